@@ -1,0 +1,1 @@
+"""Composition root: joins engines, clocks and services into processes."""

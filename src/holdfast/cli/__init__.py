@@ -1,0 +1,1 @@
+"""The command line: argv and environment in, exit code out."""

@@ -1,0 +1,94 @@
+"""What every engine refuses before it does any I/O, so that all refuse the same things in the same words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from holdfast.contracts.store import AtVersion, Operation, Put, Requirement
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.settings import KIB, check_at_least
+
+_json: Final = msgspec.json.Decoder(msgspec.Raw)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLimits:
+    """Bounds that hold on every engine; the defaults are what etcd accepts out of the box."""
+
+    ops_max: int = 100
+    bytes_max: int = 512 * KIB
+    key_bytes_max: int = 1024
+    ttl_ms_min: int = 100
+
+    def __post_init__(self) -> None:
+        check_at_least("ops_max", self.ops_max, 1)
+        check_at_least("bytes_max", self.bytes_max, KIB)
+        check_at_least("key_bytes_max", self.key_bytes_max, 16)
+        check_at_least("ttl_ms_min", self.ttl_ms_min, 1)
+
+
+def check_key(key: str, limits: StoreLimits) -> int:
+    """Refuse a key no engine could hold; return its size in bytes."""
+    size = len(key) if key.isascii() else _utf8_size(key)
+    if not 0 < size <= limits.key_bytes_max:
+        raise InvalidError("key", key[:80], f"1 to {limits.key_bytes_max} bytes")
+    if not key.isprintable():
+        raise InvalidError("key", key, "printable characters")
+    return size
+
+
+def _utf8_size(key: str) -> int:
+    try:
+        return len(key.encode())
+    except UnicodeEncodeError:
+        raise InvalidError("key", ascii(key), "text that UTF-8 can hold") from None
+
+
+def check_value(key: str, value: bytes) -> None:
+    """Refuse a value that is not JSON text."""
+    try:
+        _json.decode(value)
+        if not value.isascii():
+            value.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidError(f"value of {key}", bytes(value[:80]), f"JSON in UTF-8 ({error})") from None
+
+
+def check_commit(require: Sequence[Requirement], apply: Sequence[Operation], limits: StoreLimits) -> None:
+    """Refuse a commit that some engine could not take: too many operations, too many bytes, a key written twice."""
+    count = len(require) + len(apply)
+    if count > limits.ops_max:
+        raise InvalidError("operations in a commit", count, f"at most {limits.ops_max}, requirements included")
+    size = 0
+    for requirement in require:
+        size += check_key(requirement.key, limits)
+        if type(requirement) is AtVersion and requirement.version < 1:
+            raise InvalidError(f"required version of {requirement.key}", requirement.version, "1 or more")
+    written = set()
+    for operation in apply:
+        size += check_key(operation.key, limits)
+        written.add(operation.key)
+        if type(operation) is Put:
+            check_value(operation.key, operation.value)
+            size += len(operation.value)
+    if len(written) != len(apply):
+        raise InvalidError("keys written in a commit", [op.key for op in apply], "each key once")
+    if size > limits.bytes_max:
+        raise InvalidError("bytes in a commit", size, f"at most {limits.bytes_max}")
+
+
+def check_ttl(ttl_ms: int, limits: StoreLimits) -> None:
+    """Refuse a TTL that no clock could keep."""
+    check_at_least("session ttl_ms", ttl_ms, limits.ttl_ms_min)
+
+
+def prefix_end(prefix: str) -> str:
+    """The least key above every key that starts with `prefix`."""
+    for at in range(len(prefix) - 1, -1, -1):
+        code = ord(prefix[at])
+        if code < 0x10FFFF:
+            following = 0xE000 if code == 0xD7FF else code + 1  # surrogates are not text
+            return prefix[:at] + chr(following)
+    return chr(0x10FFFF) * 2

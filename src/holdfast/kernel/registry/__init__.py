@@ -1,0 +1,1 @@
+"""The partition registry (PXRS): claims, fenced checkpoints, expiry, push assignment. Usable alone, over any Store."""

@@ -1,0 +1,1 @@
+"""A seeded world with virtual time, and the checker of its history."""

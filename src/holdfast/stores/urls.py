@@ -1,0 +1,87 @@
+"""Store URLs: which engine a URL names, and what is wrong with one that names none.
+
+Engines are imported only when asked for, so that a process pays for the one it uses and an engine whose driver is not
+installed can say how to install it.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Final
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from holdfast.contracts.store import Store
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import InvalidError
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUrl:
+    """A parsed store URL: `text` as given, its parts, and its `?name=value` options."""
+
+    text: str
+    parts: SplitResult
+    options: dict[str, str]
+
+    @property
+    def shown(self) -> str:
+        """The URL for logs and errors: without its password."""
+        if self.parts.password is None:
+            return self.text
+        return self.text.replace(f":{self.parts.password}@", ":***@", 1)
+
+    def flag(self, name: str) -> bool:
+        """Whether an option such as `?unsafe=1` is set."""
+        return self.options.get(name, "0").lower() in ("1", "true", "yes")
+
+    def check_options(self, *known: str) -> None:
+        """Refuse an option the engine does not know, so that a misspelt one is not ignored."""
+        for name in self.options:
+            if name not in known:
+                raise InvalidError(f"option of {self.shown}", name, "one of " + ", ".join(known))
+
+
+OpenEngine = Callable[[StoreUrl, Clock, Chance], AbstractAsyncContextManager[Store]]
+
+# scheme → (module with an `open_url` function, extra that brings its driver, an example for error texts)
+_ENGINES: Final = {
+    "memory": ("holdfast.stores.memory", "", "memory:"),
+    "sqlite": ("holdfast.stores.sqlite", "", "sqlite:///path/to/holdfast.db"),
+    "postgresql": ("holdfast.stores.postgres", "postgres", "postgresql://user:password@host:5432/database"),
+    "etcd": ("holdfast.stores.etcd", "etcd", "etcd://host:2379,host2:2379/prefix"),
+    "redis": ("holdfast.stores.redis", "redis", "redis://host:6379/0"),
+}
+_ALIASES: Final = {
+    "postgres": "postgresql",
+    "etcds": "etcd",
+    "rediss": "redis",
+    "valkey": "redis",
+    "valkeys": "redis",
+}
+
+
+def parse_store_url(text: str) -> StoreUrl:
+    """Take a URL apart, or say which URLs there are."""
+    parts = urlsplit(text)
+    if _ALIASES.get(parts.scheme, parts.scheme) not in _ENGINES:
+        examples = ", ".join(example for _, _, example in _ENGINES.values())
+        raise InvalidError("store URL", text, f"one of {examples}")
+    return StoreUrl(text, parts, dict(parse_qsl(parts.query, keep_blank_values=True)))
+
+
+@asynccontextmanager
+async def open_store(url: str, *, clock: Clock, chance: Chance) -> AsyncIterator[Store]:
+    """Open the store a URL names, checked for durability. See `docs/stores.md` for every option."""
+    parsed = parse_store_url(url)
+    module, extra, _ = _ENGINES[_ALIASES.get(parsed.parts.scheme, parsed.parts.scheme)]
+    try:
+        open_url: OpenEngine = import_module(module).open_url
+    except ModuleNotFoundError as missing:
+        if not extra or (missing.name or "").startswith("holdfast"):
+            raise
+        raise InvalidError(
+            f"store URL {parsed.shown}", f"no module {missing.name}", f"pip install 'holdfast[{extra}]'"
+        ) from None
+    async with open_url(parsed, clock, chance) as store:
+        yield store

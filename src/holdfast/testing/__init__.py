@@ -1,0 +1,1 @@
+"""Shipped with the package: contract suites, real servers from wheels, fault injection."""

@@ -1,0 +1,50 @@
+"""How settings are written: frozen values per package, validated at construction.
+
+A settings class is a frozen dataclass whose `__post_init__` calls the checks below. `settings_from` builds one from
+strings (flags, environment, files); only the command line reads the environment.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Final, TypeVar
+
+import msgspec
+
+from holdfast.vocabulary.errors import InvalidError
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+S = TypeVar("S")
+
+
+def check_at_least(what: str, value: float, minimum: float) -> None:
+    """Refuse a value below `minimum`."""
+    if value < minimum:
+        raise InvalidError(what, value, f"at least {minimum}")
+
+
+def check_between(what: str, value: float, minimum: float, maximum: float) -> None:
+    """Refuse a value outside [minimum, maximum]."""
+    if not minimum <= value <= maximum:
+        raise InvalidError(what, value, f"between {minimum} and {maximum}")
+
+
+def check_one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Refuse a word that is not in the list."""
+    if value not in allowed:
+        raise InvalidError(what, value, "one of " + ", ".join(allowed))
+
+
+def settings_from(kind: type[S], given: Mapping[str, object]) -> S:
+    """Build settings of `kind` from text or typed values; an unknown name or an unreadable value is an `InvalidError`."""
+    if not is_dataclass(kind):
+        raise InvalidError("settings class", kind, "a dataclass")
+    known = {field.name for field in fields(kind)}
+    for name in given:
+        if name not in known:
+            raise InvalidError("setting", name, "one of " + ", ".join(sorted(known)))
+    try:
+        return msgspec.convert(dict(given), type=kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidError(f"{kind.__name__} value", dict(given), str(error)) from None
