@@ -1,28 +1,34 @@
 """Real servers started from wheels, on free ports of loopback, as an ordinary user or as root.
 
 A `ServerProcess` owns one child process in its own data directory: started, killed, frozen and started again by tests.
+Its methods block, so that one server can outlive many event loops; from async code call them with `asyncio.to_thread`.
 """
 
-import asyncio
+import itertools
 import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
-from holdfast.vocabulary.clock import Clock, RealClock
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
 
 START_TIMEOUT_MS: Final = 30_000
 
+# Below the ephemeral range, so that no outgoing connection takes the port meanwhile; a stretch of its own per process.
+_ports: Final = itertools.count(20_000 + os.getpid() * 37 % 11_000)
 
-def free_port(*, below: int = 32_000) -> int:
-    """A port nobody listens on now, below the ephemeral range so that no outgoing connection takes it meanwhile."""
-    for port in range(20_000 + os.getpid() * 7 % 9_000, below):
+
+def free_port() -> int:
+    """A port that nobody listens on and that this process has not handed out before."""
+    for port in _ports:
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -44,66 +50,63 @@ class ServerProcess:
 
     name = "server"
 
-    def __init__(self, directory: Path, *, clock: Clock | None = None) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.data = directory / "data"
         self.port = free_port()
-        self.clock = clock or RealClock()
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def argv(self) -> list[str]:
         """The command line that serves `self.data` on `self.port`."""
         raise NotImplementedError
 
-    async def prepare(self) -> None:
+    def prepare(self) -> None:
         """Make the data directory, once."""
         self.data.mkdir(parents=True, exist_ok=True)
 
-    async def ready(self) -> bool:
-        """Whether the server answers."""
+    def ready(self) -> bool:
+        """Whether the server answers; a listening port unless the subclass knows better."""
         try:
-            _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
         except OSError:
             return False
-        writer.close()
         return True
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator["ServerProcess"]:
+    @contextmanager
+    def running(self) -> Iterator[Self]:
         """The server, prepared and started, for the body."""
-        await self.prepare()
+        self.prepare()
         try:
-            await self.start()
+            self.start()
             yield self
         finally:
-            await self.kill()
+            self.kill()
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Start and wait until it answers."""
-        with (self.directory / f"{self.name}.log").open("ab") as log:
+        log_path = self.directory / f"{self.name}.log"
+        with log_path.open("ab") as log:
             # A session of its own, so that a signal to the test run does not reach the server first.
-            self._process = await asyncio.create_subprocess_exec(
-                *self.argv(), stdout=log, stderr=log, start_new_session=True
-            )
-        deadline_ms = self.clock.boot_ms() + START_TIMEOUT_MS
-        while not await self.ready():
-            if self._process.returncode is not None or self.clock.boot_ms() > deadline_ms:
-                tail = (self.directory / f"{self.name}.log").read_text(errors="replace")[-2000:]
-                raise UnavailableError(self.name, f"did not start: {tail}")
-            await self.clock.sleep_ms(20)
+            self._process = subprocess.Popen(self.argv(), stdout=log, stderr=log, start_new_session=True)
+        clock, pause = RealClock(), threading.Event()
+        deadline_ms = clock.boot_ms() + START_TIMEOUT_MS
+        while not self.ready():
+            if self._process.poll() is not None or clock.boot_ms() > deadline_ms:
+                raise UnavailableError(self.name, f"did not start: {log_path.read_text(errors='replace')[-2000:]}")
+            pause.wait(0.02)
 
-    async def kill(self) -> None:
+    def kill(self) -> None:
         """SIGKILL to the server and its children; returns when it is gone."""
         process, self._process = self._process, None
-        if process is None or process.returncode is not None:
+        if process is None or process.poll() is not None:
             return
         os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        process.wait()
 
-    async def restart(self) -> None:
+    def restart(self) -> None:
         """As a crash and a supervisor would: SIGKILL, then start on the same data."""
-        await self.kill()
-        await self.start()
+        self.kill()
+        self.start()
 
     def freeze(self) -> None:
         """SIGSTOP: alive for the kernel, dead for its clients."""
@@ -115,17 +118,17 @@ class ServerProcess:
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGCONT)
 
-    async def save(self) -> None:
+    def save(self) -> None:
         """Remember the data as they are now."""
-        await self.kill()
+        self.kill()
         saved = self.directory / "saved"
         shutil.rmtree(saved, ignore_errors=True)
         shutil.copytree(self.data, saved, symlinks=True)
-        await self.start()
+        self.start()
 
-    async def go_back(self) -> None:
-        """Replace the data by the saved ones."""
-        await self.kill()
+    def go_back(self) -> None:
+        """Replace the data by the saved ones, as a restored backup would."""
+        self.kill()
         shutil.rmtree(self.data)
         shutil.copytree(self.directory / "saved", self.data, symlinks=True)
-        await self.start()
+        self.start()
