@@ -42,6 +42,17 @@ class FencedError(HoldfastError):
         return f"{self.resource} is at epoch {self.current}, this holder is at epoch {self.epoch}"
 
 
+class ExpiredError(HoldfastError):
+    """The session has ended, and with it everything it held. Stop; open another one to begin again."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(what, reason)
+        self.what, self.reason = what, reason
+
+    def __str__(self) -> str:
+        return f"{self.what} has ended: {self.reason}"
+
+
 class InvalidError(HoldfastError):
     """The input is wrong and always will be. Fix it."""
 

@@ -1,0 +1,80 @@
+"""Where the kernel keeps what in the store. One page, so that a person with SQL or etcdctl finds everything.
+
+    lease/holder/{resource}   {"holder", "epoch"}                under the holder's session: gone when it dies
+    lease/epoch/{resource}    {"epoch"}                          never deleted: epochs never repeat
+    member/{kind}/{id}        {"id", "session", "address", …}    under the member's session
+    seen/{kind}/{id}          {"id", …, "seen_at_ms"}            the last sign of life, for listings only
+    node/{id}                 {"node"}                           an agent's numeric id, for ever
+    counter/node              {"next"}
+    workload/{topic}          {"topic", "partitions", "group", "replicas"}   what the planner places
+    plan/{topic}              {"agents", "owners"}               who owns each partition, by index into agents
+    transfer/{resource}       {"state", "source", "target", "epoch", "since_ms"}   the latest transfer of a lease
+    registry/{namespace}/…    the partition registry, see `registry.keys`
+
+A resource is a path: `partition/{topic}/{number:05d}` for a log partition, `planner` for the planner's own lease.
+"""
+
+from typing import Final
+
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.nouns import Partition
+
+HOLDERS: Final = "lease/holder/"
+EPOCHS: Final = "lease/epoch/"
+MEMBERS: Final = "member/"
+SEEN: Final = "seen/"
+NODES: Final = "node/"
+NODE_COUNTER: Final = "counter/node"
+WORKLOADS: Final = "workload/"
+PLANS: Final = "plan/"
+TRANSFERS: Final = "transfer/"
+PLANNER: Final = "planner"
+
+
+def holder_key(resource: str) -> str:
+    """Who holds the lease."""
+    return HOLDERS + resource
+
+
+def epoch_key(resource: str) -> str:
+    """How often the lease has changed hands."""
+    return EPOCHS + resource
+
+
+def member_key(kind: str, member_id: str) -> str:
+    """A live member; `kind` is `agent` or `worker`."""
+    return f"{MEMBERS}{kind}/{member_id}"
+
+
+def seen_key(kind: str, member_id: str) -> str:
+    """A member's last sign of life."""
+    return f"{SEEN}{kind}/{member_id}"
+
+
+def workload_key(topic: str) -> str:
+    """What is to be placed for a topic."""
+    return WORKLOADS + topic
+
+
+def plan_key(topic: str) -> str:
+    """Where a topic's partitions are placed."""
+    return PLANS + topic
+
+
+def transfer_key(resource: str) -> str:
+    """The latest transfer of a lease."""
+    return TRANSFERS + resource
+
+
+def partition_resource(partition: Partition) -> str:
+    """The lease of a log partition."""
+    return f"partition/{partition.topic}/{partition.number:05d}"
+
+
+def partition_of(resource: str) -> Partition:
+    """The log partition whose lease this is."""
+    kind, _, rest = resource.partition("/")
+    topic, _, number = rest.rpartition("/")
+    if kind != "partition" or not topic or not number.isdecimal():
+        raise InvalidError("resource", resource, "partition/{topic}/{number}")
+    return Partition(topic, int(number))

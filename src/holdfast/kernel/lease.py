@@ -1,0 +1,173 @@
+"""Leases: the right to act on a resource, fenced by an epoch.
+
+Holder and epoch are two keys written by one commit, so one version stands for both. The holder key vanishes with the holder's
+session; the epoch key is never deleted, so epochs never repeat. Renewal is the session's business: ten thousand leases cost one
+keep-alive. Every effect goes through `commit_fenced`, which the store refuses once anybody has acquired after us.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.contracts.store import (
+    Absent,
+    AtVersion,
+    Committed,
+    Conflict,
+    Delete,
+    Entry,
+    Operation,
+    Put,
+    Requirement,
+    Store,
+)
+from holdfast.contracts.surely import commit_surely
+from holdfast.kernel.keys import epoch_key, holder_key
+from holdfast.kernel.session import HeldSession
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to act on `resource` while `session` lives, fenced by `epoch`, won in commit `version`."""
+
+    resource: str
+    holder: str
+    session: str
+    epoch: int
+    version: int
+
+    def fence(self) -> Requirement:
+        """Holds as long as nobody has acquired the resource since."""
+        return AtVersion(epoch_key(self.resource), self.version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Somebody holds the resource (perhaps ourselves, from an earlier life)."""
+
+    resource: str
+    holder: str
+    session: str | None
+    epoch: int
+    version: int
+
+
+class HolderRecord(msgspec.Struct, frozen=True):
+    """What stands under `lease/holder/…`."""
+
+    holder: str
+    epoch: int
+
+
+class EpochRecord(msgspec.Struct, frozen=True):
+    """What stands under `lease/epoch/…`."""
+
+    epoch: int
+
+
+def read_holder(entry: Entry) -> Held:
+    """The holder a store entry speaks of."""
+    record = msgspec.json.decode(entry.value, type=HolderRecord)
+    resource = entry.key.removeprefix(holder_key(""))
+    return Held(
+        resource=resource, holder=record.holder, session=entry.session, epoch=record.epoch, version=entry.version
+    )
+
+
+def read_epoch(entry: Entry | None) -> int:
+    """The epoch a store entry speaks of; a resource never held is at epoch 0."""
+    return 0 if entry is None else msgspec.json.decode(entry.value, type=EpochRecord).epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Bid:
+    """A commit that, if it wins, takes the lease at `epoch`."""
+
+    epoch: int
+    require: tuple[Requirement, ...]
+    apply: tuple[Operation, ...]
+
+
+def bid(resource: str, holder: str, session: str, epoch_entry: Entry | None) -> Bid:
+    """How to acquire a resource whose epoch key is as given and whose holder is gone."""
+    epoch = read_epoch(epoch_entry) + 1
+    known: Requirement = (
+        Absent(epoch_key(resource)) if epoch_entry is None else AtVersion(epoch_entry.key, epoch_entry.version)
+    )
+    return Bid(epoch, (Absent(holder_key(resource)), known), _handover(resource, holder, session, epoch))
+
+
+def _handover(resource: str, holder: str, session: str, epoch: int) -> tuple[Operation, ...]:
+    return (
+        Put(holder_key(resource), msgspec.json.encode(HolderRecord(holder, epoch)), session),
+        Put(epoch_key(resource), msgspec.json.encode(EpochRecord(epoch))),
+    )
+
+
+def hand_over(lease: Lease, *, to: str, session: str) -> Bid:
+    """How the present holder gives the lease to somebody else's session without a moment in between."""
+    require = (lease.fence(), AtVersion(holder_key(lease.resource), lease.version))
+    return Bid(lease.epoch + 1, require, _handover(lease.resource, to, session, lease.epoch + 1))
+
+
+async def acquire(
+    store: Store, resource: str, *, holder: str, session: str, clock: Clock, chance: Chance
+) -> Lease | Held:
+    """Take the lease if nobody has it: `Held` says who does. `ExpiredError`: our own session is dead."""
+    seen: Entry | None = None
+    while True:
+        offer = bid(resource, holder, session, seen)
+        outcome = await commit_surely(store, clock=clock, chance=chance, require=offer.require, apply=offer.apply)
+        if isinstance(outcome, Committed):
+            return Lease(resource=resource, holder=holder, session=session, epoch=offer.epoch, version=outcome.version)
+        present = outcome.found.get(holder_key(resource))
+        if present is not None:
+            return read_holder(present)
+        if outcome.dead_session is not None:
+            raise ExpiredError(f"session {session}", "the store has ended it")
+        seen = outcome.found.get(epoch_key(resource))  # somebody came and went, or this is not the first time
+
+
+async def release(store: Store, lease: Lease, *, clock: Clock, chance: Chance) -> bool:
+    """Give the lease up. False: it was not ours any more, and nothing was changed."""
+    key = holder_key(lease.resource)
+    outcome = await commit_surely(
+        store, clock=clock, chance=chance, require=(AtVersion(key, lease.version), lease.fence()), apply=(Delete(key),)
+    )
+    return isinstance(outcome, Committed)
+
+
+async def commit_fenced(
+    store: Store,
+    lease: Lease,
+    *,
+    clock: Clock,
+    chance: Chance,
+    require: Sequence[Requirement] = (),
+    apply: Sequence[Operation] = (),
+) -> Committed | Conflict:
+    """Commit an effect of this lease. `FencedError` if a newer epoch exists; `Conflict` if another requirement failed."""
+    outcome = await commit_surely(store, clock=clock, chance=chance, require=(lease.fence(), *require), apply=apply)
+    if isinstance(outcome, Conflict):
+        current = outcome.found.get(epoch_key(lease.resource))
+        if current is None or current.version != lease.version:
+            raise FencedError(lease.resource, lease.epoch, read_epoch(current))
+    return outcome
+
+
+@asynccontextmanager
+async def hold(
+    store: Store, resource: str, *, holder: str, session: HeldSession, clock: Clock, chance: Chance
+) -> AsyncIterator[Lease | Held]:
+    """Hold a lease for the body, if it is to be had; leaving releases it. Losing it is the session's to notice."""
+    lease = await acquire(store, resource, holder=holder, session=session.id, clock=clock, chance=chance)
+    try:
+        yield lease
+    finally:
+        if isinstance(lease, Lease):
+            with suppress(HoldfastError):  # the session's end releases what we could not
+                await release(store, lease, clock=clock, chance=chance)

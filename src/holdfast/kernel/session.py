@@ -1,0 +1,111 @@
+"""A held session: keep-alives in the background, and a local deadline that ends before the store's does.
+
+Duties of whoever holds one, in order: check `alive()` right before acting on what the session holds (and again after a slow
+step, before answering for it); call `progress()` from the loop that does the work; stop everything when the body is cancelled.
+
+The deadline is hygiene, not safety (SAFETY 5): it counts from the *send* of the last answered keep-alive, on a clock that runs
+through suspend, with the TTL the store granted, less a margin. Safety comes from fenced effects.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from holdfast.contracts.store import Store
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import ExpiredError, HoldfastError, UnavailableError
+from holdfast.vocabulary.settings import check_at_least, check_between
+from holdfast.vocabulary.tasks import beside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """How long a silent holder is believed, and how often a live one speaks."""
+
+    ttl_ms: int = 30_000
+    renew_ms: int = 10_000
+    margin_ms: int = 3_000
+    stall_ms: int = 20_000  # no `progress()` for so long: no keep-alive; 0 asks for none
+    retry_ms: int = 500
+
+    def __post_init__(self) -> None:
+        check_at_least("ttl_ms", self.ttl_ms, 100)
+        check_between("renew_ms", self.renew_ms, 1, self.ttl_ms / 2)
+        check_between("margin_ms", self.margin_ms, 0, self.ttl_ms / 2)
+        check_at_least("stall_ms", self.stall_ms, 0)
+        check_at_least("retry_ms", self.retry_ms, 1)
+
+
+class HeldSession:
+    """A session this process keeps alive. Made by `hold_session`."""
+
+    def __init__(
+        self, session_id: str, ttl_ms: int, *, opened_ms: int, clock: Clock, settings: SessionSettings
+    ) -> None:
+        self.id, self.ttl_ms = session_id, ttl_ms
+        self._clock, self._settings = clock, settings
+        self._progress_ms = opened_ms
+        self.deadline_ms = opened_ms + ttl_ms - settings.margin_ms
+
+    def alive(self) -> bool:
+        """Whether the store surely still believes in this session. False is final."""
+        return self._clock.boot_ms() < self.deadline_ms
+
+    def check(self) -> None:
+        """Raise unless alive."""
+        if not self.alive():
+            raise ExpiredError(f"session {self.id}", "its local deadline has passed")
+
+    def progress(self) -> None:
+        """The working loop is not hung: said by the loop itself, never by a timer."""
+        self._progress_ms = self._clock.boot_ms()
+
+    def stalled(self) -> bool:
+        """Whether the working loop has been silent for too long to deserve a renewal."""
+        stall_ms = self._settings.stall_ms
+        return 0 < stall_ms <= self._clock.boot_ms() - self._progress_ms
+
+    def renewed(self, sent_ms: int) -> None:
+        """A keep-alive sent at `sent_ms` was answered. Never brings a session back whose deadline has passed."""
+        if self.alive():
+            self.deadline_ms = max(self.deadline_ms, sent_ms + self.ttl_ms - self._settings.margin_ms)
+
+
+@asynccontextmanager
+async def hold_session(
+    store: Store, *, clock: Clock, chance: Chance, settings: SessionSettings
+) -> AsyncIterator[HeldSession]:
+    """Hold a session for the body. Losing it cancels the body and raises `ExpiredError`; leaving closes it."""
+    sent_ms = clock.boot_ms()
+    opened = await store.open_session(settings.ttl_ms)
+    session = HeldSession(opened.id, opened.ttl_ms, opened_ms=sent_ms, clock=clock, settings=settings)
+    try:
+        async with beside(_keep_alive(store, session, clock, chance, settings)):
+            yield session
+    finally:
+        session.deadline_ms = 0
+        with suppress(HoldfastError):  # the store forgets it by itself if it cannot be told
+            await store.close_session(session.id)
+
+
+async def _keep_alive(
+    store: Store, session: HeldSession, clock: Clock, chance: Chance, settings: SessionSettings
+) -> None:
+    pause_ms: float = settings.renew_ms
+    while True:
+        # Never oversleep the deadline: the body must be stopped by then even if no answer comes.
+        await clock.sleep_ms(min(chance.jitter(pause_ms, share=0.1), max(0, session.deadline_ms - clock.boot_ms())))
+        session.check()
+        if session.stalled():
+            pause_ms = settings.retry_ms
+            continue
+        sent_ms = clock.boot_ms()
+        try:
+            alive = await store.keep_alive(session.id)
+        except UnavailableError:
+            pause_ms = settings.retry_ms
+            continue
+        if not alive:
+            raise ExpiredError(f"session {session.id}", "the store has ended it")
+        session.renewed(sent_ms)
+        pause_ms = settings.renew_ms
