@@ -80,7 +80,7 @@ async def hold_session(
     opened = await store.open_session(settings.ttl_ms)
     session = HeldSession(opened.id, opened.ttl_ms, opened_ms=sent_ms, clock=clock, settings=settings)
     try:
-        async with beside(_keep_alive(store, session, clock, chance, settings)):
+        async with beside(_keep_alive(store, session, clock, chance, settings), _stop_at_deadline(session, clock)):
             yield session
     finally:
         session.deadline_ms = 0
@@ -93,9 +93,7 @@ async def _keep_alive(
 ) -> None:
     pause_ms: float = settings.renew_ms
     while True:
-        # Never oversleep the deadline: the body must be stopped by then even if no answer comes.
-        await clock.sleep_ms(min(chance.jitter(pause_ms, share=0.1), max(0, session.deadline_ms - clock.boot_ms())))
-        session.check()
+        await clock.sleep_ms(chance.jitter(pause_ms, share=0.1))
         if session.stalled():
             pause_ms = settings.retry_ms
             continue
@@ -109,3 +107,10 @@ async def _keep_alive(
             raise ExpiredError(f"session {session.id}", "the store has ended it")
         session.renewed(sent_ms)
         pause_ms = settings.renew_ms
+
+
+async def _stop_at_deadline(session: HeldSession, clock: Clock) -> None:
+    """Stop the body in time even if no keep-alive is ever answered."""
+    while session.alive():
+        await clock.sleep_ms(session.deadline_ms - clock.boot_ms())
+    session.check()
