@@ -6,11 +6,12 @@ only say "look": what a watcher yields always comes from the log.
 """
 
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final
+from typing import Final, Self
 
 from holdfast.contracts.store import Changed, Resync
 from holdfast.vocabulary.tasks import Bell
@@ -70,40 +71,52 @@ class Feed:
         self, prefix: str, *, from_version: int, read_log: ReadLog | None = None
     ) -> AsyncIterator[AsyncIterator[Changed | Resync]]:
         """Follow commits below `prefix` after `from_version`; `read_log` reaches further back than memory."""
-        bell = Bell()
-        self._bells.add(bell)
-        commits = self._follow(prefix, from_version, bell, read_log)
+        watch = _Watch(self, prefix, from_version, read_log)
+        self._bells.add(watch.bell)
         try:
-            yield commits
+            yield watch
         finally:
-            self._bells.discard(bell)
-            await commits.aclose()
+            self._bells.discard(watch.bell)
 
-    async def _follow(
-        self, prefix: str, at: int, bell: Bell, read_log: ReadLog | None
-    ) -> AsyncGenerator[Changed | Resync, None]:
+
+class _Watch:
+    """One watcher's place in the feed.
+
+    Not a generator: those end for good when a caller's timeout cancels them, and a watch must go on where it was.
+    """
+
+    def __init__(self, feed: Feed, prefix: str, at: int, read_log: ReadLog | None) -> None:
+        self.bell = Bell()
+        self._feed, self._prefix, self._at, self._read_log = feed, prefix, at, read_log
+        self._batch: deque[Changed] = deque()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Changed | Resync:
+        feed = self._feed
         while True:
-            if self._ended is not None:
-                raise self._ended
-            if at < self._low:
-                page = LogPage((), self._low) if read_log is None else await read_log(at)
-                if at < page.gone_until:
-                    at = max(page.gone_until, self._low)
-                    yield Resync(at)
-                    continue
-                batch = list(page.commits)
-                if not batch:
-                    at = self._low  # nothing below the prefix-blind log up to where memory begins
-                    continue
-            else:
-                batch = self._recent[bisect_right(self._recent, at, key=_by_version) :]
-            for commit in batch:
-                at = commit.version
-                seen = _below(prefix, commit)
+            if feed._ended is not None:
+                raise feed._ended
+            while self._batch:
+                commit = self._batch.popleft()
+                self._at = commit.version
+                seen = _below(self._prefix, commit)
                 if seen is not None:
-                    yield seen
-            if not batch:
-                await bell.wait()
+                    return seen
+            low = feed._low  # as it is before the log is read: memory may move on meanwhile
+            if self._at < low:
+                page = LogPage((), low) if self._read_log is None else await self._read_log(self._at)
+                if self._at < page.gone_until:
+                    self._at = max(page.gone_until, low)
+                    return Resync(self._at)
+                self._batch.extend(page.commits)
+                if not self._batch:
+                    self._at = low  # nothing in the log up to where memory begins
+            else:
+                self._batch.extend(feed._recent[bisect_right(feed._recent, self._at, key=_by_version) :])
+                if not self._batch:
+                    await self.bell.wait()
 
 
 def _below(prefix: str, commit: Changed) -> Changed | None:
