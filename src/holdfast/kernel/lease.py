@@ -132,13 +132,13 @@ async def acquire(
         seen = outcome.found.get(epoch_key(resource))  # somebody came and went, or this is not the first time
 
 
-async def release(store: Store, lease: Lease, *, clock: Clock, chance: Chance) -> bool:
-    """Give the lease up. False: it was not ours any more, and nothing was changed."""
+async def release(store: Store, lease: Lease, *, clock: Clock, chance: Chance) -> int:
+    """Give the lease up: the version of that commit. 0: it was not ours any more, and nothing was changed."""
     key = holder_key(lease.resource)
     outcome = await commit_surely(
         store, clock=clock, chance=chance, require=(AtVersion(key, lease.version), lease.fence()), apply=(Delete(key),)
     )
-    return isinstance(outcome, Committed)
+    return outcome.version if isinstance(outcome, Committed) else 0
 
 
 async def commit_fenced(

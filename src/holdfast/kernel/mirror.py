@@ -4,8 +4,9 @@ It never skips: what it shows at any moment is the store as it was at `version`.
 commit that checks.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
 
 from holdfast.contracts.checks import prefix_end
 from holdfast.contracts.store import Changed, Entry, Scan, Store
@@ -13,18 +14,21 @@ from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
 from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.tasks import Bell, beside
 
+T = TypeVar("T")
 
-class Mirror:
-    """A local copy of the keys below `prefix`. `bell` rings after every change."""
 
-    def __init__(self, prefix: str, bell: Bell) -> None:
+class Mirror(Generic[T]):
+    """A local copy of the keys below `prefix`, each read once when it changes. `bell` rings after every change."""
+
+    def __init__(self, prefix: str, read: Callable[[Entry], T], bell: Bell) -> None:
         self.prefix, self.bell = prefix, bell
-        self.entries: dict[str, Entry] = {}
+        self._read = read
+        self.items: dict[str, T] = {}
         self.version = 0
 
     def load(self, scan: Scan) -> None:
         """Start over from a scan."""
-        self.entries = {entry.key: entry for entry in scan.entries}
+        self.items = {entry.key: self._read(entry) for entry in scan.entries}
         self.version = scan.version
         self.bell.ring()
 
@@ -34,25 +38,25 @@ class Mirror:
             return
         for change in commit.changes:
             if change.entry is None:
-                self.entries.pop(change.key, None)
+                self.items.pop(change.key, None)
             else:
-                self.entries[change.key] = change.entry
+                self.items[change.key] = self._read(change.entry)
         self.version = commit.version
         self.bell.ring()
 
 
 @asynccontextmanager
 async def mirroring(
-    store: Store, prefix: str, *, clock: Clock, chance: Chance, bell: Bell | None = None
-) -> AsyncIterator[Mirror]:
-    """A mirror of `prefix` for the body; several may share one `bell`."""
-    mirror = Mirror(prefix, bell or Bell())
+    store: Store, prefix: str, read: Callable[[Entry], T], *, clock: Clock, chance: Chance, bell: Bell | None = None
+) -> AsyncIterator[Mirror[T]]:
+    """A mirror of `prefix` for the body, its entries understood by `read`; several may share one `bell`."""
+    mirror = Mirror(prefix, read, bell or Bell())
     mirror.load(await scan_all(store, prefix, clock=clock, chance=chance))
     async with beside(_follow(store, mirror, clock, chance)):
         yield mirror
 
 
-async def _follow(store: Store, mirror: Mirror, clock: Clock, chance: Chance) -> None:
+async def _follow(store: Store, mirror: Mirror[T], clock: Clock, chance: Chance) -> None:
     async with store.watch(mirror.prefix, from_version=mirror.version) as commits:
         async for commit in commits:
             if isinstance(commit, Changed):

@@ -60,6 +60,11 @@ class HeldSession:
         """The working loop is not hung: said by the loop itself, never by a timer."""
         self._progress_ms = self._clock.boot_ms()
 
+    @property
+    def breath_ms(self) -> int:
+        """How often the working loop should call `progress()`: well within what is believed."""
+        return self._settings.stall_ms // 3 or self.ttl_ms
+
     def stalled(self) -> bool:
         """Whether the working loop has been silent for too long to deserve a renewal."""
         stall_ms = self._settings.stall_ms

@@ -1,0 +1,158 @@
+"""Membership: who is there. A member is a key under its session; a numeric node id is its for ever.
+
+Two different questions are kept apart. *May it own things?* Yes while its session lives (30 s). *Do we show it?* Yes until it
+has not been seen for 60 s, so that a listing can say "agent-3, gone for 40 s" instead of nothing.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from holdfast.contracts.checks import prefix_end
+from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Entry, Put, Requirement, Store
+from holdfast.contracts.surely import commit_surely
+from holdfast.kernel.keys import MEMBERS, NODE_COUNTER, NODES, SEEN, member_key, seen_key
+from holdfast.kernel.mirror import mirroring
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import ExpiredError, InvalidError, UnavailableError
+from holdfast.vocabulary.nouns import Member
+from holdfast.vocabulary.settings import check_at_least
+from holdfast.vocabulary.tasks import beside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembershipSettings:
+    """How often a member says it is there, for how long it is shown afterwards, and how long a newcomer waits for its name."""
+
+    heartbeat_ms: int = 20_000
+    shown_ms: int = 60_000
+    wait_for_id_ms: int = 45_000
+
+    def __post_init__(self) -> None:
+        check_at_least("heartbeat_ms", self.heartbeat_ms, 1)
+        check_at_least("shown_ms", self.shown_ms, self.heartbeat_ms)
+        check_at_least("wait_for_id_ms", self.wait_for_id_ms, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """A member as a listing shows it. `live`: its session holds; otherwise it was last seen at `seen_at_ms`."""
+
+    member: Member
+    live: bool
+    seen_at_ms: int
+
+
+class _Node(msgspec.Struct, frozen=True):
+    node: int
+
+
+class _Counter(msgspec.Struct, frozen=True):
+    next: int
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    member: Member
+    seen_at_ms: int
+
+
+def read_member(entry: Entry) -> Member:
+    """The member a store entry speaks of."""
+    return msgspec.json.decode(entry.value, type=Member)
+
+
+@asynccontextmanager
+async def joined(
+    store: Store, kind: str, member: Member, *, clock: Clock, chance: Chance, settings: MembershipSettings
+) -> AsyncIterator[Member]:
+    """Be a member for the body, under `member.session`; leaving removes the listing at once.
+
+    An id belongs to one live member: a namesake's session is waited for (our own former life expires), then `InvalidError`.
+    """
+    member = replace(member, node=await node_id(store, member.id, clock=clock, chance=chance))
+    await _register(store, kind, member, clock, chance, settings)
+    async with beside(_heartbeat(store, kind, member, clock, chance, settings)):
+        yield member
+
+
+async def _register(
+    store: Store, kind: str, member: Member, clock: Clock, chance: Chance, settings: MembershipSettings
+) -> None:
+    key = member_key(kind, member.id)
+    deadline_ms = clock.boot_ms() + settings.wait_for_id_ms
+    async with mirroring(store, key, read_member, clock=clock, chance=chance) as mirror:
+        while True:
+            outcome = await commit_surely(
+                store,
+                clock=clock,
+                chance=chance,
+                require=(Absent(key),),
+                apply=(Put(key, msgspec.json.encode(member), member.session), _seen(kind, member, clock)),
+            )
+            if isinstance(outcome, Committed):
+                return
+            present = outcome.found.get(key)
+            if present is None:
+                raise ExpiredError(f"session {member.session}", "the store has ended it")
+            if clock.boot_ms() >= deadline_ms:
+                there = read_member(present)
+                raise InvalidError(
+                    f"{kind} id", member.id, f"an id no live {kind} has; {there.address or 'one'} has it"
+                )
+            await mirror.bell.wait_ms(clock, max(1, deadline_ms - clock.boot_ms()))
+
+
+async def _heartbeat(
+    store: Store, kind: str, member: Member, clock: Clock, chance: Chance, settings: MembershipSettings
+) -> None:
+    while True:
+        await clock.sleep_ms(chance.jitter(settings.heartbeat_ms))
+        try:
+            await commit_surely(store, clock=clock, chance=chance, apply=(_seen(kind, member, clock),))
+        except UnavailableError:
+            continue  # a listing that lags harms nobody; the session decides about ownership
+
+
+def _seen(kind: str, member: Member, clock: Clock) -> Put:
+    return Put(seen_key(kind, member.id), msgspec.json.encode(_Seen(member, clock.now_ms())))
+
+
+async def list_members(store: Store, kind: str, *, now_ms: int, settings: MembershipSettings) -> list[Sighting]:
+    """Everybody live, and everybody seen within `shown_ms`, by id."""
+    live_prefix, seen_prefix = f"{MEMBERS}{kind}/", f"{SEEN}{kind}/"
+    live = {m.id: m for m in map(read_member, (await store.scan(live_prefix, prefix_end(live_prefix))).entries)}
+    sightings = []
+    for entry in (await store.scan(seen_prefix, prefix_end(seen_prefix))).entries:
+        seen = msgspec.json.decode(entry.value, type=_Seen)
+        if seen.member.id in live or now_ms - seen.seen_at_ms < settings.shown_ms:
+            present = live.get(seen.member.id)
+            sightings.append(
+                Sighting(member=present or seen.member, live=present is not None, seen_at_ms=seen.seen_at_ms)
+            )
+    return sightings
+
+
+async def node_id(store: Store, member_id: str, *, clock: Clock, chance: Chance) -> int:
+    """The member's numeric id: from a counter the first time, the same ever after. Never 0."""
+    key = NODES + member_id
+    while True:
+        known = await store.get(key)
+        if known is not None:
+            return msgspec.json.decode(known.value, type=_Node).node
+        counter = await store.get(NODE_COUNTER)
+        node = 1 if counter is None else msgspec.json.decode(counter.value, type=_Counter).next
+        unmoved: Requirement = Absent(NODE_COUNTER) if counter is None else AtVersion(NODE_COUNTER, counter.version)
+        outcome = await commit_surely(
+            store,
+            clock=clock,
+            chance=chance,
+            require=(Absent(key), unmoved),
+            apply=(
+                Put(key, msgspec.json.encode(_Node(node))),
+                Put(NODE_COUNTER, msgspec.json.encode(_Counter(node + 1))),
+            ),
+        )
+        if not isinstance(outcome, Conflict):
+            return node

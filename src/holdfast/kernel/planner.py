@@ -1,0 +1,129 @@
+"""The planner: one agent at a time, by lease, turns members and workloads into the plan that all agents follow.
+
+It is driven by watches and waits a little for things to settle, so that three agents that start together make one plan; a slow
+tick is the safety net. Every plan is written under the planner's lease: a planner that was paused cannot overwrite its successor's.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.contracts.store import Delete, Entry, Operation, Put, Store
+from holdfast.kernel.keys import MEMBERS, PLANNER, PLANS, WORKLOADS, holder_key, plan_key
+from holdfast.kernel.lease import Held, Lease, commit_fenced, hold, read_holder
+from holdfast.kernel.membership import read_member
+from holdfast.kernel.mirror import mirroring, scan_all
+from holdfast.kernel.plan import Placement, Plan, Workload, make_plan
+from holdfast.kernel.session import HeldSession
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import FencedError
+from holdfast.vocabulary.settings import KIB, check_at_least
+from holdfast.vocabulary.tasks import Bell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerSettings:
+    """How patient the planner is. `chunk_*` bound one commit of a large plan."""
+
+    settle_ms: int = 500
+    tick_ms: int = 30_000
+    chunk_topics: int = 50
+    chunk_bytes: int = 256 * KIB
+
+    def __post_init__(self) -> None:
+        check_at_least("settle_ms", self.settle_ms, 0)
+        check_at_least("tick_ms", self.tick_ms, 1)
+        check_at_least("chunk_topics", self.chunk_topics, 1)
+        check_at_least("chunk_bytes", self.chunk_bytes, 1)
+
+
+class PlanRecord(msgspec.Struct, frozen=True):
+    """What stands under `plan/…`: names once, then indexes, so that ten thousand partitions fit into one value."""
+
+    agents: tuple[str, ...]
+    owners: tuple[tuple[int, ...], ...]
+
+
+def write_plan(placements: Iterable[tuple[str, ...]]) -> bytes:
+    """A topic's placements as the store keeps them."""
+    listed = tuple(placements)
+    agents = tuple(sorted({agent for placement in listed for agent in placement}))
+    index = {agent: at for at, agent in enumerate(agents)}
+    return msgspec.json.encode(PlanRecord(agents, tuple(tuple(index[a] for a in p) for p in listed)))
+
+
+def read_placements(value: bytes) -> tuple[Placement, ...]:
+    """A topic's placements, from what the store keeps."""
+    record = msgspec.json.decode(value, type=PlanRecord)
+    return tuple(tuple(record.agents[at] for at in owners) for owners in record.owners)
+
+
+def read_workload(entry: Entry) -> Workload:
+    """The workload a store entry speaks of."""
+    return msgspec.json.decode(entry.value, type=Workload)
+
+
+def plan_changes(before: Mapping[str, bytes], after: Plan) -> list[Operation]:
+    """What to write so that the store holds `after`: only topics that differ."""
+    changes: list[Operation] = []
+    for topic, placements in sorted(after.items()):
+        value = write_plan(placements)
+        if before.get(plan_key(topic)) != value:
+            changes.append(Put(plan_key(topic), value))
+    changes.extend(Delete(key) for key in sorted(before) if key.removeprefix(PLANS) not in after)
+    return changes
+
+
+def chunked(changes: Iterable[Operation], settings: PlannerSettings) -> Iterable[list[Operation]]:
+    """Changes in commits of bounded size. A plan is right topic by topic, so that a crash in between leaves no harm."""
+    chunk: list[Operation] = []
+    size = 0
+    for change in changes:
+        bytes_more = len(change.value) if isinstance(change, Put) else 0
+        if chunk and (len(chunk) >= settings.chunk_topics or size + bytes_more > settings.chunk_bytes):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(change)
+        size += bytes_more
+    if chunk:
+        yield chunk
+
+
+async def run_planner(
+    store: Store, *, agent: str, session: HeldSession, clock: Clock, chance: Chance, settings: PlannerSettings
+) -> None:
+    """Be the planner whenever nobody else is. Runs until cancelled, or until the session is lost."""
+    bell = Bell()
+    async with mirroring(store, holder_key(PLANNER), read_holder, clock=clock, chance=chance, bell=bell):
+        while True:
+            async with hold(store, PLANNER, holder=agent, session=session, clock=clock, chance=chance) as lease:
+                if isinstance(lease, Held):
+                    await bell.wait_ms(clock, chance.jitter(settings.tick_ms))
+                    continue
+                try:
+                    await _plan_under(lease, store, clock=clock, chance=chance, settings=settings)
+                except FencedError:
+                    continue  # a successor plans; stand by again
+
+
+async def _plan_under(lease: Lease, store: Store, *, clock: Clock, chance: Chance, settings: PlannerSettings) -> None:
+    # Under the lease nobody else writes plans: what we wrote last is the previous plan, without waiting for it to come back.
+    written = {entry.key: entry.value for entry in (await scan_all(store, PLANS, clock=clock, chance=chance)).entries}
+    async with AsyncExitStack() as mirrors:
+        bell = Bell()
+        agents = await mirrors.enter_async_context(
+            mirroring(store, f"{MEMBERS}agent/", read_member, clock=clock, chance=chance, bell=bell)
+        )
+        workloads = await mirrors.enter_async_context(
+            mirroring(store, WORKLOADS, read_workload, clock=clock, chance=chance, bell=bell)
+        )
+        while True:
+            await clock.sleep_ms(settings.settle_ms)
+            before = {key.removeprefix(PLANS): read_placements(value) for key, value in written.items()}
+            after = make_plan(before, list(agents.items.values()), list(workloads.items.values()))
+            for chunk in chunked(plan_changes(written, after), settings):
+                await commit_fenced(store, lease, clock=clock, chance=chance, apply=chunk)
+            written = {plan_key(topic): write_plan(placements) for topic, placements in after.items()}
+            await bell.wait_ms(clock, chance.jitter(settings.tick_ms))

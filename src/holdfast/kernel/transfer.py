@@ -1,0 +1,159 @@
+"""Transfers: a lease changes hands with no moment in between.
+
+    pending ──accept──▶ accepted ──complete──▶ completed
+       │                   │
+       ├─reject─▶ rejected └─fail─▶ failed
+       └─fail──▶ failed
+
+The source asks (pending); the target says it is ready (accepted) or not (rejected); the source drains, flushes, and completes in
+one commit that moves the lease to the target's live session at the next epoch. Until that commit the source is the owner, and
+whatever goes wrong it still is: a failed transfer costs nothing but time.
+
+A transfer is one record per resource, the latest; every step requires the record it saw. Pure decisions here, plus the one
+commit per step.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Entry, Put, Requirement, Store
+from holdfast.contracts.surely import commit_surely
+from holdfast.kernel.keys import transfer_key
+from holdfast.kernel.lease import Lease, commit_fenced, hand_over
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import InvalidError
+
+
+class State(StrEnum):
+    """Where a transfer stands."""
+
+    PENDING = "pending"
+    ACCEPTED = "accepted"
+    COMPLETED = "completed"
+    REJECTED = "rejected"
+    FAILED = "failed"
+
+
+class Step(StrEnum):
+    """What somebody does to a transfer. Accept and reject are the target's; complete and fail the source's."""
+
+    ACCEPT = "accept"
+    REJECT = "reject"
+    COMPLETE = "complete"
+    FAIL = "fail"
+
+
+_STEPS: Final = {
+    (State.PENDING, Step.ACCEPT): State.ACCEPTED,
+    (State.PENDING, Step.REJECT): State.REJECTED,
+    (State.PENDING, Step.FAIL): State.FAILED,
+    (State.ACCEPTED, Step.COMPLETE): State.COMPLETED,
+    (State.ACCEPTED, Step.FAIL): State.FAILED,
+}
+
+
+class TransferRecord(msgspec.Struct, frozen=True):
+    """What stands under `transfer/…`. `epoch` is the source's; `since_ms` is wall time, for people."""
+
+    state: State
+    source: str
+    target: str
+    epoch: int
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """A transfer as the store holds it; `version` is what the next step requires."""
+
+    resource: str
+    record: TransferRecord
+    version: int
+
+    @property
+    def under_way(self) -> bool:
+        """Whether any step can follow."""
+        return self.record.state in (State.PENDING, State.ACCEPTED)
+
+
+def next_state(state: State, step: Step) -> State:
+    """The table above, as a function."""
+    following = _STEPS.get((state, step))
+    if following is None:
+        allowed = ", ".join(each for at, each in _STEPS if at is state) or "nothing: it is over"
+        raise InvalidError(f"step of a {state} transfer", str(step), allowed)
+    return following
+
+
+def read_transfer(entry: Entry) -> Transfer:
+    """The transfer a store entry speaks of."""
+    record = msgspec.json.decode(entry.value, type=TransferRecord)
+    return Transfer(resource=entry.key.removeprefix(transfer_key("")), record=record, version=entry.version)
+
+
+async def begin(
+    store: Store, lease: Lease, *, target: str, latest: Transfer | None, clock: Clock, chance: Chance
+) -> Transfer | None:
+    """Offer the lease to `target`. None: somebody has written another transfer meanwhile. Fenced by the lease."""
+    key = transfer_key(lease.resource)
+    record = TransferRecord(State.PENDING, lease.holder, target, lease.epoch, clock.now_ms())
+    unmoved: Requirement = Absent(key) if latest is None else AtVersion(key, latest.version)
+    outcome = await commit_fenced(
+        store, lease, clock=clock, chance=chance, require=(unmoved,), apply=(Put(key, msgspec.json.encode(record)),)
+    )
+    return _stepped(lease.resource, record, outcome)
+
+
+async def answer(store: Store, transfer: Transfer, step: Step, *, clock: Clock, chance: Chance) -> Transfer | None:
+    """Accept, reject or fail. None: the transfer has moved on meanwhile."""
+    if step is Step.COMPLETE:
+        raise InvalidError("step", str(step), "accept, reject or fail; `complete` moves the lease too")
+    record = msgspec.structs.replace(transfer.record, state=next_state(transfer.record.state, step))
+    key = transfer_key(transfer.resource)
+    outcome = await commit_surely(
+        store,
+        clock=clock,
+        chance=chance,
+        require=(AtVersion(key, transfer.version),),
+        apply=(Put(key, msgspec.json.encode(record)),),
+    )
+    return _stepped(transfer.resource, record, outcome)
+
+
+async def complete(
+    store: Store, lease: Lease, transfer: Transfer, *, target_session: str, clock: Clock, chance: Chance
+) -> Lease | None:
+    """Move the lease, drained and flushed, to the target's session: the new lease, which is the target's.
+
+    None: the target's session has died or the transfer has moved on; the source still owns the lease. `FencedError`: it does not.
+    """
+    state = next_state(transfer.record.state, Step.COMPLETE)
+    record = msgspec.structs.replace(transfer.record, state=state)
+    key = transfer_key(transfer.resource)
+    move = hand_over(lease, to=transfer.record.target, session=target_session)
+    outcome = await commit_fenced(
+        store,
+        lease,
+        clock=clock,
+        chance=chance,
+        require=(*move.require[1:], AtVersion(key, transfer.version)),
+        apply=(*move.apply, Put(key, msgspec.json.encode(record))),
+    )
+    if isinstance(outcome, Conflict):
+        return None
+    return Lease(
+        resource=lease.resource,
+        holder=transfer.record.target,
+        session=target_session,
+        epoch=move.epoch,
+        version=outcome.version,
+    )
+
+
+def _stepped(resource: str, record: TransferRecord, outcome: Committed | Conflict) -> Transfer | None:
+    if isinstance(outcome, Conflict):
+        return None
+    return Transfer(resource=resource, record=record, version=outcome.version)
