@@ -168,6 +168,6 @@ async def hold(
     try:
         yield lease
     finally:
-        if isinstance(lease, Lease):
+        if isinstance(lease, Lease) and session.alive():
             with suppress(HoldfastError):  # the session's end releases what we could not
                 await release(store, lease, clock=clock, chance=chance)

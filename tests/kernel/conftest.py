@@ -1,0 +1,137 @@
+"""A kernel world on the memory store under a fake clock: no test here waits for real time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+
+import msgspec
+import pytest
+
+from holdfast.contracts.store import Put
+from holdfast.kernel.follower import Follower, FollowerSettings, following_plan
+from holdfast.kernel.keys import workload_key
+from holdfast.kernel.lease import Lease
+from holdfast.kernel.membership import MembershipSettings, joined
+from holdfast.kernel.plan import Workload
+from holdfast.kernel.planner import PlannerSettings, run_planner
+from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.faults import FaultyStore
+from holdfast.vocabulary.clock import FakeClock, SeededChance
+from holdfast.vocabulary.errors import ExpiredError
+from holdfast.vocabulary.nouns import Member
+from holdfast.vocabulary.tasks import beside
+
+
+class Serving:
+    """A tenant that notes what happens to it, and can be made slow to drain."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, str, int]] = []
+        self.open_now: dict[str, int] = {}
+        self.may_drain = asyncio.Event()
+        self.may_drain.set()
+
+    async def open(self, lease: Lease) -> None:
+        self.log.append(("open", lease.resource, lease.epoch))
+        self.open_now[lease.resource] = lease.epoch
+
+    async def drain(self, lease: Lease) -> None:
+        self.log.append(("drain", lease.resource, lease.epoch))
+        await self.may_drain.wait()
+
+    async def resume(self, lease: Lease) -> None:
+        self.log.append(("resume", lease.resource, lease.epoch))
+
+    async def close(self, lease: Lease) -> None:
+        self.log.append(("close", lease.resource, lease.epoch))
+        self.open_now.pop(lease.resource, None)
+
+
+class Agent:
+    """One agent of the world: a task that can be stopped politely, or cut off from the store."""
+
+    def __init__(self, world: "World", name: str, **member: str) -> None:
+        self.world, self.name, self.member = world, name, member
+        self.store = FaultyStore(world.store, chance=world.chance)
+        self.serving = Serving()
+        self.session: HeldSession | None = None
+        self.follower: Follower | None = None
+        self.task = asyncio.ensure_future(self._live())
+
+    async def _live(self) -> None:
+        world, store = self.world, self.store
+        common = {"clock": world.clock, "chance": world.chance}
+        try:
+            async with AsyncExitStack() as stack:
+                self.session = session = await stack.enter_async_context(
+                    hold_session(store, settings=SessionSettings(), **common)
+                )
+                member = Member(id=self.name, session=session.id, **self.member)
+                await stack.enter_async_context(joined(store, "agent", member, settings=MembershipSettings(), **common))
+                self.follower = await stack.enter_async_context(
+                    following_plan(
+                        store, self.serving, agent=self.name, session=session, settings=FollowerSettings(), **common
+                    )
+                )
+                await stack.enter_async_context(
+                    beside(run_planner(store, agent=self.name, session=session, settings=PlannerSettings(), **common))
+                )
+                await asyncio.Event().wait()
+        except ExpiredError:
+            self.follower = None
+
+    def owns(self) -> set[str]:
+        return set(self.serving.open_now)
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        while not self.task.done():
+            await self.world.clock.run_for_ms(100)
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+class World:
+    def __init__(self, store: MemoryStore, clock: FakeClock) -> None:
+        self.store, self.clock, self.chance = store, clock, SeededChance(7)
+        self.agents: dict[str, Agent] = {}
+
+    def start(self, *names: str, **member: str) -> list[Agent]:
+        for name in names:
+            self.agents[name] = Agent(self, name, **member)
+        return [self.agents[name] for name in names]
+
+    async def workload(self, topic: str, partitions: int, **more: object) -> None:
+        value = msgspec.json.encode(Workload(topic=topic, partitions=partitions, **more))  # type: ignore[arg-type]
+        await self.store.commit(apply=[Put(workload_key(topic), value)])
+
+    async def run_ms(self, duration_ms: int) -> None:
+        await self.clock.run_for_ms(duration_ms)
+
+    async def until(self, condition: Callable[[], bool], *, within_ms: int = 120_000) -> None:
+        """Let time pass until the condition holds; fail if it never does."""
+        for _ in range(within_ms // 100):
+            if condition():
+                return
+            await self.clock.run_for_ms(100)
+        assert condition(), "the condition did not come true in time"
+
+    def owners(self) -> dict[str, list[str]]:
+        """Resource → who serves it now."""
+        found: dict[str, list[str]] = {}
+        for agent in self.agents.values():
+            for resource in agent.owns():
+                found.setdefault(resource, []).append(agent.name)
+        return found
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    clock = FakeClock()
+    async with MemoryStore.open(clock=clock, chance=SeededChance(1)) as store:
+        made = World(store, clock)
+        try:
+            yield made
+        finally:
+            for agent in made.agents.values():
+                await agent.stop()
