@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.vocabulary.clock import Clock
@@ -36,29 +36,39 @@ class Bell:
     """A wake-up that is never lost and never counted: many rings before one wait are one ring."""
 
     def __init__(self) -> None:
-        self._event = asyncio.Event()
+        self._rung = False
+        self._waiters: set[asyncio.Future[None]] = set()
 
     def ring(self) -> None:
-        self._event.set()
+        self._rung = True
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def wait(self) -> None:
         """Return at the next ring, or at once if one came since the last wait."""
-        await self._event.wait()
-        self._event.clear()
+        if not self._rung:
+            await self._wait()
+        self._rung = False
 
     async def wait_ms(self, clock: Clock, timeout_ms: float) -> bool:
         """Wait for a ring at most `timeout_ms`; say whether one came."""
-        if self._event.is_set():
-            self._event.clear()
-            return True
-        sleep = asyncio.ensure_future(clock.sleep_ms(timeout_ms))
-        ring = asyncio.ensure_future(self._event.wait())
+        if not self._rung:
+            # The sleeping task is cancelled, not awaited: awaiting it here could swallow our own cancellation.
+            sleep = asyncio.ensure_future(clock.sleep_ms(timeout_ms))
+            try:
+                await self._wait(sleep)
+            finally:
+                sleep.cancel()
+        rung, self._rung = self._rung, False
+        return rung
+
+    async def _wait(self, sleep: asyncio.Future[None] | None = None) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        if sleep is not None:
+            sleep.add_done_callback(lambda _: waiter.done() or waiter.set_result(None))
         try:
-            await asyncio.wait((sleep, ring), return_when=asyncio.FIRST_COMPLETED)
-            return self._event.is_set()
+            await waiter
         finally:
-            self._event.clear()
-            for task in (sleep, ring):
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+            self._waiters.discard(waiter)
