@@ -1,0 +1,101 @@
+"""Records: how the nouns look as JSON in the store, and back. A record nobody could have written is a `CorruptError`."""
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from holdfast.contracts.store import Entry
+from holdfast.kernel.registry.nouns import Beat, ConsumerInfo, PartitionState
+from holdfast.vocabulary.errors import CorruptError
+
+
+class _Partition(msgspec.Struct, frozen=True):
+    owner: str | None
+    checkpoint: int
+    epoch: int
+
+
+class _Beat(msgspec.Struct, frozen=True):
+    session: str
+    epoch: int
+    ttl_ms: int
+
+
+class _Consumer(msgspec.Struct, frozen=True):
+    session: str
+    ttl_ms: int
+    registered_at_ms: int
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    partitions: int
+
+
+_T = TypeVar("_T")
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def _decode(kind: type[_T], entry: Entry) -> _T:
+    try:
+        return msgspec.json.decode(entry.value, type=kind)
+    except msgspec.MsgspecError as error:
+        raise CorruptError(entry.key, f"{entry.value[:80]!r} ({error})") from None
+
+
+def number_in(key: str) -> int:
+    """The partition a key speaks of."""
+    digits = key.rpartition("/")[2]
+    if not (digits.isascii() and digits.isdigit()):
+        raise CorruptError(key, "a partition key that does not end in a number")
+    return int(digits)
+
+
+def partition_value(state: PartitionState) -> bytes:
+    """`{"owner": …, "checkpoint": …, "epoch": …}`."""
+    return _encode(_Partition(state.owner, state.checkpoint, state.epoch))
+
+
+def partition_of(entry: Entry) -> PartitionState:
+    """The partition a record describes."""
+    record = _decode(_Partition, entry)
+    if record.checkpoint < 0 or record.epoch < 0:
+        raise CorruptError(entry.key, f"checkpoint {record.checkpoint}, epoch {record.epoch}")
+    return PartitionState(id=number_in(entry.key), owner=record.owner, epoch=record.epoch, checkpoint=record.checkpoint)
+
+
+def beat_value(session: str, epoch: int, ttl_ms: int) -> bytes:
+    """The session travels in the value, so that whoever gets the assignment can renew it."""
+    return _encode(_Beat(session, epoch, ttl_ms))
+
+
+def beat_of(entry: Entry) -> Beat:
+    """The heartbeat an entry holds."""
+    record = _decode(_Beat, entry)
+    return Beat(epoch=record.epoch, session=record.session, ttl_ms=record.ttl_ms, version=entry.version)
+
+
+def consumer_value(session: str, ttl_ms: int, registered_at_ms: int) -> bytes:
+    """A registration."""
+    return _encode(_Consumer(session, ttl_ms, registered_at_ms))
+
+
+def consumer_of(entry: Entry) -> ConsumerInfo:
+    """The consumer an entry registers."""
+    record = _decode(_Consumer, entry)
+    return ConsumerInfo(
+        id=entry.key.rpartition("/")[2],
+        session=record.session,
+        ttl_ms=record.ttl_ms,
+        registered_at_ms=record.registered_at_ms,
+        version=entry.version,
+    )
+
+
+def meta_value(partitions: int) -> bytes:
+    """How many partitions the namespace has."""
+    return _encode(_Meta(partitions))
+
+
+def partitions_in(entry: Entry) -> int:
+    """How many partitions the namespace was initialised with."""
+    return _decode(_Meta, entry).partitions
