@@ -1,0 +1,57 @@
+"""The Store contract as tests: what `contracts.store` promises, held against a real engine through its `Harness`.
+
+Whoever writes an engine runs it like this (pytest with pytest-asyncio):
+
+    # conftest.py
+    import pytest, pytest_asyncio
+
+    pytest.register_assert_rewrite("holdfast.testing.store_contract")  # before anything imports it
+
+    @pytest_asyncio.fixture
+    async def harness():  # a `holdfast.testing.harness.Harness` with a fresh namespace
+        async with my_engine_harness() as harness:
+            yield harness
+
+    @pytest_asyncio.fixture
+    async def store(harness):
+        async with harness.client() as store:
+            yield store
+
+    # test_my_engine.py
+    from holdfast.testing import store_contract as contract
+
+    class TestCommits(contract.StoreCommits): ...
+    class TestScans(contract.StoreScans): ...
+    class TestRaces(contract.StoreRaces): ...
+    class TestSessions(contract.StoreSessions): ...
+    class TestExpiry(contract.StoreExpiry): ...
+    class TestWatches(contract.StoreWatches): ...
+    class TestFaults(contract.StoreFaults): ...
+    class TestServers(contract.StoreServers): ...  # only for an engine whose server can be restarted and put back
+    class TestClosing(contract.StoreClosing): ...
+
+The suite knows the contract's text, never an engine. It waits for conditions, so a slow machine makes it slow, not red;
+`patience_s` on a class says for how long.
+"""
+
+from holdfast.testing.store_contract.closing import StoreClosing
+from holdfast.testing.store_contract.commits import StoreCommits
+from holdfast.testing.store_contract.expiry import StoreExpiry
+from holdfast.testing.store_contract.faults import StoreFaults
+from holdfast.testing.store_contract.races import StoreRaces
+from holdfast.testing.store_contract.scans import StoreScans
+from holdfast.testing.store_contract.servers import StoreServers
+from holdfast.testing.store_contract.sessions import StoreSessions
+from holdfast.testing.store_contract.watches import StoreWatches
+
+__all__ = [
+    "StoreClosing",
+    "StoreCommits",
+    "StoreExpiry",
+    "StoreFaults",
+    "StoreRaces",
+    "StoreScans",
+    "StoreServers",
+    "StoreSessions",
+    "StoreWatches",
+]

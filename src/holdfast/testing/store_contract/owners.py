@@ -1,0 +1,104 @@
+"""An owner that can be stopped in the middle of holding a key: a real process, or its equal inside this one."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Protocol
+
+from holdfast.testing.harness import Harness
+from holdfast.testing.owner import own
+from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.tasks import beside
+
+
+class Owner(Protocol):
+    """Runs `holdfast.testing.owner`."""
+
+    async def says(self) -> str:
+        """The next thing it says."""
+        ...
+
+    def stop(self) -> None:
+        """It does nothing more, and does not know."""
+        ...
+
+    def go_on(self) -> None:
+        """It goes on where it was."""
+        ...
+
+
+@asynccontextmanager
+async def running_owner(harness: Harness, *, ttl_ms: int, key: str) -> AsyncIterator[Owner]:
+    """An owner of `key`: a child process if one can reach the store."""
+    running = _process(harness.url, ttl_ms, key) if harness.url else _task(harness, ttl_ms, key)
+    async with running as owner:
+        yield owner
+
+
+class _ProcessOwner:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def says(self) -> str:
+        assert self._process.stdout is not None
+        line = (await self._process.stdout.readline()).decode().strip()
+        if not line:
+            assert self._process.stderr is not None
+            raise AssertionError(f"the owner died: {(await self._process.stderr.read()).decode()[-2000:]}")
+        return line
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+
+@asynccontextmanager
+async def _process(url: str, ttl_ms: int, key: str) -> AsyncIterator[Owner]:
+    pipe = asyncio.subprocess.PIPE
+    argv = (sys.executable, "-m", "holdfast.testing.owner", url, str(ttl_ms), key)
+    process = await asyncio.create_subprocess_exec(*argv, stdout=pipe, stderr=pipe)
+    try:
+        yield _ProcessOwner(process)
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()
+
+
+class _StandingClock(RealClock):
+    """A clock whose sleepers do not wake while it stands."""
+
+    def __init__(self) -> None:
+        self.running = asyncio.Event()
+        self.running.set()
+
+    async def sleep_ms(self, duration_ms: float) -> None:
+        await super().sleep_ms(duration_ms)
+        await self.running.wait()
+
+
+class _TaskOwner:
+    def __init__(self, clock: _StandingClock, said: "asyncio.Queue[str]") -> None:
+        self._clock, self._said = clock, said
+        self.says = said.get
+
+    def stop(self) -> None:
+        self._clock.running.clear()
+
+    def go_on(self) -> None:
+        self._clock.running.set()
+
+
+@asynccontextmanager
+async def _task(harness: Harness, ttl_ms: int, key: str) -> AsyncIterator[Owner]:
+    clock = _StandingClock()
+    said: asyncio.Queue[str] = asyncio.Queue()
+    async with (
+        harness.client() as store,
+        beside(own(store, clock=clock, chance=RealChance(), ttl_ms=ttl_ms, key=key, say=said.put_nowait)),
+    ):
+        yield _TaskOwner(clock, said)

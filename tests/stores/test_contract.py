@@ -1,0 +1,45 @@
+"""Every engine against the contract, on real servers."""
+
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from holdfast.contracts.store import Store
+from holdfast.stores.urls import open_store
+from holdfast.testing import store_contract as contract
+from holdfast.testing.engines import ENGINES
+from holdfast.testing.harness import Harness
+from holdfast.vocabulary.clock import RealChance, RealClock
+
+
+class TestCommits(contract.StoreCommits): ...
+
+
+class TestScans(contract.StoreScans): ...
+
+
+class TestRaces(contract.StoreRaces): ...
+
+
+class TestSessions(contract.StoreSessions): ...
+
+
+class TestExpiry(contract.StoreExpiry): ...
+
+
+class TestWatches(contract.StoreWatches): ...
+
+
+class TestFaults(contract.StoreFaults): ...
+
+
+@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "memory"])
+class TestServers(contract.StoreServers): ...
+
+
+class TestClosing(contract.StoreClosing):
+    def opening(self, harness: Harness) -> AbstractAsyncContextManager[Store]:
+        if harness.url:
+            return harness.client()
+        # The clients of the memory harness share one store that outlives them: close one of our own instead.
+        return open_store("memory:", clock=RealClock(), chance=RealChance())
