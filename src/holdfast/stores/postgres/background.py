@@ -1,0 +1,120 @@
+"""What an open store does by itself: follow the log, end overdue sessions, forget what is old.
+
+Each is a task that ends only with the store, or when the store was caught going backwards: then every call says so.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from holdfast.stores.feed import Feed
+from holdfast.stores.postgres.connections import BROKEN, is_gone
+from holdfast.stores.postgres.log import read_page
+from holdfast.stores.postgres.server import Server
+from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
+from holdfast.vocabulary.errors import CorruptError, UnavailableError
+from holdfast.vocabulary.tasks import Bell
+
+if TYPE_CHECKING:
+    from holdfast.stores.postgres.connections import Connection
+
+_REAP: Final = "SELECT * FROM {schema}.reap()"
+_PRUNE: Final = "SELECT {schema}.prune($1, $2, $3) AS more"
+_PRUNE_ROWS_MAX: Final = 5_000
+_REAP_JITTER_MS: Final = 60  # half of the window over which the processes of a cluster spread one reaping
+
+
+class Background:
+    """The tasks of one open store."""
+
+    def __init__(self, server: Server, feed: Feed, *, clock: Clock, chance: Chance) -> None:
+        self._server, self._feed, self._clock, self._chance = server, feed, clock, chance
+        self._changed = Bell()
+        self._due = Bell()
+
+    async def follow_log(self) -> None:
+        """Publish every commit to the feed: at each notification, and at a slow tick should one get lost."""
+        attempt = 0
+        while self._server.guard.fault is None:
+            try:
+                async with self._listening() as connection:
+                    while True:
+                        await self._read_all(connection)
+                        attempt = 0
+                        await self._changed.wait_ms(self._clock, self._chance.jitter(self._server.settings.tick_ms))
+            except CorruptError:
+                return
+            except (*BROKEN, UnavailableError) as error:
+                if is_gone(error):
+                    self._stop(str(error))
+                    return
+            await self._clock.sleep_ms(backoff_ms(attempt, base_ms=20, max_ms=2_000, chance=self._chance))
+            attempt += 1
+
+    async def reap_when_due(self) -> None:
+        """End overdue sessions when nobody else's commit does. Sleeps until the next is due; a new, shorter one wakes it."""
+        attempt = 0
+        sql = self._server.settings.sql(_REAP)
+        while True:
+            pause_ms = float(self._server.settings.tick_ms)
+            try:
+                row = await self._server.ask_one(sql)
+                if row["next_due_ms"] is not None:
+                    # Later by chance, so that one process reaps and the others find it done.
+                    pause_ms = min(pause_ms, row["next_due_ms"] + self._chance.jitter(_REAP_JITTER_MS, share=0.9))
+                attempt = 0
+            except CorruptError:
+                return
+            except UnavailableError:
+                pause_ms = backoff_ms(attempt, base_ms=50, max_ms=pause_ms, chance=self._chance)
+                attempt += 1
+            await self._due.wait_ms(self._clock, pause_ms)
+
+    async def prune(self) -> None:
+        """Forget the old end of the change log and commit ids past their hour, piece by piece."""
+        settings = self._server.settings
+        sql = settings.sql(_PRUNE)
+        while True:
+            await self._clock.sleep_ms(self._chance.jitter(settings.prune_every_ms, share=0.5))
+            try:
+                while (
+                    await self._server.ask(sql, settings.log_commits_kept, settings.commit_ids_kept_ms, _PRUNE_ROWS_MAX)
+                )[0]["more"]:
+                    pass
+            except CorruptError:
+                return
+            except UnavailableError:
+                pass  # next time
+
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator["Connection"]:
+        async with asyncio.timeout(self._server.settings.timeout_ms / 1000):
+            connection = await self._server.connect()
+        try:
+            connection.add_termination_listener(lambda _: self._changed.ring())
+            async with asyncio.timeout(self._server.settings.timeout_ms / 1000):
+                await connection.add_listener(self._server.settings.channel, self._rang)
+            yield connection
+        finally:
+            connection.terminate()
+
+    def _rang(self, connection: object, pid: int, channel: str, payload: object) -> None:
+        (self._due if payload == "due" else self._changed).ring()
+
+    async def _read_all(self, connection: "Connection") -> None:
+        feed = self._feed
+        while True:
+            async with asyncio.timeout(self._server.settings.timeout_ms / 1000):
+                page, head = await read_page(self._server, feed.head, connection)
+            if page.gone_until > feed.head:
+                feed.restart_at(page.gone_until)
+                continue
+            for commit in page.commits:
+                feed.publish(commit)
+            if feed.head >= head:
+                return
+
+    def _stop(self, found: str) -> None:
+        with suppress(CorruptError):  # the guard tells every watcher and caller
+            self._server.lost_store(found)

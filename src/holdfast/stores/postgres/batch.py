@@ -1,0 +1,65 @@
+"""A batch of commits as the server's function takes it, and its answer as outcomes. No I/O."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from holdfast.contracts.store import AtVersion, Committed, Conflict, Entry, Operation, Put, Requirement
+from holdfast.stores.batching import Pending
+from holdfast.vocabulary.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from holdfast.stores.postgres.connections import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What one caller asked for."""
+
+    require: Sequence[Requirement]
+    apply: Sequence[Operation]
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much it adds to a batch."""
+        size = sum(len(requirement.key) for requirement in self.require)
+        return size + sum(len(op.key) + (len(op.value) if type(op) is Put else 0) for op in self.apply)
+
+
+Outcome: TypeAlias = Committed | Conflict
+PendingCommit: TypeAlias = Pending[Commit, Outcome]
+
+
+def encode(batch: Sequence[PendingCommit]) -> tuple[list[object], ...]:
+    """The arrays of `commit_batch`, from `ids` on."""
+    requires = [requirement for write in batch for requirement in write.work.require]
+    applies = [operation for write in batch for operation in write.work.apply]
+    return (
+        [write.id for write in batch],
+        [len(write.work.require) for write in batch],
+        [len(write.work.apply) for write in batch],
+        [requirement.key for requirement in requires],
+        [requirement.version if type(requirement) is AtVersion else 0 for requirement in requires],
+        [operation.key for operation in applies],
+        [operation.value.decode() if type(operation) is Put else None for operation in applies],
+        [operation.session if type(operation) is Put else None for operation in applies],
+    )
+
+
+def decode(rows: Iterable["Row"], batch: Sequence[PendingCommit], service: str) -> list[Outcome | Exception]:
+    """One outcome per commit, from the answer without its row 0."""
+    outcomes: list[Outcome | Exception] = [Conflict()] * len(batch)
+    found: dict[int, dict[str, Entry | None]] = {}
+    for nth, outcome, detail, key, value, version, session in rows:
+        if nth == 0:
+            continue
+        if outcome is None:
+            entries = found.setdefault(nth, {})
+            if key is not None:
+                entries[key] = None if version is None else Entry(key, value.encode(), version, session)
+            outcomes[nth - 1] = Conflict(entries, detail)
+        elif outcome < 0:
+            outcomes[nth - 1] = UnavailableError(service, "the commit was resolved as not committed before it arrived")
+        else:
+            outcomes[nth - 1] = Committed(outcome)
+    return outcomes

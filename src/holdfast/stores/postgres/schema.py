@@ -1,0 +1,100 @@
+"""Schema: the tables and functions of a store, brought up to date at open, and the views for people.
+
+Migrations are numbered files, applied in order under a lock, each database at most once. A store of a newer version is refused.
+Views are no migration: their one file is applied again whenever its text has changed, and failing to do so only costs a note.
+"""
+
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+
+from holdfast.stores.postgres.connections import in_words
+from holdfast.stores.postgres.settings import PostgresSettings
+from holdfast.vocabulary.errors import CorruptError, InvalidError
+
+if TYPE_CHECKING:
+    from holdfast.stores.postgres.connections import Connection, Row
+
+_META: Final = "SELECT schema_version, incarnation, views_digest FROM {schema}.meta"
+_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('{channel}'), 1)"
+_RECORD: Final = """
+INSERT INTO {schema}.meta AS m (schema_version, incarnation) VALUES ($1, $2)
+ON CONFLICT (only_row) DO UPDATE SET schema_version = excluded.schema_version"""
+
+
+@cache
+def migrations() -> tuple[str, ...]:
+    """The text of each migration; the first is number 1."""
+    folder = files(__package__) / "migrations"
+    found = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return tuple(file.read_text() for file in found)
+
+
+@cache
+def views() -> str:
+    """The text of the views."""
+    return (files(__package__) / "views.sql").read_text()
+
+
+async def bring_up_to_date(
+    connection: "Connection", settings: PostgresSettings, *, service: str, incarnation: str
+) -> tuple[str, ...]:
+    """Make or migrate the store. `incarnation` names it if it is new. Returns notes."""
+    wanted = len(migrations())
+    meta = await _meta(connection, settings, service)
+    if meta is None or meta["schema_version"] < wanted:
+        async with connection.transaction():
+            await _enter(connection, settings)
+            meta = await _meta(connection, settings, service)  # again: another process may have been first
+            if meta is None:
+                await _make_schema(connection, settings)
+            for number in range(meta["schema_version"] + 1 if meta is not None else 1, wanted + 1):
+                await connection.execute(settings.sql(migrations()[number - 1]))
+                await connection.execute(settings.sql(_RECORD), number, incarnation)
+    elif meta["schema_version"] > wanted:
+        raise InvalidError(
+            f"schema version of {service}",
+            meta["schema_version"],
+            f"at most {wanted}: this store needs a newer Holdfast",
+        )
+    return await _renew_views(connection, settings, service)
+
+
+async def _renew_views(connection: "Connection", settings: PostgresSettings, service: str) -> tuple[str, ...]:
+    digest = sha256(views().encode()).hexdigest()
+    meta = await _meta(connection, settings, service)
+    if meta is not None and meta["views_digest"] == digest:
+        return ()
+    try:
+        async with connection.transaction():
+            await _enter(connection, settings)
+            await connection.execute("SET LOCAL lock_timeout = '2s'")  # a long report must not keep us from opening
+            await connection.execute(settings.sql(views()))
+            await connection.execute(settings.sql("UPDATE {schema}.meta SET views_digest = $1"), digest)
+    except asyncpg.PostgresError as error:
+        return (f"views for people are not up to date ({in_words(error)})",)
+    return ()
+
+
+async def _enter(connection: "Connection", settings: PostgresSettings) -> None:
+    await connection.execute("SET LOCAL statement_timeout = '60s'")
+    await connection.execute(settings.sql(_LOCK))
+
+
+async def _make_schema(connection: "Connection", settings: PostgresSettings) -> None:
+    # Looked up first: IF NOT EXISTS asks for the right to create one even where an administrator has made it for us.
+    if not await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", settings.schema):
+        await connection.execute(settings.sql("CREATE SCHEMA {schema}"))
+
+
+async def _meta(connection: "Connection", settings: PostgresSettings, service: str) -> "Row | None":
+    """What the store says of itself; None if there is none yet."""
+    if await connection.fetchval("SELECT to_regclass($1)::text", settings.sql("{schema}.meta")) is None:
+        return None
+    row = await connection.fetchrow(settings.sql(_META))
+    if row is None:
+        raise CorruptError(service, f"table meta of schema {settings.schema} is empty")
+    return row

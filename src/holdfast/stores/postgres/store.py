@@ -1,0 +1,207 @@
+"""PostgresStore: the Store contract on PostgreSQL. The server's functions (migrations/) do what must be atomic; this asks them.
+
+The one rule: every write takes the lock of the `head` row first and holds it until it is committed, so versions follow commit
+order. Commits of a process go in batches, one round trip and one flush each; keep-alives likewise. What the server's
+tables look like is in `migrations`, what a broken connection means in `server`; nothing here knows either.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final
+
+from holdfast.contracts.checks import StoreLimits, check_commit, check_key, check_ttl
+from holdfast.contracts.store import (
+    Changed,
+    Committed,
+    Conflict,
+    Entry,
+    NotCommitted,
+    Operation,
+    Requirement,
+    Resync,
+    Scan,
+    Session,
+    StoreFacts,
+)
+from holdfast.stores.batching import Batcher, BatchLimits, Pending
+from holdfast.stores.feed import Feed, LogPage
+from holdfast.stores.postgres.background import Background
+from holdfast.stores.postgres.batch import Commit, Outcome, PendingCommit, decode, encode
+from holdfast.stores.postgres.log import read_page
+from holdfast.stores.postgres.opening import open_server
+from holdfast.stores.postgres.server import AnswerLostError, Server
+from holdfast.stores.postgres.settings import PostgresSettings, read_url
+from holdfast.stores.urls import StoreUrl
+from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
+from holdfast.vocabulary.errors import ClosedError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.tasks import beside
+
+_WHAT: Final = "PostgreSQL store"
+
+_GET: Final = "SELECT value, version, session FROM {schema}.entries WHERE key = $1"
+# One statement is one snapshot, so the version is that of the entries. Left: the version comes even without entries.
+_SCAN: Final = """
+SELECT h.version AS head, e.key, e.value, e.version, e.session
+FROM {schema}.head h LEFT JOIN LATERAL (
+    SELECT * FROM {schema}.entries WHERE key >= $1 AND key < $2 ORDER BY key {order} LIMIT $3
+) e ON true ORDER BY e.key {order}"""
+_COMMIT: Final = "SELECT * FROM {schema}.commit_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+_RESOLVE: Final = "SELECT * FROM {schema}.resolve_commit($1)"
+_OPEN_SESSION: Final = "SELECT * FROM {schema}.open_session($1, $2)"
+_RENEW: Final = "SELECT * FROM {schema}.renew_sessions($1)"
+_CLOSE_SESSION: Final = "SELECT * FROM {schema}.close_session($1)"
+
+
+class PostgresStore:
+    """An open store. `open` gives one; see `contracts.store.Store` for what each method promises."""
+
+    def __init__(
+        self, server: Server, feed: Feed, facts: StoreFacts, *, clock: Clock, chance: Chance, limits: StoreLimits
+    ) -> None:
+        settings = server.settings
+        self.facts = facts
+        self._server, self._feed = server, feed
+        self._clock, self._chance, self._limits = clock, chance, limits
+        self._closed = False
+        self._get, self._commit, self._resolve = (settings.sql(text) for text in (_GET, _COMMIT, _RESOLVE))
+        self._scans = {
+            reverse: settings.sql(_SCAN.replace("{order}", "DESC" if reverse else "ASC")) for reverse in (False, True)
+        }
+        self._sessions = {name: settings.sql(text) for name, text in _SESSION_CALLS.items()}
+        batch = BatchLimits(writes_max=settings.batch_writes_max, bytes_max=settings.batch_bytes_max)
+        self._commits: Batcher[Commit, Outcome] = Batcher(_WHAT, self._run_commits, batch)
+        self._renewals: Batcher[str, bool] = Batcher(_WHAT, self._run_renewals, batch)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        url: str,
+        settings: PostgresSettings,
+        *,
+        shown: str,
+        clock: Clock,
+        chance: Chance,
+        limits: StoreLimits | None = None,
+    ) -> AsyncIterator["PostgresStore"]:
+        """Connect, check, bring the schema up to date, and serve for the body. `shown` is the URL without secrets."""
+        server, feed, facts = await open_server(url, settings, service=shown, clock=clock, chance=chance)
+        store = cls(server, feed, facts, clock=clock, chance=chance, limits=limits or StoreLimits())
+        background = Background(server, feed, clock=clock, chance=chance)
+        try:
+            async with (
+                beside(background.follow_log(), background.reap_when_due(), background.prune()),
+                store._commits.running(),
+                store._renewals.running(),
+            ):
+                try:
+                    yield store
+                finally:
+                    store._closed = True
+                    feed.end(ClosedError(_WHAT))
+        finally:
+            server.close()
+
+    async def get(self, key: str) -> Entry | None:
+        self._check_open()
+        check_key(key, self._limits)
+        rows = await self._server.ask(self._get, key)
+        return Entry(key, rows[0]["value"].encode(), rows[0]["version"], rows[0]["session"]) if rows else None
+
+    async def scan(self, start: str, end: str, *, limit: int | None = None, reverse: bool = False) -> Scan:
+        self._check_open()
+        asked_at = self._server.guard.check()
+        rows = await self._server.ask(self._scans[reverse], start, end, None if limit is None else limit + 1)
+        if not rows:
+            self._server.lost_store("its tables are empty")
+        version = rows[0]["head"]
+        self._server.guard.saw(version, asked_at=asked_at)
+        entries = [Entry(key, value.encode(), at, session) for _, key, value, at, session in rows if key is not None]
+        more = limit is not None and len(entries) > limit
+        return Scan(version, tuple(entries[:limit]), more)
+
+    async def commit(
+        self, *, require: Sequence[Requirement] = (), apply: Sequence[Operation] = ()
+    ) -> Committed | Conflict:
+        self._check_open()
+        self._server.guard.check()
+        check_commit(require, apply, self._limits)
+        commit = Commit(tuple(require), tuple(apply))
+        return await self._commits.submit(self._chance.token(), commit, size_bytes=commit.size_bytes)
+
+    async def resolve(self, commit_id: str) -> Committed | NotCommitted:
+        self._check_open()
+        row = await self._server.ask_one(self._resolve, commit_id)
+        version = row["committed_as"]
+        return NotCommitted() if version is None else Committed(version)
+
+    async def open_session(self, ttl_ms: int) -> Session:
+        self._check_open()
+        check_ttl(ttl_ms, self._limits)
+        session_id = self._chance.token()  # ours, so that asking twice opens one
+        await self._server.ask_one(self._sessions["open"], session_id, ttl_ms)
+        return Session(session_id, ttl_ms)
+
+    async def keep_alive(self, session_id: str) -> bool:
+        self._check_open()
+        self._server.guard.check()
+        return await self._renewals.submit(session_id, session_id)
+
+    async def close_session(self, session_id: str) -> None:
+        self._check_open()
+        await self._server.ask_one(self._sessions["close"], session_id)
+
+    def watch(self, prefix: str, *, from_version: int) -> AbstractAsyncContextManager[AsyncIterator[Changed | Resync]]:
+        self._check_open()
+        self._server.guard.check()
+        return self._feed.watch(prefix, from_version=from_version, read_log=self._read_log)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(_WHAT)
+
+    async def _read_log(self, after: int) -> LogPage:
+        """A page of the log for a watcher that is far behind; breaks are mended here, a watch only ends on purpose."""
+        attempt = 0
+        while True:
+            self._check_open()
+            try:
+                page, _ = await read_page(self._server, after)
+            except UnavailableError:
+                await self._clock.sleep_ms(backoff_ms(attempt, base_ms=50, max_ms=2_000, chance=self._chance))
+                attempt += 1
+                continue
+            return page
+
+    async def _run_commits(self, batch: Sequence[PendingCommit]) -> Sequence[Outcome | Exception]:
+        server = self._server
+        asked_at = server.guard.check()
+        arrays = encode(batch)
+        try:
+            rows = await server.ask_once(self._commit, server.guard.incarnation, asked_at, *arrays, via=server.commits)
+        except AnswerLostError as lost:
+            return [
+                # A commit without operations only looks: asking again is safe.
+                OutcomeUnknownError(write.id, str(lost))
+                if write.work.apply
+                else UnavailableError(server.service, str(lost))
+                for write in batch
+            ]
+        head = rows[-1]  # row 0 of the answer comes last, or alone
+        server.guard.saw(head["outcome"], asked_at=asked_at, incarnation=head["detail"])
+        return decode(rows, batch, server.service)
+
+    async def _run_renewals(self, batch: Sequence[Pending[str, bool]]) -> Sequence[bool]:
+        asked = [renewal.work for renewal in batch]
+        row = await self._server.ask_one(self._sessions["renew"], asked, via=self._server.renewals)
+        alive = set(row["alive"])
+        return [session_id in alive for session_id in asked]
+
+
+_SESSION_CALLS: Final = {"open": _OPEN_SESSION, "renew": _RENEW, "close": _CLOSE_SESSION}
+
+
+def open_url(url: StoreUrl, clock: Clock, chance: Chance) -> AbstractAsyncContextManager[PostgresStore]:
+    """`postgresql://user:password@host:5432/database?schema=holdfast`."""
+    driver_url, settings = read_url(url)
+    return PostgresStore.open(driver_url, settings, shown=url.shown, clock=clock, chance=chance)
