@@ -1,0 +1,138 @@
+"""Open a database file: check that it keeps what it is given, then bring its schema and views up to date.
+
+Several processes may open a new file at the same moment: whoever holds the write lock does the work, the others find it done.
+"""
+
+import hashlib
+import re
+import sqlite3
+import sys
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from holdfast.stores.sqlite import host
+from holdfast.stores.sqlite.faults import database
+from holdfast.vocabulary.clock import Chance
+from holdfast.vocabulary.errors import InvalidError
+
+ConnectionKind = type[sqlite3.Connection]
+
+APPLICATION_ID: Final = 0x484F4C44  # "HOLD", in the file's header
+SQLITE_MIN: Final = (3, 35, 0)
+_PACKAGE: Final = files("holdfast.stores.sqlite")
+_FULL: Final = 2
+# One beside the other, these releases have the race that `files.WriteLock` keeps us out of.
+_WAL_RESET_FIXED: Final = ((3, 44, 6), (3, 50, 7), (3, 51, 3))
+
+
+def check_place(path: Path) -> None:
+    """Make the directory, and refuse a path that cannot be a database."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(path, error) from None
+    if path.is_dir():
+        raise InvalidError("path of the database", str(path), "a file; this is a directory")
+
+
+def not_writable(path: Path, error: Exception) -> InvalidError:
+    """What to raise when the place itself is wrong."""
+    return InvalidError("path of the database", str(path), f"a file in a place this process can write to ({error})")
+
+
+def connect(path: Path, *, kind: ConnectionKind, timeout_ms: int) -> sqlite3.Connection:
+    """A connection without hidden transactions."""
+    return sqlite3.connect(path, timeout=timeout_ms / 1000, isolation_level=None, factory=kind)
+
+
+def make_durable(connection: sqlite3.Connection, path: Path) -> list[str]:
+    """Ask for the safest settings; return what is doubtful all the same."""
+    doubts = []
+    if sqlite3.sqlite_version_info < SQLITE_MIN:
+        doubts.append(f"SQLite {sqlite3.sqlite_version} is older than {'.'.join(map(str, SQLITE_MIN))}")
+    kind = host.file_system(path)
+    if kind in host.NETWORK_FILE_SYSTEMS:
+        doubts.append(f"{kind} is a network file system: its locks and shared memory do not hold SQLite together")
+    if host.boot_id() is None:
+        doubts.append("this system does not name its boots: sessions of a former boot could seem alive")
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        doubts.append(f"journal_mode is {mode} instead of wal")
+    connection.execute("PRAGMA synchronous = FULL")
+    if connection.execute("PRAGMA synchronous").fetchone() != (_FULL,):
+        doubts.append("synchronous is not FULL")
+    if sys.platform == "darwin":  # there fsync leaves data in the drive's cache
+        connection.execute("PRAGMA fullfsync = 1")
+        connection.execute("PRAGMA checkpoint_fullfsync = 1")
+        if connection.execute("PRAGMA fullfsync").fetchone() != (1,):
+            doubts.append("fullfsync is off")
+    connection.execute("PRAGMA journal_size_limit = 67108864")  # a burst's log does not keep its size for ever
+    return doubts
+
+
+def notes(path: Path) -> list[str]:
+    """What an operator should know, though nothing is wrong with it."""
+    found = []
+    kind = host.file_system(path)
+    if kind in host.RAM_FILE_SYSTEMS:
+        found.append(f"{kind} is memory: everything is gone when the host stops")
+    if kind is None:
+        found.append("this system does not say what the file is mounted on: make sure it is no network file system")
+    version = sqlite3.sqlite_version_info
+    if not any(
+        version >= fixed and (version[:2] == fixed[:2] or fixed == _WAL_RESET_FIXED[-1]) for fixed in _WAL_RESET_FIXED
+    ):
+        found.append(
+            f"SQLite {sqlite3.sqlite_version} can lose commits if another program writes at the same time (its WAL-reset "
+            "bug, fixed in 3.51.3); Holdfast's processes keep out of each other's way, other programs should only read"
+        )
+    return found
+
+
+def migrate(connection: sqlite3.Connection, path: Path, *, chance: Chance) -> None:
+    """Bring the schema and the views up to date, inside the caller's transaction."""
+    scripts = sorted(_PACKAGE.joinpath("migrations").iterdir(), key=lambda script: script.name)
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if application != APPLICATION_ID and tables:
+        raise InvalidError(
+            f"content of {database(path)}", "another program's tables", "a Holdfast store, or no file yet"
+        )
+    if found > len(scripts):
+        raise InvalidError(
+            f"schema of {database(path)}", found, f"at most {len(scripts)}: a newer Holdfast made it; upgrade this one"
+        )
+    for script in scripts[found:]:
+        for statement in statements(script.read_text()):
+            connection.execute(statement)
+    if found < len(scripts):
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(scripts)}")
+    if found == 0:
+        connection.execute("INSERT INTO head VALUES (1, 0, 0, ?, '', '')", (chance.token(),))
+    _update_views(connection)
+
+
+def statements(script: str) -> Iterator[str]:
+    """The statements of a script. (`executescript` would commit the transaction we are in.)"""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _update_views(connection: sqlite3.Connection) -> None:
+    script = _PACKAGE.joinpath("views.sql").read_text()
+    digest = hashlib.sha256(script.encode()).hexdigest()
+    if connection.execute("SELECT views_digest FROM head").fetchone() == (digest,):
+        return
+    for name in re.findall(r"^CREATE VIEW (\w+)", script, re.MULTILINE):  # a person's own views stay
+        connection.execute(f"DROP VIEW IF EXISTS {name}")
+    for statement in statements(script):
+        connection.execute(statement)
+    connection.execute("UPDATE head SET views_digest = ?", (digest,))

@@ -1,0 +1,264 @@
+"""SqliteStore: the Store contract on one database file.
+
+It puts the writer, the reader, the feed and the doorbell together, and follows the change log for its watchers. The store's clock
+is the host's boot clock, the same for all processes of one boot; sessions do not outlive a boot.
+"""
+
+import asyncio
+import itertools
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from holdfast.contracts.checks import StoreLimits, check_commit, check_key, check_ttl
+from holdfast.contracts.store import (
+    Changed,
+    Committed,
+    Conflict,
+    Entry,
+    NotCommitted,
+    Operation,
+    Put,
+    Requirement,
+    Resync,
+    Scan,
+    Session,
+)
+from holdfast.stores.feed import Feed, LogPage
+from holdfast.stores.guard import Guard
+from holdfast.stores.sqlite import faults
+from holdfast.stores.sqlite.doorbell import COMMITTED, SESSION_OPENED
+from holdfast.stores.sqlite.location import SqliteSettings, located
+from holdfast.stores.sqlite.opening import Opened, opened
+from holdfast.stores.sqlite.reader import Look, Reader
+from holdfast.stores.sqlite.schema import ConnectionKind
+from holdfast.stores.sqlite.transaction import Transaction
+from holdfast.stores.sqlite.writer import Done, Writer
+from holdfast.stores.urls import StoreUrl
+from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
+from holdfast.vocabulary.errors import ClosedError, CorruptError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.tasks import Bell, beside
+
+# Of many processes that see the same session overdue, the first to look reaps it; the others find nothing to do.
+_REAP_SPREAD_MS: Final = 100
+
+
+class SqliteStore:
+    """One client of a database file. Reads go to the reader's thread, everything else to the writer's."""
+
+    def __init__(
+        self, database: Opened, *, clock: Clock, chance: Chance, settings: SqliteSettings, limits: StoreLimits
+    ) -> None:
+        self._clock, self._chance, self._settings, self._limits = clock, chance, settings, limits
+        self.facts = database.facts
+        self._name = faults.database(database.files.path)
+        self._bell = database.bell
+        self._feed = Feed(head=database.version)
+        guard = Guard(
+            self._name,
+            incarnation=database.facts.incarnation,
+            version=database.version,
+            on_fault=self._feed.end,
+        )
+        self._writer = Writer(
+            connection=database.writing,
+            lock=database.lock,
+            files=database.files,
+            guard=guard,
+            boot_id=database.boot_id,
+            worker=database.writer_thread,
+            clock=clock,
+            chance=chance,
+            settings=settings,
+            on_done=self._on_done,
+            ring=self._ring_others,
+        )
+        self._reader = Reader(
+            connection=database.reading,
+            files=database.files,
+            guard=guard,
+            worker=database.reader_thread,
+            clock=clock,
+            chance=chance,
+            settings=settings,
+        )
+        self._commit_ids = (f"{prefix}-{n:x}" for prefix in (chance.token(),) for n in itertools.count())
+        self._look_now = Bell()
+        self._watchers = 0
+        self._closed = False
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        path: Path,
+        *,
+        clock: Clock,
+        chance: Chance,
+        settings: SqliteSettings | None = None,
+        limits: StoreLimits | None = None,
+        connection_kind: ConnectionKind = sqlite3.Connection,
+    ) -> AsyncIterator["SqliteStore"]:
+        """Open the database at `path`, a real path. `connection_kind` lets tests lose what a disk may lose."""
+        settings = settings or SqliteSettings()
+        async with opened(path, clock=clock, chance=chance, settings=settings, kind=connection_kind) as database:
+            store = cls(database, clock=clock, chance=chance, settings=settings, limits=limits or StoreLimits())
+            loop = asyncio.get_running_loop()
+            loop.add_reader(database.bell.listener, store._on_ring)
+            try:
+                async with store._writer.running(), beside(store._follow()):
+                    try:
+                        yield store
+                    finally:
+                        store._closed = True
+                        store._feed.end(ClosedError(store._name))
+            finally:
+                loop.remove_reader(database.bell.listener)
+
+    async def get(self, key: str) -> Entry | None:
+        self._check_open()
+        check_key(key, self._limits)
+        return await self._reader.get(key)
+
+    async def scan(self, start: str, end: str, *, limit: int | None = None, reverse: bool = False) -> Scan:
+        self._check_open()
+        return await self._reader.scan(start, end, limit, reverse)
+
+    async def commit(
+        self, *, require: Sequence[Requirement] = (), apply: Sequence[Operation] = ()
+    ) -> Committed | Conflict:
+        self._check_open()
+        check_commit(require, apply, self._limits)
+        commit_id = next(self._commit_ids)
+        work = partial(Transaction.commit, commit_id=commit_id, require=tuple(require), apply=tuple(apply))
+        # A commit that writes nothing may be repeated, so losing its answer leaves nothing unknown.
+        size_bytes = sum(len(operation.value) for operation in apply if type(operation) is Put)
+        outcome = await self._writer.write(work, commit_id=commit_id if apply else "", size_bytes=size_bytes)
+        if isinstance(outcome, NotCommitted):
+            raise OutcomeUnknownError(commit_id, "it was resolved before it was done")
+        return outcome
+
+    async def resolve(self, commit_id: str) -> Committed | NotCommitted:
+        self._check_open()
+        check_key(commit_id, self._limits)
+        return await self._writer.write(partial(Transaction.resolve, commit_id=commit_id))
+
+    async def open_session(self, ttl_ms: int) -> Session:
+        self._check_open()
+        check_ttl(ttl_ms, self._limits)
+        session_id = self._chance.token()
+        await self._writer.write(partial(Transaction.open_session, session_id=session_id, ttl_ms=ttl_ms))
+        return Session(session_id, ttl_ms)
+
+    async def keep_alive(self, session_id: str) -> bool:
+        self._check_open()
+        return await self._writer.write(partial(Transaction.keep_alive, session_id=session_id))
+
+    async def close_session(self, session_id: str) -> None:
+        self._check_open()
+        await self._writer.write(partial(Transaction.close_session, session_id=session_id))
+
+    def watch(self, prefix: str, *, from_version: int) -> AbstractAsyncContextManager[AsyncIterator[Changed | Resync]]:
+        self._check_open()
+        return self._watch(prefix, from_version)
+
+    @asynccontextmanager
+    async def _watch(self, prefix: str, from_version: int) -> AsyncIterator[AsyncIterator[Changed | Resync]]:
+        self._watchers += 1
+        self._look_now.ring()  # nobody looked at the log while nobody watched
+        try:
+            async with self._feed.watch(prefix, from_version=from_version, read_log=self._read_log) as changes:
+                yield changes
+        finally:
+            self._watchers -= 1
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(self._name)
+
+    async def _read_log(self, after: int) -> LogPage:
+        """For a watcher that is further behind than memory. Breaks are mended here: a watch does not end with them."""
+        for attempt in itertools.count():
+            self._check_open()
+            try:
+                return (await self._reader.look(after)).page
+            except UnavailableError:
+                await self._pause(attempt)
+        raise AssertionError("counts for ever")
+
+    async def _pause(self, attempt: int) -> None:
+        await self._clock.sleep_ms(backoff_ms(attempt, base_ms=20, max_ms=1_000, chance=self._chance))
+
+    # Following the log: other processes' commits come by doorbell or at the tick, our own by hand.
+
+    async def _follow(self) -> None:
+        """Publish what was committed, and reap sessions that are overdue when nobody's commit does."""
+        failures = 0
+        while True:
+            try:
+                look = await self._reader.look(self._feed.head if self._watchers else None)
+                if self._publish(look):
+                    continue
+                if look.due_ms is not None and look.due_ms <= self._clock.boot_ms():
+                    await self._writer.write(Transaction.reap)
+                    continue
+            except UnavailableError:
+                await self._pause(failures)
+                failures += 1
+                continue
+            except CorruptError:
+                return  # the guard has told everybody
+            failures = 0
+            await self._look_now.wait_ms(self._clock, self._until_next_look_ms(look))
+
+    def _publish(self, look: Look) -> bool:
+        """Hand a look's page to the watchers; say whether there is more to read."""
+        if not self._watchers:
+            self._feed.restart_at(look.version)  # a watcher to come reads the log from where it wants
+            return False
+        if self._feed.head < look.page.gone_until:
+            self._feed.restart_at(look.page.gone_until)
+            return True
+        for commit in look.page.commits:
+            self._feed.publish(commit)
+        return self._feed.head < look.version
+
+    def _until_next_look_ms(self, look: Look) -> float:
+        tick_ms = self._chance.jitter(self._settings.tick_ms)
+        if look.due_ms is None:
+            return tick_ms
+        spread_ms = self._chance.jitter(_REAP_SPREAD_MS / 2, share=1)
+        return min(tick_ms, max(0, look.due_ms - self._clock.boot_ms()) + spread_ms)
+
+    def _on_done(self, done: Done) -> None:
+        """A batch of ours was committed: no need to read from the log what is known here, if nothing came in between."""
+        if done.opened_session:
+            self._look_now.ring()
+        if not done.changed or not self._watchers:
+            return
+        if done.changed[0].version == self._feed.head + 1:
+            for commit in done.changed:
+                self._feed.publish(commit)
+        else:
+            self._look_now.ring()
+
+    def _on_ring(self) -> None:
+        rings = self._bell.heard()
+        if self._watchers or SESSION_OPENED in rings:
+            self._look_now.ring()
+
+    def _ring_others(self, done: Done) -> None:
+        """On the writer's thread, after COMMIT."""
+        if done.opened_session:
+            self._bell.ring(SESSION_OPENED)
+        elif done.changed:
+            self._bell.ring(COMMITTED)
+
+
+def open_url(url: StoreUrl, clock: Clock, chance: Chance) -> AbstractAsyncContextManager[SqliteStore]:
+    """`sqlite:///relative.db` or `sqlite:////absolute.db`, with `SqliteSettings` as options."""
+    path, settings = located(url)
+    return SqliteStore.open(path, clock=clock, chance=chance, settings=settings)
