@@ -21,6 +21,7 @@ class FaultProxy:
         self._lose_answer_to: bytes | None = None
         self._lose_request: bytes | None = None
         self._links: set[asyncio.Task[None]] = set()
+        self._closed = False
         self.port = 0
         self.lost = 0  # how many requests or answers were lost, so that a test can see that it happened
 
@@ -34,6 +35,7 @@ class FaultProxy:
         try:
             yield proxy
         finally:
+            proxy._closed = True
             server.close()
             await proxy.cut()
 
@@ -58,18 +60,19 @@ class FaultProxy:
             link.cancel()
         await asyncio.gather(*links, return_exceptions=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = asyncio.current_task()
-        assert link is not None
-        self._links.add(link)
-        try:
-            if self._reachable:
-                await self._link(reader, writer)
-        except (OSError, asyncio.CancelledError):
-            pass  # a broken connection is this class's trade
-        finally:
-            self._links.discard(link)
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Not a coroutine: one that is cancelled before its first step would leave its writer open.
+        if self._closed or not self._reachable:
             writer.transport.abort()
+            return
+        link = asyncio.ensure_future(self._serve(reader, writer))
+        self._links.add(link)
+        link.add_done_callback(lambda _: writer.transport.abort())
+        link.add_done_callback(self._links.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.CancelledError):  # a broken connection is this class's trade
+            await self._link(reader, writer)
 
     async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_connection(*self._upstream)
@@ -81,10 +84,10 @@ class FaultProxy:
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            up_writer.transport.abort()  # before any await: a second cancellation must not skip it
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
-            up_writer.transport.abort()
 
     async def _requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, swallow: asyncio.Event
