@@ -41,10 +41,12 @@ def settings_from(kind: type[S], given: Mapping[str, object]) -> S:
     if not is_dataclass(kind):
         raise InvalidError("settings class", kind, "a dataclass")
     known = {field.name for field in fields(kind)}
-    for name in given:
+    for name, value in given.items():
         if name not in known:
             raise InvalidError("setting", name, "one of " + ", ".join(sorted(known)))
-    try:
-        return msgspec.convert(dict(given), type=kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise InvalidError(f"{kind.__name__} value", dict(given), str(error)) from None
+        try:
+            # One by one, so that the error names the setting; a default stands in for the others.
+            msgspec.convert({name: value}, type=kind, strict=False)
+        except msgspec.ValidationError as error:
+            raise InvalidError(name, value, str(error).partition(" - at ")[0].lower()) from None
+    return msgspec.convert(dict(given), type=kind, strict=False)

@@ -66,8 +66,13 @@ class Bell:
     async def _wait(self, sleep: asyncio.Future[None] | None = None) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
+
+        def wake(_: asyncio.Future[None]) -> None:
+            if not waiter.done():
+                waiter.set_result(None)
+
         if sleep is not None:
-            sleep.add_done_callback(lambda _: waiter.done() or waiter.set_result(None))
+            sleep.add_done_callback(wake)
         try:
             await waiter
         finally:
