@@ -1,0 +1,175 @@
+"""EtcdClient: calls to a list of endpoints, one of them in use, the next one when it fails.
+
+The one rule: a call is repeated only if repeating it is harmless or it was surely not done; a write whose answer is missing
+raises `AnswerLostError` and is the caller's to resolve. Knows nothing of keys, leases or watches.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar, cast
+
+import grpc
+
+from holdfast.stores.etcd import etcd_pb2 as pb
+from holdfast.stores.etcd.failures import BROKEN, AnswerLostError, Failure, failure_of, refusal
+from holdfast.stores.etcd.methods import AUTHENTICATE, A, Method, Q
+from holdfast.stores.etcd.settings import EtcdAddress, EtcdSettings
+from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
+from holdfast.vocabulary.errors import ClosedError, InvalidError, UnavailableError
+
+T = TypeVar("T")
+Once = Callable[["Endpoint", float], Awaitable[T]]  # endpoint, seconds
+
+# A member that has lost its cluster answers "no leader" at once instead of holding the call until it times out.
+_REQUIRE_LEADER: Final = ("hasleader", "true")
+
+
+class Endpoint:
+    """One member's address and the channel to it."""
+
+    def __init__(self, target: str, credentials: grpc.ChannelCredentials | None, settings: EtcdSettings) -> None:
+        self.target = target
+        options = (
+            ("grpc.enable_retries", 0),  # only this module repeats calls
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.use_local_subchannel_pool", 1),  # stores do not share connections, nor their faults
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", 2_000),  # really the time a connection may take
+            ("grpc.max_reconnect_backoff_ms", 500),
+            ("grpc.keepalive_time_ms", settings.ping_every_ms),  # finds frozen servers and silent cuts
+            ("grpc.keepalive_timeout_ms", settings.ping_timeout_ms),
+            ("grpc.http2.max_pings_without_data", 0),
+        )
+        self.channel = (
+            grpc.aio.insecure_channel(target, options)
+            if credentials is None
+            else grpc.aio.secure_channel(target, credentials, options)
+        )
+        self._unary: dict[str, object] = {}
+
+    def unary(self, method: Method[Q, A]) -> "grpc.aio.UnaryUnaryMultiCallable[Q, A]":
+        """The callable for a method, made once."""
+        made = self._unary.get(method.path)
+        if made is None:
+            made = self._unary[method.path] = self.channel.unary_unary(
+                method.path, method.question.SerializeToString, method.answer.FromString
+            )
+        return cast("grpc.aio.UnaryUnaryMultiCallable[Q, A]", made)
+
+
+def was_cancelled() -> bool:
+    """Whether someone wants the current task to end, as opposed to a call of its own having been cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+class EtcdClient:
+    """Calls with deadlines, failover and login. `breaks` counts failed calls: after one, the server may be another."""
+
+    def __init__(self, address: EtcdAddress, settings: EtcdSettings, *, clock: Clock, chance: Chance) -> None:
+        self.address, self.settings = address, settings
+        self.breaks = 0
+        self.endpoints: list[Endpoint] = []
+        self._clock, self._chance = clock, chance
+        self._current = 0
+        self._closed = False
+        self._metadata: tuple[tuple[str, str], ...] = (_REQUIRE_LEADER,)
+        # With a choice of endpoints, a silent one must not use up the time of the whole operation.
+        several = len(address.endpoints) > 1
+        self.try_ms = max(100, settings.timeout_ms // 3) if several else settings.timeout_ms
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, address: EtcdAddress, settings: EtcdSettings, *, clock: Clock, chance: Chance
+    ) -> AsyncIterator["EtcdClient"]:
+        """Channels to all endpoints, logged in, for the body. Connections are made when first used."""
+        client = cls(address, settings, clock=clock, chance=chance)
+        credentials = await asyncio.to_thread(address.credentials)
+        try:
+            client.endpoints.extend(Endpoint(target, credentials, settings) for target in address.endpoints)
+            await client.log_in()
+            yield client
+        finally:
+            client._closed = True
+            await asyncio.gather(*(endpoint.channel.close(None) for endpoint in client.endpoints))
+
+    async def ask(self, method: Method[Q, A], question: Q, *, repeatable: bool = True, within_ms: int = 0) -> A:
+        """Call, on whichever endpoint answers. `AnswerLostError` only if not `repeatable`."""
+
+        async def once(endpoint: Endpoint, timeout_s: float) -> A:
+            return await endpoint.unary(method)(question, timeout=timeout_s, metadata=self._metadata)
+
+        return await self.attempt(once, repeatable=repeatable, within_ms=within_ms)
+
+    async def ask_at(self, endpoint: Endpoint, method: Method[Q, A], question: Q) -> A:
+        """Call one endpoint once; raises what gRPC raises."""
+        return await endpoint.unary(method)(question, timeout=self.try_ms / 1000, metadata=self._metadata)
+
+    async def attempt(self, once: Once[T], *, repeatable: bool = True, within_ms: int = 0) -> T:
+        """Do `once` until it succeeds, moving on from endpoints that fail, within the operation's time."""
+        within_ms = within_ms or self.settings.timeout_ms
+        deadline_ms = self._clock.boot_ms() + within_ms
+        left_ms, tries, logins = within_ms, 0, 0
+        while True:
+            endpoint = self.endpoints[self._current]
+            try:
+                return await once(endpoint, (min(left_ms, self.try_ms) if repeatable else left_ms) / 1000)
+            except BROKEN as error:
+                failure, shown = failure_of(error)
+            except asyncio.CancelledError:
+                if not self._closed or was_cancelled():
+                    raise
+                failure, shown = Failure.LOST, "the store was closed"  # closing a channel cancels its calls
+            if failure is Failure.TOKEN and self.address.user and logins < 2:
+                logins += 1
+                await self.log_in()
+            elif failure in (Failure.NOT_DONE, Failure.LOST):
+                self.leave(endpoint)
+                if failure is Failure.LOST and not repeatable:
+                    raise AnswerLostError(f"{endpoint.target}: {shown}")
+                if self._closed:
+                    raise ClosedError(self.address.shown)
+                await self._clock.sleep_ms(backoff_ms(tries, base_ms=10, max_ms=250, chance=self._chance))
+            else:
+                raise refusal(failure, shown, self.address.shown)
+            tries += 1
+            left_ms = deadline_ms - self._clock.boot_ms()
+            if left_ms <= 0:
+                raise UnavailableError(
+                    self.address.shown,
+                    f"{tries} tries in {within_ms} ms, the last at {endpoint.target}: {shown}; check that etcd runs,"
+                    " has a leader and can be reached from here (etcdctl endpoint health)",
+                )
+
+    def stream(self, method: Method[Q, A], endpoint: Endpoint) -> "grpc.aio.StreamStreamCall[Q, A]":
+        """Start a stream both ways; whoever starts it cancels it."""
+        started = endpoint.channel.stream_stream(
+            method.path, method.question.SerializeToString, method.answer.FromString
+        )(None, metadata=self._metadata)
+        return cast("grpc.aio.StreamStreamCall[Q, A]", started)
+
+    def leave(self, endpoint: Endpoint) -> None:
+        """A call or stream on `endpoint` failed: use the next one, unless someone already moved on."""
+        self.breaks += 1
+        if self.endpoints[self._current] is endpoint:
+            self._current = (self._current + 1) % len(self.endpoints)
+
+    async def log_in(self) -> None:
+        """Get a token for the user, if there is one. Tokens expire, and a stream keeps the one it began with."""
+        if not self.address.user:
+            return
+        question = pb.AuthenticateRequest(name=self.address.user, password=self.address.password)
+
+        async def once(endpoint: Endpoint, timeout_s: float) -> pb.AuthenticateResponse:
+            return await endpoint.unary(AUTHENTICATE)(question, timeout=timeout_s, metadata=(_REQUIRE_LEADER,))
+
+        try:
+            answer = await self.attempt(once)
+        except InvalidError as refused:
+            raise InvalidError(
+                f"etcd user {self.address.user}", str(refused.given), "a known user and password"
+            ) from None
+        self._metadata = (_REQUIRE_LEADER, ("token", answer.token))

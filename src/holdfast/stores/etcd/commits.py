@@ -1,0 +1,133 @@
+"""Commits: sends them, and finds out what became of those whose answers were lost.
+
+The one rule: an answer is given only when it is known. See `slots` for how, `transactions` for what is sent.
+"""
+
+from collections.abc import Sequence
+
+from holdfast.contracts.store import Committed, Conflict, NotCommitted, Operation, Put, Requirement
+from holdfast.stores.etcd import etcd_pb2 as pb
+from holdfast.stores.etcd.client import EtcdClient
+from holdfast.stores.etcd.failures import AnswerLostError, LeaseGoneError
+from holdfast.stores.etcd.keyspace import Keyspace, lease_of
+from holdfast.stores.etcd.methods import LEASE_TIME_TO_LIVE, TXN
+from holdfast.stores.etcd.sentinel import Sentinel
+from holdfast.stores.etcd.slots import CommitId, Slot, Slots
+from holdfast.stores.etcd.transactions import (
+    commit_question,
+    found_in,
+    pair_in,
+    read,
+    reading_question,
+    refusing_question,
+)
+from holdfast.vocabulary.errors import HoldfastError, InvalidError, OutcomeUnknownError
+
+
+class Commits:
+    """The writing half of a store."""
+
+    def __init__(self, client: EtcdClient, slots: Slots, sentinel: Sentinel, keyspace: Keyspace, mark: bytes) -> None:
+        self._client, self._slots, self._sentinel, self._keyspace = client, slots, sentinel, keyspace
+        self._mark = mark
+
+    async def commit(self, require: Sequence[Requirement], apply: Sequence[Operation]) -> Committed | Conflict:
+        """As in the contract, with something to apply."""
+        while True:
+            slot = await self._slots.take()
+            try:
+                outcome = await self._send(slot, require, apply)
+            except LeaseGoneError:
+                # Either a session is dead or this writer is; in the second case nothing was done and a new writer may try.
+                if await self._slots.check(slot.writer):
+                    return await self._dead_session(require, apply)
+            else:
+                if outcome is not None:
+                    return outcome
+
+    async def check(self, require: Sequence[Requirement]) -> Committed | Conflict:
+        """A commit with nothing to apply: a consistent look at what is required."""
+        question = reading_question(self._keyspace, require)
+        # The read makes the transaction linearizable: one without any is answered from a member's own state.
+        question.success.append(read(self._keyspace.incarnation))
+        asked_at = self._sentinel.check()
+        answer = await self._client.ask(TXN, question)
+        self._sentinel.saw(answer.header, asked_at)
+        if not answer.succeeded:
+            return Conflict(found_in(self._keyspace, require, answer))
+        self._sentinel.saw_mark(answer.header.revision, pair_in(answer.responses[0]), asked_at)
+        return Committed(answer.header.revision)
+
+    async def resolve(self, commit_id: str) -> Committed | NotCommitted:
+        """As in the contract."""
+        asked = CommitId.parse(commit_id)
+        question = refusing_question(self._keyspace.slot(asked.lease, asked.number), asked.at, asked.lease)
+        asked_at = self._sentinel.check()
+        try:
+            answer = await self._client.ask(TXN, question)  # repeating it is harmless: it finds its own mark
+        except LeaseGoneError:
+            raise _too_late(commit_id) from None
+        self._sentinel.saw(answer.header, asked_at)
+        if answer.succeeded:
+            return NotCommitted()
+        pair = pair_in(answer.responses[0])
+        if pair is None:
+            raise _too_late(commit_id)
+        return Committed(pair.mod_revision) if pair.value == b"%d" % asked.sequence else NotCommitted()
+
+    async def _send(
+        self, slot: Slot, require: Sequence[Requirement], apply: Sequence[Operation]
+    ) -> Committed | Conflict | None:
+        """Send a commit and see to its slot, whatever happens. None: the slot was not as we left it; nothing was applied."""
+        reusable = False  # a cancelled commit, too, has an unknown outcome
+        try:
+            question = commit_question(self._keyspace, require, apply, slot, self._mark)
+            asked_at = self._sentinel.check()
+            answer = await self._client.ask(TXN, question, repeatable=False)
+            if answer.succeeded:
+                slot.at, reusable = answer.header.revision, True
+                self._sentinel.saw(answer.header, asked_at)
+                return Committed(answer.header.revision)
+            left = pair_in(answer.responses[len(require)])
+            reusable = slot.at == (0 if left is None else left.mod_revision)
+            self._sentinel.saw(answer.header, asked_at)
+            if not slot.at:
+                self._sentinel.saw_mark(answer.header.revision, pair_in(answer.responses[-1]), asked_at)
+            if reusable:
+                return Conflict(found_in(self._keyspace, require, answer))
+        except AnswerLostError as lost:
+            raise OutcomeUnknownError(slot.commit_id, str(lost)) from None
+        except HoldfastError:
+            reusable = True  # refused, or never sent
+            raise
+        finally:
+            if reusable:
+                self._slots.give_back(slot)
+            else:
+                self._slots.retire(slot)
+        await self._sentinel.look()  # keys of ours are gone: perhaps all of them
+        return None
+
+    async def _dead_session(self, require: Sequence[Requirement], apply: Sequence[Operation]) -> Conflict:
+        sessions = dict.fromkeys(each.session for each in apply if type(each) is Put and each.session is not None)
+        dead = next(iter(sessions))
+        for session in sessions:
+            question = pb.LeaseTimeToLiveRequest(ID=lease_of(session))
+            try:
+                left_s = (await self._client.ask(LEASE_TIME_TO_LIVE, question)).TTL
+            except LeaseGoneError:
+                left_s = -1
+            if left_s < 0:
+                dead = session
+                break
+        if not require:
+            return Conflict(dead_session=dead)
+        looking = pb.TxnRequest(success=[read(self._keyspace.key(each.key)) for each in require])
+        asked_at = self._sentinel.check()
+        answer = await self._client.ask(TXN, looking)
+        self._sentinel.saw(answer.header, asked_at)
+        return Conflict(found_in(self._keyspace, require, answer), dead)
+
+
+def _too_late(commit_id: str) -> InvalidError:
+    return InvalidError("commit id", commit_id, "one asked about within an hour: its writer's lease has ended since")

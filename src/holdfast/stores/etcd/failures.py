@@ -1,0 +1,79 @@
+"""What a failed call means for the caller: nothing was done, nobody knows, or etcd said no.
+
+The one rule: a write counts as not done only when etcd said so or when it surely never left; everything else is unknown.
+"""
+
+import asyncio
+from enum import Enum, auto
+from typing import Final
+
+import grpc
+
+from holdfast.vocabulary.errors import CorruptError, HoldfastError, InvalidError, UnavailableError
+
+
+class Failure(Enum):
+    """Why a call has no answer."""
+
+    NOT_DONE = auto()  # never left, or refused before anything happened: try again, here or elsewhere
+    LOST = auto()  # it may have happened
+    TOKEN = auto()  # refused because the login has expired
+    LEASE_GONE = auto()
+    COMPACTED = auto()
+    REFUSED = auto()  # etcd will not do it, whoever asks again
+
+
+class AnswerLostError(HoldfastError):
+    """A call that must not be repeated was sent, and its answer did not come."""
+
+
+class LeaseGoneError(HoldfastError):
+    """etcd does not know the lease (any more); nothing was done."""
+
+
+class CompactedError(HoldfastError):
+    """The revision asked for is no longer kept."""
+
+
+# What gRPC says when a call never got a connection, and what etcd says before it proposes anything.
+_NEVER_SENT: Final = ("failed to connect to all addresses", "DNS resolution failed", "empty address list")
+_NOT_PROPOSED: Final = ("etcdserver: no leader", "etcdserver: rpc not supported for learner", "etcdserver: not capable")
+
+
+def failure_of(error: BaseException) -> tuple[Failure, str]:
+    """Judge what a call raised; the text is for people."""
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return Failure.LOST, "no answer in time" if isinstance(error, TimeoutError) else repr(error)
+    code, text = error.code(), error.details() or ""
+    shown = f"{code.name}: {text}"
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return (Failure.NOT_DONE if text.startswith(_NEVER_SENT + _NOT_PROPOSED) else Failure.LOST), shown
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "too many requests" in text:
+        return Failure.NOT_DONE, shown
+    if "invalid auth token" in text or "revision of auth store is old" in text:
+        return Failure.TOKEN, shown
+    if code is grpc.StatusCode.NOT_FOUND and "lease" in text:
+        return Failure.LEASE_GONE, shown
+    if code is grpc.StatusCode.OUT_OF_RANGE and "compacted" in text:
+        return Failure.COMPACTED, shown
+    if text.startswith(("etcdserver:", "auth:")) and code is not grpc.StatusCode.UNKNOWN:
+        return Failure.REFUSED, shown
+    return Failure.LOST, shown
+
+
+def refusal(failure: Failure, shown: str, server: str) -> HoldfastError:
+    """The error for a call that etcd refused for good."""
+    if failure is Failure.LEASE_GONE:
+        return LeaseGoneError(shown)
+    if failure is Failure.COMPACTED:
+        return CompactedError(shown)
+    if shown.startswith("RESOURCE_EXHAUSTED"):
+        return UnavailableError(server, f"{shown}; compact, defragment and disarm the alarm (etcdctl alarm list)")
+    if shown.startswith("DATA_LOSS"):
+        return CorruptError(server, shown)
+    if "permission denied" in shown or failure is Failure.TOKEN:
+        return InvalidError(f"etcd login at {server}", shown, "a user who may read and write below the prefix")
+    return InvalidError(f"request to {server}", shown, "what this etcd accepts")
+
+
+BROKEN: Final = (grpc.aio.AioRpcError, TimeoutError, asyncio.InvalidStateError)  # what a failed call or stream raises

@@ -1,0 +1,114 @@
+"""Where etcd is and how to talk to it: what a URL says, and what an operator may tune."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+import grpc
+
+from holdfast.stores.urls import StoreUrl
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.settings import check_at_least, check_between, settings_from
+
+_SETTINGS_IN_URL = ("timeout_ms", "in_flight_max", "scan_keys_max")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdSettings:
+    """Values an operator may tune."""
+
+    timeout_ms: int = 5_000  # one operation, retries included
+    in_flight_max: int = 64  # commits under way at once; each has a slot key in etcd
+    scan_keys_max: int = 2_000  # keys per page of a scan
+    ping_every_ms: int = 6_000  # etcd refuses pings less than 5 s apart
+    ping_timeout_ms: int = 3_000
+    writer_ttl_s: int = 7_200  # how long the slots of a store that closed or died can still be asked
+    writer_retired_max: int = 1_000  # slots lost to unknown outcomes before a store takes a new writer lease
+    renewal_streams_max: int = 16  # idle keep-alive streams kept
+
+    def __post_init__(self) -> None:
+        check_at_least("timeout_ms", self.timeout_ms, 100)
+        check_between("in_flight_max", self.in_flight_max, 1, 4_096)
+        check_at_least("scan_keys_max", self.scan_keys_max, 1)
+        check_at_least("ping_every_ms", self.ping_every_ms, 5_000)
+        check_at_least("ping_timeout_ms", self.ping_timeout_ms, 100)
+        check_at_least(
+            "writer_ttl_s", self.writer_ttl_s, 5_400
+        )  # renewed every sixth: more than an hour is always left
+        check_at_least("writer_retired_max", self.writer_retired_max, 1)
+        check_at_least("renewal_streams_max", self.renewal_streams_max, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdAddress:
+    """A cluster, a namespace in it, and how to be let in. `endpoints` are host:port."""
+
+    endpoints: tuple[str, ...]
+    prefix: str = "holdfast"
+    tls: bool = False
+    ca_path: str = ""
+    cert_path: str = ""
+    key_path: str = ""
+    user: str = ""
+    password: str = ""
+    unsafe: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.endpoints:
+            raise InvalidError("etcd endpoints", "", "host:port, or several with commas between")
+        if not self.prefix.isprintable() or not self.prefix.strip("/"):
+            raise InvalidError("etcd prefix", self.prefix, "printable text, such as holdfast or team/holdfast")
+        if bool(self.cert_path) != bool(self.key_path):
+            raise InvalidError(
+                "etcd client certificate", self.cert_path or self.key_path, "cert and key, both or neither"
+            )
+        if bool(self.user) != bool(self.password):
+            raise InvalidError("etcd login", self.user, "user and password, both or neither")
+
+    @property
+    def shown(self) -> str:
+        """For errors and facts: no password."""
+        return f"{'etcds' if self.tls else 'etcd'}://{','.join(self.endpoints)}/{self.prefix}"
+
+    def credentials(self) -> grpc.ChannelCredentials | None:
+        """Read the certificates (blocking); None without TLS. Without a CA, the public ones are trusted."""
+        if not self.tls:
+            return None
+        read = [_read(path) if path else None for path in (self.ca_path, self.key_path, self.cert_path)]
+        return grpc.ssl_channel_credentials(*read)
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidError("TLS file", path, f"a readable PEM file ({error.strerror})") from None
+
+
+def parse_url(url: StoreUrl) -> tuple[EtcdAddress, EtcdSettings]:
+    """`etcd://[user:password@]host[:port][,host…][/prefix][?ca=&cert=&key=]`; `etcds://` is TLS with public CAs."""
+    url.check_options("prefix", "ca", "cert", "key", "unsafe", *_SETTINGS_IN_URL)
+    login, _, hosts = url.parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    options = url.options
+    address = EtcdAddress(
+        endpoints=tuple(_endpoint(host) for host in hosts.split(",") if host),
+        prefix=(options.get("prefix") or unquote(url.parts.path)).strip("/") or "holdfast",
+        tls=url.parts.scheme == "etcds" or any(name in options for name in ("ca", "cert", "key")),
+        ca_path=options.get("ca", ""),
+        cert_path=options.get("cert", ""),
+        key_path=options.get("key", ""),
+        user=unquote(user),
+        password=unquote(password),
+        unsafe=url.flag("unsafe"),
+    )
+    return address, settings_from(EtcdSettings, {name: options[name] for name in _SETTINGS_IN_URL if name in options})
+
+
+def _endpoint(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):  # an IPv6 address has colons inside its brackets
+        return f"{text}:2379"
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise InvalidError("etcd endpoint", text, "host:port")
+    return text

@@ -1,0 +1,206 @@
+"""EtcdStore: the Store contract on an etcd cluster.
+
+Reads are linearizable. Each commit is one etcd transaction; up to `in_flight_max` run at once, and etcd decides their order.
+Sessions expire by etcd's own commit, up to about a second after they are due; contenders cannot hurry it.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import Final
+
+from holdfast.contracts.checks import StoreLimits, check_commit, check_ttl
+from holdfast.contracts.store import (
+    Changed,
+    Committed,
+    Conflict,
+    Entry,
+    NotCommitted,
+    Operation,
+    Requirement,
+    Resync,
+    Scan,
+    Session,
+    StoreFacts,
+)
+from holdfast.stores.etcd import etcd_pb2 as pb
+from holdfast.stores.etcd.client import EtcdClient
+from holdfast.stores.etcd.commits import Commits
+from holdfast.stores.etcd.failures import CompactedError, LeaseGoneError
+from holdfast.stores.etcd.keyspace import Keyspace, lease_of
+from holdfast.stores.etcd.methods import LEASE_GRANT, LEASE_REVOKE, RANGE
+from holdfast.stores.etcd.opening import Opened, check_servers, establish
+from holdfast.stores.etcd.renewals import Renewals
+from holdfast.stores.etcd.sentinel import Sentinel
+from holdfast.stores.etcd.settings import EtcdAddress, EtcdSettings, parse_url
+from holdfast.stores.etcd.slots import Slots
+from holdfast.stores.etcd.watching import Compacted, Watching
+from holdfast.stores.urls import StoreUrl
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import ClosedError
+from holdfast.vocabulary.tasks import beside
+
+_TTL_S_MIN: Final = 2
+
+
+class EtcdStore:
+    """One process's view of one prefix in an etcd cluster."""
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        *,
+        facts: StoreFacts,
+        opened: Opened,
+        limits: StoreLimits,
+        clock: Clock,
+        chance: Chance,
+    ) -> None:
+        self.facts = facts
+        self._client, self._limits = client, limits
+        self._keyspace = keyspace = Keyspace(client.address.prefix)
+        self._ended: Exception | None = None
+        self._sentinel = Sentinel(client, keyspace, opened, clock=clock, on_fault=self._end)
+        self._renewals = Renewals(client)
+        self._slots = Slots(client, self._renewals, keyspace, clock=clock, chance=chance)
+        self._commits = Commits(client, self._slots, self._sentinel, keyspace, opened.mark)
+        self._watching = Watching(client, settle=self._sentinel.settle, clock=clock, chance=chance)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        address: EtcdAddress,
+        *,
+        settings: EtcdSettings | None = None,
+        limits: StoreLimits | None = None,
+        clock: Clock,
+        chance: Chance,
+    ) -> AsyncIterator["EtcdStore"]:
+        """The store below `address.prefix`, checked, for the body."""
+        async with EtcdClient.open(address, settings or EtcdSettings(), clock=clock, chance=chance) as client:
+            checked = await check_servers(client)
+            opened = await establish(client, Keyspace(address.prefix), chance)
+            facts = StoreFacts(
+                engine="etcd",
+                server=checked.server,
+                durability=checked.durability,
+                incarnation=opened.incarnation,
+                notes=checked.notes,
+            )
+            limits = limits or StoreLimits()
+            store = cls(client, facts=facts, opened=opened, limits=limits, clock=clock, chance=chance)
+            await store._slots.start()
+            try:
+                async with beside(store._slots.keep_writing(), store._sentinel.stand(store._watching)):
+                    yield store
+            finally:
+                store._end(ClosedError(address.shown))
+                store._renewals.close()
+                await store._slots.leave()
+
+    async def get(self, key: str) -> Entry | None:
+        answer = await self._range(pb.RangeRequest(key=self._keyspace.key(key)))
+        return self._keyspace.entry(answer.kvs[0]) if answer.kvs else None
+
+    async def scan(self, start: str, end: str, *, limit: int | None = None, reverse: bool = False) -> Scan:
+        first, last = self._keyspace.key(start), self._keyspace.key(end)
+        if limit is not None and (reverse or limit < 1):
+            # etcd sorts the whole range to give its end, so asking for it in pages would only repeat the work.
+            order = pb.RangeRequest.DESCEND if reverse else pb.RangeRequest.NONE
+            answer = await self._range(
+                pb.RangeRequest(key=first, range_end=last, limit=max(1, limit), sort_order=order)
+            )
+            entries = tuple(map(self._keyspace.entry, answer.kvs[: max(0, limit)]))
+            return Scan(answer.header.revision, entries, answer.more or len(answer.kvs) > len(entries))
+        while True:
+            try:
+                scan = await self._scan_pages(first, last, limit)
+            except CompactedError:
+                continue  # compaction overtook the pages: begin again at a newer revision
+            return Scan(scan.version, scan.entries[::-1], scan.more) if reverse else scan
+
+    async def commit(
+        self, *, require: Sequence[Requirement] = (), apply: Sequence[Operation] = ()
+    ) -> Committed | Conflict:
+        check_commit(require, apply, self._limits)
+        await self._ready()
+        return await (self._commits.commit(require, apply) if apply else self._commits.check(require))
+
+    async def resolve(self, commit_id: str) -> Committed | NotCommitted:
+        await self._ready()
+        return await self._commits.resolve(commit_id)
+
+    async def open_session(self, ttl_ms: int) -> Session:
+        check_ttl(ttl_ms, self._limits)
+        await self._ready()
+        # A grant whose answer is lost leaves a lease that nobody renews; it ends by itself.
+        question = pb.LeaseGrantRequest(TTL=max(_TTL_S_MIN, -(-ttl_ms // 1000)))
+        answer = await self._client.ask(LEASE_GRANT, question)
+        self._sentinel.saw_member(answer.header)
+        return Session(f"{answer.ID:x}", answer.TTL * 1000)
+
+    async def keep_alive(self, session_id: str) -> bool:
+        await self._ready()
+        answer = await self._renewals.renew(lease_of(session_id))
+        self._sentinel.saw_member(answer.header)
+        await self._ready()  # it may have been renewed at the second try, by a server put back in time
+        return answer.TTL > 0
+
+    async def close_session(self, session_id: str) -> None:
+        await self._ready()
+        try:
+            answer = await self._client.ask(LEASE_REVOKE, pb.LeaseRevokeRequest(ID=lease_of(session_id)))
+        except LeaseGoneError:
+            return
+        self._sentinel.saw_member(answer.header)
+
+    def watch(self, prefix: str, *, from_version: int) -> AbstractAsyncContextManager[AsyncIterator[Changed | Resync]]:
+        if self._ended is not None:
+            raise self._ended
+        return aclosing(self._changes(prefix, from_version))
+
+    async def _changes(self, prefix: str, from_version: int) -> AsyncGenerator[Changed | Resync, None]:
+        key, range_end = self._keyspace.below(prefix)
+        async with aclosing(self._watching.follow(key, range_end, after=from_version)) as happened:
+            async for what in happened:
+                if isinstance(what, Compacted):
+                    yield Resync(what.revision)
+                else:
+                    yield self._keyspace.changed(what.revision, what.events)
+
+    async def _ready(self) -> None:
+        if self._ended is not None:
+            raise self._ended
+        await self._sentinel.settle()
+
+    def _end(self, error: Exception) -> None:
+        self._ended = self._ended or error
+        self._watching.end(error)
+
+    async def _range(self, question: pb.RangeRequest) -> pb.RangeResponse:
+        await self._ready()
+        asked_at = self._sentinel.check()
+        answer = await self._client.ask(RANGE, question)
+        self._sentinel.saw(answer.header, asked_at)
+        return answer
+
+    async def _scan_pages(self, first: bytes, last: bytes, limit: int | None) -> Scan:
+        entries: list[Entry] = []
+        revision, more = 0, True
+        while more and (limit is None or len(entries) < limit):
+            keys_max = self._client.settings.scan_keys_max
+            if limit is not None:
+                keys_max = min(keys_max, limit - len(entries))
+            page = await self._range(pb.RangeRequest(key=first, range_end=last, limit=keys_max, revision=revision))
+            revision = revision or page.header.revision  # later pages are read as of the first
+            entries.extend(map(self._keyspace.entry, page.kvs))
+            more = page.more
+            if more:
+                first = page.kvs[-1].key + b"\0"
+        return Scan(revision, tuple(entries), more)
+
+
+def open_url(url: StoreUrl, clock: Clock, chance: Chance) -> AbstractAsyncContextManager[EtcdStore]:
+    """`etcd://[user:password@]host:port[,host:port…][/prefix]`, or `etcds://` for TLS; see `settings` for the options."""
+    address, settings = parse_url(url)
+    return EtcdStore.open(address, settings=settings, clock=clock, chance=chance)
