@@ -5,8 +5,8 @@ strings (flags, environment, files); only the command line reads the environment
 """
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from typing import Final, TypeVar
+from dataclasses import is_dataclass
+from typing import Final, TypeVar, get_type_hints
 
 import msgspec
 
@@ -40,13 +40,13 @@ def settings_from(kind: type[S], given: Mapping[str, object]) -> S:
     """Build settings of `kind` from text or typed values; an unknown name or an unreadable value is an `InvalidError`."""
     if not is_dataclass(kind):
         raise InvalidError("settings class", kind, "a dataclass")
-    known = {field.name for field in fields(kind)}
+    kinds = get_type_hints(kind)
+    typed = {}
     for name, value in given.items():
-        if name not in known:
-            raise InvalidError("setting", name, "one of " + ", ".join(sorted(known)))
+        if name not in kinds:
+            raise InvalidError("setting", name, "one of " + ", ".join(sorted(kinds)))
         try:
-            # One by one, so that the error names the setting; a default stands in for the others.
-            msgspec.convert({name: value}, type=kind, strict=False)
+            typed[name] = msgspec.convert(value, type=kinds[name], strict=False)
         except msgspec.ValidationError as error:
             raise InvalidError(name, value, str(error).partition(" - at ")[0].lower()) from None
-    return msgspec.convert(dict(given), type=kind, strict=False)
+    return kind(**typed)
