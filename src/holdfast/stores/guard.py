@@ -5,6 +5,7 @@ The first sight of it is remembered; from then on every call fails.
 """
 
 from collections.abc import Callable
+from typing import NoReturn
 
 from holdfast.vocabulary.errors import CorruptError
 
@@ -26,12 +27,13 @@ class Guard:
     def saw(self, version: int, *, asked_at: int, incarnation: str | None = None) -> None:
         """Take note of an answer. `asked_at` is what `check` said when the question was sent: answers may overtake each other."""
         if version < asked_at:
-            self._fail(f"version went back from {asked_at} to {version}")
+            self.fail(f"version went back from {asked_at} to {version}")
         if incarnation is not None and incarnation != self.incarnation:
-            self._fail(f"incarnation changed from {self.incarnation} to {incarnation}")
+            self.fail(f"incarnation changed from {self.incarnation} to {incarnation}")
         self.version = max(self.version, version)
 
-    def _fail(self, found: str) -> None:
+    def fail(self, found: str) -> NoReturn:
+        """Stop every holder because of something only the engine can see, such as a primary that became a replica."""
         self.fault = self.fault or CorruptError(self.what, found)
         self._on_fault(self.fault)
         raise self.fault
