@@ -1,0 +1,259 @@
+"""RedisStore: the contract on one Redis or Valkey primary. Every write is a Lua script, so each is one atomic step.
+
+The server's clock judges sessions, its append-only file keeps commits, its pub/sub rings the doorbell. What is asked of the
+server is in `durability`, what is stored in `layout`, how requests travel in `traffic`.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final
+
+from redis.exceptions import ResponseError
+
+from holdfast.contracts.checks import StoreLimits, check_commit, check_ttl
+from holdfast.contracts.store import (
+    Changed,
+    Committed,
+    Conflict,
+    Entry,
+    NotCommitted,
+    Operation,
+    Requirement,
+    Resync,
+    Scan,
+    Session,
+    StoreFacts,
+)
+from holdfast.stores.feed import Feed
+from holdfast.stores.guard import Guard
+from holdfast.stores.redis.durability import examine
+from holdfast.stores.redis.layout import FORMAT, FOUND, LOAD_SCRIPTS, RESOLVE, SCAN, SCRIPTS, Layout, unpack_entry
+from holdfast.stores.redis.link import DeniedError, Link, LostError, NotSentError, pack
+from holdfast.stores.redis.pump import Pump
+from holdfast.stores.redis.reaper import Reaper
+from holdfast.stores.redis.refusals import ADVICE, code_of
+from holdfast.stores.redis.settings import RedisAddress, RedisSettings, read_url
+from holdfast.stores.redis.traffic import STORE, Traffic
+from holdfast.stores.redis.writes import close_write, commit_write, keep_alive_write, open_write, reap_write
+from holdfast.stores.urls import StoreUrl
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import ClosedError, CorruptError, InvalidError, UnavailableError
+from holdfast.vocabulary.tasks import beside
+
+_NO_LIMIT: Final = 1 << 50
+
+
+class RedisStore:
+    """One namespace of one server, as one process sees it."""
+
+    def __init__(
+        self,
+        address: RedisAddress,
+        settings: RedisSettings,
+        *,
+        clock: Clock,
+        chance: Chance,
+        limits: StoreLimits,
+        facts: StoreFacts,
+        version: int,
+    ) -> None:
+        self.facts = facts
+        self._address, self._settings, self._limits, self._chance = address, settings, limits, chance
+        self._layout = layout = Layout(settings.namespace)
+        self._closed = False
+        self._feed = Feed(head=version)
+        guard = Guard(
+            f"namespace {settings.namespace} of {address.shown}",
+            incarnation=facts.incarnation,
+            version=version,
+            on_fault=self._feed.end,
+        )
+        self._guard = guard
+        self._reaper = Reaper(clock=clock, chance=chance)
+        due = self._reaper.note
+        self._traffic = Traffic(address, layout, settings, guard=guard, clock=clock, chance=chance, on_due=due)
+        self._pump = Pump(self._traffic, self._feed, guard, layout, settings, clock=clock, chance=chance, on_due=due)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        address: RedisAddress,
+        settings: RedisSettings,
+        *,
+        clock: Clock,
+        chance: Chance,
+        limits: StoreLimits | None = None,
+    ) -> AsyncIterator["RedisStore"]:
+        """Check the server, found the namespace if it is new, and serve for the body."""
+        facts, version = await _found(address, settings, chance)
+        store = cls(
+            address,
+            settings,
+            clock=clock,
+            chance=chance,
+            limits=limits or StoreLimits(),
+            facts=facts,
+            version=version,
+        )
+        async with store._traffic.running():
+            try:
+                async with beside(
+                    store._pump.follow(),
+                    store._pump.listen(address),
+                    store._reaper.run(lambda: store._traffic.write(reap_write)),
+                ):
+                    yield store
+            finally:
+                store._closed = True
+                store._feed.end(ClosedError(STORE))
+
+    async def get(self, key: str) -> Entry | None:
+        self._check_usable()
+        packed = await self._traffic.read(pack("HGET", self._layout.entries, key))
+        return None if packed is None else unpack_entry(key, packed)
+
+    async def scan(self, start: str, end: str, *, limit: int | None = None, reverse: bool = False) -> Scan:
+        self._check_usable()
+        for _ in range(self._settings.scan_restarts_max + 1):
+            found = await self._scan_pages(start, end, limit, reverse)
+            if found is not None:
+                return found
+        keys_max = -1 if limit is None else limit
+        head, more, entries = await self._scan_page(None, f"[{start}", f"({end}", reverse, keys_max, _NO_LIMIT)
+        return Scan(head, tuple(entries), more)
+
+    async def commit(
+        self, *, require: Sequence[Requirement] = (), apply: Sequence[Operation] = ()
+    ) -> Committed | Conflict:
+        self._check_usable()
+        check_commit(require, apply, self._limits)
+        outcome = await self._traffic.commit(commit_write(require, apply))
+        assert not isinstance(outcome, bool)
+        return outcome
+
+    async def resolve(self, commit_id: str) -> Committed | NotCommitted:
+        self._check_usable()
+        lane, batch, place = _read_commit_id(commit_id)
+        asked_at = self._guard.check()
+        command = RESOLVE.call(
+            (self._layout.meta, self._layout.outcome(lane)),
+            self.facts.incarnation,
+            asked_at,
+            batch,
+            place,
+            self._settings.outcomes_kept_s,
+        )
+        status, head, found = await self._traffic.read(command)
+        if status == b"back":
+            raise self._traffic.went_back(head, found, asked_at=asked_at)
+        return Committed(found) if found else NotCommitted()
+
+    async def open_session(self, ttl_ms: int) -> Session:
+        self._check_usable()
+        check_ttl(ttl_ms, self._limits)
+        session_id = self._chance.token()
+        await self._traffic.write(lambda: open_write(session_id, ttl_ms))
+        return Session(session_id, ttl_ms)
+
+    async def keep_alive(self, session_id: str) -> bool:
+        self._check_usable()
+        return bool(await self._traffic.write(lambda: keep_alive_write(session_id)))
+
+    async def close_session(self, session_id: str) -> None:
+        self._check_usable()
+        await self._traffic.write(lambda: close_write(session_id))
+
+    def watch(self, prefix: str, *, from_version: int) -> AbstractAsyncContextManager[AsyncIterator[Changed | Resync]]:
+        self._check_usable()
+        return self._pump.watch(prefix, from_version)
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise ClosedError(STORE)
+        self._guard.check()
+
+    async def _scan_pages(self, start: str, end: str, limit: int | None, reverse: bool) -> Scan | None:
+        """The range in pages that are all at the version of the first, or None when the store moved on meanwhile."""
+        lower, upper = f"[{start}", f"({end}"
+        version: int | None = None
+        entries: list[Entry] = []
+        while True:
+            left = _NO_LIMIT if limit is None else limit - len(entries)
+            keys_max = min(left, self._settings.page_keys_max)
+            page = await self._scan_page(version, lower, upper, reverse, keys_max, self._settings.page_bytes_max)
+            version, more, found = page
+            if more is None:
+                return None
+            entries += found
+            if not more or len(entries) == limit:
+                return Scan(version, tuple(entries), more)
+            lower, upper = (lower, f"({entries[-1].key}") if reverse else (f"({entries[-1].key}", upper)
+
+    async def _scan_page(
+        self, version: int | None, lower: str, upper: str, reverse: bool, keys_max: int, bytes_max: int
+    ) -> tuple[int, Any, list[Entry]]:
+        layout = self._layout
+        command = SCAN.call(
+            (layout.meta, layout.entries, layout.index),
+            b"" if version is None else version,
+            lower,
+            upper,
+            int(reverse),
+            keys_max,
+            bytes_max,
+        )
+        _, head, more, *words = await self._traffic.read(command)
+        entries = [unpack_entry(words[at].decode(), words[at + 1]) for at in range(0, len(words), 2)]
+        return head, None if more < 0 else bool(more), entries
+
+
+async def _found(address: RedisAddress, settings: RedisSettings, chance: Chance) -> tuple[StoreFacts, int]:
+    link = Link(address, timeout_ms=settings.timeout_ms)
+    try:
+        examined = await examine(link, address, unsafe=settings.unsafe)
+        layout = Layout(settings.namespace)
+        command = FOUND.call(layout.all, chance.token(), FORMAT)
+        *_, reply = await link.ask(LOAD_SCRIPTS + command, len(SCRIPTS) + 1)
+    except DeniedError as error:
+        raise InvalidError(f"login of {address.shown}", address.username or "default", str(error)) from None
+    except (NotSentError, LostError) as error:
+        reason = f"{error}; see that the server runs and that the URL is right"
+        raise UnavailableError(address.shown, reason) from None
+    finally:
+        await link.close()
+    if isinstance(reply, ResponseError):
+        code = code_of(reply)
+        raise UnavailableError(address.shown, f"{ADVICE.get(code, 'it refused the scripts')} ({reply})")
+    if reply[0] == b"leftover":
+        what = f"namespace {settings.namespace} of {address.shown}"
+        raise CorruptError(
+            what, f"key {reply[1].decode()} of type {reply[2].decode()} is not Holdfast's, or the rest is gone"
+        )
+    incarnation, head, form = (each.decode() for each in reply)
+    if form != FORMAT:
+        raise InvalidError(
+            f"format of namespace {settings.namespace}", form, f"{FORMAT}: use the release that wrote it"
+        )
+    facts = StoreFacts(
+        engine="redis",
+        server=examined.server,
+        durability=examined.durability,
+        incarnation=incarnation,
+        notes=(*examined.faults, *examined.notes),
+    )
+    return facts, int(head)
+
+
+def _read_commit_id(commit_id: str) -> tuple[str, int, int]:
+    lane, _, rest = commit_id.partition(".")
+    batch, _, place = rest.partition(".")
+    if not (lane.isalnum() and lane.isascii() and batch.isdecimal() and place.isdecimal()):
+        raise InvalidError("commit id", commit_id, "an id from OutcomeUnknownError of this store")
+    return lane, int(batch), int(place)
+
+
+def open_url(url: StoreUrl, clock: Clock, chance: Chance) -> AbstractAsyncContextManager[RedisStore]:
+    """`redis://`, `rediss://` (TLS), `valkey://` or `valkeys://`; see `RedisSettings` for the options."""
+    address, settings = read_url(url)
+    return RedisStore.open(address, settings, clock=clock, chance=chance)
