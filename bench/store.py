@@ -1,0 +1,144 @@
+"""`python -m bench.store`: every engine's commits, keep-alives and watch latency against its bare driver."""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from bench.measure import Compared, Step, compare_latencies, compare_rates
+from bench.references import VALUE, BareEtcd, BareMemory, BarePostgres, BareRedis, BareSqlite, Reference
+from holdfast.contracts.store import Absent, AtVersion, Changed, Committed, Put, Requirement, Store
+from holdfast.stores.urls import open_store
+from holdfast.testing.engines import ENGINES
+from holdfast.vocabulary.clock import RealChance, RealClock
+
+IN_FLIGHT = 64
+
+
+@asynccontextmanager
+async def opened(engine: str, directory: Path) -> AsyncIterator[tuple[Store, Reference]]:
+    """The engine and its bare driver, on one real server started for this run."""
+    async with AsyncExitStack() as stack:
+        reference: Reference
+        if engine == "memory":
+            url, reference = "memory:", BareMemory()
+        elif engine == "sqlite":
+            url = f"sqlite:///{directory}/holdfast.db"
+            bare = BareSqlite(directory / "bare.db")
+            stack.callback(bare.close)
+            reference = bare
+        elif engine == "postgres":
+            from holdfast.testing.engines.postgres import PostgresServer
+
+            server = stack.enter_context(PostgresServer(directory).running())
+            url = server.url(schema="bench")
+            reference = await stack.enter_async_context(BarePostgres.open(url.partition("?")[0]))
+        elif engine == "redis":
+            from holdfast.testing.engines.redis import ValkeyServer
+
+            port = stack.enter_context(ValkeyServer(directory).running()).port
+            url = f"redis://127.0.0.1:{port}/0"
+            reference = await stack.enter_async_context(BareRedis.open(port))
+        else:
+            from holdfast.testing.engines.etcd import EtcdServer
+
+            port = stack.enter_context(EtcdServer(directory).running()).port
+            url = f"etcd://127.0.0.1:{port}/bench"
+            reference = await stack.enter_async_context(BareEtcd.open(port))
+        store = await stack.enter_async_context(open_store(url, clock=RealClock(), chance=RealChance()))
+        yield store, reference
+
+
+def swapper(store: Store, lane: int) -> Step:
+    """A compare-and-swap of one key after the other, as a lease holder or checkpointing consumer would do it."""
+    key, version = f"bench/{lane}", 0
+
+    async def swap() -> None:
+        nonlocal version
+        unmoved: Requirement = AtVersion(key, version) if version else Absent(key)
+        outcome = await store.commit(require=(unmoved,), apply=(Put(key, VALUE),))
+        assert isinstance(outcome, Committed)
+        version = outcome.version
+
+    return swap
+
+
+async def watched(store: Store) -> float:
+    """Seconds from the send of a commit to its arrival at a watcher."""
+    here = await store.scan("bench/push", "bench/pusi")
+    async with store.watch("bench/push", from_version=here.version) as commits:
+        arrival = asyncio.ensure_future(anext(commits))
+        await asyncio.sleep(0.01)  # the watch is in place
+        started = time.perf_counter()
+        await store.commit(apply=(Put("bench/push", VALUE),))
+        assert isinstance(await arrival, Changed)
+        return time.perf_counter() - started
+
+
+async def measure(engine: str, *, rounds: int, seconds: float, progress: Progress) -> dict[str, Compared]:
+    with tempfile.TemporaryDirectory() as directory:
+        async with opened(engine, Path(directory)) as (store, bare):
+            task = progress.add_task(engine, total=4)
+            results = {}
+            results["commits/s, sequential"] = await compare_rates(
+                [swapper(store, 0)], [lambda: bare.swap(0)], rounds=rounds, seconds=seconds
+            )
+            progress.advance(task)
+            session = await store.open_session(60_000)
+            results[f"commits/s, {IN_FLIGHT} in flight"] = await compare_rates(
+                [swapper(store, lane) for lane in range(1, IN_FLIGHT + 1)],
+                [_lane(bare, lane) for lane in range(1, IN_FLIGHT + 1)],
+                rounds=rounds,
+                seconds=seconds,
+            )
+            progress.advance(task)
+            results["keep-alives/s"] = await compare_rates(
+                [lambda: store.keep_alive(session.id)], [bare.renew], rounds=rounds, seconds=seconds
+            )
+            progress.advance(task)
+            results["watch latency, ms"] = await compare_latencies(lambda: watched(store), bare.push, rounds=5 * rounds)
+            progress.advance(task)
+            return results
+
+
+def _lane(bare: Reference, lane: int) -> Step:
+    return lambda: bare.swap(lane)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.store", description=__doc__)
+    parser.add_argument("--engine", choices=ENGINES, action="append", help="only this one (may be repeated)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.5, help="per round and side")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    table = Table(
+        "engine", "operation", "ours", "bare driver", "ratio", title="Store engines against their bare drivers"
+    )
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        for engine in args.engine or ENGINES:
+            results = asyncio.run(measure(engine, rounds=args.rounds, seconds=args.seconds, progress=progress))
+            for operation, found in results.items():
+                if args.json:
+                    sys.stdout.write(json.dumps({"engine": engine, "operation": operation, **asdict(found)}) + "\n")
+                else:
+                    table.add_row(
+                        engine, operation, f"{found.ours:,.2f}", f"{found.reference:,.2f}", f"{found.ratio:.2f}"
+                    )
+    if not args.json:
+        Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
