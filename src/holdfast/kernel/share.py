@@ -6,7 +6,6 @@ The one rule: with C consumers everyone gets ⌊P/C⌋ or ⌈P/C⌉ pieces, what
 pieces of many. `sticky` moves only what must move. What "moving" costs is the caller's affair.
 """
 
-import heapq
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -50,7 +49,7 @@ def sticky(
         del held[consumer][quotas[consumer] :]
     kept = {piece for pieces in held.values() for piece in pieces}
     free = [piece for piece in range(partitions) if piece not in kept]
-    _deal(free, held, quotas, shunned)
+    _deal(free, held, quotas)
     if len(ids) > 1:
         for piece, consumer in sorted(shunned.items()):
             if piece in held.get(consumer, ()):
@@ -77,22 +76,13 @@ def _held(previous: Mapping[str, Iterable[int]], ids: list[str], partitions: int
     return held
 
 
-def _deal(free: list[int], held: dict[str, list[int]], quotas: dict[str, int], shunned: Mapping[int, str]) -> None:
-    """Give each free piece to whoever has the most room, rather not to whoever failed at it."""
-    room = [
-        (len(held[consumer]) - quota, consumer) for consumer, quota in quotas.items() if len(held[consumer]) < quota
-    ]
-    heapq.heapify(room)
-    for piece in free:
-        if not room:
-            return  # no consumers at all: nobody gets it
-        first = heapq.heappop(room)
-        if shunned.get(piece) == first[1] and room:
-            first = heapq.heapreplace(room, first)
-        lacking, consumer = first
-        held[consumer].append(piece)
-        if lacking + 1 < 0:
-            heapq.heappush(room, (lacking + 1, consumer))
+def _deal(free: list[int], held: dict[str, list[int]], quotas: dict[str, int]) -> None:
+    """Fill everyone up in the order of the ids, so that a plan from nothing is the contiguous one."""
+    start = 0
+    for consumer in sorted(held):
+        end = start + quotas[consumer] - len(held[consumer])
+        held[consumer] += free[start:end]
+        start = end
 
 
 def _pass_on(

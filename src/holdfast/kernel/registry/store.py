@@ -64,12 +64,16 @@ class RegistryStore:
             stored = records.partitions_in(found) if found is not None else count
             if stored != count:
                 raise InvalidError(f"partitions of registry {self._namespace!r}", count, f"{stored}, as it was created")
-        while missing := [n for n in range(count) if n not in (await self.snapshot()).partitions]:
-            # The count is decided before the slots are made, so that two counts can never mix.
+        # The count is decided before the slots are made, so that two counts can never mix.
+        while missing := await self._missing():
             for at in range(0, len(missing), _PARTITIONS_PER_COMMIT):
                 slots = [PartitionState(id=number) for number in missing[at : at + _PARTITIONS_PER_COMMIT]]
                 puts = [Put(keys.partition(self._namespace, slot.id), records.partition_value(slot)) for slot in slots]
                 await self._commit([Absent(put.key) for put in puts], puts)
+
+    async def _missing(self) -> list[int]:
+        made = {state.id for state in await self.partitions()}
+        return [number for number in range(self.settings.partitions) if number not in made]
 
     async def remove(self) -> None:
         """Delete the namespace with its epochs. For demos and retired registries; refused while a consumer is registered."""
