@@ -53,6 +53,7 @@ class StoreSessions(ContractSuite):
             assert [entry.key for entry in (await other.scan("mine/", "mine0")).entries] == ["mine/stays"]
             after = await put(store, "mine/after")
             await follower.reached(after)
+            assert len(follower.commits) == 2, "a session did not end in one commit"
             ended, put_after = follower.commits
             assert stays < ended.version < put_after.version
             assert ended.changes == tuple(Change(key, None) for key in keys)

@@ -86,7 +86,7 @@ class ContractSuite:
     """What every part of the suite shares: a clock, patience, and how to wait."""
 
     pytestmark = pytest.mark.asyncio
-    patience_s: ClassVar[float] = 20.0
+    patience_s: float = 20.0
     clock: ClassVar[Clock] = RealClock()
     chance: ClassVar[Chance] = RealChance()
 
