@@ -1,0 +1,97 @@
+"""Consumers in processes of their own that share nothing but a store: killed, frozen, stopped politely."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from tests.registry.conftest import World
+
+from holdfast.kernel.registry import View
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "registry_consumer.py"
+MESSAGES = 30
+ALL_WORK = {(partition, offset) for partition in range(8) for offset in range(MESSAGES)}
+LINE = re.compile(r"(\w+) partition (\d+) offset (\d+) epoch (\d+)")
+
+
+class Consumer:
+    """A running example."""
+
+    def __init__(self, process: subprocess.Popen[bytes], said: Path) -> None:
+        self.process, self._said = process, said
+
+    def signal(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def done(self) -> list[tuple[int, int, int]]:
+        """(partition, offset, epoch) of each message it processed, in order."""
+        return [(int(line[2]), int(line[3]), int(line[4])) for line in LINE.finditer(self._said.read_text())]
+
+    def said(self) -> str:
+        return self._said.read_text()
+
+
+@contextmanager
+def consumer(world: World, name: str, directory: Path) -> Iterator[Consumer]:
+    said = directory / f"{name}.txt"
+    options = [f"--messages={MESSAGES}", "--work-ms=40", f"--ttl-ms={max(2_000, world.harness.ttl_ms_min)}"]
+    with said.open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, str(EXAMPLE), world.harness.url, name, *options], stdout=out, stderr=subprocess.STDOUT
+        )
+    try:
+        yield Consumer(process, said)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def total(view: View) -> int:
+    return sum(state.checkpoint for state in view.partitions.values())
+
+
+def check(*consumers: Consumer) -> None:
+    """Everything was processed; per epoch and partition each offset once and in order, by one process."""
+    done = [(index, *line) for index, each in enumerate(consumers) for line in each.done()]
+    assert {(partition, offset) for _, partition, offset, _ in done} == ALL_WORK
+    last: dict[tuple[int, int], tuple[int, int]] = {}
+    for index, partition, offset, epoch in done:
+        owner, before = last.get((partition, epoch), (index, -1))
+        assert owner == index, f"partition {partition} had two owners in epoch {epoch}"
+        assert offset > before, f"partition {partition} went back in epoch {epoch}"
+        last[partition, epoch] = (index, offset)
+
+
+@pytest.mark.parametrize("way", ["kill", "freeze", "term"])
+async def test_work_goes_on_when_a_process_is_gone(world: World, tmp_path: Path, way: str) -> None:
+    if not world.harness.url:
+        pytest.skip(f"the {world.harness.name} engine lives in one process")
+    if way == "freeze" and world.harness.name == "sqlite":
+        pytest.skip("a process frozen inside a write holds SQLite's lock; its supervisor has to kill it")
+    registry = await world.initialized(namespace="example")
+    with ExitStack() as stack:
+        ann = stack.enter_context(consumer(world, "A", tmp_path))
+        bob = stack.enter_context(consumer(world, "B", tmp_path))
+        await world.until(
+            registry, lambda view: [len(view.owned_by(name)) for name in "AB"] == [4, 4] and total(view) > 20
+        )
+        await world.becomes(lambda: bool(ann.done() and bob.done()))
+        ann.signal({"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "term": signal.SIGTERM}[way])
+        await world.until(registry, lambda view: len(view.assignments_of("B")) == 8)
+        if way == "freeze":
+            ann.signal(signal.SIGCONT)
+        await world.until(registry, lambda view: total(view) == len(ALL_WORK))
+        await world.becomes(lambda: bob.process.poll() is not None)
+        assert bob.process.returncode == 0, bob.said()
+        if way != "kill":
+            await world.becomes(lambda: ann.process.poll() is not None)
+            assert ann.process.returncode == 0, ann.said()
+        check(ann, bob)
+        assert "Traceback" not in ann.said() + bob.said()
