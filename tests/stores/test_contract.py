@@ -37,6 +37,10 @@ class TestFaults(contract.StoreFaults): ...
 class TestServers(contract.StoreServers): ...
 
 
+@pytest.mark.parametrize("engine", ["postgres", "etcd", "redis"])
+class TestLateRequests(contract.StoreLateRequests): ...
+
+
 class TestClosing(contract.StoreClosing):
     def opening(self, harness: Harness) -> AbstractAsyncContextManager[Store]:
         if harness.url:

@@ -28,6 +28,7 @@ Whoever writes an engine runs it like this (pytest with pytest-asyncio):
     class TestWatches(contract.StoreWatches): ...
     class TestFaults(contract.StoreFaults): ...
     class TestServers(contract.StoreServers): ...  # only for an engine whose server can be restarted and put back
+    class TestLateRequests(contract.StoreLateRequests): ...  # only for an engine that is reached over TCP
     class TestClosing(contract.StoreClosing): ...
 
 The suite knows the contract's text, never an engine. It waits for conditions, so a slow machine makes it slow, not red;
@@ -38,6 +39,7 @@ from holdfast.testing.store_contract.closing import StoreClosing
 from holdfast.testing.store_contract.commits import StoreCommits
 from holdfast.testing.store_contract.expiry import StoreExpiry
 from holdfast.testing.store_contract.faults import StoreFaults
+from holdfast.testing.store_contract.late import StoreLateRequests
 from holdfast.testing.store_contract.races import StoreRaces
 from holdfast.testing.store_contract.scans import StoreScans
 from holdfast.testing.store_contract.servers import StoreServers
@@ -49,6 +51,7 @@ __all__ = [
     "StoreCommits",
     "StoreExpiry",
     "StoreFaults",
+    "StoreLateRequests",
     "StoreRaces",
     "StoreScans",
     "StoreServers",
