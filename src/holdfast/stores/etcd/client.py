@@ -75,7 +75,7 @@ class EtcdClient:
         self._clock, self._chance = clock, chance
         self._current = 0
         self._closed = False
-        self._metadata: tuple[tuple[str, str], ...] = (_REQUIRE_LEADER,)
+        self._metadata = grpc.aio.Metadata(_REQUIRE_LEADER)
         # With a choice of endpoints, a silent one must not use up the time of the whole operation.
         several = len(address.endpoints) > 1
         self.try_ms = max(100, settings.timeout_ms // 3) if several else settings.timeout_ms
@@ -172,4 +172,4 @@ class EtcdClient:
             raise InvalidError(
                 f"etcd user {self.address.user}", str(refused.given), "a known user and password"
             ) from None
-        self._metadata = (_REQUIRE_LEADER, ("token", answer.token))
+        self._metadata = grpc.aio.Metadata(_REQUIRE_LEADER, ("token", answer.token))

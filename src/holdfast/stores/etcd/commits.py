@@ -14,12 +14,12 @@ from holdfast.stores.etcd.methods import LEASE_TIME_TO_LIVE, TXN
 from holdfast.stores.etcd.sentinel import Sentinel
 from holdfast.stores.etcd.slots import CommitId, Slot, Slots
 from holdfast.stores.etcd.transactions import (
+    check_question,
     commit_question,
     found_in,
+    is_lost_race,
     pair_in,
-    read,
-    reading_question,
-    refusing_question,
+    refuse_question,
 )
 from holdfast.vocabulary.errors import HoldfastError, InvalidError, OutcomeUnknownError
 
@@ -47,9 +47,9 @@ class Commits:
 
     async def check(self, require: Sequence[Requirement]) -> Committed | Conflict:
         """A commit with nothing to apply: a consistent look at what is required."""
-        question = reading_question(self._keyspace, require)
+        question = check_question(self._keyspace, require)
         # The read makes the transaction linearizable: one without any is answered from a member's own state.
-        question.success.append(read(self._keyspace.incarnation))
+        question.success.add().request_range.key = self._keyspace.incarnation
         asked_at = self._sentinel.check()
         answer = await self._client.ask(TXN, question)
         self._sentinel.saw(answer.header, asked_at)
@@ -61,7 +61,7 @@ class Commits:
     async def resolve(self, commit_id: str) -> Committed | NotCommitted:
         """As in the contract."""
         asked = CommitId.parse(commit_id)
-        question = refusing_question(self._keyspace.slot(asked.lease, asked.number), asked.at, asked.lease)
+        question = refuse_question(self._keyspace.slot(asked.lease, asked.number), asked.at, asked.lease)
         asked_at = self._sentinel.check()
         try:
             answer = await self._client.ask(TXN, question)  # repeating it is harmless: it finds its own mark
@@ -78,7 +78,7 @@ class Commits:
     async def _send(
         self, slot: Slot, require: Sequence[Requirement], apply: Sequence[Operation]
     ) -> Committed | Conflict | None:
-        """Send a commit and see to its slot, whatever happens. None: the slot was not as we left it; nothing was applied."""
+        """Send a commit and see to its slot, whatever happens. None: slot or store were not as we left them; try again."""
         reusable = False  # a cancelled commit, too, has an unknown outcome
         try:
             question = commit_question(self._keyspace, require, apply, slot, self._mark)
@@ -88,13 +88,11 @@ class Commits:
                 slot.at, reusable = answer.header.revision, True
                 self._sentinel.saw(answer.header, asked_at)
                 return Committed(answer.header.revision)
-            left = pair_in(answer.responses[len(require)])
-            reusable = slot.at == (0 if left is None else left.mod_revision)
             self._sentinel.saw(answer.header, asked_at)
-            if not slot.at:
-                self._sentinel.saw_mark(answer.header.revision, pair_in(answer.responses[-1]), asked_at)
-            if reusable:
-                return Conflict(found_in(self._keyspace, require, answer))
+            found = found_in(self._keyspace, require, answer)
+            if is_lost_race(require, found):
+                reusable = True
+                return Conflict(found)
         except AnswerLostError as lost:
             raise OutcomeUnknownError(slot.commit_id, str(lost)) from None
         except HoldfastError:
@@ -105,7 +103,7 @@ class Commits:
                 self._slots.give_back(slot)
             else:
                 self._slots.retire(slot)
-        await self._sentinel.look()  # keys of ours are gone: perhaps all of them
+        await self._sentinel.look()  # what was required held, so keys of ours are gone: perhaps all of them
         return None
 
     async def _dead_session(self, require: Sequence[Requirement], apply: Sequence[Operation]) -> Conflict:
@@ -122,9 +120,11 @@ class Commits:
                 break
         if not require:
             return Conflict(dead_session=dead)
-        looking = pb.TxnRequest(success=[read(self._keyspace.key(each.key)) for each in require])
+        look = pb.TxnRequest()
+        for requirement in require:
+            look.success.add().request_range.key = self._keyspace.key(requirement.key)
         asked_at = self._sentinel.check()
-        answer = await self._client.ask(TXN, looking)
+        answer = await self._client.ask(TXN, look)
         self._sentinel.saw(answer.header, asked_at)
         return Conflict(found_in(self._keyspace, require, answer), dead)
 

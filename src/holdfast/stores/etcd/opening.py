@@ -16,7 +16,7 @@ from holdfast.stores.etcd.client import Endpoint, EtcdClient
 from holdfast.stores.etcd.failures import BROKEN, failure_of
 from holdfast.stores.etcd.keyspace import Keyspace
 from holdfast.stores.etcd.methods import MEMBER_LIST, RANGE, STATUS, TXN
-from holdfast.stores.etcd.transactions import at_revision, read
+from holdfast.stores.etcd.transactions import require_revision
 from holdfast.vocabulary.clock import Chance
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
@@ -85,10 +85,11 @@ async def establish(client: EtcdClient, keyspace: Keyspace, chance: Chance) -> O
     key = keyspace.incarnation
     answer = await client.ask(RANGE, pb.RangeRequest(key=key))
     if not answer.kvs:
-        mark = msgspec.json.encode(Mark(chance.token()))
-        put = pb.RequestOp(request_put=pb.PutRequest(key=key, value=mark))
-        # Repeating it is harmless: the second one finds the first.
-        await client.ask(TXN, pb.TxnRequest(compare=[at_revision(key, 0)], success=[put], failure=[read(key)]))
+        question = pb.TxnRequest()
+        require_revision(question, key, 0)
+        put = question.success.add().request_put
+        put.key, put.value = key, msgspec.json.encode(Mark(chance.token()))
+        await client.ask(TXN, question)  # repeating it is harmless: the second one finds the first
         answer = await client.ask(RANGE, pb.RangeRequest(key=key))
     if not answer.kvs:
         raise UnavailableError(client.address.shown, f"{key.decode()} was removed while the store was opened")

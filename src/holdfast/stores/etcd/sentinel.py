@@ -6,7 +6,6 @@ sentinel watches the mark, so that also an idle store finds out; after any broke
 """
 
 from collections.abc import Callable
-from contextlib import aclosing
 
 from holdfast.stores.etcd import etcd_pb2 as pb
 from holdfast.stores.etcd.client import EtcdClient
@@ -79,9 +78,7 @@ class Sentinel:
         """Watch the mark until the store is closed or found to be another."""
         while True:
             try:
-                async with aclosing(
-                    watching.follow(self._keyspace.incarnation, b"", after=self._opened.revision)
-                ) as happened:
+                async with watching.follow(self._keyspace.incarnation, b"", after=self._opened.revision) as happened:
                     async for what in happened:
                         if not isinstance(what, Compacted):
                             await self.look()

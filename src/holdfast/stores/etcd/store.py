@@ -4,9 +4,9 @@ Reads are linearizable. Each commit is one etcd transaction; up to `in_flight_ma
 Sessions expire by etcd's own commit, up to about a second after they are due; contenders cannot hurry it.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from typing import Final
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, Self
 
 from holdfast.contracts.checks import StoreLimits, check_commit, check_ttl
 from holdfast.contracts.store import (
@@ -33,7 +33,7 @@ from holdfast.stores.etcd.renewals import Renewals
 from holdfast.stores.etcd.sentinel import Sentinel
 from holdfast.stores.etcd.settings import EtcdAddress, EtcdSettings, parse_url
 from holdfast.stores.etcd.slots import Slots
-from holdfast.stores.etcd.watching import Compacted, Watching
+from holdfast.stores.etcd.watching import Compacted, Watcher, Watching
 from holdfast.stores.urls import StoreUrl
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.errors import ClosedError
@@ -157,16 +157,13 @@ class EtcdStore:
     def watch(self, prefix: str, *, from_version: int) -> AbstractAsyncContextManager[AsyncIterator[Changed | Resync]]:
         if self._ended is not None:
             raise self._ended
-        return aclosing(self._changes(prefix, from_version))
+        return self._watch(prefix, from_version)
 
-    async def _changes(self, prefix: str, from_version: int) -> AsyncGenerator[Changed | Resync, None]:
+    @asynccontextmanager
+    async def _watch(self, prefix: str, from_version: int) -> AsyncIterator[AsyncIterator[Changed | Resync]]:
         key, range_end = self._keyspace.below(prefix)
-        async with aclosing(self._watching.follow(key, range_end, after=from_version)) as happened:
-            async for what in happened:
-                if isinstance(what, Compacted):
-                    yield Resync(what.revision)
-                else:
-                    yield self._keyspace.changed(what.revision, what.events)
+        async with self._watching.follow(key, range_end, after=from_version) as watcher:
+            yield _Changes(watcher, self._keyspace)
 
     async def _ready(self) -> None:
         if self._ended is not None:
@@ -198,6 +195,22 @@ class EtcdStore:
             if more:
                 first = page.kvs[-1].key + b"\0"
         return Scan(revision, tuple(entries), more)
+
+
+class _Changes:
+    """A watcher in the words of the contract."""
+
+    def __init__(self, watcher: Watcher, keyspace: Keyspace) -> None:
+        self._watcher, self._keyspace = watcher, keyspace
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Changed | Resync:
+        happened = await anext(self._watcher)
+        if isinstance(happened, Compacted):
+            return Resync(happened.revision)
+        return self._keyspace.changed(happened.revision, happened.events)
 
 
 def open_url(url: StoreUrl, clock: Clock, chance: Chance) -> AbstractAsyncContextManager[EtcdStore]:
