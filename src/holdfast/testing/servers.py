@@ -112,6 +112,7 @@ class ServerProcess:
         """SIGSTOP: alive for the kernel, dead for its clients."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGSTOP)
+        os.waitpid(self._process.pid, os.WUNTRACED)  # its threads stop one by one: until the last has, it may still answer
 
     def thaw(self) -> None:
         """SIGCONT."""
