@@ -1,0 +1,169 @@
+"""History: what happened in a world, in the order it truly happened.
+
+Written by the store (what landed, whose session ended), by the actors (what they believed when they acted) and by the world
+(when it healed). The checker reads nothing else. Notes are for people; they are only taken when a run is traced.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from holdfast.contracts.store import Change, Entry
+from holdfast.sim.loop import SimLoop
+
+
+class Landed(msgspec.Struct, frozen=True, tag=True):
+    """A commit took effect in the store."""
+
+    at_ms: float
+    version: int
+    changes: tuple[Change, ...]
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """The store ended a session."""
+
+    at_ms: float
+    session: str
+
+
+class Renewed(msgspec.Struct, frozen=True, tag=True):
+    """The store accepted a keep-alive."""
+
+    at_ms: float
+    session: str
+
+
+class Seen(msgspec.Struct, frozen=True, tag=True):
+    """A reader was shown these keys at these versions (0: absent). Below `whole`, what is not listed was not there."""
+
+    at_ms: float
+    versions: Mapping[str, int]
+    whole: str | None = None
+
+
+class Acquired(msgspec.Struct, frozen=True, tag=True):
+    """An actor learned that it has the lease."""
+
+    at_ms: float
+    actor: str
+    resource: str
+    epoch: int
+    version: int
+
+
+class Acting(msgspec.Struct, frozen=True, tag=True):
+    """An actor found itself entitled to act, and acts: effect `number` is under way."""
+
+    at_ms: float
+    actor: str
+    resource: str
+    epoch: int
+    number: int
+
+
+class Acknowledged(msgspec.Struct, frozen=True, tag=True):
+    """An actor learned that its effect `number` landed as commit `version`."""
+
+    at_ms: float
+    actor: str
+    resource: str
+    number: int
+    version: int
+
+
+class Crashed(msgspec.Struct, frozen=True, tag=True):
+    """Code failed in a way no caller is told to expect."""
+
+    at_ms: float
+    actor: str
+    error: str
+
+
+class Healed(msgspec.Struct, frozen=True, tag=True):
+    """From here on nothing fails any more."""
+
+    at_ms: float
+
+
+class Stopped(msgspec.Struct, frozen=True, tag=True):
+    """Every actor was asked to leave and has left; `resources` is what they shared, `holders` the holder keys still there."""
+
+    at_ms: float
+    resources: tuple[str, ...]
+    holders: tuple[str, ...]
+
+
+class Note(msgspec.Struct, frozen=True, tag=True):
+    """Something a reader of the transcript wants to know."""
+
+    at_ms: float
+    who: str
+    text: str
+
+
+Event = Landed | Ended | Renewed | Seen | Acquired | Acting | Acknowledged | Crashed | Healed | Stopped | Note
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """What stands under `effect/{resource}`: whose work it is."""
+
+    actor: str
+    epoch: int
+    number: int
+
+
+EFFECTS = "effect/"
+
+
+class History:
+    """Takes events down, stamped with true time, and counts what the weather did."""
+
+    def __init__(self, loop: SimLoop, *, tracing: bool) -> None:
+        self._loop = loop
+        self.tracing = tracing
+        self.events: list[Event] = []
+        self.counts: dict[str, int] = {}
+        self.worked: set[str] = set()  # resources with an acknowledged effect since the world healed
+
+    def count(self, what: str) -> None:
+        """One more of `what`."""
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def note(self, who: str, text: str) -> None:
+        """Tell the transcript; callers whose text is costly ask `tracing` first."""
+        if self.tracing:
+            self.events.append(Note(self._loop.now_ms, who, text))
+
+    def landed(self, version: int, changes: tuple[Change, ...]) -> None:
+        self.events.append(Landed(self._loop.now_ms, version, changes))
+
+    def ended(self, session: str) -> None:
+        self.events.append(Ended(self._loop.now_ms, session))
+
+    def renewed(self, session: str) -> None:
+        self.events.append(Renewed(self._loop.now_ms, session))
+
+    def seen(self, found: Mapping[str, Entry | None], *, whole: str | None = None) -> None:
+        versions = {key: 0 if entry is None else entry.version for key, entry in found.items()}
+        self.events.append(Seen(self._loop.now_ms, versions, whole))
+
+    def acquired(self, actor: str, resource: str, epoch: int, version: int) -> None:
+        self.events.append(Acquired(self._loop.now_ms, actor, resource, epoch, version))
+
+    def acting(self, actor: str, resource: str, epoch: int, number: int) -> None:
+        self.events.append(Acting(self._loop.now_ms, actor, resource, epoch, number))
+
+    def acknowledged(self, actor: str, resource: str, number: int, version: int) -> None:
+        self.worked.add(resource)
+        self.events.append(Acknowledged(self._loop.now_ms, actor, resource, number, version))
+
+    def crashed(self, actor: str, error: str) -> None:
+        self.events.append(Crashed(self._loop.now_ms, actor, error))
+
+    def healed(self) -> None:
+        self.worked.clear()
+        self.events.append(Healed(self._loop.now_ms))
+
+    def stopped(self, resources: tuple[str, ...], holders: tuple[str, ...]) -> None:
+        self.events.append(Stopped(self._loop.now_ms, resources, holders))

@@ -1,0 +1,256 @@
+"""The network between a process and the store, in all weathers.
+
+The one rule: a message's fate is drawn when it is sent, and is its own. Requests go on when their sender dies; answers wait
+while their reader stands still. A commit without an answer raises `OutcomeUnknownError`, anything else `UnavailableError`,
+after the client's timeout; the request may still arrive later than that.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from typing import Any, Final
+
+from holdfast.contracts.store import (
+    Changed,
+    Committed,
+    Conflict,
+    Entry,
+    NotCommitted,
+    Operation,
+    Requirement,
+    Resync,
+    Scan,
+    Session,
+    StoreFacts,
+)
+from holdfast.sim.history import History
+from holdfast.sim.loop import SimLoop
+from holdfast.sim.process import Process
+from holdfast.sim.server import Server, at_once
+from holdfast.stores.feed import Feed
+from holdfast.vocabulary.clock import SeededChance
+from holdfast.vocabulary.errors import HoldfastError, OutcomeUnknownError, UnavailableError
+
+_by_version: Final = attrgetter("version")
+
+
+@dataclass(slots=True, kw_only=True)
+class Weather:
+    """How messages fare. Shares are of all messages; a clear day has none lost and none slow."""
+
+    delay_ms: float  # one way, at most, on an ordinary day
+    slow_ms: float  # one way, at most, for a slow one
+    timeout_ms: float
+    slow_share: float = 0.0
+    lost_share: float = 0.0  # of requests, and again of answers
+    resync_share: float = 0.0  # of watch deliveries, replaced by "history is gone"
+    ambush_share: float = 0.0  # of effects, whose sender is struck as it sends, the request still under way
+
+    def clear(self) -> None:
+        """Nothing is lost or slow any more."""
+        self.slow_share = self.lost_share = self.resync_share = self.ambush_share = 0.0
+
+
+@dataclass(slots=True)
+class Link:
+    """One host's connection. While down it refuses at once, or swallows everything."""
+
+    up: bool = True
+    refuses: bool = True
+
+
+@dataclass(slots=True)  # not frozen: that would triple its cost
+class _Call:
+    what: str
+    run: Callable[[], Any]
+    answer: asyncio.Future[Any]
+    timeout_at_ms: float
+    back_ms: float
+    commit_id: str
+
+
+class Port:
+    """The store as one process reaches it: the `Store` contract, with everything that can happen on the way."""
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        loop: SimLoop,
+        process: Process,
+        link: Link,
+        weather: Weather,
+        chance: SeededChance,
+        history: History,
+    ) -> None:
+        self._server, self._loop, self._process, self._link = server, loop, process, link
+        self._weather, self._random, self._history = weather, chance.random.random, history
+        self._sent = 0
+        self._stuck_ms = 0.0
+
+    def stick_next(self, duration_ms: float) -> None:
+        """The next request stays in some queue on the way for so long."""
+        self._stuck_ms = duration_ms
+
+    @property
+    def facts(self) -> StoreFacts:
+        return self._server.store.facts
+
+    async def get(self, key: str) -> Entry | None:
+        entry: Entry | None = await self._ask("get", lambda: at_once(self._server.store.get(key)))
+        return entry
+
+    async def scan(self, start: str, end: str, *, limit: int | None = None, reverse: bool = False) -> Scan:
+        seen: Scan = await self._ask(
+            "scan", lambda: at_once(self._server.store.scan(start, end, limit=limit, reverse=reverse))
+        )
+        return seen
+
+    async def commit(
+        self, *, require: Sequence[Requirement] = (), apply: Sequence[Operation] = ()
+    ) -> Committed | Conflict:
+        self._sent += 1
+        commit_id = f"{self._process.name}#{self._sent}"
+        what = _describe(commit_id, apply) if self._history.tracing else "commit"
+        outcome: Committed | Conflict = await self._ask(
+            what, partial(self._server.commit, commit_id, require, apply), commit_id
+        )
+        return outcome
+
+    async def resolve(self, commit_id: str) -> Committed | NotCommitted:
+        outcome: Committed | NotCommitted = await self._ask("resolve", partial(self._server.resolve, commit_id))
+        return outcome
+
+    async def open_session(self, ttl_ms: int) -> Session:
+        session: Session = await self._ask("open session", partial(self._server.open_session, ttl_ms))
+        return session
+
+    async def keep_alive(self, session_id: str) -> bool:
+        alive: bool = await self._ask("keep alive", lambda: at_once(self._server.store.keep_alive(session_id)))
+        return alive
+
+    async def close_session(self, session_id: str) -> None:
+        await self._ask("close session", lambda: at_once(self._server.store.close_session(session_id)))
+
+    @asynccontextmanager
+    async def watch(self, prefix: str, *, from_version: int) -> AsyncIterator[AsyncIterator[Changed | Resync]]:
+        # A feed of its own: watchers of one feed are woken in the order of a set, which differs from run to run.
+        feed = Feed(head=from_version)
+        at = bisect_right(self._server.log, from_version, key=_by_version)
+        coming = False
+
+        def ring(commit: Changed | None) -> None:
+            nonlocal coming
+            # The server filters: nobody is woken for commits that do not concern the prefix.
+            if not coming and (commit is None or any(each.key.startswith(prefix) for each in commit.changes)):
+                coming = True
+                self._loop.post_at(self._loop.now_ms + self._delay_ms(), self._process.deliver, arrive)
+
+        def arrive() -> None:
+            nonlocal coming, at
+            coming = False
+            if not self._link.up:
+                coming = True
+                self._loop.post_at(self._loop.now_ms + self._weather.timeout_ms, self._process.deliver, arrive)
+                return
+            log = self._server.log
+            if at < len(log) and self._random() < self._weather.resync_share:
+                self._history.count("watches resynced")
+                feed.restart_at(log[-1].version)
+                at = len(log)
+            for commit in log[at:]:
+                if any(each.key.startswith(prefix) for each in commit.changes):
+                    feed.publish(commit)
+            at = len(log)
+
+        self._server.listeners[ring] = ring
+        ring(None)
+        try:
+            async with feed.watch(prefix, from_version=from_version) as commits:
+                yield commits
+        finally:
+            del self._server.listeners[ring]
+
+    def _delay_ms(self) -> float:
+        weather, random = self._weather, self._random
+        if random() < weather.slow_share:
+            self._history.count("slow messages")
+            return random() * weather.slow_ms
+        return random() * weather.delay_ms
+
+    def _ask(self, what: str, run: Callable[[], Any], commit_id: str = "") -> "asyncio.Future[Any]":
+        answer = self._process.wait()
+        loop, weather = self._loop, self._weather
+        now_ms = loop.now_ms
+        there_ms, back_ms = self._stuck_ms or self._delay_ms(), self._delay_ms()
+        self._stuck_ms = 0.0
+        call = _Call(what, run, answer, now_ms + weather.timeout_ms, back_ms, commit_id)
+        if not self._link.up:
+            self._history.count("calls while cut off")
+            if self._link.refuses:
+                refused = UnavailableError("store", "the connection was refused")
+                loop.post_at(now_ms + there_ms, self._process.deliver, _settle, call.answer, None, refused)
+            else:
+                self._time_out(call, "swallowed: the link is down")
+            return answer
+        fate = self._random()
+        if fate < weather.lost_share:
+            self._history.count("requests lost")
+            self._time_out(call, "request lost")
+        elif fate < 2 * weather.lost_share:
+            self._history.count("answers lost")
+            self._time_out(call, "answer lost")
+            loop.post_at(now_ms + there_ms, self._arrive_unheard, call)
+        elif there_ms + back_ms > weather.timeout_ms:
+            self._history.count("answers too late")
+            self._time_out(call, f"slow: arrives after {there_ms:.0f} ms")
+            loop.post_at(now_ms + there_ms, self._arrive_unheard, call)
+        else:
+            loop.post_at(now_ms + there_ms, self._arrive, call)
+        return answer
+
+    def _arrive(self, call: _Call) -> None:
+        if not self._link.up:  # it went down meanwhile: the request got through, or it did not
+            self._time_out(call, "the link went down meanwhile")
+            if self._random() < 0.5:
+                self._arrive_unheard(call)
+            return
+        outcome, error = None, None
+        try:
+            outcome = call.run()
+        except HoldfastError as raised:
+            error = raised
+        loop = self._loop
+        loop.post_at(loop.now_ms + call.back_ms, self._process.deliver, _settle, call.answer, outcome, error)
+
+    def _arrive_unheard(self, call: _Call) -> None:
+        try:
+            call.run()
+        except HoldfastError as raised:
+            self._history.note("store", f"refuses {call.what} of {self._process.name}: {raised}")
+
+    def _time_out(self, call: _Call, why: str) -> None:
+        self._history.note(self._process.name, f"{call.what}: {why}")
+        error = (
+            OutcomeUnknownError(call.commit_id, why)
+            if call.commit_id
+            else UnavailableError("store", "no answer in time")
+        )
+        self._loop.post_at(call.timeout_at_ms, self._process.deliver, _settle, call.answer, None, error)
+
+
+def _settle(answer: "asyncio.Future[Any]", outcome: Any, error: HoldfastError | None) -> None:
+    if answer.done():  # its reader was cancelled
+        return
+    if error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(outcome)
+
+
+def _describe(commit_id: str, apply: Sequence[Operation]) -> str:
+    return f"commit {commit_id} of " + ", ".join(f"{type(each).__name__} {each.key}" for each in apply)

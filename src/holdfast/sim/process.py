@@ -1,0 +1,114 @@
+"""A simulated process and its clocks.
+
+The one rule: whatever wakes code of a process (a timer, an answer, a watch) comes through its `deliver`. That is how a pause
+holds everything back while all clocks go on, and how death is final: no clean-up of a dead process reaches the world.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast.sim.loop import SimLoop
+
+EPOCH_MS: Final = 1_700_000_000_000  # what wall clocks showed when the world began
+
+
+class Process:
+    """Runs, stands still, or is dead."""
+
+    def __init__(self, name: str, loop: SimLoop) -> None:
+        self.name = name
+        self.paused = self.dead = False
+        self.paused_ms = 0.0  # in all pauses that have ended
+        self._paused_at_ms = 0.0
+        self._loop = loop
+        self._held: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        self._waits: list[asyncio.Future[Any]] = []
+
+    def wait(self) -> "asyncio.Future[Any]":
+        """What code of this process is to await when it waits for the world. A dead process does not come to that."""
+        if self.dead:
+            raise asyncio.CancelledError
+        future = self._loop.create_future()
+        self._waits.append(future)
+        return future
+
+    def deliver(self, callback: Callable[..., object], *args: Any) -> None:
+        """Call back now; after the pause, if there is one; never, if dead."""
+        if self.dead:
+            return
+        if self.paused:
+            self._held.append((callback, args))
+        else:
+            callback(*args)
+
+    def pause(self) -> None:
+        """Stand still, as under SIGSTOP or a long garbage collection."""
+        if not self.paused and not self.dead:
+            self.paused = True
+            self._paused_at_ms = self._loop.now_ms
+
+    def resume(self, shuffle: Callable[[list[Any]], None]) -> None:
+        """Go on. Everything that came meanwhile is delivered at once, in any order: that is up to the real loop."""
+        if not self.paused:
+            return
+        self.paused = False
+        self.paused_ms += self._loop.now_ms - self._paused_at_ms
+        held, self._held = self._held, []
+        shuffle(held)
+        for callback, args in held:
+            self.deliver(callback, *args)
+
+    def die(self) -> None:
+        """Be gone, as under SIGKILL. What was sent is under way; nothing is sent any more.
+
+        Every wait is cancelled, not just the task at the root: a task group that is already aborting would not pass it on.
+        """
+        self.dead = True
+        self.paused = False
+        self._held.clear()
+        for future in self._waits:
+            future.cancel()
+        self._waits.clear()
+
+
+class SimClock:
+    """The clocks of one process: its own rate and offsets, stepping walls, boot time that runs through pauses."""
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        process: Process,
+        *,
+        rate: float = 1.0,
+        boot_offset_ms: float = 0.0,
+        wall_offset_ms: float = 0.0,
+        runs_through_pauses: bool = True,
+    ) -> None:
+        self._loop, self._process = loop, process
+        self.rate, self._boot_offset_ms, self.wall_offset_ms = rate, boot_offset_ms, wall_offset_ms
+        self._runs_through_pauses = runs_through_pauses
+
+    def now_ms(self) -> int:
+        return int(EPOCH_MS + self.wall_offset_ms + self._loop.now_ms * self.rate)
+
+    def boot_ms(self) -> int:
+        ran_ms = self._loop.now_ms
+        if not self._runs_through_pauses:
+            ran_ms -= self._process.paused_ms
+        return int(self._boot_offset_ms + ran_ms * self.rate)
+
+    async def sleep_ms(self, duration_ms: float) -> None:
+        loop = self._loop
+        wake = self._process.wait()
+        loop.post_at(loop.now_ms + duration_ms / self.rate, self._process.deliver, _wake, wake)
+        await wake
+
+    def step_wall_ms(self, by_ms: float) -> None:
+        """Step the wall clock, as an operator or NTP may."""
+        self.wall_offset_ms += by_ms
+
+
+def _wake(sleeper: "asyncio.Future[Any]") -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)

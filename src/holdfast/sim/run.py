@@ -1,0 +1,159 @@
+"""Running many seeds: `python -m holdfast.sim`. Prints what failed and how it came to it; keeps the seeds; exits with 1.
+
+It reads its arguments and nothing of the environment.
+"""
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from holdfast.sim.checker import RULES
+from holdfast.sim.history import Acknowledged, Acquired, Event
+from holdfast.sim.planted import PLANTED
+from holdfast.sim.seeds import Kept, keep_seeds, variant_named
+from holdfast.sim.transcript import transcript
+from holdfast.sim.variant import CORRECT, Variant
+from holdfast.sim.world import Run, run_seed
+from holdfast.vocabulary.clock import Clock, RealClock
+from holdfast.vocabulary.errors import HoldfastError
+
+KEEP_IN: Final = Path("tests/sim/seeds.txt")
+TRANSCRIPTS_MAX: Final = 3  # failing seeds shown with their transcript; of the others, the rule
+LINES_BEFORE: Final = 40  # of a transcript, up to the first broken rule; `--trace` shows all
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A seed that broke a rule, and the first rule it broke."""
+
+    seed: int
+    rule: str
+    what: str
+    at_ms: float
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What many seeds came to. `means` is per seed."""
+
+    variant: str
+    seeds: int
+    seconds: float
+    seeds_per_s: float
+    failures: list[Failure]
+    means: dict[str, float]
+
+
+def run_seeds(
+    seeds: Iterable[int], *, variant: Variant, clock: Clock, on_run: Callable[[Run], None] = lambda run: None
+) -> Summary:
+    """Run each seed, one after another."""
+    started_ms = clock.boot_ms()
+    count = 0
+    failures: list[Failure] = []
+    totals: dict[str, int] = {"acquisitions": 0, "effects": 0}
+    for seed in seeds:
+        run = run_seed(seed, variant=variant)
+        count += 1
+        totals["acquisitions"] += _count(run.events, Acquired)
+        totals["effects"] += _count(run.events, Acknowledged)
+        for what, times in run.counts.items():
+            totals[what] = totals.get(what, 0) + times
+        if run.violations:
+            first = run.violations[0]
+            failures.append(Failure(seed, first.rule, first.what, first.at_ms))
+        on_run(run)
+    seconds = max(1, clock.boot_ms() - started_ms) / 1000
+    return Summary(
+        variant=variant.name,
+        seeds=count,
+        seconds=seconds,
+        seeds_per_s=round(count / seconds, 1),
+        failures=failures,
+        means={what: round(total / max(1, count), 2) for what, total in sorted(totals.items())},
+    )
+
+
+def _count(events: Iterable[Event], kind: type) -> int:
+    return sum(type(event) is kind for event in events)
+
+
+def main(argv: Sequence[str]) -> int:
+    """The command: 0 if every seed kept every rule, 1 if one did not, 2 if the arguments make no sense."""
+    args = _parser().parse_args(argv)
+    console = Console(highlight=False, soft_wrap=True)
+    variant = variant_named(args.planted or CORRECT.name)
+    seeds = [args.seed] if args.seed is not None else range(args.first, args.first + args.seeds)
+    summary = _run_with_progress(seeds, variant, quiet=args.json or len(seeds) == 1)
+    shown = [args.seed] if args.seed is not None and args.trace else [each.seed for each in summary.failures]
+    texts = {seed: _text(seed, variant, whole=args.trace) for seed in shown[:TRANSCRIPTS_MAX]}
+    if args.json:
+        console.print(msgspec.json.encode({"summary": summary, "transcripts": texts}).decode(), markup=False)
+    else:
+        _print_summary(console, summary, texts)
+    keep_in = args.keep or (KEEP_IN if variant is CORRECT else None)
+    if summary.failures and keep_in is not None:
+        try:
+            keep_seeds(keep_in, [Kept(variant.name, each.seed, each.rule) for each in summary.failures])
+        except (OSError, HoldfastError) as error:
+            console.print(f"seeds were not kept: {error}; name a file with --keep", style="yellow", markup=False)
+    return 1 if summary.failures else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m holdfast.sim", description="Run seeded worlds and check their histories."
+    )
+    parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many seeds (default 1000)")
+    parser.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="the first seed (default 0)")
+    parser.add_argument("--seed", type=int, metavar="S", help="only this seed")
+    parser.add_argument("--planted", choices=sorted(PLANTED), metavar="NAME", help=", ".join(PLANTED))
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    parser.add_argument("--trace", action="store_true", help="whole transcripts, not only their ends")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help=f"where failing seeds are kept (default {KEEP_IN})")
+    return parser
+
+
+def _run_with_progress(seeds: Sequence[int], variant: Variant, *, quiet: bool) -> Summary:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as progress:
+        bar = progress.add_task(variant.name, total=len(seeds))
+        failed = 0
+
+        def show(run: Run) -> None:
+            nonlocal failed
+            failed += bool(run.violations)
+            progress.update(bar, advance=1, description=f"{variant.name}: {failed} failed")
+
+        return run_seeds(seeds, variant=variant, clock=RealClock(), on_run=show)
+
+
+def _text(seed: int, variant: Variant, *, whole: bool) -> list[str]:
+    """The seed once more, with notes: the same run, because a seed decides everything."""
+    run = run_seed(seed, variant=variant, tracing=True)
+    lines = list(transcript(run.events, run.violations))
+    if whole or not run.violations:
+        return lines
+    until = next(at for at, line in enumerate(lines) if line.split(maxsplit=1)[0] == "!") + 1
+    return lines[max(0, until - LINES_BEFORE) : until]
+
+
+def _print_summary(console: Console, summary: Summary, texts: dict[int, list[str]]) -> None:
+    for seed, lines in texts.items():
+        console.rule(f"{summary.variant} {seed}")
+        for line in lines:
+            console.print(line, markup=False, style="bold red" if line.split(maxsplit=1)[0] == "!" else None)
+    for failure in summary.failures:
+        console.print(f"seed {failure.seed} broke {failure.rule}: {failure.what}", markup=False, style="red")
+    for rule in dict.fromkeys(failure.rule for failure in summary.failures):
+        console.print(f"{rule}: {RULES[rule]}", markup=False)
+    means = ", ".join(f"{what} {mean:g}" for what, mean in summary.means.items())
+    console.print(f"per seed: {means}", markup=False, style="dim")
+    console.print(
+        f"{summary.variant}: {summary.seeds} seeds, {len(summary.failures)} failed, {summary.seeds_per_s:g} seeds/s",
+        markup=False,
+        style="red" if summary.failures else "green",
+    )

@@ -1,0 +1,60 @@
+"""Kept seeds: a text file of worlds worth replaying, one `variant seed` per line, with the rule that was broken as a comment.
+
+    correct 4711  # acting-alone
+    effect-unfenced 9  # no-old-effect
+
+A seed means the same world only as long as the simulator draws its chances in the same order: after a change to the world,
+kept seeds are still runs, but others.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from holdfast.sim.planted import PLANTED
+from holdfast.sim.variant import CORRECT, Variant
+from holdfast.vocabulary.errors import InvalidError
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """One line of the file."""
+
+    variant: str
+    seed: int
+    rule: str = ""
+
+
+def variant_named(name: str) -> Variant:
+    """The variant of that name."""
+    variant = CORRECT if name == CORRECT.name else PLANTED.get(name)
+    if variant is None:
+        raise InvalidError("variant", name, "one of " + ", ".join((CORRECT.name, *PLANTED)))
+    return variant
+
+
+def read_seeds(path: Path) -> list[Kept]:
+    """Every kept seed, in the order they were kept; a file that is not there holds none."""
+    if not path.exists():
+        return []
+    kept = []
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        words, _, rule = line.partition("#")
+        if not words.strip():
+            continue
+        match words.split():
+            case [name, seed] if seed.isdecimal():
+                kept.append(Kept(variant_named(name).name, int(seed), rule.strip()))
+            case _:
+                raise InvalidError(f"line {number} of {path}", line, "variant seed  # rule")
+    return kept
+
+
+def keep_seeds(path: Path, found: Iterable[Kept]) -> int:
+    """Add those that are not there yet; return how many."""
+    known = {(each.variant, each.seed) for each in read_seeds(path)}
+    new = [each for each in found if (each.variant, each.seed) not in known]
+    if new:
+        with path.open("a") as file:
+            file.writelines(f"{each.variant} {each.seed}  # {each.rule}\n" for each in new)
+    return len(new)

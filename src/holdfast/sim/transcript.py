@@ -1,0 +1,67 @@
+"""A history as text, one line per event, for the person who wants to know how it came to this."""
+
+from collections.abc import Iterable, Iterator
+
+from holdfast.contracts.store import Change
+from holdfast.sim.checker import Violation
+from holdfast.sim.history import (
+    Acknowledged,
+    Acquired,
+    Acting,
+    Crashed,
+    Ended,
+    Event,
+    Healed,
+    Landed,
+    Note,
+    Renewed,
+    Seen,
+    Stopped,
+)
+
+
+def transcript(events: Iterable[Event], violations: Iterable[Violation] = ()) -> Iterator[str]:
+    """The lines of a history; a broken rule follows the event that broke it."""
+    broken: dict[int, list[Violation]] = {}
+    for violation in violations:
+        broken.setdefault(violation.index, []).append(violation)
+    for index, event in enumerate(events):
+        who, text = describe(event)
+        yield f"{event.at_ms:9.1f}  {who:<8} {text}"
+        for violation in broken.get(index, ()):
+            yield f"{'':9}  {'!':<8} {violation.rule}: {violation.what}"
+
+
+def describe(event: Event) -> tuple[str, str]:
+    """Who did it, and what."""
+    match event:
+        case Landed(version=version, changes=changes):
+            return "store", f"v{version}: " + ", ".join(map(_change, changes))
+        case Ended(session=session):
+            return "store", f"ends session {session[:6]}"
+        case Renewed(session=session):
+            return "store", f"renews session {session[:6]}"
+        case Seen(versions=versions, whole=whole):
+            shown = ", ".join(f"{key}@{version}" if version else f"no {key}" for key, version in versions.items())
+            return "reader", f"sees {shown or 'nothing'}" + (f" (all of {whole})" if whole else "")
+        case Acquired(actor=actor, resource=resource, epoch=epoch, version=version):
+            return actor, f"has {resource} at epoch {epoch} (v{version})"
+        case Acting(actor=actor, resource=resource, epoch=epoch, number=number):
+            return actor, f"acts on {resource} at epoch {epoch}: effect {number}"
+        case Acknowledged(actor=actor, resource=resource, number=number, version=version):
+            return actor, f"knows that effect {number} on {resource} landed (v{version})"
+        case Crashed(actor=actor, error=error):
+            return actor, f"fails: {error}"
+        case Healed():
+            return "world", "heals: nothing fails from here on"
+        case Stopped(holders=holders):
+            return "world", f"all have left; held: {', '.join(holders) or 'nothing'}"
+        case Note(who=who, text=text):
+            return who, text
+
+
+def _change(change: Change) -> str:
+    if change.entry is None:
+        return f"no {change.key}"
+    under = f" under {change.entry.session[:6]}" if change.entry.session else ""
+    return f"{change.key} = {change.entry.value.decode()}{under}"
