@@ -22,6 +22,7 @@ from holdfast.stores.sqlite import SqliteSettings, SqliteStore, host, schema
 from holdfast.stores.sqlite.files import WriteLock
 from holdfast.stores.sqlite.location import located
 from holdfast.stores.urls import open_store, parse_store_url
+from holdfast.testing.engines.sqlite import SqliteHarness
 from holdfast.testing.store_contract.steps import head, put, write
 from holdfast.vocabulary.clock import RealChance, RealClock
 from holdfast.vocabulary.errors import CorruptError, InvalidError, OutcomeUnknownError, UnavailableError
@@ -323,16 +324,22 @@ async def test_commits_in_flight_share_transactions_that_nobody_else_can_enter(
         assert not Counting.intruded
 
 
-async def test_answered_commits_leave_no_ids_behind_and_old_ones_are_forgotten(path: Path) -> None:
-    async with opening(path) as store:
-        for n in range(20):
+async def test_ids_of_answered_commits_are_forgotten_soon_and_those_of_lost_ones_after_their_hour(
+    tmp_path: Path,
+) -> None:
+    harness = SqliteHarness(tmp_path)
+    async with harness.client() as store:
+        harness.lose_answer_to("lost-key")
+        with pytest.raises(OutcomeUnknownError) as lost:
+            await put(store, "lost-key", 0)
+        for n in range(200):
             await put(store, "a", n)
-        assert by_hand(path, "SELECT count(*) FROM commits") == [(1,)], "the last one's answer came after its batch"
-        await store.resolve("asked")
-    by_hand(path, f"UPDATE commits SET at_ms = {CLOCK.boot_ms() - 3_600_000 - 60_000}")
-    async with opening(path) as store:
+        assert by_hand(harness.path, "SELECT count(*) FROM commits")[0][0] < 100
+        assert isinstance(await store.resolve(lost.value.commit_id), Committed)
+    by_hand(harness.path, f"UPDATE commits SET at_ms = {CLOCK.boot_ms() - 3_600_000 - 1}")
+    async with harness.client() as store:
         await put(store, "a", 0)
-    assert by_hand(path, "SELECT count(*) FROM commits") == [(1,)]
+        assert by_hand(harness.path, "SELECT count(*) FROM commits") == [(1,)]
 
 
 async def test_the_change_log_is_shortened_and_a_watcher_too_far_behind_is_told(path: Path) -> None:

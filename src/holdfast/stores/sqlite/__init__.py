@@ -7,7 +7,9 @@
     transaction.py   what one batch does between BEGIN and COMMIT
     faults.py        what SQLite's errors mean to a caller
     worker.py        one thread per connection, so that no disk is waited for on the event loop
-    writer.py        batches, one transaction each, and what is known when one gives no answer
+    opening.py       both connections, from the first check to the last close
+    batch.py         a batch of writes: locks, transaction, COMMIT
+    writer.py        the queue of writes, and what is known when one gets no answer
     reader.py        snapshots: get, scan, and looks at the head of the change log
     doorbell.py      how other processes are told to look
     store.py         the contract, put together

@@ -62,17 +62,17 @@ class Doorbell:
 
     def ring(self, what: bytes) -> None:
         """Ring every bell but our own. Bells that nobody listens to any more are removed."""
-        with suppress(OSError):
-            for bell in self._directory.iterdir():
+        with suppress(OSError), os.scandir(self._directory) as bells:
+            for bell in bells:
                 if bell.name != self._own:
-                    self._ring_one(bell, what)
+                    self._ring_one(bell.path, what)
 
-    def _ring_one(self, bell: Path, what: bytes) -> None:
+    def _ring_one(self, bell: str, what: bytes) -> None:
         try:
-            self._sender.sendto(what, str(bell))
+            self._sender.sendto(what, bell)
         except ConnectionRefusedError:  # its process is gone
             with suppress(OSError):
-                bell.unlink()
+                Path(bell).unlink()
         except OSError:
             pass  # a full queue rings already; whatever else it is, the tick will do
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from holdfast.stores.batching import BatchLimits
 from holdfast.stores.urls import StoreUrl
 from holdfast.vocabulary.errors import InvalidError
-from holdfast.vocabulary.settings import MIB, check_at_least, settings_from
+from holdfast.vocabulary.settings import KIB, MIB, check_at_least, settings_from
 
 _HOUR_MS: Final = 3_600_000
 _FORMS: Final = "sqlite:///relative/path.db or sqlite:////absolute/path.db"
@@ -29,17 +28,16 @@ class SqliteSettings:
     commit_ids_kept_ms: int = _HOUR_MS
     batch_writes_max: int = 256
     batch_bytes_max: int = 4 * MIB
+    waiting_max: int = 100_000
 
     def __post_init__(self) -> None:
         check_at_least("timeout_ms", self.timeout_ms, 10)
         check_at_least("tick_ms", self.tick_ms, 10)
         check_at_least("commits_kept", self.commits_kept, 1)
         check_at_least("commit_ids_kept_ms", self.commit_ids_kept_ms, _HOUR_MS)
-        self.batch_limits()
-
-    def batch_limits(self) -> BatchLimits:
-        """How much goes into one transaction."""
-        return BatchLimits(writes_max=self.batch_writes_max, bytes_max=self.batch_bytes_max)
+        check_at_least("batch_writes_max", self.batch_writes_max, 1)
+        check_at_least("batch_bytes_max", self.batch_bytes_max, KIB)
+        check_at_least("waiting_max", self.waiting_max, 1)
 
 
 def located(url: StoreUrl) -> tuple[Path, SqliteSettings]:

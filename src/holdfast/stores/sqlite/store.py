@@ -30,13 +30,14 @@ from holdfast.contracts.store import (
 from holdfast.stores.feed import Feed, LogPage
 from holdfast.stores.guard import Guard
 from holdfast.stores.sqlite import faults
+from holdfast.stores.sqlite.batch import BatchRunner, Done
 from holdfast.stores.sqlite.doorbell import COMMITTED, SESSION_OPENED
 from holdfast.stores.sqlite.location import SqliteSettings, located
 from holdfast.stores.sqlite.opening import Opened, opened
 from holdfast.stores.sqlite.reader import Look, Reader
 from holdfast.stores.sqlite.schema import ConnectionKind
 from holdfast.stores.sqlite.transaction import Transaction
-from holdfast.stores.sqlite.writer import Done, Writer
+from holdfast.stores.sqlite.writer import Writer
 from holdfast.stores.urls import StoreUrl
 from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
 from holdfast.vocabulary.errors import ClosedError, CorruptError, OutcomeUnknownError, UnavailableError
@@ -63,18 +64,26 @@ class SqliteStore:
             version=database.version,
             on_fault=self._feed.end,
         )
-        self._writer = Writer(
+        runner = BatchRunner(
             connection=database.writing,
             lock=database.lock,
             files=database.files,
-            guard=guard,
+            incarnation=database.facts.incarnation,
             boot_id=database.boot_id,
-            worker=database.writer_thread,
             clock=clock,
             chance=chance,
             settings=settings,
-            on_done=self._on_done,
             ring=self._ring_others,
+        )
+        self._commit_ids = (f"{prefix}-{n:012x}" for prefix in (chance.token(),) for n in itertools.count())
+        self._writer = Writer(
+            runner=runner,
+            guard=guard,
+            worker=database.writer_thread,
+            settings=settings,
+            commit_ids=self._commit_ids,
+            watched=lambda: self._watchers > 0,
+            on_done=self._on_done,
         )
         self._reader = Reader(
             connection=database.reading,
@@ -85,7 +94,6 @@ class SqliteStore:
             chance=chance,
             settings=settings,
         )
-        self._commit_ids = (f"{prefix}-{n:x}" for prefix in (chance.token(),) for n in itertools.count())
         self._look_now = Bell()
         self._watchers = 0
         self._closed = False
@@ -237,9 +245,9 @@ class SqliteStore:
         """A batch of ours was committed: no need to read from the log what is known here, if nothing came in between."""
         if done.opened_session:
             self._look_now.ring()
-        if not done.changed or not self._watchers:
+        if not done.committed or not self._watchers:
             return
-        if done.changed[0].version == self._feed.head + 1:
+        if done.changed and done.changed[0].version == self._feed.head + 1:
             for commit in done.changed:
                 self._feed.publish(commit)
         else:
@@ -254,7 +262,7 @@ class SqliteStore:
         """On the writer's thread, after COMMIT."""
         if done.opened_session:
             self._bell.ring(SESSION_OPENED)
-        elif done.changed:
+        elif done.committed:
             self._bell.ring(COMMITTED)
 
 

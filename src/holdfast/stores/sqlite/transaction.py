@@ -27,18 +27,23 @@ from holdfast.vocabulary.errors import CorruptError
 class Transaction:
     """The store at one moment, with the write lock held. `now_ms` is the host's boot clock, read after the lock was taken."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, *, now_ms: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, *, now_ms: int, collect: bool = False) -> None:
         self._execute = connection.execute
-        self.now_ms = now_ms
-        row = self._execute("SELECT version, gone_until, incarnation, boot_id FROM head").fetchone()
+        self.now_ms, self._collect = now_ms, collect
+        row = self._execute(
+            "SELECT version, gone_until, incarnation, boot_id, (SELECT min(deadline_ms) FROM sessions) FROM head"
+        ).fetchone()
         if row is None:
             raise CorruptError(database(path), "its head is gone")
-        self.version, self.gone_until, self.incarnation, self.boot_id = row
-        self.changed: list[Changed] = []
+        self.version, self._gone_until, self.incarnation, self.boot_id, self._due_ms = row
+        self._began_at = self.version
+        self.changed: list[Changed] = []  # what was committed, if it was to be collected
         self.opened_session = False
 
     def reap(self) -> None:
         """End every overdue session, each in a commit of its own."""
+        if self._due_ms is None or self._due_ms > self.now_ms:
+            return
         overdue = "SELECT id FROM sessions WHERE deadline_ms <= ? ORDER BY deadline_ms, id"
         for (session_id,) in self._execute(overdue, (self.now_ms,)).fetchall():
             self.close_session(session_id)
@@ -95,34 +100,36 @@ class Transaction:
             return
         keys = self._execute("SELECT key FROM entries WHERE session = ? ORDER BY key", (session_id,)).fetchall()
         if not keys:
-            return  # nothing anybody could have seen: no version
+            return  # nothing that anybody could have seen: no version
         self.version += 1
         self._execute(
             "INSERT INTO changes (version, key) SELECT ?, key FROM entries WHERE session = ?",
             (self.version, session_id),
         )
         self._execute("DELETE FROM entries WHERE session = ?", (session_id,))
-        self.changed.append(Changed(self.version, tuple(Change(key, None) for (key,) in keys)))
+        if self._collect:
+            self.changed.append(Changed(self.version, tuple(Change(key, None) for (key,) in keys)))
 
-    def forget(self, commit_ids: Sequence[str]) -> None:
-        """Drop the ids of commits whose callers have their answers."""
-        for commit_id in commit_ids:
-            self._execute("DELETE FROM commits WHERE id = ?", (commit_id,))
+    def forget(self, after: str, until: str, lost: Sequence[str]) -> None:
+        """Drop the commit ids in (after, until], except for those whose callers may still ask."""
+        spared = ", ".join("?" * len(lost))
+        self._execute(f"DELETE FROM commits WHERE id > ? AND id <= ? AND id NOT IN ({spared})", (after, until, *lost))  # noqa: S608
 
     def forget_before(self, at_ms: int) -> None:
         """Drop the ids of commits nobody asked about in time."""
         self._execute("DELETE FROM commits WHERE at_ms < ?", (at_ms,))
 
-    def finish(self, *, commits_kept: int) -> None:
-        """Write the head and shorten the change log, if anything was committed."""
-        if not self.changed:
-            return
+    def finish(self, *, commits_kept: int) -> bool:
+        """Write the head and shorten the change log. False: nothing was committed."""
+        if self.version == self._began_at:
+            return False
         # In steps, so that most commits do not pay for it, and bounded, so that none pays for a long backlog.
         step = max(1, min(1_000, commits_kept // 10))
-        if self.version - self.gone_until >= commits_kept + step:
-            self.gone_until = min(self.version - commits_kept, self.gone_until + 4 * step)
-            self._execute("DELETE FROM changes WHERE version <= ?", (self.gone_until,))
-        self._execute("UPDATE head SET version = ?, gone_until = ?", (self.version, self.gone_until))
+        if self.version - self._gone_until >= commits_kept + step:
+            self._gone_until = min(self.version - commits_kept, self._gone_until + 4 * step)
+            self._execute("DELETE FROM changes WHERE version <= ?", (self._gone_until,))
+        self._execute("UPDATE head SET version = ?, gone_until = ?", (self.version, self._gone_until))
+        return True
 
     def _apply(self, apply: Sequence[Operation]) -> None:
         self.version = version = self.version + 1
@@ -137,13 +144,13 @@ class Transaction:
                     (key, text, version, session),
                 )
                 self._execute("INSERT INTO changes VALUES (?, ?, ?, ?)", (version, key, text, session))
-                changes.append(Change(key, Entry(key, operation.value, version, session)))
+                if self._collect:
+                    changes.append(Change(key, Entry(key, operation.value, version, session)))
             elif self._execute("DELETE FROM entries WHERE key = ?", (key,)).rowcount:
                 self._execute("INSERT INTO changes (version, key) VALUES (?, ?)", (version, key))
                 changes.append(Change(key, None))
-        if len(changes) > 1:
-            changes.sort(key=lambda change: change.key)
-        self.changed.append(Changed(version, tuple(changes)))
+        if self._collect:
+            self.changed.append(Changed(version, tuple(sorted(changes, key=lambda change: change.key))))
 
     def _lives(self, session_id: str) -> bool:
         return self._execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone() is not None

@@ -4,10 +4,12 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Then = Callable[[Any, Exception | None], None]
 
 
 class Worker:
@@ -15,7 +17,7 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._calls: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Callable[[], Any], Then] | None] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @asynccontextmanager
@@ -32,25 +34,27 @@ class Worker:
             self._calls.put(None)
             await asyncio.shield(ended)
 
+    def post(self, work: Callable[[], Any], then: Then) -> None:
+        """Do `work` after what was asked before, then tell `then` its result or its error, on the loop."""
+        self._calls.put((work, then))
+
     def call(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Do `work` after what was asked before. If the future is cancelled before its turn, the work is left out."""
+        """Like `post`, as a future. If it is cancelled before its turn, the work is left out."""
         assert self._loop is not None
         answer: asyncio.Future[T] = self._loop.create_future()
-        self._calls.put((work, answer))
+        self.post(lambda: None if answer.done() else work(), partial(_settle, answer))
         return answer
 
     def _serve(self, loop: asyncio.AbstractEventLoop, ended: "asyncio.Future[None]") -> None:
         with suppress(RuntimeError):  # the loop was closed without us: nobody is left to be told
             while (call := self._calls.get()) is not None:
-                work, answer = call
-                if answer.done():
-                    continue
+                work, then = call
                 try:
                     result = work()
                 except Exception as error:
-                    loop.call_soon_threadsafe(_settle, answer, None, error)
+                    loop.call_soon_threadsafe(then, None, error)
                 else:
-                    loop.call_soon_threadsafe(_settle, answer, result, None)
+                    loop.call_soon_threadsafe(then, result, None)
             loop.call_soon_threadsafe(_settle, ended, None, None)
 
 

@@ -1,222 +1,163 @@
-"""Writer: batches of writes, each in one transaction on a thread of its own.
+"""Writer: the queue of writes, on the event loop. Writes that arrive while a batch is under way go together in the next one.
 
-The one rule: a caller is told "nothing happened" only if that is sure. Until a batch has the write lock its callers may give up,
-and their writes are left out; from then on a commit without an answer has an unknown outcome, and its id stays in the database.
+First in, first out, one batch at a time. It knows what to tell a caller whose time is up: nothing happened, if the write was not
+begun; unknown, if a commit was, and then its id stays in the database. (`stores.batching` queues in the same way with a task in
+between; with a local file that task would cost as much as the transaction.)
 """
 
 import asyncio
-import sqlite3
-import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
-from holdfast.contracts.store import Changed
-from holdfast.stores.batching import Batcher, Pending
 from holdfast.stores.guard import Guard
-from holdfast.stores.sqlite import faults, host
-from holdfast.stores.sqlite.files import DatabaseFiles, WriteLock
+from holdfast.stores.sqlite.batch import Batch, BatchRunner, CommitFailedError, Done, Job, Settled
 from holdfast.stores.sqlite.location import SqliteSettings
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.stores.sqlite.worker import Worker
-from holdfast.vocabulary.clock import Chance, Clock
-from holdfast.vocabulary.errors import CorruptError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.errors import ClosedError, CorruptError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.tasks import Bell
 
 T = TypeVar("T")
-Work = Callable[[Transaction], Any]
 
-# SQLite's own wait for a lock backs off to 100 ms; a batch takes a fraction of a millisecond, so we look more often.
-_LOOK_MS_MIN: Final = 0.3
-_LOOK_MS_MAX: Final = 5.0
-_NAME_HOLDER_AFTER_MS: Final = 50
-_FORGET_EVERY_MS: Final = 60_000
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """One write. Whether it is begun or withdrawn is decided once, under the writer's mutex."""
-
-    work: Work
-    begun: bool = False
-    withdrawn: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A transaction that was committed."""
-
-    results: list[Any]
-    version: int
-    changed: Sequence[Changed] = ()
-    opened_session: bool = False
-
-
-class _CommitFailedError(Exception):
-    """COMMIT itself failed in a way that leaves open whether a crash now would find it done."""
+_FORGET_AFTER: Final = 64  # commits whose ids are forgotten together
 
 
 @dataclass(slots=True, kw_only=True)
 class Writer:
-    """Owns the writing connection. `on_done` hears of each transaction on the loop, `ring` on the thread."""
+    """Queues writes for `runner`. `watched` says whether changes are wanted; `on_done` hears of each transaction."""
 
-    connection: sqlite3.Connection
-    lock: WriteLock
-    files: DatabaseFiles
+    runner: BatchRunner
     guard: Guard
-    boot_id: str
     worker: Worker
-    clock: Clock
-    chance: Chance
     settings: SqliteSettings
+    commit_ids: Iterator[str]  # each greater than the one before
+    watched: Callable[[], bool]
     on_done: Callable[[Done], None]
-    ring: Callable[[Done], None]
-    _batcher: Batcher[Job, Any] = field(init=False)
-    _mutex: threading.Lock = field(default_factory=threading.Lock)
-    _pause: threading.Event = field(default_factory=threading.Event)
-    _answered: list[str] = field(default_factory=list)
-    _waits_for: str = ""
-    _forget_at_ms: int = 0
+    _waiting: deque[Job] = field(default_factory=deque)
+    _under_way: Batch | None = None
+    _idle: Bell = field(default_factory=Bell)
+    _closed: bool = False
+    _settled: int = 0  # commits whose fate was told since ids were last forgotten
+    _settled_until: str = ""
+    _forgotten_until: str = ""
+    _lost: list[str] = field(default_factory=list)  # those of them whose callers were told that nobody knows
 
     def __post_init__(self) -> None:
-        self._batcher = Batcher(faults.database(self.path), self._run, self.settings.batch_limits())
-
-    @property
-    def path(self) -> Path:
-        return self.files.path
+        self._forgotten_until = next(self.commit_ids)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Take writes during the body."""
-        async with self._batcher.running():
+        """Take writes during the body. Leaving refuses what still waits and lets the batch under way finish."""
+        try:
             yield
+        finally:
+            self._closed = True
+            while self._waiting:
+                _fail(self._waiting.popleft(), ClosedError(self.guard.what))
+            while self._under_way is not None:
+                await self._idle.wait()
 
     async def write(self, work: Callable[[Transaction], T], *, commit_id: str = "", size_bytes: int = 0) -> T:
         """Do `work` in a transaction. Only a write with a `commit_id` can have an unknown outcome; others may be repeated."""
-        job = Job(work)
+        self.guard.check()
+        if self._closed:
+            raise ClosedError(self.guard.what)
+        if len(self._waiting) >= self.settings.waiting_max:
+            raise UnavailableError(self.guard.what, f"{len(self._waiting)} writes are waiting already; slow down")
+        loop = asyncio.get_running_loop()
+        job = Job(work, commit_id, size_bytes, loop.create_future())
+        timeout = loop.call_later(self.settings.timeout_ms / 1000, self._time_out, job)
+        self._waiting.append(job)
+        if self._under_way is None:
+            self._start()
         try:
-            async with asyncio.timeout(self.settings.timeout_ms / 1000):
-                result = await self._batcher.submit(commit_id, job, size_bytes=size_bytes)
-        except TimeoutError:
-            raise self._timed_out(job, commit_id) from None
+            return cast("T", await job.answer)
         except asyncio.CancelledError:
-            self._withdraw(job)
+            self.runner.withdraw(job)
             raise
-        if commit_id:
-            self._answered.append(commit_id)
-        return cast("T", result)
+        finally:
+            timeout.cancel()
 
-    def _timed_out(self, job: Job, commit_id: str) -> UnavailableError | OutcomeUnknownError:
+    def _time_out(self, job: Job) -> None:
+        if job.answer.done():
+            return
         within = f"within {self.settings.timeout_ms} ms"
-        if self._withdraw(job):
-            waits_for = self._waits_for or "earlier writes of this process are slow"
-            return UnavailableError(faults.database(self.path), f"a write could not begin {within}: {waits_for}")
-        if commit_id:
-            return OutcomeUnknownError(commit_id, f"{faults.database(self.path)} did not finish the commit {within}")
-        return UnavailableError(
-            faults.database(self.path), f"a write was not finished {within}: the disk is slow or hangs"
+        if self.runner.withdraw(job):
+            waits_for = self.runner.waits_for or "earlier writes of this process are slow"
+            _fail(job, UnavailableError(self.guard.what, f"a write could not begin {within}: {waits_for}"))
+        else:
+            self._lose(job, f"{self.guard.what} did not finish it {within}: the disk is slow or hangs")
+
+    def _lose(self, job: Job, reason: str) -> None:
+        if job.answer.done():
+            return
+        if job.commit_id:
+            self._lost.append(job.commit_id)
+            _fail(job, OutcomeUnknownError(job.commit_id, reason))
+        else:
+            _fail(job, UnavailableError(self.guard.what, reason))
+
+    def _start(self) -> None:
+        """Hand the next batch to the thread, if anything waits."""
+        jobs: list[Job] = []
+        size_bytes = 0
+        while self._waiting and len(jobs) < self.settings.batch_writes_max:
+            size_bytes += self._waiting[0].size_bytes
+            if jobs and size_bytes > self.settings.batch_bytes_max:
+                break
+            job = self._waiting.popleft()
+            if not job.withdrawn:
+                jobs.append(job)
+        if not jobs:
+            self._idle.ring()
+            return
+        self._under_way = batch = Batch(
+            jobs=jobs, floor=self.guard.version, collect=self.watched(), settled=self._to_forget()
         )
+        self.worker.post(partial(self.runner.run, batch), self._finish)
 
-    def _withdraw(self, job: Job) -> bool:
-        with self._mutex:
-            job.withdrawn = not job.begun
-            return job.withdrawn
+    def _finish(self, done: Done | None, error: Exception | None) -> None:
+        """Hand the answers of the batch under way to its callers, and go on with the next."""
+        batch, self._under_way = self._under_way, None
+        assert batch is not None
+        error = self._judge(batch, done, error)
+        for at, job in enumerate(batch.jobs):
+            if job.commit_id:
+                self._settled += 1
+                self._settled_until = job.commit_id
+            if isinstance(error, CommitFailedError):
+                self._lose(job, str(error))
+            elif error is not None or done is None:
+                _fail(job, error or AssertionError("a batch has a result or an error"))
+            elif not job.answer.done():
+                job.answer.set_result(done.results[at])
+        self._start()
 
-    async def _run(self, batch: Sequence[Pending[Job, Any]]) -> Sequence[Any]:
-        floor = self.guard.check()
-        answered, self._answered = self._answered, []
+    def _judge(self, batch: Batch, done: Done | None, error: Exception | None) -> Exception | None:
+        """The error to tell, if any. Signs of a store that went backwards go to the guard, which tells everybody."""
         try:
-            done = await self.worker.call(partial(self._transact, [write.work for write in batch], floor, answered))
-        except CorruptError as error:
-            self.guard.fail(error.found)
-        except _CommitFailedError as error:
-            return [self._failed(write.id, str(error)) for write in batch]
-        self.guard.saw(done.version, asked_at=floor)
-        self.on_done(done)
-        return done.results
+            if done is not None:
+                self.guard.saw(done.version, asked_at=batch.floor)
+                self.on_done(done)
+            elif isinstance(error, CorruptError):
+                self.guard.fail(error.found)
+        except CorruptError as corrupt:
+            return corrupt
+        return error
 
-    def _failed(self, commit_id: str, reason: str) -> Exception:
-        if commit_id:
-            return OutcomeUnknownError(commit_id, reason)
-        return UnavailableError(faults.database(self.path), reason)
+    def _to_forget(self) -> Settled | None:
+        """Ids that need not be kept. With no batch under way, every id handed out before is settled, and `_lost` is complete."""
+        if self._settled < _FORGET_AFTER:
+            return None
+        settled = Settled(self._forgotten_until, self._settled_until, self._lost)
+        self._settled, self._lost, self._forgotten_until = 0, [], self._settled_until
+        return settled
 
-    # Everything below runs on the worker's thread.
 
-    def _transact(self, jobs: list[Job], floor: int, answered: list[str]) -> Done:
-        self.files.check()
-        try:
-            if not self._begin(jobs):
-                return Done([None] * len(jobs), floor)
-            try:
-                done = self._do(jobs, floor, answered)
-            finally:
-                try:
-                    self.connection.rollback()  # does nothing after a COMMIT
-                finally:
-                    self.lock.release()
-        except sqlite3.Error as error:
-            raise faults.fault(error, self.path) from error
-        self.ring(done)
-        return done
-
-    def _begin(self, jobs: list[Job]) -> bool:
-        """Take both locks. False: every caller gave up first."""
-        look_ms, waited_ms = _LOOK_MS_MIN, 0.0
-        while not self._try_begin():
-            if all(job.withdrawn for job in jobs):
-                return False
-            if waited_ms >= _NAME_HOLDER_AFTER_MS and not self._waits_for:
-                self._waits_for = f"{host.lock_holder(self.lock.path)} is writing, or stopped in the middle of it"
-            pause_ms = self.chance.jitter(look_ms, share=0.5)
-            self._pause.wait(pause_ms / 1000)
-            waited_ms += pause_ms
-            look_ms = min(_LOOK_MS_MAX, look_ms * 1.5)
-        self._waits_for = ""
-        return True
-
-    def _try_begin(self) -> bool:
-        if not self.lock.try_take():
-            return False
-        try:
-            self.connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as error:
-            self.lock.release()
-            if faults.primary_code(error) != sqlite3.SQLITE_BUSY:
-                raise
-            return False  # another program is writing
-        return True
-
-    def _do(self, jobs: list[Job], floor: int, answered: list[str]) -> Done:
-        with self._mutex:
-            for job in jobs:
-                job.begun = not job.withdrawn
-        transaction = Transaction(self.connection, self.path, now_ms=self.clock.boot_ms())
-        self._check(transaction, floor)
-        transaction.reap()
-        results = [job.work(transaction) if job.begun else None for job in jobs]
-        transaction.forget(answered)
-        if transaction.now_ms >= self._forget_at_ms:
-            self._forget_at_ms = transaction.now_ms + _FORGET_EVERY_MS
-            transaction.forget_before(transaction.now_ms - self.settings.commit_ids_kept_ms)
-        transaction.finish(commits_kept=self.settings.commits_kept)
-        try:
-            self.connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            if faults.primary_code(error) == sqlite3.SQLITE_IOERR:
-                raise _CommitFailedError(f"{faults.database(self.path)}: {error}") from error
-            raise
-        return Done(results, transaction.version, transaction.changed, transaction.opened_session)
-
-    def _check(self, transaction: Transaction, floor: int) -> None:
-        """Refuse to write to a database that is not the one that was opened, or no longer as far."""
-        found = ""
-        if transaction.version < floor:
-            found = f"version went back from {floor} to {transaction.version}"
-        elif transaction.incarnation != self.guard.incarnation:
-            found = f"incarnation changed from {self.guard.incarnation} to {transaction.incarnation}"
-        elif transaction.boot_id != self.boot_id:
-            found = f"a host with another boot id ({transaction.boot_id}) uses it at the same time"
-        if found:
-            raise CorruptError(faults.database(self.path), found)
+def _fail(job: Job, error: Exception) -> None:
+    if not job.answer.done():
+        job.answer.set_exception(error)
