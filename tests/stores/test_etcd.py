@@ -13,9 +13,12 @@ from holdfast.contracts.store import Absent, Committed, Conflict, Entry, NotComm
 from holdfast.stores.etcd import EtcdAddress, EtcdSettings, EtcdStore
 from holdfast.stores.etcd import etcd_pb2 as pb
 from holdfast.stores.etcd.client import EtcdClient
-from holdfast.stores.etcd.methods import COMPACT, LEASE_REVOKE, MEMBER_LIST, STATUS
+from holdfast.stores.etcd.keyspace import Keyspace
+from holdfast.stores.etcd.methods import COMPACT, LEASE_REVOKE, MEMBER_LIST, RANGE, STATUS, TXN
 from holdfast.stores.etcd.opening import check_servers
 from holdfast.stores.etcd.settings import parse_url
+from holdfast.stores.etcd.slots import CommitId, Slot, Writer
+from holdfast.stores.etcd.transactions import commit_question
 from holdfast.stores.urls import open_store, parse_store_url
 from holdfast.testing.engines.etcd import EtcdHarness, program
 from holdfast.testing.harness import Harness
@@ -250,6 +253,30 @@ async def test_a_commit_that_arrives_after_it_was_refused_does_not_land(etcd: Et
     assert outcome == (NotCommitted() if entry is None else Committed(entry.version))
     assert await store.resolve(late.value.commit_id) == outcome
     assert await store.get("late") == entry
+
+
+@pytest.mark.parametrize("used_before", [False, True])
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_request_that_was_held_up_on_its_way_lands_only_if_nobody_refused_it(
+    etcd: EtcdHarness, store: Store, raw: EtcdClient, used_before: bool, refused: bool
+) -> None:
+    if used_before:
+        await put(store, "before")
+    etcd.lose_request("held-up")
+    with pytest.raises(OutcomeUnknownError) as lost:
+        await put(store, "held-up")
+    commit_id = lost.value.commit_id
+    if refused:
+        assert await store.resolve(commit_id) == NotCommitted()
+    keyspace, sent = Keyspace(etcd.prefix), CommitId.parse(commit_id)
+    assert bool(sent.at) == used_before
+    slot = Slot(Writer(sent.lease), sent.number, keyspace.slot(sent.lease, sent.number), sent.at, sent.sequence)
+    (mark,) = (await raw.ask(RANGE, pb.RangeRequest(key=keyspace.incarnation))).kvs
+    late = await raw.ask(TXN, commit_question(keyspace, [], [Put("held-up", b"0")], slot, mark.value))
+    assert late.succeeded == (not refused)
+    outcome = NotCommitted() if refused else Committed(late.header.revision)
+    assert [await store.resolve(commit_id) for _ in range(2)] == [outcome] * 2
+    assert (await store.get("held-up") is None) == refused
 
 
 @pytest.mark.parametrize("commit_id", ["", "nonsense", "1-2-3", "1-2-3-x", "g-1-0-1"])
