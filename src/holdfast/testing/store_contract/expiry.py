@@ -99,7 +99,7 @@ class StoreExpiry(ContractSuite):
             version = await put(store, "kept", 1, session=session.id)
             begun_at_ms = sent_at_ms = self.clock.boot_ms()
             alive, late = await store.keep_alive(session.id), False
-            while alive and self.clock.boot_ms() - begun_at_ms < 2.5 * session.ttl_ms:
+            while alive and self.clock.boot_ms() - begun_at_ms < 1.6 * session.ttl_ms:
                 await self.clock.sleep_ms(session.ttl_ms / 4)
                 previous_ms, sent_at_ms = sent_at_ms, self.clock.boot_ms()
                 alive = await store.keep_alive(session.id)
