@@ -127,8 +127,14 @@ class Actor:
     def leave(self) -> None:
         """Ask the process to leave in good order; none follows it."""
         self._open = False
-        self._life.leaving = True
-        self.tasks[-1].cancel()
+        if self.tasks:
+            self._life.leaving = True
+            self.tasks[-1].cancel()
+
+    def vanish(self) -> None:
+        """Be gone for good, at once."""
+        self.leave()
+        self._process.die()
 
     def _tell(self, counted: str, text: str, duration_ms: float) -> None:
         self._stage.history.count(counted)

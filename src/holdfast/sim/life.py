@@ -117,8 +117,8 @@ class Life:
                 outcome = await stage.variant.commit_fenced(
                     self._port, lease, clock=self._clock, chance=stage.chance, apply=(Put(EFFECTS + resource, value),)
                 )
-            except FencedError:
-                stage.history.count("effects fenced")
+            except FencedError as fenced:
+                stage.history.note(self._name, f"is fenced: {fenced}")
                 return
             if isinstance(outcome, Committed):
                 stage.history.acknowledged(self._name, resource, number, outcome.version)

@@ -10,12 +10,13 @@ Asyncio itself is the real one: tasks, futures, task groups and timeouts are the
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
-from typing import Any, NoReturn, TypeVarTuple
+from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
+T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
@@ -41,6 +42,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.errors: list[dict[str, Any]] = []  # what reached the exception handler; a clean run leaves none
         self._ready: deque[_Handle] = deque()
         self._timers: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._number = 0
         self._set = 0  # timers set so far: orders those due at the same time
         self.callbacks_left = callbacks_max  # against programs that spin without letting time pass
         self.set_exception_handler(_remember_error)
@@ -71,6 +73,23 @@ class SimLoop(asyncio.BaseEventLoop):
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        return _Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+    ) -> "asyncio.Task[T]":
+        return _Task(coro, loop=self, name=str(name) if name else "task", context=context)
+
+    def next_number(self) -> int:
+        """One more than the last."""
+        self._number += 1
+        return self._number
 
     def close(self) -> None:
         """Forget what is still scheduled. Tasks are the caller's to end first."""
@@ -118,6 +137,28 @@ for _name in (
     "subprocess_shell",
 ):
     setattr(SimLoop, _name, _refuse)
+
+
+class _Numbered:
+    """Hashed by number: asyncio keeps futures and tasks in sets, and a set of addresses has another order in every run."""
+
+    _number: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._number
+        except AttributeError:  # numbered when first put into a set: few futures ever are
+            loop = self.get_loop()  # type: ignore[attr-defined]
+            self._number = number = loop.next_number()
+            return int(number)
+
+
+class _Future(_Numbered, asyncio.Future[Any]):
+    pass
+
+
+class _Task(_Numbered, asyncio.Task[T]):
+    pass
 
 
 class _Handle(asyncio.Handle):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from holdfast.contracts.checks import StoreLimits, prefix_end
 from holdfast.contracts.store import Changed, Committed, Conflict, NotCommitted, Operation, Requirement, Session
 from holdfast.kernel.keys import HOLDERS
-from holdfast.sim.history import History
+from holdfast.sim.history import EFFECTS, History
 from holdfast.stores.feed import Feed
 from holdfast.stores.memory import MemoryStore
 from holdfast.vocabulary.clock import Chance, Clock
@@ -84,6 +84,8 @@ class Server:
             self._outcomes[commit_id] = outcome
         else:
             self._outcomes[commit_id] = NotCommitted()
+            if any(each.key.startswith(EFFECTS) for each in apply):
+                self._history.count("effects refused")
             if outcome.found:
                 self._history.seen(outcome.found)
         return outcome

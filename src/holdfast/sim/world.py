@@ -183,12 +183,13 @@ class World:
 
     def abandon(self) -> None:
         """End every task of a world that is stuck, so that none outlives it."""
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
+        for actor in self._actors:
+            actor.vanish()
+        for task in asyncio.all_tasks(self._loop):
             task.cancel()
-        self._loop.post_at(self._loop.now_ms + 100 * self._plan.ttl_ms, self._loop.stop)
         self._loop.callbacks_left = 10_000
-        with suppress(StuckError):
+        self._loop.post_at(self._loop.now_ms + 1, self._loop.stop)
+        with suppress(StuckError):  # it was stuck before; the seed fails either way
             self._loop.run_forever()
 
     def _tick(self) -> None:

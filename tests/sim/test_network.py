@@ -1,0 +1,177 @@
+"""Messages: what was sent may land, late or unheard; what was settled may not."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+
+from holdfast.contracts.store import Changed, Committed, NotCommitted, Put, Resync
+from holdfast.sim.history import History
+from holdfast.sim.loop import SimLoop
+from holdfast.sim.network import Link, Port, Weather
+from holdfast.sim.process import Process, SimClock
+from holdfast.sim.server import Server, SimStore, at_once
+from holdfast.vocabulary.clock import SeededChance
+from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
+
+PUT = (Put("k", b"1"),)
+
+
+@dataclass
+class Net:
+    loop: SimLoop
+    server: Server
+    process: Process
+    link: Link
+    weather: Weather
+    port: Port
+    clock: SimClock
+    history: History
+
+
+def with_net(test: Callable[[Net], Awaitable[None]]) -> Net:
+    loop = SimLoop()
+    history = History(loop, tracing=True)
+    chance = SeededChance(1)
+    clock = SimClock(loop, Process("store", loop))
+    server = Server(SimStore, clock=clock, chance=chance, history=history)
+    process, link = Process("ann", loop), Link()
+    weather = Weather(delay_ms=10, slow_ms=0, timeout_ms=100)
+    port = Port(server, loop=loop, process=process, link=link, weather=weather, chance=chance, history=history)
+    net = Net(loop, server, process, link, weather, port, clock, history)
+    try:
+        loop.run_until_complete(asyncio.ensure_future(test(net), loop=loop))
+    finally:
+        loop.close()
+    assert not loop.errors
+    return net
+
+
+def test_a_commit_stuck_on_the_way_lands_after_its_sender_gave_up() -> None:
+    async def test(net: Net) -> None:
+        net.port.stick_next(500)
+        with pytest.raises(OutcomeUnknownError):
+            await net.port.commit(apply=PUT)
+        assert net.loop.now_ms == 100
+        assert await net.port.get("k") is None
+        await net.clock.sleep_ms(500)
+        assert await net.port.get("k") is not None
+
+    with_net(test)
+
+
+def test_a_commit_that_arrives_after_it_was_resolved_is_refused() -> None:
+    async def test(net: Net) -> None:
+        net.port.stick_next(500)
+        with pytest.raises(OutcomeUnknownError) as lost:
+            await net.port.commit(apply=PUT)
+        assert await net.port.resolve(lost.value.commit_id) == NotCommitted()
+        await net.clock.sleep_ms(500)
+        assert await net.port.get("k") is None
+        assert await net.port.resolve(lost.value.commit_id) == NotCommitted()
+
+    net = with_net(test)
+    assert net.history.counts["late commits refused"] == 1
+
+
+def test_a_lost_answer_resolves_to_what_happened() -> None:
+    async def test(net: Net) -> None:
+        net.weather.lost_share = 0.5  # one half of all requests, and all answers of the others
+        outcomes = []
+        for number in range(20):
+            with pytest.raises(OutcomeUnknownError) as lost:
+                await net.port.commit(apply=(Put(f"k{number}", b"1"),))
+            outcomes.append(at_once_resolve(net, lost.value.commit_id))
+        for number, outcome in enumerate(outcomes):
+            entry = at_once(net.server.store.get(f"k{number}"))
+            assert outcome == (NotCommitted() if entry is None else Committed(entry.version))
+        assert {type(outcome) for outcome in outcomes} == {Committed, NotCommitted}
+
+    with_net(test)
+
+
+def at_once_resolve(net: Net, commit_id: str) -> Committed | NotCommitted:
+    return net.server.resolve(commit_id)
+
+
+def test_a_request_goes_on_when_its_sender_dies() -> None:
+    async def test(net: Net) -> None:
+        task = asyncio.ensure_future(net.port.commit(apply=PUT))
+        net.port.stick_next(50)
+        net.loop.post_at(20, net.process.die)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await net.clock.sleep_ms(100)
+        assert at_once(net.server.store.get("k")) is not None
+
+    with_net(test)
+
+
+def test_an_answer_waits_while_its_reader_stands_still() -> None:
+    async def test(net: Net) -> None:
+        net.process.pause()
+        net.loop.post_at(1000, net.process.resume, lambda held: None)
+        assert isinstance(await net.port.commit(apply=PUT), Committed)
+        assert net.loop.now_ms == 1000
+
+    with_net(test)
+
+
+def test_a_link_that_is_down_refuses_or_swallows() -> None:
+    async def test(net: Net) -> None:
+        net.link.up = False
+        with pytest.raises(UnavailableError, match="refused"):
+            await net.port.commit(apply=PUT)
+        net.link.refuses = False
+        with pytest.raises(OutcomeUnknownError):
+            await net.port.commit(apply=PUT)
+        with pytest.raises(UnavailableError, match="no answer"):
+            await net.port.get("k")
+        net.link.up = True
+        assert await net.port.get("k") is None
+
+    with_net(test)
+
+
+def test_what_the_store_refuses_comes_back_as_its_error() -> None:
+    async def test(net: Net) -> None:
+        with pytest.raises(InvalidError, match="JSON"):
+            await net.port.commit(apply=(Put("k", b"not json"),))
+        net.port.stick_next(500)
+        with pytest.raises(OutcomeUnknownError):  # nobody hears the refusal
+            await net.port.commit(apply=(Put("k", b"not json"),))
+        await net.clock.sleep_ms(500)
+
+    with_net(test)
+
+
+def test_a_watch_sees_every_commit_in_order_also_after_a_cut() -> None:
+    async def test(net: Net) -> None:
+        await net.port.commit(apply=PUT)
+        async with net.port.watch("k", from_version=0) as commits:
+            seen = [await anext(commits)]
+            net.link.up = False
+            for value in (b"2", b"3"):
+                at_once(net.server.store.commit(apply=(Put("k", value), Put("other", value))))
+            at_once(net.server.store.commit(apply=(Put("other", b"4"),)))
+            net.loop.post_at(1000, setattr, net.link, "up", True)
+            seen += [await anext(commits), await anext(commits)]
+            assert net.loop.now_ms > 1000
+        assert [commit.version for commit in seen] == [1, 2, 3]
+        assert [[change.key for change in commit.changes] for commit in seen if isinstance(commit, Changed)] == [
+            ["k"]
+        ] * 3
+        assert not net.server.listeners
+
+    with_net(test)
+
+
+def test_a_watch_may_be_told_that_history_is_gone() -> None:
+    async def test(net: Net) -> None:
+        await net.port.commit(apply=PUT)
+        net.weather.resync_share = 1.0
+        async with net.port.watch("k", from_version=0) as commits:
+            assert await anext(commits) == Resync(1)
+
+    with_net(test)

@@ -1,0 +1,70 @@
+"""The command: exit codes, transcripts, kept seeds, JSON."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.sim.run import main, run_seeds
+from holdfast.sim.seeds import Kept, keep_seeds, read_seeds
+from holdfast.sim.variant import CORRECT
+from holdfast.vocabulary.clock import FakeClock
+from holdfast.vocabulary.errors import InvalidError
+
+
+def test_seeds_that_keep_the_rules_exit_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "5", "--from", "3"]) == 0
+    assert "5 seeds, 0 failed" in capsys.readouterr().out
+
+
+def test_failing_seeds_are_shown_kept_and_exit_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep = tmp_path / "seeds.txt"
+    assert main(["--seeds", "30", "--planted", "effect-unfenced", "--keep", str(keep)]) == 1
+    text = capsys.readouterr().out
+    kept = read_seeds(keep)
+    assert kept
+    assert {each.rule for each in kept} == {"no-old-effect"}
+    for each in kept:
+        assert f"seed {each.seed} broke no-old-effect" in text
+    assert "! " in text  # the transcript marks the event
+    main(["--seeds", "30", "--planted", "effect-unfenced", "--keep", str(keep), "--json"])
+    assert read_seeds(keep) == kept  # none is kept twice
+
+
+def test_one_seed_can_be_traced_from_beginning_to_end(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "7", "--trace"]) == 0
+    text = capsys.readouterr().out
+    assert "acts on r0" in text
+    assert "all have left" in text
+
+
+def test_json_holds_what_the_text_says(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--seeds", "30", "--planted", "effect-unfenced", "--json"])
+    told = msgspec.json.decode(capsys.readouterr().out)
+    assert told["summary"]["seeds"] == 30
+    first = told["summary"]["failures"][0]
+    assert first["rule"] == "no-old-effect"
+    assert any("no-old-effect" in line for line in told["transcripts"][str(first["seed"])])
+
+
+def test_a_keep_file_that_cannot_be_written_is_said_not_raised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "missing" / "seeds.txt"
+    assert main(["--seeds", "30", "--planted", "effect-unfenced", "--keep", str(missing)]) == 1
+    assert "not kept" in capsys.readouterr().out
+
+
+def test_means_are_per_seed() -> None:
+    summary = run_seeds(range(4), variant=CORRECT, clock=FakeClock())
+    assert (summary.seeds, summary.failures) == (4, [])
+    assert summary.means["acquisitions"] > 1
+
+
+def test_a_line_that_is_no_seed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "seeds.txt"
+    assert keep_seeds(path, [Kept("correct", 4, "acting-alone")]) == 1
+    for line in ("correct", "correct x", "nonsense 4"):
+        path.write_text(f"correct 4  # acting-alone\n\n# a comment\n{line}\n")
+        with pytest.raises(InvalidError):
+            read_seeds(path)
