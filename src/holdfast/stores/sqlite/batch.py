@@ -23,7 +23,7 @@ from holdfast.vocabulary.errors import CorruptError
 _LOOK_MS_MIN: Final = 0.3
 _LOOK_MS_MAX: Final = 5.0
 _NAME_HOLDER_AFTER_MS: Final = 50
-_FORGET_EVERY_MS: Final = 60_000
+_PRUNE_EVERY_MS: Final = 60_000
 
 
 @dataclass(slots=True, eq=False)
@@ -38,15 +38,6 @@ class Job:
     withdrawn: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """Commit ids in (after, until] whose fate was told to their callers, `lost` excepted: no need to keep them."""
-
-    after: str
-    until: str
-    lost: Sequence[str]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """What goes into one transaction. `floor` is the version the database must have reached already."""
@@ -54,7 +45,6 @@ class Batch:
     jobs: Sequence[Job]
     floor: int
     collect: bool  # whether anybody wants to know what changed
-    settled: Settled | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +78,7 @@ class BatchRunner:
     waits_for: str = ""  # who holds the lock, when it takes long
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _pause: threading.Event = field(default_factory=threading.Event)
-    _forget_at_ms: int = 0
+    _prune_at_ms: int = 0
 
     def withdraw(self, job: Job) -> bool:
         """Take a write back, from any thread. False: it was begun."""
@@ -145,32 +135,35 @@ class BatchRunner:
         with self._mutex:
             for job in batch.jobs:
                 job.begun = not job.withdrawn
-        transaction = Transaction(self.connection, self.files.path, now_ms=self.clock.boot_ms(), collect=batch.collect)
+        transaction = Transaction(self.connection, now_ms=self.clock.boot_ms(), collect=batch.collect)
         self._check(transaction, batch.floor)
         transaction.reap()
         results = [job.work(transaction) if job.begun else None for job in batch.jobs]
-        if batch.settled is not None:
-            transaction.forget(batch.settled.after, batch.settled.until, batch.settled.lost)
-        if transaction.now_ms >= self._forget_at_ms:
-            self._forget_at_ms = transaction.now_ms + _FORGET_EVERY_MS
-            transaction.forget_before(transaction.now_ms - self.settings.commit_ids_kept_ms)
-        committed = transaction.finish(commits_kept=self.settings.commits_kept)
+        self._prune(transaction)
         try:
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
             if faults.primary_code(error) == sqlite3.SQLITE_IOERR:
                 raise CommitFailedError(f"{faults.database(self.files.path)}: {error}") from error
             raise
-        return Done(results, transaction.version, committed, transaction.changed, transaction.opened_session)
+        return Done(
+            results, transaction.version, transaction.committed, transaction.changed, transaction.opened_session
+        )
+
+    def _prune(self, transaction: Transaction) -> None:
+        kept = self.settings.commits_kept
+        if transaction.is_long(kept) or transaction.now_ms >= self._prune_at_ms:
+            transaction.prune(commits_kept=kept, ids_kept_ms=self.settings.commit_ids_kept_ms)
+            self._prune_at_ms = transaction.now_ms + _PRUNE_EVERY_MS
 
     def _check(self, transaction: Transaction, floor: int) -> None:
         """Refuse to write to a database that is not the one that was opened, or no longer as far."""
-        found = ""
-        if transaction.version < floor:
-            found = f"version went back from {floor} to {transaction.version}"
-        elif transaction.incarnation != self.incarnation:
-            found = f"incarnation changed from {self.incarnation} to {transaction.incarnation}"
-        elif transaction.boot_id != self.boot_id:
-            found = f"a host with another boot id ({transaction.boot_id}) uses it at the same time"
+        head, found = transaction.head, ""
+        if head.version < floor:
+            found = f"version went back from {floor} to {head.version}"
+        elif head.incarnation != self.incarnation:
+            found = f"incarnation changed from {self.incarnation} to {head.incarnation}"
+        elif head.boot_id != self.boot_id:
+            found = f"a host with another boot id ({head.boot_id}) uses it at the same time"
         if found:
             raise CorruptError(faults.database(self.files.path), found)

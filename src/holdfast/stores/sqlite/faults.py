@@ -23,6 +23,13 @@ def primary_code(error: sqlite3.Error) -> int:
     return int(getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 
+def corrupt(found: str) -> sqlite3.DatabaseError:
+    """What SQLite would raise, for damage it cannot see."""
+    error = sqlite3.DatabaseError(found)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
 def database(path: Path) -> str:
     """How errors name the database."""
     return f"SQLite database {path}"

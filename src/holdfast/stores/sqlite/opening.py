@@ -90,21 +90,20 @@ class _Opening:
         connection.execute("BEGIN IMMEDIATE")
         try:
             schema.migrate(connection, self.path, chance=self.chance)
-            transaction = Transaction(connection, self.path, now_ms=self.clock.boot_ms())
-            if transaction.boot_id != self.boot_id:
+            transaction = Transaction(connection, now_ms=self.clock.boot_ms())
+            if transaction.head.boot_id != self.boot_id:
                 transaction.end_former_boot(self.boot_id)
-                transaction.finish(commits_kept=self.settings.commits_kept)
             connection.execute("COMMIT")
         finally:
             connection.rollback()
-        return transaction.version, transaction.incarnation
+        return transaction.version, transaction.head.incarnation
 
     def connect_reader(self) -> None:
         """On the reader's thread."""
         try:
             self.reading = schema.connect(self.path, kind=self.kind, timeout_ms=self.settings.timeout_ms)
             self.reading.execute("PRAGMA query_only = 1")
-            self.reading.execute("SELECT version FROM head").fetchone()  # opens the log, which `files` must find
+            self.reading.execute("SELECT incarnation FROM head").fetchone()  # opens the log, which `files` must find
         except sqlite3.Error as error:
             raise faults.fault(error, self.path) from error
 

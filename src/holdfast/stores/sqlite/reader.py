@@ -15,6 +15,7 @@ from holdfast.stores.guard import Guard
 from holdfast.stores.sqlite import faults
 from holdfast.stores.sqlite.files import DatabaseFiles
 from holdfast.stores.sqlite.location import SqliteSettings
+from holdfast.stores.sqlite.transaction import Head, read_head
 from holdfast.stores.sqlite.worker import Worker
 from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
@@ -22,16 +23,15 @@ from holdfast.vocabulary.errors import CorruptError, UnavailableError
 T = TypeVar("T")
 
 PAGE_VERSIONS: Final = 500
+_key: Final = itemgetter(1)  # empty for a commit that changed nothing
 _TRIES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The head of the store: how far it is, when the next session is due, and (if asked for) what was committed lately."""
+    """The head of the store, and (if asked for) what was committed lately."""
 
-    version: int
-    incarnation: str
-    due_ms: int | None
+    head: Head
     page: LogPage
 
 
@@ -62,7 +62,7 @@ class Reader:
         """The head, with the first page of commits after a version; None: without."""
         asked_at = self.guard.check()
         look = await self._read(partial(_look, self.connection, after))
-        self.guard.saw(look.version, asked_at=asked_at, incarnation=look.incarnation)
+        self.guard.saw(look.head.version, asked_at=asked_at, incarnation=look.head.incarnation)
         return look
 
     async def _read(self, work: Callable[[], T]) -> T:
@@ -101,7 +101,7 @@ def _get(connection: sqlite3.Connection, key: str) -> Entry | None:
 
 def _scan(connection: sqlite3.Connection, start: str, end: str, limit: int | None, reverse: bool) -> Scan:
     connection.execute("BEGIN")
-    (version,) = connection.execute("SELECT version FROM head").fetchone()
+    (version,) = connection.execute("SELECT coalesce(max(version), 0) FROM changes").fetchone()
     order = "DESC" if reverse else "ASC"
     rows = connection.execute(
         f"SELECT key, value, version, session FROM entries WHERE key >= ? AND key < ? ORDER BY key {order} LIMIT ?",  # noqa: S608
@@ -113,21 +113,16 @@ def _scan(connection: sqlite3.Connection, start: str, end: str, limit: int | Non
 
 def _look(connection: sqlite3.Connection, after: int | None) -> Look:
     connection.execute("BEGIN")
-    version, incarnation, gone_until = connection.execute(
-        "SELECT version, incarnation, gone_until FROM head"
-    ).fetchone()
-    (due_ms,) = connection.execute("SELECT min(deadline_ms) FROM sessions").fetchone()
-    if after is None or after >= version:
-        return Look(version, incarnation, due_ms, LogPage((), gone_until))
-    until = min(version, after + PAGE_VERSIONS)
+    head = read_head(connection)
+    if after is None or after >= head.version:
+        return Look(head, LogPage((), head.gone_until))
+    until = min(head.version, after + PAGE_VERSIONS)
     rows = connection.execute(
         "SELECT version, key, value, session FROM changes WHERE version > ? AND version <= ? ORDER BY version, key",
         (after, until),
     ).fetchall()
-    commits = [Changed(at, tuple(map(_change, group))) for at, group in groupby(rows, key=itemgetter(0))]
-    if not commits or commits[-1].version < until:
-        commits.append(Changed(until, ()))  # commits that changed nothing leave no rows, but they are passed
-    return Look(version, incarnation, due_ms, LogPage(tuple(commits), gone_until))
+    commits = (Changed(at, tuple(map(_change, filter(_key, group)))) for at, group in groupby(rows, key=itemgetter(0)))
+    return Look(head, LogPage(tuple(commits), head.gone_until))
 
 
 def _entry(row: tuple[str, str, int, str | None]) -> Entry:

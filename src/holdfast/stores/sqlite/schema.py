@@ -112,7 +112,7 @@ def migrate(connection: sqlite3.Connection, path: Path, *, chance: Chance) -> No
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {len(scripts)}")
     if found == 0:
-        connection.execute("INSERT INTO head VALUES (1, 0, 0, ?, '', '')", (chance.token(),))
+        connection.execute("INSERT INTO head VALUES (1, ?, '', 0, '')", (chance.token(),))
     _update_views(connection)
 
 

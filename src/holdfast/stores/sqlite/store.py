@@ -40,7 +40,7 @@ from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.stores.urls import StoreUrl
 from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
-from holdfast.vocabulary.errors import ClosedError, CorruptError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.errors import ClosedError, CorruptError, UnavailableError
 from holdfast.vocabulary.tasks import Bell, beside
 
 # Of many processes that see the same session overdue, the first to look reaps it; the others find nothing to do.
@@ -75,13 +75,12 @@ class SqliteStore:
             settings=settings,
             ring=self._ring_others,
         )
-        self._commit_ids = (f"{prefix}-{n:012x}" for prefix in (chance.token(),) for n in itertools.count())
+        self._commit_ids = (f"{prefix}-{n:x}" for prefix in (chance.token(),) for n in itertools.count())
         self._writer = Writer(
             runner=runner,
             guard=guard,
             worker=database.writer_thread,
             settings=settings,
-            commit_ids=self._commit_ids,
             watched=lambda: self._watchers > 0,
             on_done=self._on_done,
         )
@@ -144,10 +143,7 @@ class SqliteStore:
         work = partial(Transaction.commit, commit_id=commit_id, require=tuple(require), apply=tuple(apply))
         # A commit that writes nothing may be repeated, so losing its answer leaves nothing unknown.
         size_bytes = sum(len(operation.value) for operation in apply if type(operation) is Put)
-        outcome = await self._writer.write(work, commit_id=commit_id if apply else "", size_bytes=size_bytes)
-        if isinstance(outcome, NotCommitted):
-            raise OutcomeUnknownError(commit_id, "it was resolved before it was done")
-        return outcome
+        return await self._writer.write(work, commit_id=commit_id if apply else "", size_bytes=size_bytes)
 
     async def resolve(self, commit_id: str) -> Committed | NotCommitted:
         self._check_open()
@@ -210,7 +206,7 @@ class SqliteStore:
                 look = await self._reader.look(self._feed.head if self._watchers else None)
                 if self._publish(look):
                     continue
-                if look.due_ms is not None and look.due_ms <= self._clock.boot_ms():
+                if look.head.due_ms is not None and look.head.due_ms <= self._clock.boot_ms():
                     await self._writer.write(Transaction.reap)
                     continue
             except UnavailableError:
@@ -225,21 +221,21 @@ class SqliteStore:
     def _publish(self, look: Look) -> bool:
         """Hand a look's page to the watchers; say whether there is more to read."""
         if not self._watchers:
-            self._feed.restart_at(look.version)  # a watcher to come reads the log from where it wants
+            self._feed.restart_at(look.head.version)  # a watcher to come reads the log from where it wants
             return False
         if self._feed.head < look.page.gone_until:
             self._feed.restart_at(look.page.gone_until)
             return True
         for commit in look.page.commits:
             self._feed.publish(commit)
-        return self._feed.head < look.version
+        return self._feed.head < look.head.version
 
     def _until_next_look_ms(self, look: Look) -> float:
         tick_ms = self._chance.jitter(self._settings.tick_ms)
-        if look.due_ms is None:
+        if look.head.due_ms is None:
             return tick_ms
         spread_ms = self._chance.jitter(_REAP_SPREAD_MS / 2, share=1)
-        return min(tick_ms, max(0, look.due_ms - self._clock.boot_ms()) + spread_ms)
+        return min(tick_ms, max(0, look.head.due_ms - self._clock.boot_ms()) + spread_ms)
 
     def _on_done(self, done: Done) -> None:
         """A batch of ours was committed: no need to read from the log what is known here, if nothing came in between."""

@@ -6,7 +6,8 @@ the SQL transaction, and it changes nothing for a write that fails its requireme
 
 import sqlite3
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Final
 
 from holdfast.contracts.store import (
     AtVersion,
@@ -20,29 +21,47 @@ from holdfast.contracts.store import (
     Put,
     Requirement,
 )
-from holdfast.stores.sqlite.faults import database
-from holdfast.vocabulary.errors import CorruptError
+from holdfast.stores.sqlite import faults
+
+_LOG: Final = "INSERT INTO changes VALUES (?, ?, ?, ?, ?)"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The store at a glance: how far it is, when the next session is due, which store it is, what the log still holds."""
+
+    version: int
+    due_ms: int | None
+    incarnation: str
+    boot_id: str
+    gone_until: int
+
+
+def read_head(connection: sqlite3.Connection) -> Head:
+    """The head, as the connection's transaction sees it."""
+    row = connection.execute(
+        "SELECT coalesce((SELECT max(version) FROM changes), 0), (SELECT min(deadline_ms) FROM sessions), "
+        "incarnation, boot_id, gone_until FROM head"
+    ).fetchone()
+    if row is None:
+        raise faults.corrupt("the row of `head` is gone")
+    return Head(*row)
 
 
 class Transaction:
     """The store at one moment, with the write lock held. `now_ms` is the host's boot clock, read after the lock was taken."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, *, now_ms: int, collect: bool = False) -> None:
+    def __init__(self, connection: sqlite3.Connection, *, now_ms: int, collect: bool = False) -> None:
         self._execute = connection.execute
         self.now_ms, self._collect = now_ms, collect
-        row = self._execute(
-            "SELECT version, gone_until, incarnation, boot_id, (SELECT min(deadline_ms) FROM sessions) FROM head"
-        ).fetchone()
-        if row is None:
-            raise CorruptError(database(path), "its head is gone")
-        self.version, self._gone_until, self.incarnation, self.boot_id, self._due_ms = row
-        self._began_at = self.version
+        self.head = read_head(connection)
+        self.version = self.head.version
         self.changed: list[Changed] = []  # what was committed, if it was to be collected
         self.opened_session = False
 
     def reap(self) -> None:
         """End every overdue session, each in a commit of its own."""
-        if self._due_ms is None or self._due_ms > self.now_ms:
+        if self.head.due_ms is None or self.head.due_ms > self.now_ms:
             return
         overdue = "SELECT id FROM sessions WHERE deadline_ms <= ? ORDER BY deadline_ms, id"
         for (session_id,) in self._execute(overdue, (self.now_ms,)).fetchall():
@@ -55,12 +74,16 @@ class Transaction:
         # Ages of commit ids begin anew too, which keeps them longer than promised, never shorter.
         self._execute("UPDATE commits SET at_ms = ?", (self.now_ms,))
         self._execute("UPDATE head SET boot_id = ?", (boot_id,))
-        self.boot_id = boot_id
+
+    @property
+    def committed(self) -> bool:
+        """Whether any commit was made."""
+        return self.version > self.head.version
 
     def commit(
         self, commit_id: str, require: Sequence[Requirement], apply: Sequence[Operation]
-    ) -> Committed | Conflict | NotCommitted:
-        """Judge and apply one commit. `NotCommitted`: its id was resolved before it came."""
+    ) -> Committed | Conflict:
+        """Judge and apply one commit."""
         for requirement in require:
             row = self._execute("SELECT version FROM entries WHERE key = ?", (requirement.key,)).fetchone()
             wanted = requirement.version if type(requirement) is AtVersion else 0
@@ -69,20 +92,21 @@ class Transaction:
         for operation in apply:
             if type(operation) is Put and operation.session is not None and not self._lives(operation.session):
                 return Conflict(self._found(require), operation.session)
-        if not apply:
-            return Committed(self.version)
-        remember = "INSERT INTO commits (id, version, at_ms) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-        if not self._execute(remember, (commit_id, self.version + 1, self.now_ms)).rowcount:
-            return NotCommitted()
-        self._apply(apply)
+        if apply:
+            self._apply(commit_id, apply)
         return Committed(self.version)
 
     def resolve(self, commit_id: str) -> Committed | NotCommitted:
-        """What became of a commit. An id that is not there is marked, so that the commit is refused should it still come."""
-        # Written even if nothing changes: a COMMIT that failed may have left its pages in the write-ahead log, where a crash
-        # would find them; only the next commit writes over them.
-        remember = "INSERT INTO commits (id, version, at_ms) VALUES (?, NULL, ?) ON CONFLICT DO UPDATE SET at_ms = ?"
-        self._execute(remember, (commit_id, self.now_ms, self.now_ms))
+        """What became of a commit whose answer was lost.
+
+        It cannot still come: it was lost with the write lock held, which we have now. But a COMMIT that failed may have left its
+        pages in the write-ahead log, where a crash would find them, until the next commit writes over them. So this one writes.
+        """
+        self._execute(
+            "INSERT INTO commits VALUES (?1, (SELECT version FROM changes WHERE commit_id = ?1), ?2) "
+            "ON CONFLICT DO UPDATE SET at_ms = excluded.at_ms",
+            (commit_id, self.now_ms),
+        )
         (version,) = self._execute("SELECT version FROM commits WHERE id = ?", (commit_id,)).fetchone()
         return NotCommitted() if version is None else Committed(version)
 
@@ -110,29 +134,30 @@ class Transaction:
         if self._collect:
             self.changed.append(Changed(self.version, tuple(Change(key, None) for (key,) in keys)))
 
-    def forget(self, after: str, until: str, lost: Sequence[str]) -> None:
-        """Drop the commit ids in (after, until], except for those whose callers may still ask."""
-        spared = ", ".join("?" * len(lost))
-        self._execute(f"DELETE FROM commits WHERE id > ? AND id <= ? AND id NOT IN ({spared})", (after, until, *lost))  # noqa: S608
+    def prune(self, *, commits_kept: int, ids_kept_ms: int) -> None:
+        """Shorten the change log, in steps, and forget ids after their time. Bounded: no commit pays for a long backlog."""
+        step = _prune_step(commits_kept)
+        until = min(self.version - commits_kept, self.head.gone_until + 4 * step)
+        if until > self.head.gone_until:
+            self._execute(
+                "INSERT INTO commits SELECT commit_id, version, ? FROM changes WHERE version <= ? AND commit_id IS NOT NULL "
+                "ON CONFLICT DO NOTHING",
+                (self.now_ms, until),
+            )
+            self._execute("DELETE FROM changes WHERE version <= ?", (until,))
+            self._execute("UPDATE head SET gone_until = ?", (until,))
+        self._execute(
+            "DELETE FROM commits WHERE rowid IN (SELECT rowid FROM commits ORDER BY rowid LIMIT ?) AND at_ms < ?",
+            (8 * step, self.now_ms - ids_kept_ms),
+        )
 
-    def forget_before(self, at_ms: int) -> None:
-        """Drop the ids of commits nobody asked about in time."""
-        self._execute("DELETE FROM commits WHERE at_ms < ?", (at_ms,))
+    def is_long(self, commits_kept: int) -> bool:
+        """Whether the change log is so long that it is worth shortening."""
+        return self.version - self.head.gone_until >= commits_kept + _prune_step(commits_kept)
 
-    def finish(self, *, commits_kept: int) -> bool:
-        """Write the head and shorten the change log. False: nothing was committed."""
-        if self.version == self._began_at:
-            return False
-        # In steps, so that most commits do not pay for it, and bounded, so that none pays for a long backlog.
-        step = max(1, min(1_000, commits_kept // 10))
-        if self.version - self._gone_until >= commits_kept + step:
-            self._gone_until = min(self.version - commits_kept, self._gone_until + 4 * step)
-            self._execute("DELETE FROM changes WHERE version <= ?", (self._gone_until,))
-        self._execute("UPDATE head SET version = ?, gone_until = ?", (self.version, self._gone_until))
-        return True
-
-    def _apply(self, apply: Sequence[Operation]) -> None:
+    def _apply(self, commit_id: str, apply: Sequence[Operation]) -> None:
         self.version = version = self.version + 1
+        unlogged_id: str | None = commit_id
         changes = []
         for operation in apply:
             key = operation.key
@@ -143,12 +168,17 @@ class Transaction:
                     "SET value = excluded.value, version = excluded.version, session = excluded.session",
                     (key, text, version, session),
                 )
-                self._execute("INSERT INTO changes VALUES (?, ?, ?, ?)", (version, key, text, session))
+                self._execute(_LOG, (version, key, text, session, unlogged_id))
                 if self._collect:
                     changes.append(Change(key, Entry(key, operation.value, version, session)))
             elif self._execute("DELETE FROM entries WHERE key = ?", (key,)).rowcount:
-                self._execute("INSERT INTO changes (version, key) VALUES (?, ?)", (version, key))
+                self._execute(_LOG, (version, key, None, None, unlogged_id))
                 changes.append(Change(key, None))
+            else:
+                continue
+            unlogged_id = None
+        if unlogged_id is not None:
+            self._execute(_LOG, (version, "", None, None, unlogged_id))
         if self._collect:
             self.changed.append(Changed(version, tuple(sorted(changes, key=lambda change: change.key))))
 
@@ -161,3 +191,7 @@ class Transaction:
             row = self._execute("SELECT value, version, session FROM entries WHERE key = ?", (each.key,)).fetchone()
             found[each.key] = Entry(each.key, row[0].encode(), row[1], row[2]) if row is not None else None
         return found
+
+
+def _prune_step(commits_kept: int) -> int:
+    return max(1, min(1_000, commits_kept // 10))

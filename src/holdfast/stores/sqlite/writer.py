@@ -1,20 +1,20 @@
 """Writer: the queue of writes, on the event loop. Writes that arrive while a batch is under way go together in the next one.
 
 First in, first out, one batch at a time. It knows what to tell a caller whose time is up: nothing happened, if the write was not
-begun; unknown, if a commit was, and then its id stays in the database. (`stores.batching` queues in the same way with a task in
+begun; unknown, if a commit was, and then its id finds it in the database. (`stores.batching` queues in the same way with a task in
 between; with a local file that task would cost as much as the transaction.)
 """
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar, cast
+from typing import TypeVar, cast
 
 from holdfast.stores.guard import Guard
-from holdfast.stores.sqlite.batch import Batch, BatchRunner, CommitFailedError, Done, Job, Settled
+from holdfast.stores.sqlite.batch import Batch, BatchRunner, CommitFailedError, Done, Job
 from holdfast.stores.sqlite.location import SqliteSettings
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.stores.sqlite.worker import Worker
@@ -22,8 +22,6 @@ from holdfast.vocabulary.errors import ClosedError, CorruptError, OutcomeUnknown
 from holdfast.vocabulary.tasks import Bell
 
 T = TypeVar("T")
-
-_FORGET_AFTER: Final = 64  # commits whose ids are forgotten together
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,20 +32,12 @@ class Writer:
     guard: Guard
     worker: Worker
     settings: SqliteSettings
-    commit_ids: Iterator[str]  # each greater than the one before
     watched: Callable[[], bool]
     on_done: Callable[[Done], None]
     _waiting: deque[Job] = field(default_factory=deque)
     _under_way: Batch | None = None
     _idle: Bell = field(default_factory=Bell)
     _closed: bool = False
-    _settled: int = 0  # commits whose fate was told since ids were last forgotten
-    _settled_until: str = ""
-    _forgotten_until: str = ""
-    _lost: list[str] = field(default_factory=list)  # those of them whose callers were told that nobody knows
-
-    def __post_init__(self) -> None:
-        self._forgotten_until = next(self.commit_ids)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -96,7 +86,6 @@ class Writer:
         if job.answer.done():
             return
         if job.commit_id:
-            self._lost.append(job.commit_id)
             _fail(job, OutcomeUnknownError(job.commit_id, reason))
         else:
             _fail(job, UnavailableError(self.guard.what, reason))
@@ -115,9 +104,7 @@ class Writer:
         if not jobs:
             self._idle.ring()
             return
-        self._under_way = batch = Batch(
-            jobs=jobs, floor=self.guard.version, collect=self.watched(), settled=self._to_forget()
-        )
+        self._under_way = batch = Batch(jobs=jobs, floor=self.guard.version, collect=self.watched())
         self.worker.post(partial(self.runner.run, batch), self._finish)
 
     def _finish(self, done: Done | None, error: Exception | None) -> None:
@@ -126,9 +113,6 @@ class Writer:
         assert batch is not None
         error = self._judge(batch, done, error)
         for at, job in enumerate(batch.jobs):
-            if job.commit_id:
-                self._settled += 1
-                self._settled_until = job.commit_id
             if isinstance(error, CommitFailedError):
                 self._lose(job, str(error))
             elif error is not None or done is None:
@@ -148,14 +132,6 @@ class Writer:
         except CorruptError as corrupt:
             return corrupt
         return error
-
-    def _to_forget(self) -> Settled | None:
-        """Ids that need not be kept. With no batch under way, every id handed out before is settled, and `_lost` is complete."""
-        if self._settled < _FORGET_AFTER:
-            return None
-        settled = Settled(self._forgotten_until, self._settled_until, self._lost)
-        self._settled, self._lost, self._forgotten_until = 0, [], self._settled_until
-        return settled
 
 
 def _fail(job: Job, error: Exception) -> None:
