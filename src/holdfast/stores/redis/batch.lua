@@ -3,22 +3,24 @@
 -- Nothing is rolled back when a script fails midway, so what can be refused is refused before the first write. After it only
 -- a key of the wrong type can fail, which means that somebody else wrote into the namespace.
 --
--- KEYS  meta entries index owned sessions ttls log outcome
--- ARGV  incarnation, version seen, batch number, outcome kept (s), commits kept, log bytes max, channel, then the writes:
+-- KEYS  meta entries index owned sessions ttls log
+-- ARGV  incarnation, commits kept, log bytes max, bell channel, due channel, lane, batch number, version seen, then the writes:
 --         c <requirements> <operations> (key version|"")* (p key ""|=session value | d key)*
 --         o session ttl_ms | k session | x session | r
--- Gives {"ok", head, ms until the next session is due or -1, one answer per write}, {"back", head, incarnation} when the store
--- is not the one the caller knew, or {"refused"} when a resolve overtook this batch.
+-- Gives {"ok <head> <ms until the next session is due or -1> <one word per write>", one list per conflict}; the word is the
+-- version of a commit, "!" for a conflict, else 0 or 1. The list is {"" or =dead session, what each required key holds}.
+-- Gives {"back", head, incarnation} when the store is not the one the caller knew, {"refused"} when a resolve overtook this batch.
 
-local META, ENTRIES, INDEX, OWNED, SESSIONS, TTLS, LOG, OUTCOME = unpack(KEYS)
+local META, ENTRIES, INDEX, OWNED, SESSIONS, TTLS, LOG = unpack(KEYS)
 local call = redis.call
+local lane = 'lane:' .. ARGV[6]
 
-local meta = call('HMGET', META, 'incarnation', 'head', 'bytes', 'gone', 'gone_bytes')
+local meta = call('HMGET', META, 'incarnation', 'head', 'bytes', 'gone', 'gone_bytes', lane)
 local head = tonumber(meta[2] or '-1')
-if meta[1] ~= ARGV[1] or head < tonumber(ARGV[2]) then
+if meta[1] ~= ARGV[1] or head < tonumber(ARGV[8]) then
   return {'back', head, meta[1] or 'none'}
 end
-if call('GET', OUTCOME) == 'refused' then
+if meta[6] and string.find(meta[6], 'refused', 1, true) then
   return {'refused'}
 end
 
@@ -26,7 +28,9 @@ local bytes, gone, gone_bytes = tonumber(meta[3]), tonumber(meta[4]), tonumber(m
 local head_before = head
 local clock = call('TIME')
 local now_ms = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local at = 7 -- the last argument taken
+local first = call('ZRANGE', SESSIONS, 0, 0, 'WITHSCORES') -- the session that is due first, and when
+local sessions_moved = false
+local at, last = 8, #ARGV
 local seen, living, opened = {}, {}, {}
 
 -- Lua writes large numbers as 1e+15; versions are written in digits.
@@ -67,6 +71,7 @@ local function append(removed, written)
 end
 
 local function end_session(session)
+  sessions_moved = true
   call('ZREM', SESSIONS, session)
   call('HDEL', TTLS, session)
   living[session] = false
@@ -123,7 +128,7 @@ local function delete(key, removed)
   end
 end
 
--- The version, or {"" | =dead session, what each required key holds}.
+-- Nil when it is done, else the list that tells the conflict.
 local function commit()
   local requirements, operations = tonumber(take()), tonumber(take())
   local holds, found = true, {''}
@@ -156,7 +161,7 @@ local function commit()
     return found
   end
   if operations == 0 then
-    return head
+    return nil
   end
   local removed, written = {}, {}
   for _, step in ipairs(plan) do
@@ -167,7 +172,7 @@ local function commit()
     end
   end
   append(table.concat(removed, '\n'), written)
-  return head
+  return nil
 end
 
 local function open(session, ttl_ms)
@@ -175,6 +180,7 @@ local function open(session, ttl_ms)
   call('HSET', TTLS, session, ttl_ms)
   living[session] = true
   opened[session] = true
+  sessions_moved = true
   return 1
 end
 
@@ -184,6 +190,7 @@ local function keep_alive(session)
     return 0
   end
   call('ZADD', SESSIONS, now_ms + ttl_ms, session)
+  sessions_moved = true
   return 1
 end
 
@@ -208,46 +215,54 @@ local function trim(commits_kept, bytes_max)
   call('HSET', META, 'gone', digits(gone), 'gone_bytes', digits(gone_bytes))
 end
 
-for _, session in ipairs(call('ZRANGEBYSCORE', SESSIONS, '-inf', now_ms)) do
-  end_session(session)
+if first[1] and tonumber(first[2]) <= now_ms then
+  for _, session in ipairs(call('ZRANGEBYSCORE', SESSIONS, '-inf', now_ms)) do
+    end_session(session)
+  end
 end
 
-local answer = {'ok', 0, -1}
-local outcome, has_committed = {ARGV[3]}, false
-local last = #ARGV
+local words, conflicts = {}, {}
+local outcome, has_committed = {clock[1], ARGV[7]}, false
 while at < last do
-  local kind, result, version = take(), 1, '0'
+  local kind, word, version = take(), 1, '0'
   if kind == 'c' then
     local before = head
-    result = commit()
+    local conflict = commit()
+    if conflict then
+      conflicts[#conflicts + 1] = conflict
+      word = '!'
+    else
+      word = digits(head)
+    end
     if head ~= before then
-      version, has_committed = digits(head), true
+      version, has_committed = word, true
     end
   elseif kind == 'o' then
-    result = open(take(), tonumber(take()))
+    word = open(take(), tonumber(take()))
   elseif kind == 'k' then
-    result = keep_alive(take())
+    word = keep_alive(take())
   elseif kind == 'x' then
-    result = close(take())
+    word = close(take())
   end
-  answer[#answer + 1] = result
+  words[#words + 1] = word
   outcome[#outcome + 1] = version
 end
 
-local first = call('ZRANGE', SESSIONS, 0, 0, 'WITHSCORES')
-if first[1] then
-  answer[3] = math.max(0, tonumber(first[2]) - now_ms)
-end
-answer[2] = head
 if head ~= head_before then
-  call('HSET', META, 'head', digits(head), 'bytes', digits(bytes))
-  trim(tonumber(ARGV[5]), tonumber(ARGV[6]))
+  if has_committed then
+    call('HSET', META, 'head', digits(head), 'bytes', digits(bytes), lane, table.concat(outcome, ' '))
+  else
+    call('HSET', META, 'head', digits(head), 'bytes', digits(bytes))
+  end
+  trim(tonumber(ARGV[2]), tonumber(ARGV[3]))
+  call('PUBLISH', ARGV[4], digits(head))
 end
-if has_committed then
-  call('SET', OUTCOME, table.concat(outcome, ' '), 'EX', ARGV[4])
+if sessions_moved then
+  first = call('ZRANGE', SESSIONS, 0, 0, 'WITHSCORES')
 end
--- The doorbell also tells of a session that is due before all others: its opener may be gone by then.
-if head ~= head_before or opened[first[1]] then
-  call('PUBLISH', ARGV[7], digits(head) .. ' ' .. digits(answer[3]))
+local due_in_ms = first[1] and digits(math.max(0, tonumber(first[2]) - now_ms)) or '-1'
+-- A session that is due before all others is told to everybody: its opener may be gone by then.
+if opened[first[1]] then
+  call('PUBLISH', ARGV[5], due_in_ms)
 end
-return answer
+return {'ok ' .. digits(head) .. ' ' .. due_in_ms .. ' ' .. table.concat(words, ' '), unpack(conflicts)}

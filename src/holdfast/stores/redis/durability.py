@@ -4,6 +4,7 @@ The one rule: an answer is given after fsync, and nothing is evicted. A server w
 see whether it holds, is refused; `?unsafe=1` opens it all the same and puts what is wrong into the store's notes.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -47,7 +48,7 @@ async def examine(link: Link, address: RedisAddress, *, unsafe: bool) -> Examine
     name = "Valkey" if "valkey_version" in info else "Redis"
     version = info.get("valkey_version") or info.get("redis_version", "0.0")
     server = f"{name} {version} at {address.shown}"
-    if tuple(int(part) for part in info.get("redis_version", "0.0").split(".")[:2]) < VERSION_MIN:
+    if tuple(int(part) for part in re.findall(r"\d+", info.get("redis_version", "0.0"))[:2]) < VERSION_MIN:
         raise InvalidError("server version", server, "Redis 6.2 or later, or Valkey")
     if info.get("role") != "master":
         raise InvalidError("role of the server", f"{server}: {info.get('role')}", "a primary: replicas take no writes")

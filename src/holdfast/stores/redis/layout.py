@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from holdfast.contracts.store import Change, Changed, Entry
-from holdfast.stores.redis.link import Argument, pack, pack_arguments
+from holdfast.stores.redis.link import Argument, pack
 
 FORMAT: Final = "1"
 
@@ -27,11 +27,6 @@ class Script:
         """The packed command that runs it."""
         return pack("EVALSHA", self.digest, len(keys), *keys, *arguments)
 
-    def call_with(self, keys: tuple[str, ...], fixed: tuple[Argument, ...], packed: list[bytes], count: int) -> bytes:
-        """The same, with `count` more arguments that were packed before."""
-        head = (b"EVALSHA", self.digest, len(keys), *keys, *fixed)
-        return b"".join((b"*%d\r\n" % (len(head) + count), pack_arguments(head), *packed))
-
 
 def _script(name: str) -> Script:
     text = (files(__package__) / f"{name}.lua").read_bytes()
@@ -43,24 +38,24 @@ FOUND: Final = _script("found")
 RESOLVE: Final = _script("resolve")
 SCAN: Final = _script("scan")
 LOG: Final = _script("log")
-SCRIPTS: Final = (BATCH, FOUND, RESOLVE, SCAN, LOG)
+PRUNE: Final = _script("prune")
+SCRIPTS: Final = (BATCH, FOUND, RESOLVE, SCAN, LOG, PRUNE)
 LOAD_SCRIPTS: Final = b"".join(pack("SCRIPT", "LOAD", script.text) for script in SCRIPTS)
 
 
 class Layout:
-    """The names of one namespace's keys and of its doorbell channel."""
+    """The names of one namespace's keys and channels."""
 
     def __init__(self, namespace: str) -> None:
         prefix = f"{{holdfast:{namespace}}}"
         self.meta, self.entries, self.index = f"{prefix}:meta", f"{prefix}:entries", f"{prefix}:index"
         self.owned, self.sessions, self.ttls = f"{prefix}:owned", f"{prefix}:sessions", f"{prefix}:ttls"
-        self.log, self.bell = f"{prefix}:log", f"{prefix}:bell"
+        self.log = f"{prefix}:log"
         self.all = (self.meta, self.entries, self.index, self.owned, self.sessions, self.ttls, self.log)
-        self._outcome = f"{prefix}:outcome:"
-
-    def outcome(self, lane: str) -> str:
-        """Where the last batch of a lane left its outcome."""
-        return self._outcome + lane
+        self.bell = f"{prefix}:bell"  # rings with the head after commits
+        self.due = (
+            f"{prefix}:due"  # rings when a new session is due before all others, with the milliseconds until then
+        )
 
 
 def unpack_entry(key: str, packed: bytes) -> Entry:

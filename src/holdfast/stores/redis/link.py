@@ -83,24 +83,18 @@ class Link:
     async def ask(self, request: bytes, answers: int) -> list[Any]:
         """Send commands in one write and read one answer each; an error answer is given back as an exception.
 
-        Raises `NotSentError` or `LostError`, and whatever the greeting raises.
+        Raises `NotSentError` or `LostError` within the timeout, and whatever the greeting raises.
         """
-        await self._connect()
+        sent = False
         try:
             async with asyncio.timeout(self._timeout_s):
+                if self._connection is None or _has_ended(self._connection):
+                    await self._connect()
+                sent = True
                 return await self.exchange(request, answers)
-        except TimeoutError:
-            await self.drop()
-            raise LostError(f"{self._address.shown} did not answer within {self._timeout_s * 1000:.0f} ms") from None
-        except BusyLoadingError as error:
-            await self.drop()
-            raise NotSentError(f"{self._address.shown} is still loading its data: {error}") from None
-        except (OSError, RedisError) as error:
-            await self.drop()
-            raise LostError(f"the connection to {self._address.shown} broke: {error}") from None
-        except BaseException:
+        except BaseException as error:
             await self.drop()  # an answer may still come, and would be taken for the next one
-            raise
+            raise self._told(error, sent=sent) from None
 
     async def exchange(self, request: bytes, answers: int) -> list[Any]:
         """What `ask` does once connected; for greetings."""
@@ -127,29 +121,28 @@ class Link:
             await close_connection(connection, at_once=False)
 
     async def _connect(self) -> None:
-        if self._connection is not None:
-            if not _has_ended(self._connection):
-                return
-            await self.drop()
-        connection = self._connection = new_connection(self._address, timeout_s=self._timeout_s)
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await connection.connect()
-                if self._greet is not None:
-                    await self._greet(self)
-        except AuthenticationError as error:
-            await self.drop()
-            raise DeniedError(f"{self._address.shown} refused the user or password: {error}") from None
-        except TimeoutError:
-            await self.drop()
-            waited_ms = self._timeout_s * 1000
-            raise NotSentError(f"{self._address.shown} did not let us connect within {waited_ms:.0f} ms") from None
-        except (OSError, RedisError) as error:
-            await self.drop()
-            raise NotSentError(f"could not connect to {self._address.shown}: {error}") from None
-        except BaseException:
-            await self.drop()
-            raise
+        await self.drop()
+        self._connection = new_connection(self._address, timeout_s=self._timeout_s)
+        await self._connection.connect()
+        if self._greet is not None:
+            await self._greet(self)
+
+    def _told(self, error: BaseException, *, sent: bool) -> BaseException:
+        """What an error means for the request; one that is not about the connection is left as it is."""
+        where = self._address.shown
+        if isinstance(error, AuthenticationError):
+            return DeniedError(f"{where} refused the user or password: {error}")
+        if isinstance(error, BusyLoadingError):
+            return NotSentError(f"{where} is still loading its data: {error}")
+        kind = LostError if sent else NotSentError
+        if isinstance(error, TimeoutError):
+            did = "answer" if sent else "let us connect"
+            return kind(f"{where} did not {did} within {self._timeout_s * 1000:.0f} ms")
+        if isinstance(error, (OSError, RedisError)):
+            return kind(
+                f"the connection to {where} broke: {error}" if sent else f"could not connect to {where}: {error}"
+            )
+        return error
 
 
 def _has_ended(connection: Any) -> bool:

@@ -1,11 +1,11 @@
 """Pump: brings commits from the server's change log to watchers.
 
 The one rule: pub/sub is a doorbell, never the log. A ring says "look"; so does a slow tick, in case a ring was lost. Without
-watchers the log is not read at all: the tick then only looks at the version, for the guard.
+watchers the log is not read at all: the tick then only looks at the version, for the guard, and commits ring no bell here.
 """
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,10 +53,14 @@ class Pump:
         self._clock, self._chance, self._on_due = clock, chance, on_due
         self._bell = Bell()
         self._watchers = 0
+        self._channels = [layout.due]
+        self._ear: Any = None  # the connection that hears the doorbells, while there is one
 
     @asynccontextmanager
     async def watch(self, prefix: str, from_version: int) -> AsyncIterator[AsyncIterator[Changed | Resync]]:
         """A watcher of the feed, which is filled as long as there is one."""
+        if self._layout.bell not in self._channels:
+            await self._hear_commits()
         if self._watchers == 0:
             # Nobody kept the feed going; it begins again at what is known, and the log itself tells what came before.
             self._feed.restart_at(self._guard.version)
@@ -69,10 +73,10 @@ class Pump:
             self._watchers -= 1
 
     async def follow(self) -> None:
-        """Read the log at each ring and at each tick, through breaks, until the guard stops the store."""
+        """Read the log at each ring, through breaks, until the guard stops the store."""
         failures = 0
         while True:
-            await self._bell.wait_ms(self._clock, self._chance.jitter(self._settings.tick_ms))
+            await self._bell.wait()
             try:
                 await self._catch_up()
                 failures = 0
@@ -83,22 +87,36 @@ class Pump:
             except CorruptError:
                 return  # the guard has told every watcher
 
+    async def tick(self) -> None:
+        """Ring now and then, in case a ring was lost."""
+        while True:
+            await self._clock.sleep_ms(self._chance.jitter(self._settings.tick_ms))
+            self._bell.ring()
+
     async def listen(self, address: RedisAddress) -> None:
-        """Hold a connection that hears the doorbell, through breaks."""
+        """Hold a connection that hears the doorbells, through breaks."""
         failures = 0
         while True:
             connection = new_connection(address, timeout_s=self._settings.timeout_ms / 1000)
             try:
                 await connection.connect()
-                await connection.send_packed_command(pack("SUBSCRIBE", self._layout.bell), check_health=False)
+                self._ear = connection  # from here on `watch` adds its channel itself
+                await connection.send_packed_command(pack("SUBSCRIBE", *self._channels), check_health=False)
                 failures = 0
                 await self._hear(connection)
             except (OSError, RedisError):
                 pass  # the tick goes on meanwhile
             finally:
+                self._ear = None
                 await close_connection(connection, at_once=True)
             await self._back_off(failures)
             failures += 1
+
+    async def _hear_commits(self) -> None:
+        self._channels.append(self._layout.bell)
+        if self._ear is not None:
+            with suppress(OSError, RedisError):  # then the next connection subscribes to both
+                await self._ear.send_packed_command(pack("SUBSCRIBE", self._layout.bell), check_health=False)
 
     async def _hear(self, connection: Any) -> None:
         asked = False
@@ -113,11 +131,10 @@ class Pump:
             asked = False
             if message[0] == b"subscribe":
                 self._bell.ring()  # whatever was said while nobody listened
-            elif message[0] == b"message":
-                head, due_in_ms = message[2].split()
-                self._on_due(int(due_in_ms))
-                if self._watchers and int(head) > self._feed.head:
-                    self._bell.ring()
+            elif message[0] == b"message" and message[1].endswith(b":due"):
+                self._on_due(int(message[2]))
+            elif message[0] == b"message" and self._watchers and int(message[2]) > self._feed.head:
+                self._bell.ring()
 
     async def _catch_up(self) -> None:
         if not self._watchers:

@@ -22,6 +22,7 @@ ADVICE: Final = {
     "MASTERDOWN": "the server is a replica without its primary",
     "MOVED": "the server is part of a cluster and another node owns the namespace: Holdfast wants a single primary",
     "TRYAGAIN": "the cluster is moving the namespace: Holdfast wants a single primary",
+    "KILLED": "somebody killed the script, which can be done before its first write only: try again",
     "NOSCRIPT": "somebody flushes the server's scripts again and again",
 }
 
@@ -32,6 +33,8 @@ def code_of(error: ResponseError) -> str:
     text = str(error)
     if isinstance(code, str) and code != "ERR":
         return code
+    if "Script killed" in text:
+        return "KILLED"
     words = {word.strip("-:,.") for word in text.split()}
     for known in (REPLICA, *ADVICE):
         if known in words:

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from holdfast.stores.urls import StoreUrl
 from holdfast.vocabulary.errors import InvalidError
-from holdfast.vocabulary.settings import KIB, MIB, check_at_least, settings_from
+from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between, settings_from
 
 _TLS_FILES: Final = ("ca_file", "cert_file", "key_file")
 
@@ -35,7 +35,7 @@ class RedisSettings:
         check_at_least("tick_ms", self.tick_ms, 10)
         check_at_least("commits_kept", self.commits_kept, 1)
         check_at_least("log_bytes_max", self.log_bytes_max, KIB)
-        check_at_least("batch_writes_max", self.batch_writes_max, 1)
+        check_between("batch_writes_max", self.batch_writes_max, 1, 4_096)  # what Lua can return at once
         check_at_least("batch_bytes_max", self.batch_bytes_max, KIB)
         check_at_least("page_keys_max", self.page_keys_max, 1)
         check_at_least("page_bytes_max", self.page_bytes_max, 1)

@@ -1,14 +1,12 @@
 """RedisStore: the contract on one Redis or Valkey primary. Every write is a Lua script, so each is one atomic step.
 
 The server's clock judges sessions, its append-only file keeps commits, its pub/sub rings the doorbell. What is asked of the
-server is in `durability`, what is stored in `layout`, how requests travel in `traffic`.
+server is in `durability` and `founding`, what is stored in `layout`, how requests travel in `traffic`.
 """
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Final
-
-from redis.exceptions import ResponseError
 
 from holdfast.contracts.checks import StoreLimits, check_commit, check_ttl
 from holdfast.contracts.store import (
@@ -26,18 +24,23 @@ from holdfast.contracts.store import (
 )
 from holdfast.stores.feed import Feed
 from holdfast.stores.guard import Guard
-from holdfast.stores.redis.durability import examine
-from holdfast.stores.redis.layout import FORMAT, FOUND, LOAD_SCRIPTS, RESOLVE, SCAN, SCRIPTS, Layout, unpack_entry
-from holdfast.stores.redis.link import DeniedError, Link, LostError, NotSentError, pack
+from holdfast.stores.redis.founding import found
+from holdfast.stores.redis.layout import (
+    PRUNE,
+    RESOLVE,
+    SCAN,
+    Layout,
+    unpack_entry,
+)
+from holdfast.stores.redis.link import pack
 from holdfast.stores.redis.pump import Pump
 from holdfast.stores.redis.reaper import Reaper
-from holdfast.stores.redis.refusals import ADVICE, code_of
 from holdfast.stores.redis.settings import RedisAddress, RedisSettings, read_url
 from holdfast.stores.redis.traffic import STORE, Traffic
 from holdfast.stores.redis.writes import close_write, commit_write, keep_alive_write, open_write, reap_write
 from holdfast.stores.urls import StoreUrl
 from holdfast.vocabulary.clock import Chance, Clock
-from holdfast.vocabulary.errors import ClosedError, CorruptError, InvalidError, UnavailableError
+from holdfast.vocabulary.errors import ClosedError, InvalidError, UnavailableError
 from holdfast.vocabulary.tasks import beside
 
 _NO_LIMIT: Final = 1 << 50
@@ -86,7 +89,7 @@ class RedisStore:
         limits: StoreLimits | None = None,
     ) -> AsyncIterator["RedisStore"]:
         """Check the server, found the namespace if it is new, and serve for the body."""
-        facts, version = await _found(address, settings, chance)
+        facts, version = await found(address, settings, chance)
         store = cls(
             address,
             settings,
@@ -100,6 +103,7 @@ class RedisStore:
             try:
                 async with beside(
                     store._pump.follow(),
+                    store._pump.tick(),
                     store._pump.listen(address),
                     store._reaper.run(lambda: store._traffic.write(reap_write)),
                 ):
@@ -116,9 +120,9 @@ class RedisStore:
     async def scan(self, start: str, end: str, *, limit: int | None = None, reverse: bool = False) -> Scan:
         self._check_usable()
         for _ in range(self._settings.scan_restarts_max + 1):
-            found = await self._scan_pages(start, end, limit, reverse)
-            if found is not None:
-                return found
+            scan = await self._scan_pages(start, end, limit, reverse)
+            if scan is not None:
+                return scan
         keys_max = -1 if limit is None else limit
         head, more, entries = await self._scan_page(None, f"[{start}", f"({end}", reverse, keys_max, _NO_LIMIT)
         return Scan(head, tuple(entries), more)
@@ -136,18 +140,14 @@ class RedisStore:
         self._check_usable()
         lane, batch, place = _read_commit_id(commit_id)
         asked_at = self._guard.check()
-        command = RESOLVE.call(
-            (self._layout.meta, self._layout.outcome(lane)),
-            self.facts.incarnation,
-            asked_at,
-            batch,
-            place,
-            self._settings.outcomes_kept_s,
-        )
-        status, head, found = await self._traffic.read(command)
+        command = RESOLVE.call((self._layout.meta,), self.facts.incarnation, asked_at, lane, batch, place)
+        status, head, told = await self._traffic.read(command)
         if status == b"back":
-            raise self._traffic.went_back(head, found, asked_at=asked_at)
-        return Committed(found) if found else NotCommitted()
+            raise self._traffic.went_back(head, told, asked_at=asked_at)
+        # Lost answers leave lanes behind, so their aftermath is when to clear old ones.
+        with suppress(UnavailableError):
+            await self._traffic.read(PRUNE.call((self._layout.meta,), self._settings.outcomes_kept_s))
+        return Committed(told) if told else NotCommitted()
 
     async def open_session(self, ttl_ms: int) -> Session:
         self._check_usable()
@@ -206,43 +206,6 @@ class RedisStore:
         _, head, more, *words = await self._traffic.read(command)
         entries = [unpack_entry(words[at].decode(), words[at + 1]) for at in range(0, len(words), 2)]
         return head, None if more < 0 else bool(more), entries
-
-
-async def _found(address: RedisAddress, settings: RedisSettings, chance: Chance) -> tuple[StoreFacts, int]:
-    link = Link(address, timeout_ms=settings.timeout_ms)
-    try:
-        examined = await examine(link, address, unsafe=settings.unsafe)
-        layout = Layout(settings.namespace)
-        command = FOUND.call(layout.all, chance.token(), FORMAT)
-        *_, reply = await link.ask(LOAD_SCRIPTS + command, len(SCRIPTS) + 1)
-    except DeniedError as error:
-        raise InvalidError(f"login of {address.shown}", address.username or "default", str(error)) from None
-    except (NotSentError, LostError) as error:
-        reason = f"{error}; see that the server runs and that the URL is right"
-        raise UnavailableError(address.shown, reason) from None
-    finally:
-        await link.close()
-    if isinstance(reply, ResponseError):
-        code = code_of(reply)
-        raise UnavailableError(address.shown, f"{ADVICE.get(code, 'it refused the scripts')} ({reply})")
-    if reply[0] == b"leftover":
-        what = f"namespace {settings.namespace} of {address.shown}"
-        raise CorruptError(
-            what, f"key {reply[1].decode()} of type {reply[2].decode()} is not Holdfast's, or the rest is gone"
-        )
-    incarnation, head, form = (each.decode() for each in reply)
-    if form != FORMAT:
-        raise InvalidError(
-            f"format of namespace {settings.namespace}", form, f"{FORMAT}: use the release that wrote it"
-        )
-    facts = StoreFacts(
-        engine="redis",
-        server=examined.server,
-        durability=examined.durability,
-        incarnation=incarnation,
-        notes=(*examined.faults, *examined.notes),
-    )
-    return facts, int(head)
 
 
 def _read_commit_id(commit_id: str) -> tuple[str, int, int]:

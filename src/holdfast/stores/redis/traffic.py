@@ -14,11 +14,11 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from holdfast.stores.batching import Batcher, BatchLimits, Pending
 from holdfast.stores.guard import Guard
-from holdfast.stores.redis.layout import BATCH, LOAD_SCRIPTS, SCRIPTS, Layout
+from holdfast.stores.redis.layout import LOAD_SCRIPTS, SCRIPTS, Layout
 from holdfast.stores.redis.link import Link, LostError, NotSentError, pack
 from holdfast.stores.redis.refusals import ADVICE, REPLICA, code_of
 from holdfast.stores.redis.settings import RedisAddress, RedisSettings
-from holdfast.stores.redis.writes import Outcome, Write
+from holdfast.stores.redis.writes import BatchCall, Outcome, Write
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, OutcomeUnknownError, UnavailableError
 
@@ -43,7 +43,7 @@ class Traffic:
         chance: Chance,
         on_due: Callable[[int], None],
     ) -> None:
-        self._service, self._layout, self._settings = address.shown, layout, settings
+        self._service, self._settings = address.shown, settings
         self._guard, self._clock, self._chance, self._on_due = guard, clock, chance, on_due
         answer_ms = settings.timeout_ms * _ANSWER_SHARE
         self._write_link = Link(address, timeout_ms=answer_ms, greet=self._greet)
@@ -51,8 +51,10 @@ class Traffic:
         limits = BatchLimits(writes_max=settings.batch_writes_max, bytes_max=settings.batch_bytes_max)
         self._writes: Batcher[Write, Outcome] = Batcher(STORE, self._run_writes, limits)
         self._reads: Batcher[bytes, Any] = Batcher(STORE, self._run_reads)
+        self._call = BatchCall(layout, settings, guard.incarnation)
         self._look = pack("HMGET", layout.meta, "incarnation", "head")
         self._lane, self._batches = chance.token(), 0
+        self._submitted = 0  # writes that wait for their answer
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -66,12 +68,17 @@ class Traffic:
 
     async def commit(self, write: Write) -> Outcome:
         """Send a write once. Raises `UnavailableError` when it surely did not happen, else `OutcomeUnknownError`."""
+        if not self._submitted:
+            return await self._submit(write)  # it goes out at once, and the link keeps the time
         try:
             async with asyncio.timeout(self._settings.timeout_ms / 1000):
                 return await self._submit(write)
         except TimeoutError:
+            if write.outcome is not None:
+                return write.outcome  # the answer came in the very moment of giving up
             reason = f"no answer from {self._service} within {self._settings.timeout_ms} ms"
             if write.id:
+                self._begin_lane()  # whatever comes of the batch under way must stay to be found
                 raise OutcomeUnknownError(write.id, reason) from None
             raise UnavailableError(self._service, f"{reason}; the commit was not sent") from None
 
@@ -103,27 +110,18 @@ class Traffic:
             raise UnavailableError(self._service, f"{reason} ({tried})" if tried else reason) from None
 
     async def _submit(self, write: Write) -> Outcome:
-        return await self._writes.submit("", write, size_bytes=len(write.packed))
+        self._submitted += 1
+        try:
+            return await self._writes.submit("", write, size_bytes=len(write.packed))
+        finally:
+            self._submitted -= 1
 
     async def _run_writes(self, batch: Sequence[Pending[Write, Outcome]]) -> Sequence[Outcome | Exception]:
         self._batches += 1
         for place, pending in enumerate(batch):
             pending.id = pending.work.id = f"{self._lane}.{self._batches}.{place}"
         asked_at = self._guard.check()
-        request = BATCH.call_with(
-            (*self._layout.all, self._layout.outcome(self._lane)),
-            (
-                self._guard.incarnation,
-                asked_at,
-                self._batches,
-                self._settings.outcomes_kept_s,
-                self._settings.commits_kept,
-                self._settings.log_bytes_max,
-                self._layout.bell,
-            ),
-            [pending.work.packed for pending in batch],
-            sum(pending.work.arguments for pending in batch),
-        )
+        request = self._call.pack(self._lane, self._batches, asked_at, [pending.work for pending in batch])
         try:
             (reply,) = await self._write_link.ask(request, 1)
             if isinstance(reply, NoScriptError):
@@ -141,18 +139,18 @@ class Traffic:
     def _read_outcomes(
         self, batch: Sequence[Pending[Write, Outcome]], reply: list[Any], asked_at: int
     ) -> Sequence[Outcome]:
-        status, *rest = reply
-        if status == b"refused":
+        if reply[0] == b"refused":
             self._begin_lane()
             raise UnavailableError(
                 self._service, "a resolve overtook this batch, so nothing of it was done; commit again"
             )
-        if status == b"back":
-            raise self.went_back(*rest, asked_at=asked_at)
-        head, due_in_ms, *answers = rest
-        self._guard.saw(head, asked_at=asked_at)
-        self._on_due(due_in_ms)
-        return [pending.work.read(answer) for pending, answer in zip(batch, answers, strict=True)]
+        if reply[0] == b"back":
+            raise self.went_back(*reply[1:], asked_at=asked_at)
+        told, *conflicts = reply
+        _, head, due_in_ms, *words = told.split(b" ")
+        self._guard.saw(int(head), asked_at=asked_at)
+        self._on_due(int(due_in_ms))
+        return self._call.read([pending.work for pending in batch], words, conflicts)
 
     async def _run_reads(self, batch: Sequence[Pending[bytes, Any]]) -> Sequence[Any]:
         asked_at = self._guard.check()

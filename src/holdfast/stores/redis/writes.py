@@ -1,24 +1,66 @@
-"""Writes: what goes into a batch, packed as it travels, and how its answer is read. No I/O and no judgement here."""
+"""Writes: what goes into a batch, packed as it travels, and how the answer of `batch.lua` is read. No I/O here."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.contracts.store import AtVersion, Committed, Conflict, Operation, Put, Requirement
-from holdfast.stores.redis.layout import unpack_entry
+from holdfast.stores.redis.layout import BATCH, Layout, unpack_entry
 from holdfast.stores.redis.link import Argument, pack_arguments
+from holdfast.stores.redis.settings import RedisSettings
 
 Outcome = Committed | Conflict | bool
 
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """One write of a batch. `id` is set when it is sent: until then it surely did not happen."""
+    """One write of a batch. `id` is set when it is sent: until then it surely did not happen. `outcome` comes with the answer."""
 
     packed: bytes
     arguments: int
-    read: Callable[[Any], Outcome]
+    require: Sequence[Requirement] | None = None  # of a commit; None for session calls
     id: str = ""
+    outcome: Outcome | None = None
+
+
+class BatchCall:
+    """The command that runs a batch; what never changes is packed once."""
+
+    def __init__(self, layout: Layout, settings: RedisSettings, incarnation: str) -> None:
+        fixed: tuple[Argument, ...] = (
+            *("EVALSHA", BATCH.digest, len(layout.all), *layout.all),
+            *(incarnation, settings.commits_kept, settings.log_bytes_max, layout.bell, layout.due),
+        )
+        self._fixed, self._count = pack_arguments(fixed), len(fixed)
+
+    def pack(self, lane: str, batch: int, version_seen: int, writes: Sequence[Write]) -> bytes:
+        """The command for these writes."""
+        count = self._count + 3 + sum(write.arguments for write in writes)
+        varying = pack_arguments((lane, batch, version_seen))
+        return b"".join((b"*%d\r\n" % count, self._fixed, varying, *(write.packed for write in writes)))
+
+    def read(self, writes: Sequence[Write], words: Sequence[bytes], conflicts: Iterable[list[Any]]) -> list[Outcome]:
+        """The outcome of each write from its word, and from the next list where that says conflict."""
+        told = iter(conflicts)
+        outcomes: list[Outcome] = []
+        for write, word in zip(writes, words, strict=True):
+            if write.require is None:
+                write.outcome = word == b"1"
+            elif word == b"!":
+                write.outcome = _read_conflict(write.require, next(told))
+            else:
+                write.outcome = Committed(int(word))
+            outcomes.append(write.outcome)
+        return outcomes
+
+
+def _read_conflict(require: Sequence[Requirement], told: list[Any]) -> Conflict:
+    dead, *packed = told
+    found = {
+        requirement.key: None if each is None else unpack_entry(requirement.key, each)
+        for requirement, each in zip(require, packed, strict=True)
+    }
+    return Conflict(found, dead[1:].decode("utf-8", "surrogatepass") if dead else None)
 
 
 def commit_write(require: Sequence[Requirement], apply: Sequence[Operation]) -> Write:
@@ -32,35 +74,24 @@ def commit_write(require: Sequence[Requirement], apply: Sequence[Operation]) -> 
             words += (b"p", operation.key, session, bytes(operation.value))
         else:
             words += (b"d", operation.key)
-
-    def read(reply: Any) -> Committed | Conflict:
-        if isinstance(reply, int):
-            return Committed(reply)
-        dead, *packed = reply
-        found = {
-            requirement.key: None if each is None else unpack_entry(requirement.key, each)
-            for requirement, each in zip(require, packed, strict=True)
-        }
-        return Conflict(found, dead[1:].decode("utf-8", "surrogatepass") if dead else None)
-
-    return Write(pack_arguments(words), len(words), read)
+    return Write(pack_arguments(words), len(words), tuple(require))
 
 
 def open_write(session_id: str, ttl_ms: int) -> Write:
     """The start of a session. Sending it twice starts it once."""
-    return Write(pack_arguments((b"o", session_id, ttl_ms)), 3, bool)
+    return Write(pack_arguments((b"o", session_id, ttl_ms)), 3)
 
 
 def keep_alive_write(session_id: str) -> Write:
     """The renewal of a session, False when it is dead."""
-    return Write(pack_arguments((b"k", session_id)), 2, bool)
+    return Write(pack_arguments((b"k", session_id)), 2)
 
 
 def close_write(session_id: str) -> Write:
     """The end of a session."""
-    return Write(pack_arguments((b"x", session_id)), 2, bool)
+    return Write(pack_arguments((b"x", session_id)), 2)
 
 
 def reap_write() -> Write:
     """Nothing by itself: every batch ends overdue sessions first."""
-    return Write(pack_arguments((b"r",)), 1, bool)
+    return Write(pack_arguments((b"r",)), 1)
