@@ -1,8 +1,8 @@
 """Objects: immutable blobs under keys, on a folder or an object store.
 
-The one rule: an object never changes. `put` writes a key that must not exist yet; a writer that lost the race is told so. Readers
-therefore cache freely, and nothing here needs a lock. Listing is for sweepers and people: what exists is decided by the Store, which
-names every object that counts.
+The one rule: an object never changes. `put` writes a key that must not exist yet; a writer that lost the race is told so.
+Readers therefore cache freely, and nothing here needs a lock. Listing is for sweepers and people: what exists is decided by the
+Store, which names every object that counts.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -52,7 +52,8 @@ class Objects(Protocol):
     async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyThere:
         """Write a new object from parts, atomically and durably.
 
-        Unknown: a lost answer is retried; the retry then finds `AlreadyThere`. Keys carry an upload id, so that a writer knows its own.
+        Unknown: a lost answer is retried; the retry then finds `AlreadyThere`. Keys carry an upload id, so that a writer knows
+        its own.
         """
         ...
 
