@@ -53,6 +53,11 @@ class Feed:
         for bell in self._bells:
             bell.ring()
 
+    @property
+    def watched(self) -> bool:
+        """Whether anybody follows."""
+        return bool(self._bells)
+
     def restart_at(self, version: int) -> None:
         """The log lost commits this feed had not read: forget all, so that watchers find out from the log."""
         self._recent.clear()

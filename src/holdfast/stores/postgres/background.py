@@ -34,13 +34,20 @@ class Background:
         self._due = Bell()
 
     async def follow_log(self) -> None:
-        """Publish every commit to the feed: at each notification, and at a slow tick should one get lost."""
+        """Publish commits to the feed while anybody watches: at each notification, and at a slow tick should one get lost."""
         attempt = 0
         while self._server.guard.fault is None:
             try:
                 async with self._listening() as connection:
+                    watched = False
                     while True:
-                        await self._read_all(connection)
+                        if watched != self._feed.watched:
+                            watched = not watched
+                            await self._set_listening(connection, watched)
+                        if watched:
+                            await self._read_all(connection)
+                        else:
+                            await self._look_at_head(connection)
                         attempt = 0
                         await self._changed.wait_ms(self._clock, self._chance.jitter(self._server.settings.tick_ms))
             except CorruptError:
@@ -87,25 +94,49 @@ class Background:
             except UnavailableError:
                 pass  # next time
 
+    def look(self) -> None:
+        """Somebody has begun to watch."""
+        self._changed.ring()
+
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator["Connection"]:
-        async with asyncio.timeout(self._server.settings.timeout_ms / 1000):
+        async with self._in_time():
             connection = await self._server.connect()
         try:
             connection.add_termination_listener(lambda _: self._changed.ring())
-            async with asyncio.timeout(self._server.settings.timeout_ms / 1000):
-                await connection.add_listener(self._server.settings.channel, self._rang)
+            async with self._in_time():
+                await connection.add_listener(f"{self._server.settings.channel}_due", self._rang_due)
+            self._due.ring()  # what rang while nobody listened
             yield connection
         finally:
             connection.terminate()
 
+    async def _set_listening(self, connection: "Connection", listening: bool) -> None:
+        # A process that watches nothing is not woken by every commit of the others.
+        change = connection.add_listener if listening else connection.remove_listener
+        async with self._in_time():
+            await change(self._server.settings.channel, self._rang)
+        if listening:
+            # Nothing was read while nobody watched. Who wants older commits reads the log; we go on from here.
+            self._feed.restart_at(max(self._feed.head, self._server.guard.version))
+
     def _rang(self, connection: object, pid: int, channel: str, payload: object) -> None:
-        (self._due if payload == "due" else self._changed).ring()
+        self._changed.ring()
+
+    def _rang_due(self, connection: object, pid: int, channel: str, payload: object) -> None:
+        self._due.ring()
+
+    def _in_time(self) -> asyncio.Timeout:
+        return asyncio.timeout(self._server.settings.timeout_ms / 1000)
+
+    async def _look_at_head(self, connection: "Connection") -> None:
+        async with self._in_time():
+            await self._server.identify(connection)
 
     async def _read_all(self, connection: "Connection") -> None:
         feed = self._feed
         while True:
-            async with asyncio.timeout(self._server.settings.timeout_ms / 1000):
+            async with self._in_time():
                 page, head = await read_page(self._server, feed.head, connection)
             if page.gone_until > feed.head:
                 feed.restart_at(page.gone_until)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.contracts.store import AtVersion, Committed, Conflict, Entry, Operation, Put, Requirement
 from holdfast.stores.batching import Pending
-from holdfast.vocabulary.errors import UnavailableError
 
 if TYPE_CHECKING:
     from holdfast.stores.postgres.connections import Row
@@ -46,9 +45,9 @@ def encode(batch: Sequence[PendingCommit]) -> tuple[list[object], ...]:
     )
 
 
-def decode(rows: Iterable["Row"], batch: Sequence[PendingCommit], service: str) -> list[Outcome | Exception]:
-    """One outcome per commit, from the answer without its row 0."""
-    outcomes: list[Outcome | Exception] = [Conflict()] * len(batch)
+def decode(rows: Iterable["Row"], count: int) -> list[Outcome]:
+    """One outcome per commit; row 0 is not about a commit."""
+    outcomes: list[Outcome] = [Conflict()] * count
     found: dict[int, dict[str, Entry | None]] = {}
     for nth, outcome, detail, key, value, version, session in rows:
         if nth == 0:
@@ -58,8 +57,6 @@ def decode(rows: Iterable["Row"], batch: Sequence[PendingCommit], service: str) 
             if key is not None:
                 entries[key] = None if version is None else Entry(key, value.encode(), version, session)
             outcomes[nth - 1] = Conflict(entries, detail)
-        elif outcome < 0:
-            outcomes[nth - 1] = UnavailableError(service, "the commit was resolved as not committed before it arrived")
         else:
             outcomes[nth - 1] = Committed(outcome)
     return outcomes

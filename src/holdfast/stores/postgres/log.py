@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # One statement is one snapshot: what was pruned and what is left are seen together.
 _PAGE: Final = """
-SELECT h.version AS head, m.incarnation, m.gone_until, c.version, c.key, c.value, c.session, c.deleted
+SELECT h.version AS head, h.incarnation, m.gone_until, c.version, c.key, c.value, c.session, c.deleted
 FROM {schema}.head h CROSS JOIN {schema}.meta m
 LEFT JOIN {schema}.changes c ON c.version > $1 AND c.version <= $2
 ORDER BY c.version, c.key"""

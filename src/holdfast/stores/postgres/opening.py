@@ -31,9 +31,7 @@ async def open_server(
         try:
             name, durability, notes = await check_durability(connection, service, unsafe=settings.unsafe)
             notes += await bring_up_to_date(connection, settings, service=service, incarnation=chance.token())
-            row = await connection.fetchrow(
-                settings.sql("SELECT h.version, m.incarnation FROM {schema}.head h, {schema}.meta m")
-            )
+            row = await connection.fetchrow(settings.sql("SELECT version, incarnation FROM {schema}.head"))
         finally:
             connection.terminate()
     except _REFUSED as error:

@@ -18,10 +18,13 @@ from holdfast.vocabulary.errors import CorruptError, InvalidError
 if TYPE_CHECKING:
     from holdfast.stores.postgres.connections import Connection, Row
 
-_META: Final = "SELECT schema_version, incarnation, views_digest FROM {schema}.meta"
+# Not by to_regclass: that may remember, from before we had the lock, that there was no such table.
+_HAS_META: Final = """
+SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'meta'"""
+_META: Final = "SELECT schema_version, views_digest FROM {schema}.meta"
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('{channel}'), 1)"
 _RECORD: Final = """
-INSERT INTO {schema}.meta AS m (schema_version, incarnation) VALUES ($1, $2)
+INSERT INTO {schema}.meta (schema_version) VALUES ($1)
 ON CONFLICT (only_row) DO UPDATE SET schema_version = excluded.schema_version"""
 
 
@@ -52,8 +55,9 @@ async def bring_up_to_date(
             if meta is None:
                 await _make_schema(connection, settings)
             for number in range(meta["schema_version"] + 1 if meta is not None else 1, wanted + 1):
-                await connection.execute(settings.sql(migrations()[number - 1]))
-                await connection.execute(settings.sql(_RECORD), number, incarnation)
+                text = migrations()[number - 1].replace("{incarnation}", incarnation)
+                await connection.execute(settings.sql(text))
+                await connection.execute(settings.sql(_RECORD), number)
     elif meta["schema_version"] > wanted:
         raise InvalidError(
             f"schema version of {service}",
@@ -92,7 +96,7 @@ async def _make_schema(connection: "Connection", settings: PostgresSettings) -> 
 
 async def _meta(connection: "Connection", settings: PostgresSettings, service: str) -> "Row | None":
     """What the store says of itself; None if there is none yet."""
-    if await connection.fetchval("SELECT to_regclass($1)::text", settings.sql("{schema}.meta")) is None:
+    if not await connection.fetchval(_HAS_META, settings.schema):
         return None
     row = await connection.fetchrow(settings.sql(_META))
     if row is None:

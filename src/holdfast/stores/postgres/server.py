@@ -5,7 +5,7 @@ and "sent, answer lost", an `AnswerLostError`. Waits for the network are bounded
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from holdfast.stores.guard import Guard
 from holdfast.stores.postgres.connections import BROKEN, Connections, dial, in_words, is_answer, is_gone, may_retry
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from holdfast.stores.postgres.connections import Connection, Row
 
 _TRIES_MAX: Final = 3
-_IDENTITY: Final = """
-SELECT h.version, m.incarnation, pg_is_in_recovery() AS is_standby FROM {schema}.head h, {schema}.meta m"""
+_IDENTITY: Final = "SELECT version, incarnation, pg_is_in_recovery() AS is_standby FROM {schema}.head"
 
 
 class AnswerLostError(Exception):
@@ -48,27 +47,28 @@ class Server:
 
     async def connect(self) -> "Connection":
         """A new connection, to the store we know: every break is a chance to find another one in its place."""
-        asked_at = self.guard.check()
+        self.guard.check()
         connection = await dial(self._url, self.settings)
         try:
-            row = await connection.fetchrow(self._identity)
-            if row is None:
-                self.lost_store("its tables are empty")
-            elif row["is_standby"]:
-                raise UnavailableError(
-                    self.service, "this server is a standby; name the primary, or all hosts, in the URL"
-                )
-            else:
-                self.guard.saw(row["version"], asked_at=asked_at, incarnation=row["incarnation"])
+            await self.identify(connection)
         except BaseException:
             connection.terminate()
             raise
         return connection
 
-    def lost_store(self, found: str) -> None:
+    async def identify(self, connection: "Connection") -> None:
+        """Make sure that this is the store we know, not behind what we have seen of it."""
+        asked_at = self.guard.check()
+        row = await connection.fetchrow(self._identity)
+        if row is None:
+            self.lost_store("its tables are empty")
+        if row["is_standby"]:
+            raise UnavailableError(self.service, "this server is a standby; name the primary, or all hosts, in the URL")
+        self.guard.saw(row["version"], asked_at=asked_at, incarnation=row["incarnation"])
+
+    def lost_store(self, found: str) -> NoReturn:
         """The store is no longer where it was: stop everybody."""
-        version = self.guard.check()
-        self.guard.saw(version, asked_at=version, incarnation=f"none ({found})")
+        self.guard.fail(f"schema {self.settings.schema} is gone: {found}")
 
     async def ask(self, sql: str, *args: object, via: Connections | None = None) -> "list[Row]":
         """Ask what may be asked twice. `UnavailableError` when a few tries, or the timeout, brought no answer."""

@@ -48,8 +48,22 @@ FROM {schema}.head h LEFT JOIN LATERAL (
 _COMMIT: Final = "SELECT * FROM {schema}.commit_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 _RESOLVE: Final = "SELECT * FROM {schema}.resolve_commit($1)"
 _OPEN_SESSION: Final = "SELECT * FROM {schema}.open_session($1, $2)"
-_RENEW: Final = "SELECT * FROM {schema}.renew_sessions($1)"
+# The common case, all alive, in one statement; whatever else there may be to do is the function's.
+_RENEW: Final = """
+WITH renewed AS (
+    UPDATE {schema}.sessions SET deadline = clock_timestamp() + ttl_ms * interval '1 millisecond'
+    WHERE id = ANY ($1) AND deadline > clock_timestamp() RETURNING id, deadline
+)
+SELECT h.version, h.incarnation, r.alive, coalesce(h.next_due <= r.soonest, true) AS as_known
+FROM {schema}.head h, (SELECT array_agg(id) AS alive, min(deadline) AS soonest FROM renewed) r"""
+_RENEW_OR_REAP: Final = "SELECT * FROM {schema}.renew_sessions($1)"
 _CLOSE_SESSION: Final = "SELECT * FROM {schema}.close_session($1)"
+_SESSION_CALLS: Final = {
+    "open": _OPEN_SESSION,
+    "renew": _RENEW,
+    "renew or reap": _RENEW_OR_REAP,
+    "close": _CLOSE_SESSION,
+}
 
 
 class PostgresStore:
@@ -59,6 +73,7 @@ class PostgresStore:
         self, server: Server, feed: Feed, facts: StoreFacts, *, clock: Clock, chance: Chance, limits: StoreLimits
     ) -> None:
         settings = server.settings
+        self._background = Background(server, feed, clock=clock, chance=chance)
         self.facts = facts
         self._server, self._feed = server, feed
         self._clock, self._chance, self._limits = clock, chance, limits
@@ -87,7 +102,7 @@ class PostgresStore:
         """Connect, check, bring the schema up to date, and serve for the body. `shown` is the URL without secrets."""
         server, feed, facts = await open_server(url, settings, service=shown, clock=clock, chance=chance)
         store = cls(server, feed, facts, clock=clock, chance=chance, limits=limits or StoreLimits())
-        background = Background(server, feed, clock=clock, chance=chance)
+        background = store._background
         try:
             async with (
                 beside(background.follow_log(), background.reap_when_due(), background.prune()),
@@ -124,10 +139,12 @@ class PostgresStore:
         self, *, require: Sequence[Requirement] = (), apply: Sequence[Operation] = ()
     ) -> Committed | Conflict:
         self._check_open()
-        self._server.guard.check()
+        known_version = self._server.guard.check()
         check_commit(require, apply, self._limits)
         commit = Commit(tuple(require), tuple(apply))
-        return await self._commits.submit(self._chance.token(), commit, size_bytes=commit.size_bytes)
+        # Ids grow with time: new ones go to one end of their index, and the oldest are found at the other.
+        commit_id = f"{known_version:012x}-{self._chance.token()}"
+        return await self._commits.submit(commit_id, commit, size_bytes=commit.size_bytes)
 
     async def resolve(self, commit_id: str) -> Committed | NotCommitted:
         self._check_open()
@@ -154,7 +171,13 @@ class PostgresStore:
     def watch(self, prefix: str, *, from_version: int) -> AbstractAsyncContextManager[AsyncIterator[Changed | Resync]]:
         self._check_open()
         self._server.guard.check()
-        return self._feed.watch(prefix, from_version=from_version, read_log=self._read_log)
+        return self._watch(prefix, from_version)
+
+    @asynccontextmanager
+    async def _watch(self, prefix: str, from_version: int) -> AsyncIterator[AsyncIterator[Changed | Resync]]:
+        async with self._feed.watch(prefix, from_version=from_version, read_log=self._read_log) as commits:
+            self._background.look()
+            yield commits
 
     def _check_open(self) -> None:
         if self._closed:
@@ -189,16 +212,16 @@ class PostgresStore:
             ]
         head = rows[-1]  # row 0 of the answer comes last, or alone
         server.guard.saw(head["outcome"], asked_at=asked_at, incarnation=head["detail"])
-        return decode(rows, batch, server.service)
+        return decode(rows, len(batch))
 
     async def _run_renewals(self, batch: Sequence[Pending[str, bool]]) -> Sequence[bool]:
         asked = [renewal.work for renewal in batch]
         row = await self._server.ask_one(self._sessions["renew"], asked, via=self._server.renewals)
-        alive = set(row["alive"])
+        alive = set(row["alive"] or ())
+        if not row["as_known"] or not alive.issuperset(asked):
+            row = await self._server.ask_one(self._sessions["renew or reap"], asked, via=self._server.renewals)
+            alive = set(row["alive"])
         return [session_id in alive for session_id in asked]
-
-
-_SESSION_CALLS: Final = {"open": _OPEN_SESSION, "renew": _RENEW, "close": _CLOSE_SESSION}
 
 
 def open_url(url: StoreUrl, clock: Clock, chance: Chance) -> AbstractAsyncContextManager[PostgresStore]:

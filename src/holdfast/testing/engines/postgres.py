@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
@@ -36,10 +36,12 @@ class PostgresServer(ServerProcess):
 
     name = "postgres"
 
-    def __init__(self, directory: Path, *, programs: Path | None = None, **options: str) -> None:
+    def __init__(
+        self, directory: Path, *, programs: Path | None = None, options: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(directory)
         self._programs = programs or installed()[-1]
-        self.options = options
+        self._options = dict(options or {})
 
     def argv(self) -> list[str]:
         options = {
@@ -48,7 +50,7 @@ class PostgresServer(ServerProcess):
             "fsync": "on",
             "shared_buffers": "32MB",
             "max_connections": "200",
-        } | self.options
+        } | self._options
         settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
         return as_plain_user([str(self._programs / "postgres"), "-D", str(self.data), "-p", str(self.port), *settings])
 

@@ -1,10 +1,10 @@
 -- The store: one row that orders commits, the keys, the sessions, the change log, and what became of each commit.
--- `{schema}` and `{channel}` are filled in by schema.py. Deadlines are by clock_timestamp(): now() is when a transaction began.
+-- `{schema}`, `{channel}` and `{incarnation}` are filled in by schema.py. {channel} rings after commits, {channel}_due when some
+-- session ends sooner than was known. Deadlines are by clock_timestamp(): now() is when a transaction began.
 
 CREATE TABLE {schema}.meta (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     schema_version integer NOT NULL,
-    incarnation text NOT NULL,
     gone_until bigint NOT NULL DEFAULT 0,  -- the change log no longer holds commits up to here
     views_digest text NOT NULL DEFAULT '',
     created_at timestamptz NOT NULL DEFAULT clock_timestamp()
@@ -14,11 +14,12 @@ CREATE TABLE {schema}.meta (
 CREATE TABLE {schema}.head (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     version bigint NOT NULL DEFAULT 0,
+    incarnation text NOT NULL,  -- another one: another store
     -- No session is due before this. Renewals only move deadlines away, so it may be early, never late; a commit
     -- that finds it in the future need not look at the sessions at all.
     next_due timestamptz NOT NULL DEFAULT 'infinity'
 );
-INSERT INTO {schema}.head DEFAULT VALUES;
+INSERT INTO {schema}.head (incarnation) VALUES ('{incarnation}');
 
 CREATE TABLE {schema}.entries (
     key text COLLATE "C" PRIMARY KEY,
@@ -44,11 +45,10 @@ CREATE TABLE {schema}.changes (
 );
 
 CREATE TABLE {schema}.commits (
-    id text PRIMARY KEY,
+    id text COLLATE "C" PRIMARY KEY,  -- begins with the version its sender knew, so that ids grow with time
     version bigint,  -- null: somebody resolved it as not committed, so it never will be
     at timestamptz NOT NULL
 );
-CREATE INDEX commits_by_age ON {schema}.commits (at);
 
 
 -- End one session and remove its keys as commit at_version + 1. Needs the head's lock. Returns the version then.
@@ -88,9 +88,10 @@ END $$;
 
 -- A batch of commits in one step, each judged by itself, in order. The arrays of requirements and operations run through
 -- all commits; the counts say how many belong to each. Required version 0: absent. Operation without value: delete.
--- Answers row 0 (version of the store, incarnation), then per commit its version, or null with the dead session if that was
--- the reason and one row per required key as it was found. Version -1: the id was resolved as not committed before.
--- Nothing is done if the store is not the one the caller knows: row 0 alone tells.
+-- Answers per commit its version, or null with the dead session if that was the reason and one row per required key as it was
+-- found; last comes row 0: version of the store, incarnation. Nothing is done if the store is not the one the caller
+-- knows: row 0 comes alone. An id that was resolved as not committed makes the whole batch fail on the key of `commits`:
+-- nobody waits for a batch of which one commit was given up.
 CREATE FUNCTION {schema}.commit_batch(
     known_incarnation text, known_version bigint,
     ids text[], require_counts integer[], apply_counts integer[],
@@ -103,25 +104,33 @@ CREATE FUNCTION {schema}.commit_batch(
 LANGUAGE plpgsql AS $$
 DECLARE
     the_incarnation text;
+    due timestamptz;
+    expected bigint;  -- the head is written once, as if every commit came through; most do
     began_at bigint;
     at_version bigint;
-    due timestamptz;
     require_from integer := 1;
     require_to integer;
     apply_from integer := 1;
     apply_to integer;
     held boolean;
     dead text;
+    done_ids text[];
+    done_versions bigint[];
+    changed integer[];  -- positions in apply_keys
+    changed_versions bigint[];
 BEGIN
-    SELECT h.version, h.next_due INTO STRICT at_version, due FROM {schema}.head h FOR UPDATE;
-    SELECT m.incarnation INTO STRICT the_incarnation FROM {schema}.meta m;
+    UPDATE {schema}.head h SET version = h.version + cardinality(ids)
+    RETURNING h.version, h.incarnation, h.next_due INTO STRICT expected, the_incarnation, due;
+    began_at := expected - cardinality(ids);
+    at_version := began_at;
     IF the_incarnation <> known_incarnation OR at_version < known_version THEN
+        UPDATE {schema}.head h SET version = began_at;
         RETURN QUERY SELECT 0, at_version, the_incarnation, NULL::text, NULL::text, NULL::bigint, NULL::text;
         RETURN;
     END IF;
-    began_at := at_version;
     IF due <= clock_timestamp() THEN
         at_version := {schema}.reap_overdue(at_version);
+        expected := at_version;
     END IF;
 
     FOR n IN 1 .. cardinality(ids) LOOP
@@ -130,19 +139,14 @@ BEGIN
         held := true;
         dead := NULL;
         FOR r IN require_from .. require_to LOOP
-            IF require_versions[r] = 0 THEN
-                held := NOT EXISTS (SELECT FROM {schema}.entries e WHERE e.key = require_keys[r]);
-            ELSE
-                held := EXISTS (
-                    SELECT FROM {schema}.entries e WHERE e.key = require_keys[r] AND e.version = require_versions[r]);
-            END IF;
+            held := coalesce((SELECT e.version FROM {schema}.entries e WHERE e.key = require_keys[r]), 0)
+                = require_versions[r];
             EXIT WHEN NOT held;
         END LOOP;
         IF held THEN
             FOR o IN apply_from .. apply_to LOOP
-                IF apply_sessions[o] IS NOT NULL
-                    AND NOT EXISTS (SELECT FROM {schema}.sessions s WHERE s.id = apply_sessions[o])
-                THEN
+                CONTINUE WHEN apply_sessions[o] IS NULL;  -- apart, so that a commit without sessions asks no table
+                IF NOT EXISTS (SELECT FROM {schema}.sessions s WHERE s.id = apply_sessions[o]) THEN
                     dead := apply_sessions[o];
                     held := false;
                     EXIT;
@@ -165,38 +169,42 @@ BEGIN
             END LOOP;
             found_key := NULL; found_value := NULL; found_version := NULL; found_session := NULL;
         ELSE
-            outcome := at_version;
             IF apply_from <= apply_to THEN
-                INSERT INTO {schema}.commits (id, version, at) VALUES (ids[n], at_version + 1, clock_timestamp())
-                ON CONFLICT DO NOTHING;
-                IF FOUND THEN
-                    at_version := at_version + 1;
-                    outcome := at_version;
-                    FOR o IN apply_from .. apply_to LOOP
-                        IF apply_values[o] IS NOT NULL THEN
-                            INSERT INTO {schema}.entries AS e (key, value, version, session)
-                            VALUES (apply_keys[o], apply_values[o], at_version, apply_sessions[o])
-                            ON CONFLICT (key) DO UPDATE
-                            SET value = excluded.value, version = excluded.version, session = excluded.session;
-                        ELSE
-                            DELETE FROM {schema}.entries e WHERE e.key = apply_keys[o];
-                            CONTINUE WHEN NOT FOUND;
-                        END IF;
-                        INSERT INTO {schema}.changes (version, key, value, session, deleted)
-                        VALUES (at_version, apply_keys[o], apply_values[o], apply_sessions[o], apply_values[o] IS NULL);
-                    END LOOP;
-                ELSE
-                    outcome := -1;
-                END IF;
+                at_version := at_version + 1;
+                done_ids := done_ids || ids[n];
+                done_versions := done_versions || at_version;
+                FOR o IN apply_from .. apply_to LOOP
+                    IF apply_values[o] IS NOT NULL THEN
+                        INSERT INTO {schema}.entries AS e (key, value, version, session)
+                        VALUES (apply_keys[o], apply_values[o], at_version, apply_sessions[o])
+                        ON CONFLICT (key) DO UPDATE
+                        SET value = excluded.value, version = excluded.version, session = excluded.session;
+                    ELSE
+                        DELETE FROM {schema}.entries e WHERE e.key = apply_keys[o];
+                        CONTINUE WHEN NOT FOUND;
+                    END IF;
+                    changed := changed || o;
+                    changed_versions := changed_versions || at_version;
+                END LOOP;
             END IF;
+            outcome := at_version;
             RETURN NEXT;
         END IF;
         require_from := require_to + 1;
         apply_from := apply_to + 1;
     END LOOP;
 
+    IF at_version <> expected THEN
+        UPDATE {schema}.head h SET version = at_version;
+    END IF;
     IF at_version > began_at THEN
-        UPDATE {schema}.head SET version = at_version;
+        WITH done AS (
+            INSERT INTO {schema}.commits (id, version, at)
+            SELECT d.id, d.version, clock_timestamp() FROM unnest(done_ids, done_versions) d (id, version)
+        )
+        INSERT INTO {schema}.changes (version, key, value, session, deleted)
+        SELECT c.version, apply_keys[c.o], apply_values[c.o], apply_sessions[c.o], apply_values[c.o] IS NULL
+        FROM unnest(changed_versions, changed) c (version, o);
         PERFORM pg_notify('{channel}', '');
     END IF;
     nth := 0;
@@ -210,8 +218,7 @@ END $$;
 CREATE FUNCTION {schema}.resolve_commit(asked text, OUT version bigint, OUT incarnation text, OUT committed_as bigint)
 LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT h.version, m.incarnation INTO STRICT version, incarnation
-    FROM {schema}.head h, {schema}.meta m FOR UPDATE OF h;
+    SELECT h.version, h.incarnation INTO STRICT version, incarnation FROM {schema}.head h FOR UPDATE;
     SELECT c.version INTO committed_as FROM {schema}.commits c WHERE c.id = asked;
     IF NOT FOUND THEN
         INSERT INTO {schema}.commits (id, version, at) VALUES (asked, NULL, clock_timestamp());
@@ -226,14 +233,14 @@ DECLARE
     due timestamptz;
     ends_at timestamptz;
 BEGIN
-    SELECT h.version, h.next_due, m.incarnation INTO STRICT version, due, incarnation
-    FROM {schema}.head h, {schema}.meta m FOR UPDATE OF h;
+    SELECT h.version, h.incarnation, h.next_due INTO STRICT version, incarnation, due
+    FROM {schema}.head h FOR UPDATE;
     ends_at := clock_timestamp() + granted_ms * interval '1 millisecond';
     INSERT INTO {schema}.sessions AS s (id, ttl_ms, deadline) VALUES (opened, granted_ms, ends_at)
     ON CONFLICT (id) DO NOTHING;
     IF ends_at < due THEN
         UPDATE {schema}.head h SET next_due = ends_at;
-        PERFORM pg_notify('{channel}', 'due');
+        PERFORM pg_notify('{channel}_due', '');
     END IF;
 END $$;
 
@@ -256,7 +263,7 @@ BEGIN
         RETURNING s.id, s.deadline
     )
     SELECT coalesce(array_agg(r.id), '{}'), min(r.deadline) INTO alive, soonest FROM renewed r;
-    SELECT h.version, m.incarnation INTO STRICT version, incarnation FROM {schema}.head h, {schema}.meta m;
+    SELECT h.version, h.incarnation INTO STRICT version, incarnation FROM {schema}.head h;
     -- Only a clock that stepped back can bring a deadline before what the head promises.
     UPDATE {schema}.head h SET next_due = soonest WHERE h.next_due > soonest;
 END $$;
@@ -269,8 +276,7 @@ DECLARE
     due timestamptz;
     reaped_to bigint;
 BEGIN
-    SELECT h.version, h.next_due, m.incarnation INTO STRICT version, due, incarnation
-    FROM {schema}.head h, {schema}.meta m;
+    SELECT h.version, h.incarnation, h.next_due INTO STRICT version, incarnation, due FROM {schema}.head h;
     IF due <= clock_timestamp() THEN
         SELECT h.version INTO STRICT version FROM {schema}.head h FOR UPDATE;
         reaped_to := {schema}.reap_overdue(version);
@@ -292,8 +298,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     ended_as bigint;
 BEGIN
-    SELECT h.version, m.incarnation INTO STRICT version, incarnation
-    FROM {schema}.head h, {schema}.meta m FOR UPDATE OF h;
+    SELECT h.version, h.incarnation INTO STRICT version, incarnation FROM {schema}.head h FOR UPDATE;
     ended_as := {schema}.end_session(ended, 'infinity', version);
     IF ended_as > version THEN
         version := ended_as;
@@ -318,9 +323,9 @@ BEGIN
     FROM {schema}.head h, {schema}.meta m;
     UPDATE {schema}.meta m SET gone_until = kept_from WHERE m.gone_until < kept_from;
     DELETE FROM {schema}.changes c WHERE c.version <= kept_from;
-    DELETE FROM {schema}.commits c WHERE c.id IN (
-        SELECT o.id FROM {schema}.commits o
-        WHERE o.at < clock_timestamp() - ids_kept_ms * interval '1 millisecond' ORDER BY o.at LIMIT rows_max);
+    DELETE FROM {schema}.commits c
+    USING (SELECT o.id, o.at FROM {schema}.commits o ORDER BY o.id LIMIT rows_max) oldest
+    WHERE c.id = oldest.id AND oldest.at < clock_timestamp() - ids_kept_ms * interval '1 millisecond';
     GET DIAGNOSTICS forgotten = ROW_COUNT;
     RETURN forgotten = rows_max OR EXISTS (
         SELECT FROM {schema}.head h, {schema}.meta m WHERE m.gone_until < h.version - commits_kept);
