@@ -90,7 +90,7 @@ class ContractSuite:
     clock: ClassVar[Clock] = RealClock()
     chance: ClassVar[Chance] = RealChance()
 
-    def ttl_ms(self, harness: Harness, *, at_least: int = 300) -> int:
+    def ttl_ms(self, harness: Harness, *, at_least: int = 600) -> int:
         """A short TTL this engine grants."""
         return max(harness.ttl_ms_min, at_least)
 
