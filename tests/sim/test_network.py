@@ -134,6 +134,24 @@ def test_a_link_that_is_down_refuses_or_swallows() -> None:
     with_net(test)
 
 
+def test_a_store_that_is_down_misses_what_arrives_and_keeps_what_it_had() -> None:
+    async def test(net: Net) -> None:
+        await net.port.commit(apply=PUT)
+        net.port.stick_next(500)
+        late = asyncio.ensure_future(net.port.commit(apply=(Put("late", b"1"),)))
+        net.loop.post_at(50, net.server.crash)
+        net.loop.post_at(1000, net.server.restart)
+        with pytest.raises(OutcomeUnknownError):
+            await late
+        with pytest.raises(UnavailableError):
+            await net.port.get("k")
+        await net.clock.sleep_ms(1000)
+        assert await net.port.get("k") is not None
+        assert await net.port.get("late") is None
+
+    with_net(test)
+
+
 def test_what_the_store_refuses_comes_back_as_its_error() -> None:
     async def test(net: Net) -> None:
         with pytest.raises(InvalidError, match="JSON"):

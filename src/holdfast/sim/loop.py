@@ -112,8 +112,12 @@ class SimLoop(asyncio.BaseEventLoop):
                 raise StuckError(self.now_ms, "more callbacks than any honest run needs")
             for _ in range(len(ready)):
                 handle = ready.popleft()
-                if not handle._cancelled:
-                    handle._run()
+                if handle._cancelled:
+                    continue
+                try:  # what Handle._run does, without the call
+                    handle._context.run(handle._callback, *handle._args)
+                except Exception as error:
+                    self.errors.append({"message": f"error in {handle._callback}", "exception": error})
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """A cancelled timer stays in the heap and does nothing when due."""

@@ -153,7 +153,7 @@ class Port:
         def arrive() -> None:
             nonlocal coming, at
             coming = False
-            if not self._link.up:
+            if not (self._link.up and self._server.up):
                 coming = True
                 self._loop.post_at(self._loop.now_ms + self._weather.timeout_ms, self._process.deliver, arrive)
                 return
@@ -176,11 +176,12 @@ class Port:
             del self._server.listeners[ring]
 
     def _delay_ms(self) -> float:
-        weather, random = self._weather, self._random
-        if random() < weather.slow_share:
+        weather = self._weather
+        drawn = self._random()  # one draw for both questions: slow at all, and how slow
+        if drawn < weather.slow_share:
             self._history.count("slow messages")
-            return random() * weather.slow_ms
-        return random() * weather.delay_ms
+            return weather.slow_ms * drawn / weather.slow_share
+        return weather.delay_ms * drawn
 
     def _ask(self, what: str, run: Callable[[], Any], commit_id: str = "") -> "asyncio.Future[Any]":
         answer = self._process.wait()
@@ -189,7 +190,7 @@ class Port:
         there_ms, back_ms = self._stuck_ms or self._delay_ms(), self._delay_ms()
         self._stuck_ms = 0.0
         call = _Call(what, run, answer, now_ms + weather.timeout_ms, back_ms, commit_id)
-        if not self._link.up:
+        if not (self._link.up and self._server.up):
             self._history.count("calls while cut off")
             if self._link.refuses:
                 refused = UnavailableError("store", "the connection was refused")
@@ -214,7 +215,7 @@ class Port:
         return answer
 
     def _arrive(self, call: _Call) -> None:
-        if not self._link.up:  # it went down meanwhile: the request got through, or it did not
+        if not (self._link.up and self._server.up):  # it went down meanwhile: the request got through, or it did not
             self._time_out(call, "the link went down meanwhile")
             if self._random() < 0.5:
                 self._arrive_unheard(call)
@@ -228,6 +229,9 @@ class Port:
         loop.post_at(loop.now_ms + call.back_ms, self._process.deliver, _settle, call.answer, outcome, error)
 
     def _arrive_unheard(self, call: _Call) -> None:
+        if not self._server.up:
+            self._history.note("store", f"is down and misses {call.what} of {self._process.name}")
+            return
         try:
             call.run()
         except HoldfastError as raised:

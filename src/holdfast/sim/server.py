@@ -67,6 +67,7 @@ class Server:
         self.listeners: dict[
             object, Callable[[Changed], None]
         ] = {}  # in order of arrival: a set would wake them by address
+        self.up = True
         self._outcomes: dict[str, Committed | NotCommitted] = {}
         self._resolve_is_final = resolve_is_final
         self._history = history
@@ -93,6 +94,17 @@ class Server:
     def resolve(self, commit_id: str) -> Committed | NotCommitted:
         """Final, because an unknown commit is marked as never to be applied."""
         return self._outcomes.setdefault(commit_id, NotCommitted())
+
+    def crash(self) -> None:
+        """Answer nobody. What was committed is durable; clocks go on, so sessions may be overdue at the restart."""
+        self.up = False
+        self._history.count("store crashes")
+        self._history.note("store", "crashes")
+
+    def restart(self) -> None:
+        """Answer again."""
+        self.up = True
+        self._history.note("store", "is back")
 
     def open_session(self, ttl_ms: int) -> Session:
         return at_once(self.store.open_session(ttl_ms))

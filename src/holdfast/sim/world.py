@@ -26,7 +26,7 @@ from holdfast.sim.server import Server
 from holdfast.sim.variant import CORRECT, Variant
 from holdfast.vocabulary.clock import SeededChance
 
-TROUBLE_TTLS: Final = 5  # how long things fail, in session TTLs
+TROUBLE_TTLS: Final = 4  # how long things fail, in session TTLs
 TAIL_TTLS: Final = 6  # how soon after that every resource must be worked on again
 NAMES: Final = ("ann", "bob", "cyd", "dan", "eve")
 
@@ -85,7 +85,7 @@ class Plan:
             lost_share=random.choice((0.0, 0.02, 0.08)) * roughness,
             slow_share=random.choice((0.0, 0.03, 0.1)) * roughness,
             ambush_share=random.choice((0.0, 0.05, 0.1)),
-            reaper_task=random.random() < 0.2,
+            reaper_task=random.random() < 0.125,
         )
 
 
@@ -165,6 +165,7 @@ class World:
         self._tick()
         await self._clock.sleep_ms((TROUBLE_TTLS + 0.01) * ttl_ms)
         self._weather.clear()
+        self._server.restart()
         for actor in self._actors:
             actor.heal()
         self._history.healed()
@@ -194,15 +195,20 @@ class World:
 
     def _tick(self) -> None:
         """An onlooker reads; now and then a reaper passes: a contender's commit may well come first."""
-        if not self._plan.reaper_task and self._random.random() < 0.5:
-            self._server.store.reap()
-        self._server.look()
+        reaps = not self._plan.reaper_task and self._random.random() < 0.5
+        if self._server.up:
+            if reaps:
+                self._server.store.reap()
+            self._server.look()
         self._loop.post_at(self._loop.now_ms + self._random.uniform(0.1, 0.9) * self._plan.ttl_ms, self._tick)
 
     def _draw_incident(self) -> Callable[[], None]:
         random, ttl_ms = self._random, self._plan.ttl_ms
         actor = random.choice(self._actors)
         kind = random.random()
+        if kind < 0.05:
+            duration_ms = random.uniform(0.1, 1.5) * ttl_ms
+            return lambda: self._crash_store(duration_ms)
         if kind < 0.35:
             duration_ms = random.uniform(0.2, 2.5) * ttl_ms
             return lambda: actor.pause(duration_ms)
@@ -220,6 +226,10 @@ class World:
             return lambda: actor.step_wall(by_ms)
         back_ms = random.uniform(0.1, 1.5) * ttl_ms
         return lambda: self._step_store_wall(by_ms, back_after_ms=back_ms)
+
+    def _crash_store(self, duration_ms: float) -> None:
+        self._server.crash()
+        self._loop.post_at(self._loop.now_ms + duration_ms, self._server.restart)
 
     def _step_store_wall(self, by_ms: float, *, back_after_ms: float = 0.0) -> None:
         """Steps are mistakes, so most are taken back; the boot clock, by which an honest store judges, knows nothing of it."""
