@@ -81,7 +81,7 @@ class SqliteStore:
             guard=guard,
             worker=database.writer_thread,
             settings=settings,
-            watched=lambda: self._watchers > 0,
+            watched=lambda: self._feed.watched,
             on_done=self._on_done,
         )
         self._reader = Reader(
@@ -94,7 +94,6 @@ class SqliteStore:
             settings=settings,
         )
         self._look_now = Bell()
-        self._watchers = 0
         self._closed = False
 
     @classmethod
@@ -171,13 +170,9 @@ class SqliteStore:
 
     @asynccontextmanager
     async def _watch(self, prefix: str, from_version: int) -> AsyncIterator[AsyncIterator[Changed | Resync]]:
-        self._watchers += 1
         self._look_now.ring()  # nobody looked at the log while nobody watched
-        try:
-            async with self._feed.watch(prefix, from_version=from_version, read_log=self._read_log) as changes:
-                yield changes
-        finally:
-            self._watchers -= 1
+        async with self._feed.watch(prefix, from_version=from_version, read_log=self._read_log) as changes:
+            yield changes
 
     def _check_open(self) -> None:
         if self._closed:
@@ -203,7 +198,7 @@ class SqliteStore:
         failures = 0
         while True:
             try:
-                look = await self._reader.look(self._feed.head if self._watchers else None)
+                look = await self._reader.look(self._feed.head if self._feed.watched else None)
                 if self._publish(look):
                     continue
                 if look.head.due_ms is not None and look.head.due_ms <= self._clock.boot_ms():
@@ -220,7 +215,7 @@ class SqliteStore:
 
     def _publish(self, look: Look) -> bool:
         """Hand a look's page to the watchers; say whether there is more to read."""
-        if not self._watchers:
+        if not self._feed.watched:
             self._feed.restart_at(look.head.version)  # a watcher to come reads the log from where it wants
             return False
         if self._feed.head < look.page.gone_until:
@@ -241,7 +236,7 @@ class SqliteStore:
         """A batch of ours was committed: no need to read from the log what is known here, if nothing came in between."""
         if done.opened_session:
             self._look_now.ring()
-        if not done.committed or not self._watchers:
+        if not done.committed or not self._feed.watched:
             return
         if done.changed and done.changed[0].version == self._feed.head + 1:
             for commit in done.changed:
@@ -251,7 +246,7 @@ class SqliteStore:
 
     def _on_ring(self) -> None:
         rings = self._bell.heard()
-        if self._watchers or SESSION_OPENED in rings:
+        if self._feed.watched or SESSION_OPENED in rings:
             self._look_now.ring()
 
     def _ring_others(self, done: Done) -> None:
