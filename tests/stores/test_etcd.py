@@ -1,11 +1,11 @@
-"""What is special to etcd: its URL, what it refuses at open, slots for lost answers, whole-second leases, compaction."""
+"""What is special to etcd: slots for lost answers, leases of whole seconds, its mark, compaction, its quota."""
 
 import asyncio
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
-import grpc
 import pytest
 import pytest_asyncio
 
@@ -14,15 +14,11 @@ from holdfast.stores.etcd import EtcdAddress, EtcdSettings, EtcdStore
 from holdfast.stores.etcd import etcd_pb2 as pb
 from holdfast.stores.etcd.client import EtcdClient
 from holdfast.stores.etcd.keyspace import Keyspace
-from holdfast.stores.etcd.methods import COMPACT, LEASE_REVOKE, MEMBER_LIST, RANGE, STATUS, TXN
-from holdfast.stores.etcd.opening import check_servers
-from holdfast.stores.etcd.settings import parse_url
+from holdfast.stores.etcd.methods import COMPACT, LEASE_REVOKE, RANGE, TXN
 from holdfast.stores.etcd.slots import CommitId, Slot, Writer
 from holdfast.stores.etcd.transactions import commit_question
-from holdfast.stores.urls import open_store, parse_store_url
-from holdfast.testing.engines.etcd import EtcdHarness, program
+from holdfast.testing.engines.etcd import EtcdHarness, EtcdServer, program
 from holdfast.testing.harness import Harness
-from holdfast.testing.servers import free_port
 from holdfast.testing.store_contract.steps import head, put, text, write
 from holdfast.vocabulary.clock import RealChance, RealClock
 from holdfast.vocabulary.errors import (
@@ -62,7 +58,11 @@ def opening(etcd: EtcdHarness, **settings: int) -> AbstractAsyncContextManager[E
 
 async def etcdctl(etcd: EtcdHarness, *words: str) -> list[str]:
     """The lines etcdctl prints."""
-    argv = [str(program("etcdctl")), "--endpoints", f"127.0.0.1:{etcd.server.port}", *words]
+    return await etcdctl_at(etcd.server.port, *words)
+
+
+async def etcdctl_at(port: int, *words: str) -> list[str]:
+    argv = [str(program("etcdctl")), "--endpoints", f"127.0.0.1:{port}", *words]
     done = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=True)
     return str(done.stdout).split("\n")[:-1]
 
@@ -70,116 +70,6 @@ async def etcdctl(etcd: EtcdHarness, *words: str) -> list[str]:
 async def slots_of(etcd: EtcdHarness) -> list[str]:
     keys = await etcdctl(etcd, "get", "--prefix", "--keys-only", f"{etcd.prefix}/c/")
     return [key for key in keys if key]
-
-
-# The URL
-
-
-def test_a_url_names_endpoints_prefix_login_and_certificates() -> None:
-    text = "etcd://ann:s%40fe@one,two:2400,[::1]:7/team/a?ca=/ca.pem&cert=/c.pem&key=/k.pem&timeout_ms=700"
-    address, settings = parse_url(parse_store_url(text))
-    assert address.endpoints == ("one:2379", "two:2400", "[::1]:7")
-    assert (address.prefix, address.user, address.password) == ("team/a", "ann", "s@fe")
-    assert (address.tls, address.ca_path, address.cert_path, address.key_path) == (True, "/ca.pem", "/c.pem", "/k.pem")
-    assert settings.timeout_ms == 700
-    assert "s@fe" not in address.shown
-
-
-@pytest.mark.parametrize(("url", "tls"), [("etcd://one", False), ("etcds://one", True), ("etcd://one?ca=/x", True)])
-def test_tls_is_asked_for_by_scheme_or_by_certificate(url: str, tls: bool) -> None:
-    address, _ = parse_url(parse_store_url(url))
-    assert (address.tls, address.prefix) == (tls, "holdfast")
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "etcd:///prefix",
-        "etcd://one:port",
-        "etcd://one:70000",
-        "etcd://one?cert=/c.pem",
-        "etcd://ann@one",
-        "etcd://one?timeout_ms=soon",
-        "etcd://one?timeout_ms=1",
-        "etcd://one?tiemout_ms=1000",
-    ],
-)
-def test_a_url_that_cannot_be_meant_is_refused(url: str) -> None:
-    with pytest.raises(InvalidError):
-        parse_url(parse_store_url(url))
-
-
-async def test_a_certificate_that_cannot_be_read_is_named() -> None:
-    with pytest.raises(InvalidError, match=r"/no/such/ca\.pem"):
-        async with open_store("etcds://127.0.0.1:1?ca=/no/such/ca.pem", clock=CLOCK, chance=CHANCE):
-            pass
-
-
-# What is checked at open
-
-
-async def test_facts_name_the_server_and_what_to_know_about_it(store: Store) -> None:
-    assert store.facts.engine == "etcd"
-    assert store.facts.server.startswith("etcd 3.")
-    assert "1 of 1" in store.facts.durability
-    assert any("single member" in note for note in store.facts.notes)
-    if "etcd 3.5.1," in store.facts.server:
-        assert any("3.5.6" in note for note in store.facts.notes)
-
-
-@asynccontextmanager
-async def claiming(status: pb.StatusResponse) -> AsyncIterator[str]:
-    """A server that says of itself what it is told to say; the URL of a store on it."""
-
-    async def say(question: pb.StatusRequest, context: object) -> pb.StatusResponse:
-        return status
-
-    async def list_members(question: pb.MemberListRequest, context: object) -> pb.MemberListResponse:
-        return pb.MemberListResponse(members=[pb.Member(name="alone")])
-
-    server, port = grpc.aio.server(), free_port()
-    for method, answer in ((STATUS, say), (MEMBER_LIST, list_members)):
-        _, service, name = method.path.split("/")
-        handler = grpc.unary_unary_rpc_method_handler(
-            answer, method.question.FromString, method.answer.SerializeToString
-        )
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {name: handler}),))
-    server.add_insecure_port(f"127.0.0.1:{port}")
-    await server.start()
-    try:
-        yield f"etcd://127.0.0.1:{port}?timeout_ms=500"
-    finally:
-        await server.stop(None)
-
-
-@pytest.mark.parametrize(
-    ("status", "why"),
-    [
-        (pb.StatusResponse(version="3.3.27"), "3.4 or newer"),
-        (pb.StatusResponse(version="3.5.9", isLearner=True), "voting member"),
-        (pb.StatusResponse(version="3.5.9", errors=["memberID:1 alarm:CORRUPT "]), "corruption alarm"),
-    ],
-)
-async def test_a_server_that_cannot_keep_the_contract_is_refused(status: pb.StatusResponse, why: str) -> None:
-    async with claiming(status) as url:
-        with pytest.raises(InvalidError, match=why):
-            async with open_store(url, clock=CLOCK, chance=CHANCE):
-                pass
-
-
-async def test_an_old_server_is_taken_when_the_url_says_unsafe() -> None:
-    async with claiming(pb.StatusResponse(version="3.3.27")) as url:
-        address, settings = parse_url(parse_store_url(f"{url}&unsafe=1"))
-        async with EtcdClient.open(address, settings, clock=CLOCK, chance=CHANCE) as client:
-            checked = await check_servers(client)
-    assert "unsafe: etcd 3.3.27 is older than 3.4" in checked.notes
-
-
-async def test_a_store_without_a_server_says_what_was_tried() -> None:
-    port = free_port()
-    with pytest.raises(UnavailableError, match=f"127.0.0.1:{port}"):
-        async with open_store(f"etcd://127.0.0.1:{port}?timeout_ms=300", clock=CLOCK, chance=CHANCE):
-            pass
 
 
 # Sessions
@@ -479,3 +369,27 @@ async def test_commits_too_large_for_one_watch_message_come_whole(etcd: EtcdHarn
             assert not isinstance(changed, Resync)
             assert changed.version == version
             assert [change.key for change in changed.changes] == [f"big/{n}/{each:02}" for each in range(25)]
+
+
+async def test_a_full_etcd_leaves_no_doubt_about_what_was_written(tmp_path: Path) -> None:
+    with EtcdServer(tmp_path, options=("--quota-backend-bytes=3000000",)).running() as server:
+        address = EtcdAddress(endpoints=(f"127.0.0.1:{server.port}",))
+        async with EtcdStore.open(address, clock=CLOCK, chance=CHANCE) as store:
+            filler, acknowledged = text("x" * 100_000), []
+
+            async def fill() -> None:
+                for _ in range(100):
+                    acknowledged.append(await write(store, Put("big", filler)))
+
+            with pytest.raises(OutcomeUnknownError, match="space") as full:
+                await fill()
+            with pytest.raises(UnavailableError, match="alarm"):
+                await store.resolve(full.value.commit_id)
+            entry = await store.get("big")
+            assert entry is not None
+            last = await head(store)
+            for words in (("compact", str(last)), ("defrag",), ("alarm", "disarm")):
+                await etcdctl_at(server.port, *words)
+            outcome = await store.resolve(full.value.commit_id)
+            assert outcome == (NotCommitted() if entry.version == acknowledged[-1] else Committed(entry.version))
+            assert await put(store, "small") > last

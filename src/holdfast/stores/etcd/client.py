@@ -123,13 +123,14 @@ class EtcdClient:
                 if not self._closed or was_cancelled():
                     raise
                 failure, shown = Failure.LOST, "the store was closed"  # closing a channel cancels its calls
+            if failure in (Failure.NOT_DONE, Failure.LOST):
+                self.leave(endpoint)
+            if failure in (Failure.LOST, Failure.NO_SPACE) and not repeatable:
+                raise AnswerLostError(f"{endpoint.target}: {shown}")
             if failure is Failure.TOKEN and self.address.user and logins < 2:
                 logins += 1
                 await self.log_in()
             elif failure in (Failure.NOT_DONE, Failure.LOST):
-                self.leave(endpoint)
-                if failure is Failure.LOST and not repeatable:
-                    raise AnswerLostError(f"{endpoint.target}: {shown}")
                 if self._closed:
                     raise ClosedError(self.address.shown)
                 await self._clock.sleep_ms(backoff_ms(tries, base_ms=10, max_ms=250, chance=self._chance))

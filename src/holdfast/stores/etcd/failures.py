@@ -20,6 +20,7 @@ class Failure(Enum):
     TOKEN = auto()  # refused because the login has expired
     LEASE_GONE = auto()
     COMPACTED = auto()
+    NO_SPACE = auto()  # the write that fills etcd's quota is applied, and answered like those after it, which are not
     REFUSED = auto()  # etcd will not do it, whoever asks again
 
 
@@ -38,6 +39,18 @@ class CompactedError(HoldfastError):
 # What gRPC says when a call never got a connection, and what etcd says before it proposes anything.
 _NEVER_SENT: Final = ("failed to connect to all addresses", "DNS resolution failed", "empty address list")
 _NOT_PROPOSED: Final = ("etcdserver: no leader", "etcdserver: rpc not supported for learner", "etcdserver: not capable")
+# Codes of answers that etcd gives instead of doing what was asked.
+_REFUSALS: Final = (
+    grpc.StatusCode.ALREADY_EXISTS,
+    grpc.StatusCode.DATA_LOSS,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.OUT_OF_RANGE,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
 
 
 def failure_of(error: BaseException) -> tuple[Failure, str]:
@@ -50,15 +63,15 @@ def failure_of(error: BaseException) -> tuple[Failure, str]:
         return (Failure.NOT_DONE if text.startswith(_NEVER_SENT + _NOT_PROPOSED) else Failure.LOST), shown
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "too many requests" in text:
         return Failure.NOT_DONE, shown
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "space" in text:
+        return Failure.NO_SPACE, shown
     if "invalid auth token" in text or "revision of auth store is old" in text:
         return Failure.TOKEN, shown
     if code is grpc.StatusCode.NOT_FOUND and "lease" in text:
         return Failure.LEASE_GONE, shown
     if code is grpc.StatusCode.OUT_OF_RANGE and "compacted" in text:
         return Failure.COMPACTED, shown
-    if text.startswith(("etcdserver:", "auth:")) and code is not grpc.StatusCode.UNKNOWN:
-        return Failure.REFUSED, shown
-    return Failure.LOST, shown
+    return (Failure.REFUSED if code in _REFUSALS else Failure.LOST), shown
 
 
 def refusal(failure: Failure, shown: str, server: str) -> HoldfastError:
@@ -67,7 +80,7 @@ def refusal(failure: Failure, shown: str, server: str) -> HoldfastError:
         return LeaseGoneError(shown)
     if failure is Failure.COMPACTED:
         return CompactedError(shown)
-    if shown.startswith("RESOURCE_EXHAUSTED"):
+    if failure is Failure.NO_SPACE:
         return UnavailableError(server, f"{shown}; compact, defragment and disarm the alarm (etcdctl alarm list)")
     if shown.startswith("DATA_LOSS"):
         return CorruptError(server, shown)

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.stores.etcd import etcd_pb2 as pb
 from holdfast.stores.etcd.client import Endpoint, EtcdClient
-from holdfast.stores.etcd.failures import BROKEN, failure_of
+from holdfast.stores.etcd.failures import BROKEN, Failure, failure_of
 from holdfast.stores.etcd.keyspace import Keyspace
 from holdfast.stores.etcd.methods import MEMBER_LIST, RANGE, STATUS, TXN
 from holdfast.stores.etcd.transactions import require_revision
@@ -21,6 +21,7 @@ from holdfast.vocabulary.clock import Chance
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
 _OLDEST: Final = (3, 4)
+_NOT_TOLD: Final = "version not told"  # newer servers tell it to root alone; older ones, which would be refused, to all
 _INCONSISTENT: Final = ((3, 5, 0), (3, 5, 1), (3, 5, 2))
 
 
@@ -57,22 +58,21 @@ async def check_servers(client: EtcdClient) -> Checked:
     """Ask every endpoint what it is; refuse what cannot keep the contract."""
     answers = await asyncio.gather(*(_status(client, endpoint) for endpoint in client.endpoints))
     statuses = [answer for answer in answers if isinstance(answer, pb.StatusResponse)]
-    silent = [answer for answer in answers if isinstance(answer, str)]
-    if not statuses:
+    notes = [answer for answer in answers if isinstance(answer, str)]
+    if not statuses and not any(note.startswith(_NOT_TOLD) for note in notes):
         # Another round with the whole operation's patience, and an error that says what was tried.
-        statuses.append(await client.ask(STATUS, pb.StatusRequest()))
-        silent.clear()
-    notes = [f"no answer at open: {each}" for each in silent]
+        statuses, notes = [await client.ask(STATUS, pb.StatusRequest())], []
     for status in statuses:
         notes += _check_server(status, unsafe=client.address.unsafe)
     clusters = {status.header.cluster_id for status in statuses}
     if len(clusters) > 1:
         found = ", ".join(f"{cluster:x}" for cluster in sorted(clusters))
         raise InvalidError(f"endpoints of {client.address.shown}", found, "members of one cluster")
-    members = len((await client.ask(MEMBER_LIST, pb.MemberListRequest())).members)
+    listed = (await client.ask(MEMBER_LIST, pb.MemberListRequest())).members
+    members = sum(not member.isLearner for member in listed)
     if members == 1:
         notes.append("single member: when it is down the store is, and its disk is the only copy")
-    versions = " and ".join(sorted({status.version for status in statuses}))
+    versions = " and ".join(sorted({status.version for status in statuses})) or "of a version it does not tell"
     return Checked(
         server=f"etcd {versions}, {members} member{'' if members == 1 else 's'}",
         durability=f"raft: on disk at {members // 2 + 1} of {members} before the answer",
@@ -108,7 +108,10 @@ async def _status(client: EtcdClient, endpoint: Endpoint) -> pb.StatusResponse |
     try:
         return await client.ask_at(endpoint, STATUS, pb.StatusRequest())
     except BROKEN as error:
-        return f"{endpoint.target} ({failure_of(error)[1]})"
+        failure, shown = failure_of(error)
+    if failure is Failure.REFUSED:
+        return f"{_NOT_TOLD} by {endpoint.target} ({shown}): grant the user root's role to have it checked"
+    return f"no answer at open: {endpoint.target} ({shown})"
 
 
 def _check_server(status: pb.StatusResponse, *, unsafe: bool) -> list[str]:
