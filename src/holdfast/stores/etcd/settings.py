@@ -1,6 +1,6 @@
 """Where etcd is and how to talk to it: what a URL says, and what an operator may tune."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -9,8 +9,6 @@ import grpc
 from holdfast.stores.urls import StoreUrl
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_at_least, check_between, settings_from
-
-_SETTINGS_IN_URL = ("timeout_ms", "in_flight_max", "scan_keys_max")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +85,8 @@ def _read(path: str) -> bytes:
 
 def parse_url(url: StoreUrl) -> tuple[EtcdAddress, EtcdSettings]:
     """`etcd://[user:password@]host[:port][,host…][/prefix][?ca=&cert=&key=]`; `etcds://` is TLS with public CAs."""
-    url.check_options("prefix", "ca", "cert", "key", "unsafe", *_SETTINGS_IN_URL)
+    tunable = tuple(field.name for field in fields(EtcdSettings))
+    url.check_options("prefix", "ca", "cert", "key", "unsafe", *tunable)
     login, _, hosts = url.parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     options = url.options
@@ -102,7 +101,7 @@ def parse_url(url: StoreUrl) -> tuple[EtcdAddress, EtcdSettings]:
         password=unquote(password),
         unsafe=url.flag("unsafe"),
     )
-    return address, settings_from(EtcdSettings, {name: options[name] for name in _SETTINGS_IN_URL if name in options})
+    return address, settings_from(EtcdSettings, {name: options[name] for name in tunable if name in options})
 
 
 def _endpoint(text: str) -> str:
