@@ -30,7 +30,7 @@ from holdfast.contracts.store import (
 from holdfast.sim.history import History
 from holdfast.sim.loop import SimLoop
 from holdfast.sim.process import Process
-from holdfast.sim.server import Server, at_once
+from holdfast.sim.server import Server
 from holdfast.stores.feed import Feed
 from holdfast.vocabulary.clock import SeededChance
 from holdfast.vocabulary.errors import HoldfastError, OutcomeUnknownError, UnavailableError
@@ -101,13 +101,11 @@ class Port:
         return self._server.store.facts
 
     async def get(self, key: str) -> Entry | None:
-        entry: Entry | None = await self._ask("get", lambda: at_once(self._server.store.get(key)))
+        entry: Entry | None = await self._ask("get", partial(self._server.get, key))
         return entry
 
     async def scan(self, start: str, end: str, *, limit: int | None = None, reverse: bool = False) -> Scan:
-        seen: Scan = await self._ask(
-            "scan", lambda: at_once(self._server.store.scan(start, end, limit=limit, reverse=reverse))
-        )
+        seen: Scan = await self._ask("scan", partial(self._server.scan, start, end, limit, reverse))
         return seen
 
     async def commit(
@@ -130,11 +128,11 @@ class Port:
         return session
 
     async def keep_alive(self, session_id: str) -> bool:
-        alive: bool = await self._ask("keep alive", lambda: at_once(self._server.store.keep_alive(session_id)))
+        alive: bool = await self._ask("keep alive", partial(self._server.keep_alive, session_id))
         return alive
 
     async def close_session(self, session_id: str) -> None:
-        await self._ask("close session", lambda: at_once(self._server.store.close_session(session_id)))
+        await self._ask("close session", partial(self._server.close_session, session_id))
 
     @asynccontextmanager
     async def watch(self, prefix: str, *, from_version: int) -> AsyncIterator[AsyncIterator[Changed | Resync]]:

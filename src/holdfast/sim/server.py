@@ -9,7 +9,17 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from holdfast.contracts.checks import StoreLimits, prefix_end
-from holdfast.contracts.store import Changed, Committed, Conflict, NotCommitted, Operation, Requirement, Session
+from holdfast.contracts.store import (
+    Changed,
+    Committed,
+    Conflict,
+    Entry,
+    NotCommitted,
+    Operation,
+    Requirement,
+    Scan,
+    Session,
+)
 from holdfast.kernel.keys import HOLDERS
 from holdfast.sim.history import EFFECTS, History
 from holdfast.stores.feed import Feed
@@ -103,11 +113,28 @@ class Server:
 
     def restart(self) -> None:
         """Answer again."""
-        self.up = True
-        self._history.note("store", "is back")
+        if not self.up:
+            self.up = True
+            self._history.note("store", "is back")
+
+    def get(self, key: str) -> Entry | None:
+        entry = at_once(self.store.get(key))
+        self._history.seen({key: entry})
+        return entry
+
+    def scan(self, start: str, end: str, limit: int | None, reverse: bool) -> Scan:
+        scan = at_once(self.store.scan(start, end, limit=limit, reverse=reverse))
+        self._history.seen({entry.key: entry for entry in scan.entries})
+        return scan
 
     def open_session(self, ttl_ms: int) -> Session:
         return at_once(self.store.open_session(ttl_ms))
+
+    def keep_alive(self, session_id: str) -> bool:
+        return at_once(self.store.keep_alive(session_id))
+
+    def close_session(self, session_id: str) -> None:
+        at_once(self.store.close_session(session_id))
 
     def look(self) -> tuple[str, ...]:
         """Read all holder keys, as an onlooker beside the store; return those that are there."""

@@ -60,7 +60,7 @@ def run_seed(seed: int, *, variant: Variant = CORRECT, tracing: bool = False) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Climate:
     """How rough this seed is. Some are nearly calm, some are awful: bugs hide in both."""
 
     ttl_ms: int
@@ -73,8 +73,8 @@ class Plan:
     reaper_task: bool
 
     @classmethod
-    def draw(cls, chance: SeededChance) -> "Plan":
-        """The plan a seed makes first."""
+    def draw(cls, chance: SeededChance) -> "Climate":
+        """What a seed draws first."""
         random = chance.random
         roughness = random.random()
         return cls(
@@ -95,9 +95,9 @@ class World:
     def __init__(self, seed: int, loop: SimLoop, history: History, variant: Variant) -> None:
         self._loop, self._history = loop, history
         self._chance = chance = SeededChance(seed)
-        self._plan = plan = Plan.draw(chance)
+        self._climate = climate = Climate.draw(chance)
         self._random = chance.random
-        ttl_ms = plan.ttl_ms
+        ttl_ms = climate.ttl_ms
         self._clock = SimClock(loop, Process("store", loop))
         self._server = Server(
             variant.store,
@@ -110,10 +110,10 @@ class World:
             delay_ms=0.02 * ttl_ms,
             slow_ms=1.5 * ttl_ms,
             timeout_ms=0.25 * ttl_ms,
-            slow_share=plan.slow_share,
-            lost_share=plan.lost_share,
+            slow_share=climate.slow_share,
+            lost_share=climate.lost_share,
             resync_share=0.05,
-            ambush_share=plan.ambush_share,
+            ambush_share=climate.ambush_share,
         )
         self._stage = Stage(
             loop=loop,
@@ -132,15 +132,15 @@ class World:
             think_ms=0.6 * ttl_ms,
             rest_ms=0.9 * ttl_ms,
         )
-        self._resources = tuple(f"r{number}" for number in range(plan.resources))
+        self._resources = tuple(f"r{number}" for number in range(climate.resources))
         self._actors = self._cast()
 
     def _cast(self) -> list[Actor]:
         """Every resource has two contenders at least; every actor has work."""
-        random, plan = self._random, self._plan
-        wanted: list[set[str]] = [{self._resources[at % plan.resources]} for at in range(plan.actors)]
+        random, climate = self._random, self._climate
+        wanted: list[set[str]] = [{self._resources[at % climate.resources]} for at in range(climate.actors)]
         for resource in self._resources:
-            for at in random.sample(range(plan.actors), 2):
+            for at in random.sample(range(climate.actors), 2):
                 wanted[at].add(resource)
         return [
             Actor(
@@ -149,19 +149,19 @@ class World:
                 self._stage,
                 watches=random.random() < 0.5,
                 rate=random.uniform(0.95, 1.05),  # the margin covers a tenth
-                wall_offset_ms=random.uniform(-1.0, 1.0) * plan.ttl_ms,
+                wall_offset_ms=random.uniform(-1.0, 1.0) * climate.ttl_ms,
             )
             for at, resources in enumerate(wanted)
         ]
 
     async def run(self) -> None:
         """The three acts."""
-        ttl_ms = self._plan.ttl_ms
+        ttl_ms = self._climate.ttl_ms
         for actor in self._actors:
             self._loop.post_at(self._random.random() * ttl_ms / 4, actor.start)
-        for _ in range(self._plan.incidents):
+        for _ in range(self._climate.incidents):
             self._loop.post_at(self._random.uniform(0.5, TROUBLE_TTLS) * ttl_ms, self._draw_incident())
-        reaper = asyncio.ensure_future(self._server.store.reap_when_due()) if self._plan.reaper_task else None
+        reaper = asyncio.ensure_future(self._server.store.reap_when_due()) if self._climate.reaper_task else None
         self._tick()
         await self._clock.sleep_ms((TROUBLE_TTLS + 0.01) * ttl_ms)
         self._weather.clear()
@@ -175,7 +175,7 @@ class World:
         for actor in self._actors:
             actor.leave()
         await asyncio.gather(*(task for actor in self._actors for task in actor.tasks), return_exceptions=True)
-        await self._clock.sleep_ms(1.5 * ttl_ms)  # the slowest message of old has arrived
+        await self._clock.sleep_ms(2 * ttl_ms)  # until the slowest message of old has arrived
         self._server.store.reap()
         self._history.stopped(self._resources, self._server.look())
         if reaper is not None:
@@ -195,15 +195,15 @@ class World:
 
     def _tick(self) -> None:
         """An onlooker reads; now and then a reaper passes: a contender's commit may well come first."""
-        reaps = not self._plan.reaper_task and self._random.random() < 0.5
+        reaps = not self._climate.reaper_task and self._random.random() < 0.5
         if self._server.up:
             if reaps:
                 self._server.store.reap()
             self._server.look()
-        self._loop.post_at(self._loop.now_ms + self._random.uniform(0.1, 0.9) * self._plan.ttl_ms, self._tick)
+        self._loop.post_at(self._loop.now_ms + self._random.uniform(0.1, 0.9) * self._climate.ttl_ms, self._tick)
 
     def _draw_incident(self) -> Callable[[], None]:
-        random, ttl_ms = self._random, self._plan.ttl_ms
+        random, ttl_ms = self._random, self._climate.ttl_ms
         actor = random.choice(self._actors)
         kind = random.random()
         if kind < 0.05:
