@@ -61,7 +61,7 @@ class RedisStore:
         version: int,
     ) -> None:
         self.facts = facts
-        self._address, self._settings, self._limits, self._chance = address, settings, limits, chance
+        self._settings, self._limits, self._chance = settings, limits, chance
         self._layout = layout = Layout(settings.namespace)
         self._closed = False
         self._feed = Feed(head=version)
