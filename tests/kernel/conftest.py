@@ -51,8 +51,8 @@ class Serving:
 class Agent:
     """One agent of the world: a task that can be stopped politely, or cut off from the store."""
 
-    def __init__(self, world: "World", name: str, **member: str) -> None:
-        self.world, self.name, self.member = world, name, member
+    def __init__(self, world: "World", name: str, *, zone: str = "", group: str = "default") -> None:
+        self.world, self.name, self.zone, self.group = world, name, zone, group
         self.store = FaultyStore(world.store, chance=world.chance)
         self.serving = Serving()
         self.session: HeldSession | None = None
@@ -60,23 +60,31 @@ class Agent:
         self.task = asyncio.ensure_future(self._live())
 
     async def _live(self) -> None:
-        world, store = self.world, self.store
-        common = {"clock": world.clock, "chance": world.chance}
+        store, clock, chance = self.store, self.world.clock, self.world.chance
         try:
             async with AsyncExitStack() as stack:
                 self.session = session = await stack.enter_async_context(
-                    hold_session(store, settings=SessionSettings(), **common)
+                    hold_session(store, clock=clock, chance=chance, settings=SessionSettings())
                 )
-                member = Member(id=self.name, session=session.id, **self.member)
-                await stack.enter_async_context(joined(store, "agent", member, settings=MembershipSettings(), **common))
+                member = Member(id=self.name, session=session.id, zone=self.zone, group=self.group)
+                await stack.enter_async_context(
+                    joined(store, "agent", member, clock=clock, chance=chance, settings=MembershipSettings())
+                )
                 self.follower = await stack.enter_async_context(
                     following_plan(
-                        store, self.serving, agent=self.name, session=session, settings=FollowerSettings(), **common
+                        store,
+                        self.serving,
+                        agent=self.name,
+                        session=session,
+                        clock=clock,
+                        chance=chance,
+                        settings=FollowerSettings(),
                     )
                 )
-                await stack.enter_async_context(
-                    beside(run_planner(store, agent=self.name, session=session, settings=PlannerSettings(), **common))
+                planning = run_planner(
+                    store, agent=self.name, session=session, clock=clock, chance=chance, settings=PlannerSettings()
                 )
+                await stack.enter_async_context(beside(planning))
                 await asyncio.Event().wait()
         except ExpiredError:
             self.follower = None
@@ -96,13 +104,13 @@ class World:
         self.store, self.clock, self.chance = store, clock, SeededChance(7)
         self.agents: dict[str, Agent] = {}
 
-    def start(self, *names: str, **member: str) -> list[Agent]:
+    def start(self, *names: str, zone: str = "", group: str = "default") -> list[Agent]:
         for name in names:
-            self.agents[name] = Agent(self, name, **member)
+            self.agents[name] = Agent(self, name, zone=zone, group=group)
         return [self.agents[name] for name in names]
 
-    async def workload(self, topic: str, partitions: int, **more: object) -> None:
-        value = msgspec.json.encode(Workload(topic=topic, partitions=partitions, **more))  # type: ignore[arg-type]
+    async def workload(self, topic: str, partitions: int) -> None:
+        value = msgspec.json.encode(Workload(topic=topic, partitions=partitions))
         await self.store.commit(apply=[Put(workload_key(topic), value)])
 
     async def run_ms(self, duration_ms: int) -> None:
