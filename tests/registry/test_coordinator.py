@@ -111,6 +111,10 @@ async def test_an_engine_that_was_replaced_gets_nothing(world: World, registry: 
     await registry.register("A")
     await coordinator.tick()
     assert calls == [("lost", "A", number, 1) for number in range(8)]
+    calls.clear()
+    await registry.release_all("A")
+    assert len(await coordinator.tick()) == 8  # claimed, for the process that registered last
+    assert calls == []
 
 
 async def test_wrong_consumers_are_refused(world: World, registry: RegistryStore) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import AsyncExitStack
 
 import pytest
-from tests.registry.conftest import World
+from tests.registry.conftest import LONG_TTL_MS, World
 
 from holdfast.kernel.registry import (
     Assignment,
@@ -436,7 +436,10 @@ async def test_a_late_checkpoint_of_an_engine_that_was_not_told_is_refused(
     entered, may_go = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
+    delivered: list[int] = []
+
     def stuck(delivery: ThreadDelivery) -> None:
+        delivered.append(delivery.message.offset)
         loop.call_soon_threadsafe(entered.set)
         may_go.wait(60)
 
@@ -451,6 +454,7 @@ async def test_a_late_checkpoint_of_an_engine_that_was_not_told_is_refused(
         await elsewhere.update_checkpoint(0, "B", 4, 3)
         may_go.set()
         await world.becomes(lambda: not engine.assignments)
+    assert delivered == [0]  # refused once is enough: nothing more is handed over
     state = await registry.partition(0)
     assert state is not None
     assert (state.owner, state.epoch, state.checkpoint) == ("B", 3, 4)
@@ -487,7 +491,45 @@ async def test_no_second_handler_of_a_partition_starts_beside_a_stuck_thread(
     assert most == 1
 
 
+async def test_work_meant_for_a_stuck_thread_is_not_done_once_its_claim_is_gone_too(
+    world: World, registry: RegistryStore
+) -> None:
+    entered, may_go = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+    epochs: list[int] = []
+
+    def handler(delivery: ThreadDelivery) -> None:
+        epochs.append(delivery.epoch)
+        loop.call_soon_threadsafe(entered.set)
+        may_go.wait(60)
+
+    async with world.engine(registry, "A", handler, drain_ms=20).running() as engine:
+        put(world, 0, 1)
+        for epoch in (0, 2, 4):
+            await registry.claim(0, "A", epoch)
+            given = await assignment(registry, "A", 0)
+            await engine.assign(given)
+            await entered.wait()
+            await world.clock.sleep_ms(50)  # time for the second claim to do what it must not do
+            if epoch < 4:
+                await registry.release(0, "A", epoch + 1)
+                await engine.revoke(given, lost=True)
+        may_go.set()
+        await world.until(registry, lambda view: total(view) == 1)
+    assert epochs == [1, 5]
+
+
 # --- registration
+
+
+async def test_a_restarted_process_need_not_wait_for_its_own_old_heartbeats(
+    world: World, registry: RegistryStore
+) -> None:
+    await registry.register("A")
+    for number in range(8):
+        await registry.claim(number, "A", 0)  # by a former process, which died a moment ago
+    async with world.coordinator(registry).running(), world.engine(registry, "A", Noting()).following():
+        await world.until(registry, lambda view: len(view.assignments_of("A")) == 8, within_s=LONG_TTL_MS / 2_000)
 
 
 async def test_a_second_process_of_the_same_id_takes_over_and_the_first_ends(world: World) -> None:

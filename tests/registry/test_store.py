@@ -5,8 +5,9 @@ import asyncio
 import pytest
 from tests.registry.conftest import World
 
-from holdfast.contracts.store import Put
+from holdfast.contracts.store import Put, Scan
 from holdfast.kernel.registry import PartitionState, RegistrySettings, RegistryStore, keys
+from holdfast.testing.faults import FaultyStore
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 
@@ -164,6 +165,24 @@ async def test_racing_initialize_calls_end_in_one_state(world: World) -> None:
         racers = [world.registry(store, partitions=120) for store in (world.store, other, world.store)]
         await asyncio.gather(*(each.initialize() for each in racers))
     assert await racers[0].partitions() == tuple(PartitionState(id=number) for number in range(120))
+
+
+async def test_an_initialize_that_was_overtaken_wipes_nothing(world: World) -> None:
+    """It saw no partitions; when it comes to make them, they are there, claimed, with a checkpoint."""
+    overtaker = world.registry()
+
+    class Overtaken(FaultyStore):
+        async def scan(self, start: str, end: str, *, limit: int | None = None, reverse: bool = False) -> Scan:
+            seen = await super().scan(start, end, limit=limit, reverse=reverse)
+            if not seen.entries:
+                await overtaker.initialize()
+                await overtaker.claim(3, "A", 0)
+                await overtaker.update_checkpoint(3, "A", 42, 1)
+            return seen
+
+    await world.registry(Overtaken(world.store, chance=world.chance)).initialize()
+    assert await state(overtaker, 3) == PartitionState(id=3, owner="A", epoch=1, checkpoint=42)
+    assert len(await overtaker.partitions()) == 8
 
 
 async def test_another_partition_count_is_refused(world: World, registry: RegistryStore) -> None:
