@@ -1,13 +1,16 @@
 """The bare drivers: the same operation without Holdfast, at the same durability, on the same server.
 
-An operation is a compare-and-swap of one small value; a renewal is one update of a deadline; a push is whatever the server has
-(NOTIFY, watch, pub/sub). Each class is what a careful person would write by hand in an afternoon.
+`commit` has the effects of a Store commit, written by hand in one round trip: a store-wide version, a compare-and-swap, a row
+in a change log, a wake-up. `swap` is the least anybody would do: the compare-and-swap alone, no version, no log, no wake-up.
+A renewal is one update of a deadline; a push is whatever the server has (NOTIFY, watch, pub/sub).
 """
 
 import asyncio
 import sqlite3
 import time
+from collections import deque
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +21,8 @@ VALUE = b'{"n": 1, "owner": "agent-1", "epoch": 7}'
 
 class Reference(Protocol):
     """A bare driver under measurement; `lane` names one of the keys worked on side by side."""
+
+    async def commit(self, lane: int) -> None: ...
 
     async def swap(self, lane: int) -> None: ...
 
@@ -33,12 +38,17 @@ class BareMemory:
 
     def __init__(self) -> None:
         self._entries: dict[int, tuple[int, bytes]] = {}
+        self._log: deque[tuple[int, int, bytes]] = deque(maxlen=10_000)
         self._deadline = 0.0
 
     async def swap(self, lane: int) -> None:
         version, _ = self._entries.get(lane, (0, b""))
         if self._entries.get(lane, (0, b""))[0] == version:
             self._entries[lane] = (version + 1, VALUE)
+
+    async def commit(self, lane: int) -> None:
+        await self.swap(lane)
+        self._log.append((lane, *self._entries[lane]))
 
     async def renew(self) -> None:
         self._deadline = time.monotonic() + 30
@@ -52,17 +62,41 @@ class BareMemory:
 
 
 class BareSqlite:
-    """sqlite3 on the caller's own thread: WAL, synchronous FULL, one transaction per swap."""
+    """sqlite3 on a thread of its own, so that no fsync stops the event loop: WAL, synchronous FULL, a transaction per call."""
 
     def __init__(self, path: Path) -> None:
-        self._db = sqlite3.connect(path, isolation_level=None)
-        for pragma in ("journal_mode=WAL", "synchronous=FULL"):
-            self._db.execute(f"PRAGMA {pragma}")
-        self._db.execute("CREATE TABLE t (key INTEGER PRIMARY KEY, value BLOB, version INTEGER)")
-        self._db.executemany("INSERT INTO t VALUES (?, '', 1)", [(lane,) for lane in range(LANES)])
+        self._path = path
+        self._thread = ThreadPoolExecutor(1)
+        self._db = self._thread.submit(self._prepare).result()
         self._versions = dict.fromkeys(range(LANES), 1)
 
-    async def swap(self, lane: int) -> None:
+    def _prepare(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self._path, isolation_level=None)
+        for statement in (
+            "PRAGMA journal_mode=WAL",
+            "PRAGMA synchronous=FULL",
+            "CREATE TABLE t (key INTEGER PRIMARY KEY, value BLOB, version INTEGER)",
+            "CREATE TABLE head (version INTEGER)",
+            "INSERT INTO head VALUES (1)",
+            "CREATE TABLE log (version INTEGER PRIMARY KEY, key INTEGER, value BLOB)",
+        ):
+            db.execute(statement)
+        db.executemany("INSERT INTO t VALUES (?, '', 1)", [(lane,) for lane in range(LANES)])
+        return db
+
+    def _commit(self, lane: int) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        (version,) = self._db.execute("UPDATE head SET version = version + 1 RETURNING version").fetchone()
+        done = self._db.execute(
+            "UPDATE t SET value = ?, version = ? WHERE key = ? AND version = ?",
+            (VALUE, version, lane, self._versions[lane]),
+        )
+        assert done.rowcount == 1
+        self._db.execute("INSERT INTO log VALUES (?, ?, ?)", (version, lane, VALUE))
+        self._db.execute("COMMIT")
+        self._versions[lane] = version
+
+    def _swap(self, lane: int) -> None:
         version = self._versions[lane]
         self._db.execute("BEGIN IMMEDIATE")
         done = self._db.execute(
@@ -72,13 +106,18 @@ class BareSqlite:
         self._db.execute("COMMIT")
         self._versions[lane] = version + 1
 
+    async def commit(self, lane: int) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._commit, lane)
+
+    async def swap(self, lane: int) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._swap, lane)
+
     async def renew(self) -> None:
         await self.swap(LANES - 1)
 
     async def push(self) -> float:
         """SQLite pushes nothing: the bare way is to poll data_version, here every millisecond."""
-        file = self._db.execute("PRAGMA database_list").fetchone()[2]
-        watcher = sqlite3.connect(file)
+        watcher = sqlite3.connect(self._path)
         try:
             before = watcher.execute("PRAGMA data_version").fetchone()
             started = time.perf_counter()
@@ -90,7 +129,8 @@ class BareSqlite:
             watcher.close()
 
     def close(self) -> None:
-        self._db.close()
+        self._thread.submit(self._db.close).result()
+        self._thread.shutdown()
 
 
 class BarePostgres:
@@ -110,9 +150,27 @@ class BarePostgres:
             await alone.execute("CREATE TABLE IF NOT EXISTS bare (key int PRIMARY KEY, value text, version bigint)")
             await alone.execute("TRUNCATE bare")
             await alone.executemany("INSERT INTO bare VALUES ($1, '', 1)", [(lane,) for lane in range(LANES)])
+            await alone.execute("CREATE TABLE IF NOT EXISTS bare_head (version bigint)")
+            await alone.execute("INSERT INTO bare_head VALUES (1)")
+            await alone.execute("CREATE TABLE IF NOT EXISTS bare_log (version bigint PRIMARY KEY, key int, value text)")
             yield cls(pool, alone, listener)
             await alone.close()
             await listener.close()
+
+    COMMIT = """
+        WITH head AS (UPDATE bare_head SET version = version + 1 RETURNING version),
+        swapped AS (
+            UPDATE bare SET value = $1, version = head.version FROM head
+            WHERE key = $2 AND bare.version = $3 RETURNING bare.version, key, value
+        ),
+        logged AS (INSERT INTO bare_log SELECT version, key, value FROM swapped RETURNING version)
+        SELECT version, pg_notify('bare_commits', '') FROM logged
+    """
+
+    async def commit(self, lane: int) -> None:
+        connection = self._alone if lane == 0 else self._pool
+        row = await connection.fetchrow(self.COMMIT, VALUE.decode(), lane, self._versions[lane])
+        self._versions[lane] = row[0]
 
     async def swap(self, lane: int) -> None:
         connection = self._alone if lane == 0 else self._pool
@@ -155,9 +213,19 @@ class BareRedis:
         return 1
     """
 
+    COMMIT = """
+        if redis.call('HGET', KEYS[1], 'version') ~= ARGV[1] then return 0 end
+        local version = redis.call('INCR', 'bare:head')
+        redis.call('HSET', KEYS[1], 'version', version, 'value', ARGV[2])
+        redis.call('XADD', 'bare:log', 'MAXLEN', '~', 100000, version .. '-1', 'key', KEYS[1], 'value', ARGV[2])
+        redis.call('PUBLISH', 'bare:commits', version)
+        return version
+    """
+
     def __init__(self, client: Any) -> None:
         self._client = client
         self._script = client.register_script(self.SWAP)
+        self._commit = client.register_script(self.COMMIT)
         self._versions = dict.fromkeys(range(LANES), 1)
 
     @classmethod
@@ -170,6 +238,11 @@ class BareRedis:
             for lane in range(LANES):
                 await client.hset(f"bare:{lane}", mapping={"version": "1", "value": ""})
             yield cls(client)
+
+    async def commit(self, lane: int) -> None:
+        version = await self._commit(keys=[f"bare:{lane}"], args=[self._versions[lane], VALUE])
+        assert version > 0
+        self._versions[lane] = version
 
     async def swap(self, lane: int) -> None:
         version = self._versions[lane]
@@ -234,6 +307,9 @@ class BareEtcd:
             bare = cls(channel, granted.ID)
             yield bare
             bare._keeping.cancel()
+
+    async def commit(self, lane: int) -> None:
+        await self.swap(lane)  # etcd numbers, logs and wakes by itself
 
     async def swap(self, lane: int) -> None:
         pb, key = self._pb, b"bare/%d" % lane

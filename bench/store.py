@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -88,20 +89,20 @@ async def watched(store: Store) -> float:
 async def measure(engine: str, *, rounds: int, seconds: float, progress: Progress) -> dict[str, Compared]:
     with tempfile.TemporaryDirectory() as directory:
         async with opened(engine, Path(directory)) as (store, bare):
-            task = progress.add_task(engine, total=4)
+            task = progress.add_task(engine, total=6)
             results = {}
-            results["commits/s, sequential"] = await compare_rates(
-                [swapper(store, 0)], [lambda: bare.swap(0)], rounds=rounds, seconds=seconds
-            )
-            progress.advance(task)
+            lanes = range(1, IN_FLIGHT + 1)
+            alone, many = [swapper(store, 0)], [swapper(store, lane) for lane in lanes]
+            for name, bare_step in (("same effects", bare.commit), ("plain swap", bare.swap)):
+                results[f"commits/s, sequential, bare {name}"] = await compare_rates(
+                    alone, [partial(bare_step, 0)], rounds=rounds, seconds=seconds
+                )
+                progress.advance(task)
+                results[f"commits/s, {IN_FLIGHT} in flight, bare {name}"] = await compare_rates(
+                    many, [partial(bare_step, lane) for lane in lanes], rounds=rounds, seconds=seconds
+                )
+                progress.advance(task)
             session = await store.open_session(60_000)
-            results[f"commits/s, {IN_FLIGHT} in flight"] = await compare_rates(
-                [swapper(store, lane) for lane in range(1, IN_FLIGHT + 1)],
-                [_lane(bare, lane) for lane in range(1, IN_FLIGHT + 1)],
-                rounds=rounds,
-                seconds=seconds,
-            )
-            progress.advance(task)
             results["keep-alives/s"] = await compare_rates(
                 [lambda: store.keep_alive(session.id)], [bare.renew], rounds=rounds, seconds=seconds
             )
@@ -109,10 +110,6 @@ async def measure(engine: str, *, rounds: int, seconds: float, progress: Progres
             results["watch latency, ms"] = await compare_latencies(lambda: watched(store), bare.push, rounds=5 * rounds)
             progress.advance(task)
             return results
-
-
-def _lane(bare: Reference, lane: int) -> Step:
-    return lambda: bare.swap(lane)
 
 
 def main() -> int:
