@@ -3,7 +3,6 @@
 The wheel's 3.5.1 lies in a range with a known inconsistency after SIGKILL; an `etcd` of 3.5.6 or newer on PATH is preferred.
 """
 
-import asyncio
 import importlib.util
 import re
 import shutil
@@ -16,9 +15,8 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Final
 
-from holdfast.contracts.store import Store
-from holdfast.stores.urls import open_store
 from holdfast.testing.engines import NewHarness
+from holdfast.testing.engines.served import ServedHarness
 from holdfast.testing.proxy import FaultProxy
 from holdfast.testing.servers import ServerProcess, free_port
 from holdfast.vocabulary.clock import RealChance, RealClock
@@ -101,42 +99,16 @@ def cluster(directory: Path, *, members: int = 3) -> Iterator[list[EtcdServer]]:
         yield servers
 
 
-class EtcdHarness:
-    """Clients of one prefix, through a proxy of their own."""
+class EtcdHarness(ServedHarness[EtcdServer]):
+    """Clients of one prefix."""
 
     name = "etcd"
     ttl_ms_min = 2_000
 
     def __init__(self, server: EtcdServer, proxy: FaultProxy, prefix: str) -> None:
-        self.server, self.proxy, self.prefix = server, proxy, prefix
-        self.url = f"etcd://127.0.0.1:{server.port}/{prefix}"  # not through the proxy, which ends with this process
-        self.proxied_url = f"etcd://127.0.0.1:{proxy.port}/{prefix}"
-
-    @asynccontextmanager
-    async def client(self) -> AsyncIterator[Store]:
-        async with open_store(self.proxied_url, clock=RealClock(), chance=RealChance()) as store:
-            yield store
-
-    def lose_answer_to(self, marker: str) -> None:
-        self.proxy.lose_answer_to(marker)
-
-    def lose_request(self, marker: str) -> None:
-        self.proxy.lose_request(marker)
-
-    async def cut(self) -> None:
-        await self.proxy.cut()
-
-    async def set_reachable(self, reachable: bool) -> None:
-        await self.proxy.set_reachable(reachable)
-
-    async def restart(self) -> None:
-        await asyncio.to_thread(self.server.restart)
-
-    async def save(self) -> None:
-        await asyncio.to_thread(self.server.save)
-
-    async def go_back(self) -> None:
-        await asyncio.to_thread(self.server.go_back)
+        direct, proxied = (f"etcd://127.0.0.1:{port}/{prefix}" for port in (server.port, proxy.port))
+        super().__init__(server, proxy, url=direct, proxied_url=proxied)
+        self.prefix = prefix
 
 
 @contextmanager

