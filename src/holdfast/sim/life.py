@@ -89,7 +89,7 @@ class Life:
 
     async def _take_turns(self, session: HeldSession, resource: str, mirror: Mirror[Held] | None) -> None:
         stage = self._stage
-        for _ in range(self._random.randint(2, 6)):
+        for _ in range(self._random.randint(3, 8)):
             session.progress()
             async with stage.variant.hold(
                 self._port, resource, holder=self._name, session=session, clock=self._clock, chance=stage.chance
@@ -125,4 +125,4 @@ class Life:
             session.progress()
 
     async def _rest(self) -> None:
-        await self._clock.sleep_ms(self._random.random() * self._stage.rest_ms)
+        await self._clock.sleep_ms((0.3 + 0.7 * self._random.random()) * self._stage.rest_ms)

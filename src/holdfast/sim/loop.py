@@ -98,26 +98,29 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """Runs until asked to stop, not once: there is no selector to look at in between."""
-        ready, timers = self._ready, self._timers
-        while not self._stopping:
-            if not ready:
-                if not timers:
+        ready, timers, left = self._ready, self._timers, self.callbacks_left
+        try:
+            while not self._stopping:
+                left -= 1
+                if left < 0:
+                    raise StuckError(self.now_ms, "more callbacks than any honest run needs")
+                if ready:
+                    handle = ready.popleft()
+                    if handle._cancelled:
+                        continue
+                    try:  # what Handle._run does, without the call
+                        handle._context.run(handle._callback, *handle._args)
+                    except Exception as error:
+                        self.errors.append({"message": f"error in {handle._callback}", "exception": error})
+                elif timers:
+                    at_ms, _, callback, args = heapq.heappop(timers)
+                    if at_ms > self.now_ms:  # a timer may be set for the past
+                        self.now_ms = at_ms
+                    callback(*args)
+                else:
                     raise StuckError(self.now_ms, "nothing is ready and nothing is scheduled")
-                at_ms, _, callback, args = heapq.heappop(timers)
-                if at_ms > self.now_ms:  # a timer may be set for the past
-                    self.now_ms = at_ms
-                callback(*args)
-            self.callbacks_left -= 1 + len(ready)
-            if self.callbacks_left < 0:
-                raise StuckError(self.now_ms, "more callbacks than any honest run needs")
-            for _ in range(len(ready)):
-                handle = ready.popleft()
-                if handle._cancelled:
-                    continue
-                try:  # what Handle._run does, without the call
-                    handle._context.run(handle._callback, *handle._args)
-                except Exception as error:
-                    self.errors.append({"message": f"error in {handle._callback}", "exception": error})
+        finally:
+            self.callbacks_left = left
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """A cancelled timer stays in the heap and does nothing when due."""
@@ -143,26 +146,23 @@ for _name in (
     setattr(SimLoop, _name, _refuse)
 
 
-class _Numbered:
-    """Hashed by number: asyncio keeps futures and tasks in sets, and a set of addresses has another order in every run."""
-
-    _number: int
-
-    def __hash__(self) -> int:
-        try:
-            return self._number
-        except AttributeError:  # numbered when first put into a set: few futures ever are
-            loop = self.get_loop()  # type: ignore[attr-defined]
-            self._number = number = loop.next_number()
-            return int(number)
+def _hash(waiter: Any) -> int:
+    """By number: asyncio keeps futures and tasks in sets, and a set of addresses has another order in every run."""
+    try:
+        number: int = waiter.number
+    except AttributeError:  # numbered when first put into a set: few futures ever are
+        waiter.number = number = waiter.get_loop().next_number()
+    return number
 
 
-class _Future(_Numbered, asyncio.Future[Any]):
-    pass
+class _Future(asyncio.Future[Any]):
+    __slots__ = ("number",)
+    __hash__ = _hash
 
 
-class _Task(_Numbered, asyncio.Task[T]):
-    pass
+class _Task(asyncio.Task[T]):
+    __slots__ = ("number",)
+    __hash__ = _hash
 
 
 class _Handle(asyncio.Handle):

@@ -192,7 +192,7 @@ class Port:
             self._history.count("calls while cut off")
             if self._link.refuses:
                 refused = UnavailableError("store", "the connection was refused")
-                loop.post_at(now_ms + there_ms, self._process.deliver, _settle, call.answer, None, refused)
+                loop.post_at(now_ms + there_ms, self._process.settle, answer, None, refused)
             else:
                 self._time_out(call, "swallowed: the link is down")
             return answer
@@ -224,7 +224,7 @@ class Port:
         except HoldfastError as raised:
             error = raised
         loop = self._loop
-        loop.post_at(loop.now_ms + call.back_ms, self._process.deliver, _settle, call.answer, outcome, error)
+        loop.post_at(loop.now_ms + call.back_ms, self._process.settle, call.answer, outcome, error)
 
     def _arrive_unheard(self, call: _Call) -> None:
         if not self._server.up:
@@ -242,16 +242,7 @@ class Port:
             if call.commit_id
             else UnavailableError("store", "no answer in time")
         )
-        self._loop.post_at(call.timeout_at_ms, self._process.deliver, _settle, call.answer, None, error)
-
-
-def _settle(answer: "asyncio.Future[Any]", outcome: Any, error: HoldfastError | None) -> None:
-    if answer.done():  # its reader was cancelled
-        return
-    if error is not None:
-        answer.set_exception(error)
-    else:
-        answer.set_result(outcome)
+        self._loop.post_at(call.timeout_at_ms, self._process.settle, call.answer, None, error)
 
 
 def _describe(commit_id: str, apply: Sequence[Operation]) -> str:

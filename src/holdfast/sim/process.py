@@ -42,6 +42,17 @@ class Process:
         else:
             callback(*args)
 
+    def settle(self, future: "asyncio.Future[Any]", outcome: Any, error: Exception | None) -> None:
+        """End a wait, under the same conditions; one whose reader was cancelled is over already."""
+        if self.paused:
+            self._held.append((self.settle, (future, outcome, error)))
+        elif future.done():  # so are all of a dead process
+            return
+        elif error is None:
+            future.set_result(outcome)
+        else:
+            future.set_exception(error)
+
     def pause(self) -> None:
         """Stand still, as under SIGSTOP or a long garbage collection."""
         if not self.paused and not self.dead:
@@ -93,22 +104,16 @@ class SimClock:
         return int(EPOCH_MS + self.wall_offset_ms + self._loop.now_ms * self.rate)
 
     def boot_ms(self) -> int:
-        ran_ms = self._loop.now_ms
-        if not self._runs_through_pauses:
-            ran_ms -= self._process.paused_ms
-        return int(self._boot_offset_ms + ran_ms * self.rate)
+        if self._runs_through_pauses:
+            return int(self._boot_offset_ms + self._loop.now_ms * self.rate)
+        return int(self._boot_offset_ms + (self._loop.now_ms - self._process.paused_ms) * self.rate)
 
     async def sleep_ms(self, duration_ms: float) -> None:
-        loop = self._loop
-        wake = self._process.wait()
-        loop.post_at(loop.now_ms + duration_ms / self.rate, self._process.deliver, _wake, wake)
+        process, loop = self._process, self._loop
+        wake = process.wait()
+        loop.post_at(loop.now_ms + duration_ms / self.rate, process.settle, wake, None, None)
         await wake
 
     def step_wall_ms(self, by_ms: float) -> None:
         """Step the wall clock, as an operator or NTP may."""
         self.wall_offset_ms += by_ms
-
-
-def _wake(sleeper: "asyncio.Future[Any]") -> None:
-    if not sleeper.done():
-        sleeper.set_result(None)

@@ -26,7 +26,7 @@ from holdfast.sim.server import Server
 from holdfast.sim.variant import CORRECT, Variant
 from holdfast.vocabulary.clock import SeededChance
 
-TROUBLE_TTLS: Final = 4  # how long things fail, in session TTLs
+TROUBLE_TTLS: Final = 3.5  # how long things fail, in session TTLs
 TAIL_TTLS: Final = 6  # how soon after that every resource must be worked on again
 NAMES: Final = ("ann", "bob", "cyd", "dan", "eve")
 
@@ -124,7 +124,7 @@ class World:
             variant=variant,
             session=SessionSettings(
                 ttl_ms=ttl_ms,
-                renew_ms=4 * ttl_ms // 10,
+                renew_ms=9 * ttl_ms // 20,
                 margin_ms=ttl_ms // 10,
                 stall_ms=ttl_ms,
                 retry_ms=ttl_ms // 10,
@@ -140,14 +140,16 @@ class World:
         random, climate = self._random, self._climate
         wanted: list[set[str]] = [{self._resources[at % climate.resources]} for at in range(climate.actors)]
         for resource in self._resources:
-            for at in random.sample(range(climate.actors), 2):
-                wanted[at].add(resource)
+            others = [mine for mine in wanted if resource not in mine]
+            have = climate.actors - len(others)
+            for mine in random.sample(others, min(len(others), max(2 - have, random.randint(0, 1)))):
+                mine.add(resource)
         return [
             Actor(
                 NAMES[at],
                 tuple(sorted(resources)),
                 self._stage,
-                watches=random.random() < 0.5,
+                watches=random.random() < 0.35,
                 rate=random.uniform(0.95, 1.05),  # the margin covers a tenth
                 wall_offset_ms=random.uniform(-1.0, 1.0) * climate.ttl_ms,
             )
@@ -200,7 +202,7 @@ class World:
             if reaps:
                 self._server.store.reap()
             self._server.look()
-        self._loop.post_at(self._loop.now_ms + self._random.uniform(0.1, 0.9) * self._climate.ttl_ms, self._tick)
+        self._loop.post_at(self._loop.now_ms + self._random.uniform(0.2, 1.2) * self._climate.ttl_ms, self._tick)
 
     def _draw_incident(self) -> Callable[[], None]:
         random, ttl_ms = self._random, self._climate.ttl_ms
