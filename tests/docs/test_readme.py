@@ -1,0 +1,53 @@
+"""The README is true: its Python runs, its commands exist, its links lead somewhere."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.main import parser
+
+ROOT = Path(__file__).parents[2]
+PAPERS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_its_python_runs(code: str, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_its_holdfast_commands_parse() -> None:
+    lines = [line for block in blocks("sh") for line in block.splitlines() if "bin/holdfast " in line]
+    assert lines
+    for line in lines:
+        argv = shlex.split(line, comments=True)
+        assert parser().parse_args(argv[1:]).run
+
+
+def test_it_opens_with_the_two_commands_and_make_has_them() -> None:
+    first = blocks("sh")[0]
+    assert [line.split("#")[0].split() for line in first.splitlines()] == [["make", "up"], ["make", "test"]]
+    makefile = (ROOT / "Makefile").read_text()
+    for target in ("up", "test", "test-long", "check", "bench", "clean"):
+        assert re.search(rf"^{target}:.*## ", makefile, re.MULTILINE)
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.name)
+def test_links_lead_somewhere(paper: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", paper.read_text()):
+        assert (paper.parent / target).exists(), target
+
+
+def test_the_file_map_names_only_what_exists() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    known = {path.name for path in ROOT.rglob("*.py")} | {path.name for path in ROOT.rglob("*.proto")}
+    map_ = text.split("## File map")[1].split("```")[1]
+    assert {name for name in re.findall(r"\b\w+\.(?:py|proto)\b", map_)} <= known
