@@ -1,0 +1,117 @@
+"""Blocks: batches one behind another, packed with LZ4 unless their producers packed them.
+
+The one rule: a block is believed only after its CRC; what it unpacks to must then be exactly the batches it announces.
+Unpacking releases the GIL. Nothing here looks at records.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import lz4.block
+from crc32c import crc32c
+
+from holdfast.log.batches import BatchHeader, Buffer
+from holdfast.log.batches.native import BEST
+from holdfast.log.batches.rules import refuse
+from holdfast.log.segments.layout import (
+    BLOCK,
+    BLOCK_BYTES,
+    BLOCK_MAGIC,
+    CODEC_NAMES,
+    CRC_BYTES,
+    LZ4,
+    STORED,
+    BlockHeader,
+    check_crc,
+    pack_block,
+)
+from holdfast.vocabulary.errors import CorruptError
+
+_LZ4_INPUT_MAX: Final = 0x7E000000
+_LZ4_RATIO_MAX: Final = 255  # no LZ4 stream grows by more: a block that claims to would only eat memory
+_NO_LIMIT: Final = 2**31 - 1
+
+
+class Block(NamedTuple):
+    """One block where it lies: `at` bytes into its segment; `data` includes its header."""
+
+    at: int
+    header: BlockHeader
+    data: memoryview
+
+
+def seal_block(raw: bytes, *, batch_count: int, first_offset: int, pack: bool) -> tuple[bytes, bytes]:
+    """The header and payload of a block of batches. With `pack`, LZ4 is used where it saves an eighth or more."""
+    codec, payload = STORED, raw
+    if pack and len(raw) <= _LZ4_INPUT_MAX:
+        packed: bytes = lz4.block.compress(raw, store_size=False)
+        if len(packed) <= len(raw) - len(raw) // 8:
+            codec, payload = LZ4, packed
+    header = pack_block(
+        codec=codec, payload=payload, raw_bytes=len(raw), batch_count=batch_count, first_offset=first_offset
+    )
+    return header, payload
+
+
+def scan_batches(raw: Buffer) -> list[BatchHeader] | tuple[int, int, int, int]:
+    """The headers of batches one behind another, or the first fault; checksums are the block's."""
+    return BEST.scan(raw, True, _NO_LIMIT, _NO_LIMIT, BatchHeader)
+
+
+def decode_blocks(data: Buffer, *, at: int = 0) -> list[memoryview]:
+    """All batches of consecutive whole blocks; `at` is where they lie in the segment, for the error."""
+    return [batch for block in walk_blocks(data, at=at) for batch in open_block(block)[1]]
+
+
+def walk_blocks(data: Buffer, *, at: int = 0) -> Iterator[Block]:
+    """One block after another. Sizes are checked, CRCs not yet."""
+    view = memoryview(data)
+    while view:
+        what = f"segment block at byte {at}"
+        if len(view) < BLOCK_BYTES:
+            raise CorruptError(what, f"{len(view)} bytes, expected at least {BLOCK_BYTES}")
+        header = BlockHeader(*BLOCK.unpack_from(view))
+        if header.magic != BLOCK_MAGIC or header.header_bytes < BLOCK_BYTES:
+            raise CorruptError(what, f"it begins with {header.magic!r}, expected {BLOCK_MAGIC!r} and its size")
+        size_bytes = header.header_bytes + header.stored_bytes
+        if size_bytes > len(view):
+            raise CorruptError(what, f"{size_bytes} bytes announced, {len(view)} are there")
+        yield Block(at, header, view[:size_bytes])
+        view = view[size_bytes:]
+        at += size_bytes
+
+
+def open_block(block: Block) -> tuple[list[BatchHeader], list[memoryview]]:
+    """The batches of one block, judged by the block's CRC: views of the block's bytes, or of what they unpack to."""
+    header, what = block.header, f"segment block at byte {block.at}"
+    check_crc(what, block.data[BLOCK_BYTES:], header.crc, seed=crc32c(block.data[: BLOCK_BYTES - CRC_BYTES]))
+    raw = memoryview(_unpack(header, block.data[header.header_bytes :], what))
+    headers = scan_batches(raw)
+    if isinstance(headers, tuple):
+        raise CorruptError(what, str(refuse(headers, stored=True)))
+    if not headers or len(headers) != header.batch_count or headers[0].base_offset != header.first_offset:
+        raise CorruptError(what, f"{len(headers)} batches, not the {header.batch_count} it announces")
+    batches, start = [], 0
+    for found in headers:
+        end = start + found.size_bytes
+        batches.append(raw[start:end])
+        start = end
+    return headers, batches
+
+
+def _unpack(header: BlockHeader, payload: memoryview, what: str) -> Buffer:
+    raw: Buffer
+    if header.codec == STORED:
+        raw = payload
+    elif header.codec != LZ4:
+        raise CorruptError(what, f"codec {header.codec}, known are 0 to {len(CODEC_NAMES) - 1}")
+    elif header.raw_bytes > min(_LZ4_INPUT_MAX, len(payload) * _LZ4_RATIO_MAX):
+        raise CorruptError(what, f"{header.raw_bytes} bytes cannot have been packed into {len(payload)}")
+    else:
+        try:
+            raw = lz4.block.decompress(payload, uncompressed_size=header.raw_bytes)
+        except lz4.block.LZ4BlockError as error:
+            raise CorruptError(what, f"LZ4: {error}") from None
+    if len(raw) != header.raw_bytes:
+        raise CorruptError(what, f"{len(raw)} bytes of batches, expected {header.raw_bytes}")
+    return raw

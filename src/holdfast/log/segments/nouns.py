@@ -1,0 +1,63 @@
+"""What a segment says of itself. Data only."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from holdfast.log.batches import Buffer
+
+BATCHES_REMEMBERED_MAX = 5  # what an idempotent producer may have in flight
+
+
+class EpochStart(NamedTuple):
+    """The offset from which a leader epoch wrote. It may lie before the segment: epochs outlive segments."""
+
+    epoch: int
+    start_offset: int
+
+
+class SequenceRange(NamedTuple):
+    """One batch an idempotent producer sent, as dedup remembers it. Sequences wrap, so the last may be the smaller."""
+
+    first_seq: int
+    last_seq: int
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSnapshot:
+    """What the log knew of one producer at the end of the segment. -1 is none."""
+
+    producer_id: int
+    producer_epoch: int
+    last_timestamp_ms: int
+    batches: tuple[SequenceRange, ...] = ()  # at most the last five, oldest first
+    transaction_offset: int = -1  # where its open transaction begins
+    coordinator_epoch: int = -1  # who wrote its last transaction marker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentMeta:
+    """One segment. `end_offset` is exclusive; offsets may have gaps, also before the first and after the last batch.
+
+    `max_timestamp_ms` bounds every record from above. `min_timestamp_ms` is the smallest *first* timestamp of a batch: a
+    later record of a batch may lie before it, so it informs and must not exclude. Both are -1 without timestamps.
+    """
+
+    topic_id: str
+    partition: int
+    base_offset: int
+    end_offset: int
+    record_count: int
+    batch_count: int
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    epochs: tuple[EpochStart, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltSegment:
+    """A segment ready to be put: its bytes in parts, and what they say."""
+
+    parts: list[Buffer]
+    meta: SegmentMeta
