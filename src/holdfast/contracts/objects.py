@@ -1,8 +1,13 @@
 """Objects: immutable blobs under keys, on a folder or an object store.
 
-The one rule: an object never changes. `put` writes a key that must not exist yet; a writer that lost the race is told so.
-Readers therefore cache freely, and nothing here needs a lock. Listing is for sweepers and people: what exists is decided by the
-Store, which names every object that counts.
+The one rule: an object never changes. `put` writes a key that must not exist yet, and a deleted key is never written again; a
+writer that lost the race is told so. Readers therefore cache freely, and nothing here needs a lock. Listing is for sweepers and
+people: what exists is decided by the Store, which names every object that counts.
+
+Keys are printable text of segments between slashes (`topic/0/000.seg`). Segments that begin with a dot belong to the engine. No
+key is the folder of another (`a` beside `a/b`): some engines cannot hold both.
+
+`holdfast.testing.objects_contract` holds each engine to this page.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -46,19 +51,24 @@ class ObjectInfo:
 class Objects(Protocol):
     """Blobs on some engine. Safe for many tasks of one event loop.
 
-    Any method may raise `UnavailableError` once its deadline has passed; throttling and timeouts are retried inside until then.
+    Any method may raise `UnavailableError` once its deadline has passed; throttling, timeouts and broken connections are
+    retried inside until then. `InvalidError`: a key or a range that no engine takes. `ClosedError`: this process closed it.
     """
 
     async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyThere:
-        """Write a new object from parts, atomically and durably.
+        """Write a new object from parts, atomically and durably: it is there whole, or not at all.
 
-        Unknown: a lost answer is retried; the retry then finds `AlreadyThere`. Keys carry an upload id, so that a writer knows
-        its own.
+        Lost race: `AlreadyThere`. Unknown: a lost answer is retried, and the retry finds `AlreadyThere`; keys carry an upload
+        id, so that a writer knows its own. After `UnavailableError` or a cancellation the object may or may not appear: put
+        the same key and body again, or leave it to the sweeper. Parts must not change until this returns or raises.
         """
         ...
 
     async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes | Missing:
-        """Bytes [start, end) of the object; all of it without `end`."""
+        """Bytes [start, end) of the object; up to its end without `end`.
+
+        What lies beyond the object's end is left out: a range that begins there is empty.
+        """
         ...
 
     async def get_tail(self, key: str, size_bytes: int) -> bytes | Missing:
@@ -66,9 +76,13 @@ class Objects(Protocol):
         ...
 
     def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """Objects below `prefix` with keys above `after`, in key order."""
+        """Objects whose keys start with `prefix` and come after `after`, in code point order.
+
+        `prefix` is text, not a folder: `a` finds `ab/c`. End it with a slash: that is also what engines do cheaply. `after`
+        spares the caller work, not the engine. Objects put or deleted meanwhile may or may not be seen.
+        """
         ...
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects; removing what is not there does nothing."""
+        """Remove objects durably, as many as wanted; removing what is not there does nothing."""
         ...

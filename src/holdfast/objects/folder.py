@@ -1,0 +1,223 @@
+"""Folder: objects as files, named by their keys, on a local file system.
+
+The one rule: a name appears only when everything under it is on the medium. A put writes a file of its own in `.uploads/`,
+syncs it, links it to its name (which fails if the name is taken), and syncs the folder before it says `Stored`. A process that
+dies in between leaves a file in `.uploads/`, swept by a later opening, and never half an object.
+
+Folders that have become empty stay. The file system must know hard links and tell upper from lower case.
+"""
+
+import errno
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, ParamSpec, TypeVar
+from urllib.parse import unquote
+
+from holdfast.contracts.objects import AlreadyThere, Buffer, Missing, ObjectInfo, Objects, Stored
+from holdfast.objects.checks import check_key, check_prefix, check_range, check_tail
+from holdfast.objects.disk import Disk
+from holdfast.objects.failures import RefusedError
+from holdfast.objects.threads import Threads
+from holdfast.objects.urls import ObjectsUrl
+from holdfast.objects.walk import FolderEntry, may_follow, read_folder
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.settings import check_at_least, check_between
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+UPLOADS: Final = ".uploads"
+_PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.ENOBUFS, errno.ENOMEM)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderSettings:
+    """`leftovers_ms`: how old an unfinished upload is before it is taken for one of a dead process."""
+
+    threads_max: int = 8
+    leftovers_ms: int = 3_600_000
+
+    def __post_init__(self) -> None:
+        check_between("threads_max", self.threads_max, 1, 1_024)
+        check_at_least("leftovers_ms", self.leftovers_ms, 0)
+
+
+class FolderObjects:
+    """All objects below one folder. Several processes may share it."""
+
+    def __init__(self, root: Path, *, threads: Threads, chance: Chance, disk: Disk) -> None:
+        self.service = f"folder {root}"
+        self._root, self._threads, self._chance, self._disk = root, threads, chance, disk
+        self._durable: set[Path] = set()  # folders whose own names are on the medium
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, root: Path, *, clock: Clock, chance: Chance, settings: FolderSettings, disk: Disk | None = None
+    ) -> AsyncIterator["FolderObjects"]:
+        """The folder, made if need be, without the leftovers of dead processes."""
+        async with Threads.running(f"folder {root}", threads_max=settings.threads_max) as threads:
+            objects = cls(root, threads=threads, chance=chance, disk=disk or Disk())
+            await objects._do(objects._prepare, clock.now_ms() - settings.leftovers_ms)
+            yield objects
+
+    async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyThere:
+        check_key(key)
+        return await self._do(self._put, key, body)
+
+    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes | Missing:
+        check_key(key)
+        check_range(key, start, end)
+        return await self._do(self._read, key, start, end)
+
+    async def get_tail(self, key: str, size_bytes: int) -> bytes | Missing:
+        check_key(key)
+        check_tail(key, size_bytes)
+        return await self._do(self._read, key, -size_bytes, None)
+
+    async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
+        """Folder by folder, so that the largest folder bounds the memory, not the whole tree."""
+        check_prefix(prefix)
+        todo: deque[FolderEntry | str] = deque([prefix.rpartition("/")[0]])
+        while todo:
+            entry = todo.pop()
+            if isinstance(entry, str):
+                entries = await self._do(read_folder, self._root, entry)
+                todo.extend(reversed([each for each in entries if may_follow(each, prefix, after)]))
+            elif entry.is_folder:
+                todo.append(entry.key)
+            else:
+                yield ObjectInfo(entry.key, entry.size_bytes, entry.modified_ms)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            check_key(key)
+        await self._do(self._delete, keys)
+
+    async def _do(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call in a thread, to its end even when cancelled: it reads the caller's parts."""
+        try:
+            return await self._threads.run_to_end(call, *args, **kwargs)
+        except OSError as error:
+            what = f"{error.strerror} ({error.filename})" if error.filename else str(error.strerror)
+            kind = UnavailableError if error.errno in _PASSING else RefusedError
+            raise kind(self.service, what) from None
+
+    def _prepare(self, before_ms: int) -> None:
+        uploads = self._root / UPLOADS
+        self._make_durable(uploads)
+        with os.scandir(uploads) as found:
+            for leftover in found:
+                with suppress(FileNotFoundError):  # another opening sweeps too
+                    if leftover.stat().st_mtime_ns // 1_000_000 < before_ms:
+                        self._disk.unlink(uploads / leftover.name)
+
+    def _make_durable(self, folder: Path) -> None:
+        """Make a folder and those above it, up to the root and beyond if need be, and sync the names of all of them.
+
+        Also of those that are there already: whoever made them may have died before the sync.
+        """
+        chain = []
+        while folder not in self._durable:
+            chain.append(folder)
+            if self._root.is_relative_to(folder) and folder.parent.exists():
+                break
+            folder = folder.parent
+        for each in reversed(chain):
+            self._disk.make_folder(each)
+            try:
+                self._disk.sync_folder(each.parent)
+            except PermissionError:
+                if each != self._root:  # what is above the root need not be ours to read
+                    raise
+            self._durable.add(each)
+
+    def _put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyThere:
+        target = self._root / key
+        upload = self._root / UPLOADS / self._chance.token()
+        size = self._write(upload, body)
+        try:
+            return self._publish(key, upload, target, size)
+        finally:
+            with suppress(OSError):  # what stays is a leftover
+                self._disk.unlink(upload)
+
+    def _write(self, upload: Path, body: Sequence[Buffer]) -> int:
+        descriptor = self._disk.create(upload)
+        try:
+            size = self._disk.write(descriptor, body)
+            self._disk.sync(descriptor)
+        except BaseException:
+            with suppress(OSError):
+                self._disk.unlink(upload)
+            raise
+        finally:
+            self._disk.close(descriptor)
+        return size
+
+    def _publish(self, key: str, upload: Path, target: Path, size: int) -> Stored | AlreadyThere:
+        try:
+            self._make_durable(target.parent)
+            self._disk.link(upload, target)
+            outcome: Stored | AlreadyThere = Stored(key, size)
+        except FileNotFoundError:
+            self._durable.clear()  # somebody removed a folder behind our back: the retry makes it anew
+            raise UnavailableError(self.service, f"the folder of {key} has gone") from None
+        except (FileExistsError, NotADirectoryError):
+            if not target.is_file():
+                raise InvalidError(
+                    "object key", key, "one that is no folder of other keys, nor below another key"
+                ) from None
+            outcome = AlreadyThere(key)
+        # Also for `AlreadyThere`: its writer may have died, or failed, before this step, and may have been ourselves.
+        self._disk.sync_folder(target.parent)
+        return outcome
+
+    def _read(self, key: str, start: int, end: int | None) -> bytes | Missing:
+        try:
+            file = (self._root / key).open("rb", buffering=0)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return Missing(key)
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            start = max(0, size + start) if start < 0 else min(start, size)
+            end = size if end is None else min(end, size)
+            if not end > start:
+                return b""
+            file.seek(start)
+            return _read_exactly(file.read, end - start, self.service, key)
+
+    def _delete(self, keys: Iterable[str]) -> None:
+        touched = set()
+        for key in keys:
+            target = self._root / key
+            with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                self._disk.unlink(target)
+                touched.add(target.parent)
+        for folder in touched:
+            self._disk.sync_folder(folder)
+
+
+def _read_exactly(read: Callable[[int], bytes | None], size: int, service: str, key: str) -> bytes:
+    parts = []
+    while size > 0:
+        part = read(size)
+        if not part:
+            raise UnavailableError(service, f"{key} became shorter while it was read")
+        parts.append(part)
+        size -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def open_url(url: ObjectsUrl, clock: Clock, chance: Chance) -> AbstractAsyncContextManager[Objects]:
+    """`file:///path` is absolute, `file:path` relative to the working directory."""
+    url.check_options(settings=(FolderSettings,))
+    path = unquote(url.parts.path)
+    if url.parts.netloc or not path:
+        raise InvalidError("objects URL", url.shown, "file:///absolute/path or file:relative/path")
+    return FolderObjects.open(Path(path).absolute(), clock=clock, chance=chance, settings=url.settings(FolderSettings))

@@ -1,0 +1,208 @@
+"""Remote: S3, GCS and Azure through `obstore`. One request a call; patience is the business of `retrying`.
+
+The one rule: `AlreadyThere` and `Stored` are said only of servers that honour if-absent. Some S3 look-alikes ignore the header
+and overwrite, so the first object a process puts is put twice, with the same body: the second put must be refused.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Final
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotFoundError,
+    NotModifiedError,
+    NotSupportedError,
+    PreconditionError,
+)
+
+from holdfast.contracts.objects import AlreadyThere, Buffer, Missing, ObjectInfo, Objects, Stored
+from holdfast.objects.answers import NO_BUCKET, code_of, read_failure, status_of
+from holdfast.objects.checks import check_key, check_prefix, check_range, check_tail
+from holdfast.objects.failures import RefusedError
+from holdfast.objects.retrying import RetrySettings, keep_trying
+from holdfast.objects.services import OPTIONS, DriverStore, RemoteSettings, connect
+from holdfast.objects.threads import Threads
+from holdfast.objects.urls import ObjectsUrl
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import InvalidError, UnavailableError
+
+_NOT_FOUND: Final = (FileNotFoundError, NotFoundError)
+_TAKEN: Final = (AlreadyExistsError, PreconditionError, NotModifiedError)
+
+
+class RemoteObjects:
+    """One bucket, or a prefix in one."""
+
+    def __init__(
+        self, service: str, store: DriverStore, listed: DriverStore, *, threads: Threads, unsafe: bool = False
+    ) -> None:
+        self.service = service
+        self._store, self._listed, self._threads = store, listed, threads
+        self._if_absent_holds = unsafe  # proved, or waived
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, url: ObjectsUrl, *, clock: Clock, chance: Chance, retries: RetrySettings, settings: RemoteSettings
+    ) -> AsyncIterator["RemoteObjects"]:
+        """The bucket behind `url`, asked for once to see that it is there and may be read."""
+        store, listed = await asyncio.to_thread(connect, url, settings)
+        async with Threads.running(url.shown, threads_max=settings.threads_max) as threads:
+            objects = cls(url.shown, store, listed, threads=threads, unsafe=settings.unsafe)
+            if settings.check:
+                try:
+                    await keep_trying("open", objects.check, clock=clock, chance=chance, settings=retries)
+                except RefusedError as refused:
+                    allowed = "a bucket that exists, with credentials that may list it"
+                    raise InvalidError(f"objects URL {url.shown}", refused.reason, allowed) from None
+            yield objects
+
+    async def check(self) -> None:
+        """One listing of one page: is the bucket there, and do the credentials hold?"""
+        await self._threads.run(self._asked, partial(next, iter(obstore.list(self._store, chunk_size=1)), None))
+
+    async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyThere:
+        check_key(key)
+        if len(body) == 1 and isinstance(body[0], bytes):
+            whole = body[0]
+        else:
+            # Copied before anything is sent: a cancelled caller may reuse its slabs while the request is still under way.
+            whole = await self._threads.run_to_end(b"".join, body)
+        return await self._threads.run(self._put, key, whole)
+
+    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes | Missing:
+        check_key(key)
+        check_range(key, start, end)
+        return await self._threads.run(self._get, key, start, end)
+
+    async def get_tail(self, key: str, size_bytes: int) -> bytes | Missing:
+        check_key(key)
+        check_tail(key, size_bytes)
+        return await self._threads.run(self._get_tail, key, size_bytes)
+
+    async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
+        """Collected and sorted here: not every server lists in the order of keys, or starts `after` in that order."""
+        check_prefix(prefix)
+        for info in await self._threads.run(self._list, prefix, after):
+            yield info
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            check_key(key)
+        if keys:
+            await self._threads.run(self._asked, partial(self._delete, keys))
+
+    def _asked(self, request: Callable[[], object]) -> None:
+        try:
+            request()
+        except (BaseError, OSError) as error:
+            raise read_failure(self.service, error) from None
+
+    def _put(self, key: str, whole: bytes) -> Stored | AlreadyThere:
+        try:
+            obstore.put(self._store, key, whole, mode="create", use_multipart=False)
+        except _TAKEN as taken:
+            # 409 is also said when a put or a delete of the same key is under way: then the key may be free afterwards.
+            if status_of(taken) == 409 and self._size(key) is None:
+                raise UnavailableError(self.service, "409 Conflict: another request for the key is under way") from None
+            self._if_absent_holds = True
+            return AlreadyThere(key)
+        except (BaseError, OSError) as error:
+            raise read_failure(self.service, error) from None
+        if not self._if_absent_holds:
+            self._prove_if_absent(key, whole)
+        return Stored(key, len(whole))
+
+    def _prove_if_absent(self, key: str, whole: bytes) -> None:
+        try:
+            obstore.put(self._store, key, whole, mode="create", use_multipart=False)
+        except _TAKEN:
+            self._if_absent_holds = True
+        except (BaseError, OSError):
+            pass  # no answer, no proof: the next put asks again
+        else:
+            found = "overwrote an object that was put if absent"
+            raise InvalidError(f"server of {self.service}", found, "one with conditional writes, or ?unsafe=1")
+
+    def _get(self, key: str, start: int, end: int | None) -> bytes | Missing:
+        if start == end:
+            return Missing(key) if self._size(key) is None else b""
+        try:
+            if end is not None:
+                return obstore.get_range(self._store, key, start=start, end=end).to_bytes()
+            if start:
+                return obstore.get(self._store, key, options={"range": {"offset": start}}).bytes().to_bytes()
+            return obstore.get(self._store, key).bytes().to_bytes()
+        except _NOT_FOUND as error:
+            return self._missing(key, error)
+        except (BaseError, OSError) as error:
+            if status_of(error) == 416:  # the range begins beyond the end
+                return b""
+            raise read_failure(self.service, error) from None
+
+    def _get_tail(self, key: str, size_bytes: int) -> bytes | Missing:
+        try:
+            return obstore.get(self._store, key, options={"range": {"suffix": size_bytes}}).bytes().to_bytes()
+        except _NOT_FOUND as error:
+            return self._missing(key, error)
+        except NotSupportedError:
+            pass  # Azure has no tails
+        except (BaseError, OSError) as error:
+            # An empty object has no last byte: servers say 416, or answer in whole, which the driver takes for an error.
+            if status_of(error) != 416 and "non-partial" not in str(error):
+                raise read_failure(self.service, error) from None
+        size = self._size(key)
+        return Missing(key) if size is None else self._get(key, max(0, size - size_bytes), size)
+
+    def _size(self, key: str) -> int | None:
+        try:
+            return obstore.head(self._store, key)["size"]
+        except _NOT_FOUND as error:
+            self._missing(key, error)
+            return None
+        except (BaseError, OSError) as error:
+            raise read_failure(self.service, error) from None
+
+    def _missing(self, key: str, error: Exception) -> Missing:
+        if code_of(error) in NO_BUCKET:
+            raise read_failure(self.service, error)
+        return Missing(key)
+
+    def _list(self, prefix: str, after: str) -> Sequence[ObjectInfo]:
+        folder = prefix.rpartition("/")[0]
+        try:
+            found = obstore.list(self._listed, folder or None).collect()
+        except (BaseError, OSError) as error:
+            raise read_failure(self.service, error) from None
+        infos = [
+            ObjectInfo(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000))
+            for meta in found
+            if meta["path"].startswith(prefix) and meta["path"] > after
+        ]
+        infos.sort(key=lambda info: info.key)
+        return infos
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        try:
+            obstore.delete(self._store, keys)
+        except _NOT_FOUND as error:
+            # Services without bulk deletes say of the first missing key that it is missing, and may leave out the rest.
+            self._missing(keys[0], error)
+            for key in keys:
+                try:
+                    obstore.delete(self._store, key)
+                except _NOT_FOUND:
+                    continue
+
+
+def open_url(url: ObjectsUrl, clock: Clock, chance: Chance) -> AbstractAsyncContextManager[Objects]:
+    """`s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`."""
+    url.check_options(*OPTIONS[url.parts.scheme], settings=(RemoteSettings,))
+    return RemoteObjects.open(
+        url, clock=clock, chance=chance, retries=url.settings(RetrySettings), settings=url.settings(RemoteSettings)
+    )

@@ -1,0 +1,105 @@
+"""Object URLs: which engine a URL names, and what is wrong with one that names none.
+
+`open_objects` is the way in: the engine, a counter of its requests, retries over both. Engines are imported only when asked
+for. Secrets in a URL are never shown.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, fields
+from importlib import import_module
+from typing import Any, Final, TypeVar
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from holdfast.contracts.objects import Objects
+from holdfast.objects.counting import CLOUD_PRICES, FREE, Counters, CountingObjects
+from holdfast.objects.retrying import RetryingObjects, RetrySettings
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.settings import settings_from
+
+S = TypeVar("S")
+
+# Options whose values are shown as ***.
+SECRETS: Final = frozenset(
+    {"secret_access_key", "session_token", "account_key", "sas_key", "token", "client_secret"}
+    | {"service_account_key", "bearer_token"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsUrl:
+    """A parsed URL: its parts and its `?name=value` options. The text itself is not kept: it may hold a secret."""
+
+    parts: SplitResult
+    options: dict[str, str]
+
+    @property
+    def shown(self) -> str:
+        """The URL for logs and errors."""
+        host = "***@" + self.parts.netloc.rpartition("@")[2] if "@" in self.parts.netloc else self.parts.netloc
+        slashes = "//" if host or self.parts.path.startswith("/") else ""
+        options = "&".join(f"{name}={'***' if name in SECRETS else value}" for name, value in self.options.items())
+        return f"{self.parts.scheme}:{slashes}{host}{self.parts.path}{'?' if options else ''}{options}"
+
+    def settings(self, kind: type[S]) -> S:
+        """Settings of `kind`, from the options that bear their names."""
+        names = _field_names(kind)
+        return settings_from(kind, {name: value for name, value in self.options.items() if name in names})
+
+    def check_options(self, *known: str, settings: tuple[type, ...] = ()) -> None:
+        """Refuse an option the engine does not know, so that a misspelt one is not ignored."""
+        allowed = [*known, *(name for kind in (*settings, RetrySettings) for name in _field_names(kind))]
+        for name in self.options:
+            if name not in allowed:
+                raise InvalidError(f"option of {self.shown}", name, "one of " + ", ".join(sorted(allowed)))
+
+
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+OpenEngine = Callable[[ObjectsUrl, Clock, Chance], AbstractAsyncContextManager[Objects]]
+
+# scheme → (module with an `open_url` function, extra that brings its driver, an example for error texts)
+_ENGINES: Final = {
+    "memory": ("holdfast.objects.memory", "", "memory:"),
+    "file": ("holdfast.objects.folder", "", "file:///path/to/folder"),
+    "s3": ("holdfast.objects.remote", "s3", "s3://bucket/prefix?region=eu-central-1"),
+    "gs": ("holdfast.objects.remote", "s3", "gs://bucket/prefix"),
+    "az": ("holdfast.objects.remote", "s3", "az://container/prefix?account_name=name"),
+}
+
+
+def parse_objects_url(text: str) -> ObjectsUrl:
+    """Take a URL apart, or say which URLs there are."""
+    parts = urlsplit(text)
+    url = ObjectsUrl(parts, dict(parse_qsl(parts.query, keep_blank_values=True)))
+    if parts.scheme not in _ENGINES:
+        raise InvalidError(
+            "objects URL", url.shown, "one of " + ", ".join(example for _, _, example in _ENGINES.values())
+        )
+    return url
+
+
+@asynccontextmanager
+async def open_objects(
+    url: str, *, clock: Clock, chance: Chance, counters: Counters | None = None
+) -> AsyncIterator[Objects]:
+    """Open what a URL names, checked for reach. `counters` count its requests. See `docs/objects.md` for every option."""
+    parsed = parse_objects_url(url)
+    module, extra, _ = _ENGINES[parsed.parts.scheme]
+    try:
+        open_url: OpenEngine = import_module(module).open_url
+    except ModuleNotFoundError as missing:
+        if not extra or (missing.name or "").startswith("holdfast"):
+            raise
+        raise InvalidError(
+            f"objects URL {parsed.shown}", f"no module {missing.name}", f"pip install 'holdfast[{extra}]'"
+        ) from None
+    settings = parsed.settings(RetrySettings)
+    if counters is None:
+        counters = Counters(prices=CLOUD_PRICES if extra else FREE)
+    async with open_url(parsed, clock, chance) as engine:
+        counted = CountingObjects(engine, counters=counters, clock=clock)
+        yield RetryingObjects(counted, clock=clock, chance=chance, settings=settings, on_retry=counters.retried)

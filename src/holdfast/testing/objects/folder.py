@@ -1,0 +1,58 @@
+"""The folder engine's harness: a fresh folder for each, with faults made between the engine and its clients."""
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from holdfast.contracts.objects import Objects
+from holdfast.objects.retrying import RetryingObjects, RetrySettings
+from holdfast.objects.urls import open_objects
+from holdfast.testing.objects import NewObjects
+from holdfast.testing.objects.faults import FaultyObjects
+from holdfast.vocabulary.clock import RealChance, RealClock
+
+
+class FolderHarness:
+    """Clients of one folder; each is an engine of its own, as in another process."""
+
+    name = "folder"
+    deadline_ms = 2_000
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"file://{folder}"
+        self._clients: list[FaultyObjects] = []
+        self._lose_answer_to: str | None = None
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Objects]:
+        clock, chance = RealClock(), RealChance()
+        async with open_objects(self.url, clock=clock, chance=chance) as objects:
+            faulty = FaultyObjects(objects, clock=clock, chance=chance)
+            self._clients.append(faulty)
+            settings = RetrySettings(deadline_ms=self.deadline_ms, pause_ms=20)
+            yield RetryingObjects(faulty, clock=clock, chance=chance, settings=settings)
+
+    def lose_answer_to(self, marker: str) -> None:
+        for faulty in self._clients:
+            faulty.lose_answer_to(marker)
+
+    async def set_reachable(self, reachable: bool) -> None:
+        for faulty in self._clients:
+            faulty.reachable = reachable
+
+    async def restart(self) -> None:
+        pass
+
+
+@contextmanager
+def serving(directory: Path) -> Iterator[NewObjects]:
+    """Nothing to start; folders below `directory`."""
+    numbers = itertools.count(1)
+
+    @asynccontextmanager
+    async def new() -> AsyncIterator[FolderHarness]:
+        yield FolderHarness(directory / f"t{next(numbers)}")
+
+    yield new

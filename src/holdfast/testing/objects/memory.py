@@ -1,0 +1,49 @@
+"""The memory engine's harness: no server, so faults are made between the objects and their clients."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from holdfast.contracts.objects import Objects
+from holdfast.objects.memory import MemoryObjects
+from holdfast.objects.retrying import RetryingObjects, RetrySettings
+from holdfast.testing.objects import NewObjects
+from holdfast.testing.objects.faults import FaultyObjects
+from holdfast.vocabulary.clock import RealChance, RealClock
+
+
+class MemoryHarness:
+    """Clients of one `MemoryObjects`. It has no server: to restart one means nothing here."""
+
+    name = "memory"
+    url = ""
+    deadline_ms = 2_000
+
+    def __init__(self, objects: Objects) -> None:
+        self.faulty = FaultyObjects(objects, clock=RealClock(), chance=RealChance())
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Objects]:
+        settings = RetrySettings(deadline_ms=self.deadline_ms, pause_ms=20)
+        yield RetryingObjects(self.faulty, clock=RealClock(), chance=RealChance(), settings=settings)
+
+    def lose_answer_to(self, marker: str) -> None:
+        self.faulty.lose_answer_to(marker)
+
+    async def set_reachable(self, reachable: bool) -> None:
+        self.faulty.reachable = reachable
+
+    async def restart(self) -> None:
+        pass
+
+
+@contextmanager
+def serving(directory: Path) -> Iterator[NewObjects]:
+    """Nothing to start."""
+
+    @asynccontextmanager
+    async def new() -> AsyncIterator[MemoryHarness]:
+        async with MemoryObjects.open(clock=RealClock()) as objects:
+            yield MemoryHarness(objects)
+
+    yield new

