@@ -1,0 +1,60 @@
+/* check(payload, header, contiguous): None when every record is sound and agrees with the header, or the first fault. */
+#include "wire.h"
+
+static int check_record(const uint8_t **at, const uint8_t *end, const header_t *header, int contiguous,
+                        int64_t *previous, int64_t *given)
+{
+    record_t record;
+    int rule = read_record(at, end, header, &record, given);
+    if (rule != SOUND)
+        return rule;
+    if ((rule = check_delta(record.offset_delta, *previous, header, contiguous, given)) != SOUND)
+        return rule;
+    *previous = record.offset_delta;
+    if ((rule = skip_headers(&record, given)) != SOUND)
+        return rule;
+    /* A record later than the header says would be missed by every look-up by time. */
+    *given = record.timestamp;
+    return record.timestamp < -1 || record.timestamp > header->max_timestamp ? RULE_RECORD_TIMESTAMP : SOUND;
+}
+
+PyObject *check(PyObject *module, PyObject *args)
+{
+    Py_buffer payload;
+    PyObject *fields;
+    int contiguous;
+    header_t header;
+    fault_t fault = {SOUND, 0, -1, 0};
+    const uint8_t *p, *end;
+    int64_t previous = -1;
+    int32_t i = 0;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*Op", &payload, &fields, &contiguous))
+        return NULL;
+    if (header_from_tuple(fields, &header) < 0) {
+        PyBuffer_Release(&payload);
+        return NULL;
+    }
+    p = payload.buf;
+    end = p + payload.len;
+    if (header.count < 0 || (int64_t)header.count * RECORD_BYTES_MIN > payload.len) {
+        fault.rule = RULE_COUNT;
+        fault.given = header.count;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    for (i = 0; fault.rule == SOUND && i < header.count; i++) {
+        fault.record = i;
+        fault.rule = check_record(&p, end, &header, contiguous, &previous, &fault.given);
+    }
+    Py_END_ALLOW_THREADS
+    if (fault.rule == SOUND && p != end) {
+        fault.rule = RULE_TRAILING;
+        fault.record = header.count;
+        fault.given = end - p;
+    }
+    PyBuffer_Release(&payload);
+    if (fault.rule != SOUND)
+        return fault_tuple(&fault);
+    Py_RETURN_NONE;
+}

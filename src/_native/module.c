@@ -1,0 +1,22 @@
+/* holdfast._native: the record batch kernel at native speed. The twin in Python is holdfast.log.batches.pure; what the
+ * functions take and return is written there and in holdfast.log.batches.native. */
+#include "batch.h"
+
+static PyMethodDef methods[] = {
+    {"scan", scan, METH_VARARGS, "The headers of consecutive batches, or the first fault."},
+    {"check", check, METH_VARARGS, "None when all records of a payload are sound, or the first fault."},
+    {"read", read_records, METH_VARARGS, "Records of a payload as tuples, or the first fault."},
+    {"write", write_records, METH_VARARGS, "Records as wire bytes, or the first fault."},
+    {"columns", columns, METH_VARARGS, "Records of many batches as the buffers of Arrow columns, or the first fault."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "holdfast._native", "Record batches at native speed.", 0, methods, slots, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&definition); }

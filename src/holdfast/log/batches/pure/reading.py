@@ -1,0 +1,150 @@
+"""Reading records: varints, one record after another, each read bounded by its record's own end."""
+
+from typing import Final, NamedTuple, TypeVar
+
+from holdfast.log.batches.header import APPEND_TIME, BatchHeader, Buffer
+from holdfast.log.batches.pure.headers import RECORD_BYTES_MIN
+from holdfast.log.batches.rules import Rule
+
+T = TypeVar("T", bound=tuple[object, ...])
+
+Span = tuple[int, int]  # where bytes begin and end; (0, -1) is null
+NULL: Final[Span] = (0, -1)
+
+_BODY_BYTES_MIN: Final = 6
+
+
+class Broken(Exception):  # noqa: N818 - it never leaves the kernel: it is how a rule stops a walk
+    """A record breaks `rule` with value `given`."""
+
+    def __init__(self, rule: Rule, given: int = 0) -> None:
+        super().__init__(rule, given)
+        self.rule, self.given = rule, given
+
+
+class Raw(NamedTuple):
+    """A record as positions in its payload."""
+
+    offset_delta: int
+    timestamp: int
+    key: Span
+    value: Span
+    headers: list[tuple[Span, Span]]
+    end: int
+
+
+def read_varint(data: memoryview, at: int, end: int, bits: int = 32) -> tuple[int, int]:
+    """A zigzag number of at most `bits` bits and the position behind it."""
+    total = shift = 0
+    while at < end:
+        byte = data[at]
+        at += 1
+        if shift + 7 > bits and byte >> (bits - shift):
+            raise Broken(Rule.VARINT)
+        total |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (total >> 1) ^ -(total & 1), at
+        shift += 7
+    raise Broken(Rule.RECORD_CUT)
+
+
+def read_span(data: memoryview, at: int, end: int, least: int, rule: Rule) -> tuple[Span, int]:
+    """A length and that many bytes, as their positions; -1 is null where `least` allows it."""
+    length, at = read_varint(data, at, end)
+    if length < least or length > end - at:
+        raise Broken(rule, length)
+    return (NULL, at) if length < 0 else ((at, at + length), at + length)
+
+
+def read_raw(data: memoryview, at: int, header: BatchHeader, previous: int, *, contiguous: bool) -> Raw:
+    """The record at `at`, judged by itself and against the header and the offset before it."""
+    length, at = read_varint(data, at, len(data))
+    if length < _BODY_BYTES_MIN:
+        raise Broken(Rule.RECORD_LENGTH, length)
+    end = at + length
+    if end > len(data):
+        raise Broken(Rule.RECORD_CUT, length)
+    timestamp_delta, at = read_varint(data, at + 1, end, 64)  # one byte of attributes means nothing yet
+    timestamp = header.base_timestamp + timestamp_delta
+    if not -(1 << 63) <= timestamp < 1 << 63:
+        raise Broken(Rule.RECORD_TIMESTAMP, timestamp_delta)
+    if header.attributes & APPEND_TIME:
+        timestamp = header.max_timestamp
+    delta, at = read_varint(data, at, end)
+    key, at = read_span(data, at, end, -1, Rule.KEY)
+    value, at = read_span(data, at, end, -1, Rule.VALUE)
+    count, at = read_varint(data, at, end)
+    if count < 0 or count > (end - at) // 2:  # a header is two bytes at least
+        raise Broken(Rule.HEADERS, count)
+    if (delta != previous + 1) if contiguous else not previous < delta <= header.last_offset_delta:
+        raise Broken(Rule.OFFSET_DELTA, delta)
+    return Raw(delta, timestamp, key, value, _read_headers(data, at, end, count), end)
+
+
+def _read_headers(data: memoryview, at: int, end: int, count: int) -> list[tuple[Span, Span]]:
+    headers = []
+    for _ in range(count):
+        key, at = read_span(data, at, end, 0, Rule.HEADER_KEY)
+        value, at = read_span(data, at, end, -1, Rule.HEADER_VALUE)
+        headers.append((key, value))
+    if at != end:
+        raise Broken(Rule.RECORD_LENGTH, end - at)
+    return headers
+
+
+def bad_count(header: BatchHeader, payload_bytes: int) -> bool:
+    """Whether the payload cannot hold as many records as the header says."""
+    return header.count < 0 or header.count * RECORD_BYTES_MIN > payload_bytes
+
+
+def check(payload: Buffer, fields: tuple[object, ...], contiguous: bool, /) -> tuple[int, int, int, int] | None:
+    """Judge every record of a decompressed payload against its header."""
+    header = BatchHeader._make(fields)
+    data = memoryview(payload)
+    if bad_count(header, len(data)):
+        return (int(Rule.COUNT), 0, -1, header.count)
+    at, index, previous = 0, -1, -1
+    try:
+        for index in range(header.count):  # noqa: B007 - the fault says which record
+            raw = read_raw(data, at, header, previous, contiguous=contiguous)
+            # A record later than the header says would be missed by every look-up by time.
+            if not -1 <= raw.timestamp <= header.max_timestamp:
+                raise Broken(Rule.RECORD_TIMESTAMP, raw.timestamp)
+            at, previous = raw.end, raw.offset_delta
+    except Broken as broken:
+        return (int(broken.rule), 0, index, broken.given)
+    if at != len(data):
+        return (int(Rule.TRAILING), 0, header.count, len(data) - at)
+    return None
+
+
+def read(
+    payload: Buffer, fields: tuple[object, ...], cursor: tuple[int, int, int], most: int, kind: type[T], /
+) -> tuple[list[T], tuple[int, int, int]] | tuple[int, int, int, int]:
+    """Up to `most` records from the cursor on, and the cursor behind them; or the first fault."""
+    header = BatchHeader._make(fields)
+    data = memoryview(payload)
+    at, index, previous = cursor
+    if not 0 <= at <= len(data) or index < 0:
+        raise ValueError("the position is outside the payload")
+    if bad_count(header, len(data)):
+        return (int(Rule.COUNT), 0, -1, header.count)
+    found: list[T] = []
+    try:
+        while index < header.count and len(found) < most:
+            raw = read_raw(data, at, header, previous, contiguous=False)
+            found.append(tuple.__new__(kind, _values(data, header, raw)))
+            at, index, previous = raw.end, index + 1, raw.offset_delta
+    except Broken as broken:
+        return (int(broken.rule), 0, index, broken.given)
+    if index == header.count and at != len(data):
+        return (int(Rule.TRAILING), 0, index, len(data) - at)
+    return found, (at, index, previous)
+
+
+def _values(data: memoryview, header: BatchHeader, raw: Raw) -> tuple[object, ...]:
+    def bytes_of(span: Span) -> bytes | None:
+        return None if span is NULL else bytes(data[span[0] : span[1]])
+
+    headers = tuple((str(data[key[0] : key[1]], "utf-8", "replace"), bytes_of(value)) for key, value in raw.headers)
+    return header.base_offset + raw.offset_delta, raw.timestamp, bytes_of(raw.key), bytes_of(raw.value), headers

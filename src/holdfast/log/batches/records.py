@@ -1,0 +1,163 @@
+"""Records: encoding them into a batch, decoding a batch into them, and judging the records of a batch.
+
+Per-record Python is for those who handle records one by one (REST, text, compaction, tests). The log itself moves
+batches as they are, and analytics read columns (`arrow.to_arrow`).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from holdfast.log.batches.compression import InflateError, codec_number, compress, decompress
+from holdfast.log.batches.header import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_AT,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_COVERS_FROM,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    checksum,
+)
+from holdfast.log.batches.limits import BatchLimits
+from holdfast.log.batches.native import BEST, Kernel
+from holdfast.log.batches.rules import Rule, refuse
+from holdfast.log.batches.scan import Batch
+from holdfast.vocabulary.errors import InvalidError
+
+DEFAULT_LIMITS: Final = BatchLimits()
+
+_CHUNK_RECORDS: Final = 1_000  # decoded ahead of the reader; a batch may hold a million
+
+
+class Record(NamedTuple):
+    """One record. `None` is null, which is not the same as empty; a timestamp of -1 is none."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def encode(
+    records: Sequence[Record],
+    *,
+    compression: str = "none",
+    base_offset: int = 0,
+    last_offset: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    leader_epoch: int = -1,
+    control: bool = False,
+    transactional: bool = False,
+    kernel: Kernel = BEST,
+) -> bytes:
+    """One batch with the records, whose offsets grow from `base_offset` on.
+
+    `last_offset` is for compaction: a batch from which records were removed still covers the offsets it covered, even
+    when no record is left. Without it the batch ends with its last record, and there must be one.
+    """
+    codec = codec_number(compression)
+    if not 0 <= base_offset < 1 << 63:
+        raise InvalidError("base offset", base_offset, "0 to 2^63 - 1")
+    try:
+        written = kernel.write(records, base_offset, HEADER_BYTES)
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise InvalidError("record", str(error), "64-bit numbers and header keys that are valid text") from None
+    if len(written) == 4:
+        raise refuse(written, stored=False)
+    batch, count, last_offset_delta, base_timestamp, max_timestamp = written
+    if last_offset is not None:
+        if not max(last_offset_delta, 0) <= last_offset - base_offset < 1 << 31:
+            raise InvalidError("last offset", last_offset, "that of the last record or more, within 31 bits")
+        last_offset_delta = last_offset - base_offset
+    elif not count:
+        raise InvalidError("number of records", 0, "at least 1, unless last_offset says what the batch covers")
+    if codec and count:  # an empty batch has no payload, so nothing to compress
+        batch[HEADER_BYTES:] = compress(codec, memoryview(batch)[HEADER_BYTES:].toreadonly())
+    header = BatchHeader(
+        base_offset=base_offset,
+        length=len(batch) - LENGTH_COVERS_FROM,
+        leader_epoch=leader_epoch,
+        magic=2,
+        crc=0,
+        attributes=(codec if count else 0) | (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0),
+        last_offset_delta=last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        count=count,
+    )
+    HEADER.pack_into(batch, 0, *header)
+    batch[CRC_AT : CRC_AT + 4] = checksum(batch).to_bytes(4, "big")
+    return bytes(batch)
+
+
+def decode(batch: Batch | Buffer, *, limits: BatchLimits = DEFAULT_LIMITS, kernel: Kernel = BEST) -> Iterator[Record]:
+    """The records of one stored batch, in order. Damage raises a `CorruptBatchError` when the reader gets there.
+
+    The checksum is not computed again: `split(..., stored=True)` does that. Header keys that are no UTF-8 get U+FFFD.
+    """
+    header, data = _whole(batch, stored=True, kernel=kernel)
+    if not header.count:
+        return
+    payload = inflate(header, data[HEADER_BYTES:], limits=limits, stored=True)
+    cursor = (0, 0, -1)
+    while cursor[1] < header.count:
+        found = kernel.read(payload, header, cursor, _CHUNK_RECORDS, Record)
+        if len(found) == 4:
+            raise refuse(found, stored=True)
+        records, cursor = found
+        yield from records
+
+
+def validate_records(
+    batch: Batch | Buffer, *, limits: BatchLimits = DEFAULT_LIMITS, stored: bool = False, kernel: Kernel = BEST
+) -> None:
+    """Judge every record of one batch: lengths, varints, offsets, and timestamps against the header's maximum.
+
+    For topics that need it, because it decompresses: compaction, append time, untrusted producers. From a producer the
+    offsets must have no gap (`InvalidBatchError`); in a stored batch they may (`CorruptBatchError`).
+    """
+    header, data = _whole(batch, stored=stored, kernel=kernel, limits=limits)
+    if not header.count:
+        return
+    payload = inflate(header, data[HEADER_BYTES:], limits=limits, stored=stored)
+    fault = kernel.check(payload, header, not stored)
+    if fault is not None:
+        raise refuse(fault, stored=stored)
+
+
+def inflate(header: BatchHeader, payload: memoryview, *, limits: BatchLimits, stored: bool, at: int = 0) -> Buffer:
+    """The payload of a batch without its compression, within the limit."""
+    return inflate_payload(header.attributes & CODEC_MASK, payload, at=at, limits=limits, stored=stored)
+
+
+def inflate_payload(codec: int, payload: memoryview, *, at: int, limits: BatchLimits, stored: bool) -> Buffer:
+    """The same for those who know the codec's number alone; `at` is where the batch begins, for the error."""
+    if not codec:
+        return payload
+    try:
+        return decompress(codec, payload, bytes_max=limits.inflated_bytes_max)
+    except InflateError as error:
+        rule = Rule.INFLATED_SIZE if error.too_large else Rule.COMPRESSED
+        raise refuse((rule, at, -1, error.given), stored=stored) from error
+
+
+def _whole(
+    batch: Batch | Buffer, *, stored: bool, kernel: Kernel, limits: BatchLimits = DEFAULT_LIMITS
+) -> tuple[BatchHeader, memoryview]:
+    """The header and bytes of exactly one batch. One that `split` returned was judged there."""
+    if isinstance(batch, Batch):
+        return batch
+    headers = kernel.scan(batch, stored, limits.batch_bytes_max, limits.records_max, BatchHeader)
+    if isinstance(headers, tuple):
+        raise refuse(headers, stored=stored)
+    if len(headers) != 1:
+        raise InvalidError("number of batches", len(headers), "exactly 1")
+    return headers[0], memoryview(batch)

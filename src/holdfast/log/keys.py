@@ -1,0 +1,56 @@
+"""Where the log keeps what in the store.
+
+    topic/{name}                        the topic's record, see `topics`
+    log/{topic id}/{n:05d}/state        a partition: published, reserved, start, epochs, whose WAL holds its tail
+    log/{topic id}/{n:05d}/seg/{base}   a published segment: object, byte range, offsets, times (the newest 64 or so)
+    log/{topic id}/{n:05d}/idx/{base}   an index object that lists older segments
+    doomed/{object key}                 a sweeper is about to delete this object: it can no longer be published
+
+Offsets in keys are 20 digits, so that key order is offset order and the floor look-up finds the segment of an offset.
+"""
+
+from typing import Final
+
+TOPICS: Final = "topic/"
+LOGS: Final = "log/"
+DOOMED: Final = "doomed/"
+
+
+def topic_key(name: str) -> str:
+    """A topic's record."""
+    return TOPICS + name
+
+
+def partition_prefix(topic_id: str, number: int) -> str:
+    """Everything of one partition."""
+    return f"{LOGS}{topic_id}/{number:05d}/"
+
+
+def state_key(topic_id: str, number: int) -> str:
+    """The partition's record."""
+    return partition_prefix(topic_id, number) + "state"
+
+
+def segments_prefix(topic_id: str, number: int) -> str:
+    """The newest segments."""
+    return partition_prefix(topic_id, number) + "seg/"
+
+
+def segment_entry_key(topic_id: str, number: int, base_offset: int) -> str:
+    """One segment."""
+    return f"{segments_prefix(topic_id, number)}{base_offset:020d}"
+
+
+def indexes_prefix(topic_id: str, number: int) -> str:
+    """Index objects of older segments."""
+    return partition_prefix(topic_id, number) + "idx/"
+
+
+def index_entry_key(topic_id: str, number: int, base_offset: int) -> str:
+    """One index object."""
+    return f"{indexes_prefix(topic_id, number)}{base_offset:020d}"
+
+
+def doomed_key(object_key: str) -> str:
+    """The mark that bars an object from being published."""
+    return DOOMED + object_key

@@ -1,0 +1,52 @@
+"""What the store knows of a partition. Data only; `log.keys` says where it stands."""
+
+import msgspec
+
+from holdfast.log.segments.nouns import EpochStart
+
+
+class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition's state. Offsets below `published` are in object storage; `reserved` is the ceiling of what was handed out.
+
+    `reserved > published` means there may be an unpublished tail, and `wal` says in whose WAL. `epochs` is the leader history,
+    oldest first: enough to tell which epoch wrote any offset from `start` on.
+    """
+
+    published: int = 0
+    reserved: int = 0
+    start: int = 0
+    wal: str = ""
+    epochs: tuple[EpochStart, ...] = ()
+
+    @property
+    def clean(self) -> bool:
+        """Whether everything ever handed out is in object storage."""
+        return self.reserved <= self.published
+
+
+class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A published segment: bytes [`start`, `end`) of an object, which several partitions may share."""
+
+    base_offset: int
+    end_offset: int
+    object: str
+    start: int
+    end: int
+    epoch: int
+    records: int
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
+
+
+class IndexRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An index object: a list of `SegmentRecord`, oldest first."""
+
+    base_offset: int
+    end_offset: int
+    object: str
+    entries: int
+    size_bytes: int  # of the segments listed, for retention

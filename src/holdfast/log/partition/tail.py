@@ -1,0 +1,91 @@
+"""The tail: batches that are not (or only just) in object storage, in offset order, in RAM.
+
+Reading is a bisect; forgetting is amortised (a list with a moving first index, compacted in large steps: deleting from the front
+of a long list one by one collapses throughput). The tail knows nothing of durability: callers say up to where they may read.
+"""
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from holdfast.log.batches import BatchHeader, Buffer
+
+
+class TailBatch(NamedTuple):
+    """One batch, patched, where it arrived or copied out."""
+
+    base_offset: int
+    end_offset: int
+    data: Buffer
+    header: BatchHeader
+
+
+class Tail:
+    """Batches [`start`, `end`), contiguous but for gaps that were never appended."""
+
+    def __init__(self, start: int) -> None:
+        self._bases: list[int] = []
+        self._batches: list[TailBatch] = []
+        self._first = 0
+        self.start = self.end = start
+        self.size_bytes = 0
+
+    def append(self, batch: TailBatch) -> None:
+        """Add the next batch."""
+        self._bases.append(batch.base_offset)
+        self._batches.append(batch)
+        self.end = batch.end_offset
+        self.size_bytes += len(batch.data)
+
+    def read(self, offset: int, *, below: int, bytes_max: int) -> list[Buffer]:
+        """Whole batches from the one that holds `offset`, ending below `below`; at least one if there is one."""
+        found: list[Buffer] = []
+        size = 0
+        for at in range(self._find(offset), len(self._batches)):
+            batch = self._batches[at]
+            if batch.end_offset > below or (found and size + len(batch.data) > bytes_max):
+                break
+            found.append(batch.data)
+            size += len(batch.data)
+        return found
+
+    def between(self, start: int, end: int) -> list[TailBatch]:
+        """The batches that lie in [start, end)."""
+        return [
+            batch
+            for batch in self._batches[self._find(start) :]
+            if start <= batch.base_offset and batch.end_offset <= end
+        ]
+
+    def forget_until(self, offset: int) -> None:
+        """Drop batches that end at or below `offset`."""
+        while self._first < len(self._batches) and self._batches[self._first].end_offset <= offset:
+            gone = self._batches[self._first]
+            self.size_bytes -= len(gone.data)
+            self._batches[self._first] = gone._replace(
+                data=b""
+            )  # the slab it lies in must not wait for the compaction below
+            self._first += 1
+        self.start = max(self.start, min(offset, self.end))
+        if self._first > 1_024 and self._first * 2 > len(self._batches):
+            del self._bases[: self._first], self._batches[: self._first]
+            self._first = 0
+
+    def cut_from(self, offset: int) -> None:
+        """Drop batches from `offset` on: they were never made durable."""
+        at = bisect_right(self._bases, offset - 1)
+        for batch in self._batches[at:]:
+            self.size_bytes -= len(batch.data)
+        del self._bases[at:], self._batches[at:]
+        self.end = offset
+
+    def first_at_or_after(self, timestamp_ms: int, *, below: int) -> TailBatch | None:
+        """The first batch that may hold a record with a timestamp of at least `timestamp_ms`."""
+        for batch in self._batches[self._first :]:
+            if batch.end_offset > below:
+                return None
+            if batch.header.max_timestamp >= timestamp_ms:
+                return batch
+        return None
+
+    def _find(self, offset: int) -> int:
+        return max(self._first, bisect_right(self._bases, offset) - 1)

@@ -1,0 +1,80 @@
+"""A watermark: an offset that only grows, and everybody who waits for it to reach somewhere.
+
+It knows nothing of durability: whoever owns it says where it stands.
+"""
+
+import asyncio
+import heapq
+import itertools
+
+from holdfast.vocabulary.clock import Clock
+
+_SWEEP_MIN = 64
+
+
+class Watermark:
+    """Who waits, and how far the watermark has to come."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+        self._turn = itertools.count()
+        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []  # a heap
+        self._gone = 0  # waiters that gave up and are still in the heap
+
+    def set(self, value: int) -> None:
+        """It stands at `value` now, if that is further than before."""
+        self.value = max(self.value, value)
+        while self._waiters and self._waiters[0][0] <= self.value:
+            waiter = heapq.heappop(self._waiters)[2]
+            if waiter.done():
+                self._gone -= 1
+            else:
+                waiter.set_result(None)
+
+    def fail_above(self, value: int, error: BaseException) -> None:
+        """Whoever waits for more than `value` hears `error`."""
+        failed = [each for each in self._waiters if each[0] > value]
+        self._waiters = [each for each in self._waiters if each[0] <= value and not each[2].done()]
+        heapq.heapify(self._waiters)
+        self._gone = 0
+        for _, _, waiter in failed:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+    async def reaches(self, value: int) -> None:
+        """Return when it stands at `value` or beyond; raises what `fail_above` says."""
+        if self.value < value:
+            await self._wait(value, None)
+
+    async def reaches_within(self, value: int, clock: Clock, wait_ms: float) -> bool:
+        """Whether it stands at `value` or beyond within `wait_ms`; raises what `fail_above` says."""
+        if self.value < value and wait_ms > 0:
+            # The sleeping task is cancelled, not awaited: awaiting it here could swallow our own cancellation.
+            sleep = asyncio.ensure_future(clock.sleep_ms(wait_ms))
+            try:
+                await self._wait(value, sleep)
+            finally:
+                sleep.cancel()
+        return self.value >= value
+
+    async def _wait(self, value: int, sleep: asyncio.Future[None] | None) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiters, (value, next(self._turn), waiter))
+        if sleep is not None:
+            sleep.add_done_callback(lambda _: waiter.cancel())
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            self._gave_up()
+            if sleep is None or not sleep.done() or sleep.cancelled():
+                raise  # it is the caller that was cancelled, not the wait that is over
+        else:
+            return
+
+    def _gave_up(self) -> None:
+        """A quiet partition with many long polls must not collect those that ended without news."""
+        self._gone += 1
+        if self._gone >= _SWEEP_MIN and self._gone * 2 > len(self._waiters):
+            self._waiters = [each for each in self._waiters if not each[2].done()]
+            heapq.heapify(self._waiters)
+            self._gone = 0

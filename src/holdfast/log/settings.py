@@ -1,0 +1,45 @@
+"""What an operator may tune about the log of one agent. Per-topic settings are in `topics`."""
+
+from dataclasses import dataclass
+
+from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """Values an operator may tune. Stores, objects, WALs and clocks are components, passed separately.
+
+    `reserve_offsets`: how many offsets a leader books in the store at a time (SAFETY 8).
+    `unpublished_bytes_max`: how much a partition may hold that object storage has not taken yet; then producers wait.
+    `copy_below_bytes`: smaller tail batches are copied out of the slab they arrived in, so that they do not pin it.
+    """
+
+    reserve_offsets: int = 1_000_000
+    unpublished_bytes_max: int = 64 * MIB
+    room_wait_ms: int = 10_000
+    copy_below_bytes: int = 64 * KIB
+    segment_keys_max: int = 64
+    index_entries_max: int = 4_096
+    shared_below_bytes: int = 1 * MIB
+    publish_tick_ms: int = 100
+    publish_retry_ms: int = 500
+    object_interval_ms: int = 250
+    producer_expiry_ms: int = 86_400_000
+    producers_max: int = 100_000
+
+    def __post_init__(self) -> None:
+        check_between("reserve_offsets", self.reserve_offsets, 1, 1 << 40)
+        check_at_least("unpublished_bytes_max", self.unpublished_bytes_max, KIB)
+        check_at_least("room_wait_ms", self.room_wait_ms, 0)
+        check_at_least("copy_below_bytes", self.copy_below_bytes, 0)
+        check_at_least("segment_keys_max", self.segment_keys_max, 4)
+        check_at_least("index_entries_max", self.index_entries_max, 16)
+        check_at_least("shared_below_bytes", self.shared_below_bytes, 0)
+        for name in (
+            "publish_tick_ms",
+            "publish_retry_ms",
+            "object_interval_ms",
+            "producer_expiry_ms",
+            "producers_max",
+        ):
+            check_at_least(name, getattr(self, name), 1)

@@ -1,0 +1,97 @@
+"""Slabs: memory that is taken once, kept warm and used again, for bytes on their way from the network to the disk.
+
+`take` hands out a whole slab as a memoryview; slices of it may go anywhere. The one rule: a slab comes back by itself when the last
+view of it is gone, so live data is never overwritten and nobody has to give anything back. That also means that a view of ten
+bytes pins the whole slab, and the budget counts it so (SAFETY 19): copy small things out.
+"""
+
+import asyncio
+import ctypes
+import weakref
+from collections import deque
+from dataclasses import dataclass
+
+from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlabSettings:
+    """Values an operator may tune."""
+
+    slab_bytes: int = MIB
+    bytes_max: int = 256 * MIB  # pinned and idle slabs together
+
+    def __post_init__(self) -> None:
+        check_between("slab_bytes", self.slab_bytes, 4 * KIB, 1024 * MIB)
+        check_at_least("bytes_max", self.bytes_max, self.slab_bytes)
+
+
+class Slabs:
+    """A budget of slabs. Views may be dropped on any thread; everything else is called on the loop's."""
+
+    def __init__(self, settings: SlabSettings | None = None) -> None:
+        self._settings = settings or SlabSettings()
+        self._idle: deque[bytearray] = deque()
+        self._lent: dict[int, weakref.ref[object]] = {}
+        self._made = 0
+        self._waiters: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def bytes_max(self) -> int:
+        """The budget."""
+        return self._settings.bytes_max
+
+    @property
+    def pinned_bytes(self) -> int:
+        """What is in use, whole slabs counted."""
+        return len(self._lent) * self._settings.slab_bytes
+
+    @property
+    def idle_bytes(self) -> int:
+        """What is kept warm for the next `take`."""
+        return len(self._idle) * self._settings.slab_bytes
+
+    def take(self) -> memoryview | None:
+        """A slab nobody else sees, with whatever was in it; None if the budget is spent: `await room()`, then ask again."""
+        if self._idle:
+            memory = self._idle.pop()  # the one used last is warmest
+        elif (self._made + 1) * self._settings.slab_bytes <= self._settings.bytes_max:
+            # Repeating writes every page now, so that no page fault comes while data is being received.
+            memory = bytearray(b"\0") * self._settings.slab_bytes
+            self._made += 1
+        else:
+            return None
+        return self._lend(memory)
+
+    async def room(self) -> None:
+        """Return when `take` may succeed. Others wait too: ask again if it does not."""
+        while not self._idle and (self._made + 1) * self._settings.slab_bytes > self._settings.bytes_max:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            if not self._idle:  # a view may have been dropped on another thread since the look above
+                await waiter
+
+    def _lend(self, memory: bytearray) -> memoryview:
+        # Every view and slice keeps `loan` alive, and `loan` can be watched, which neither views nor bytearrays allow.
+        loan = (ctypes.c_ubyte * len(memory)).from_buffer(memory)
+        key = id(memory)
+        self._lent[key] = weakref.ref(loan, lambda _: self._came_back(key, memory))
+        return memoryview(loan).cast("B")
+
+    def _came_back(self, key: int, memory: bytearray) -> None:
+        """On whichever thread dropped the last view."""
+        self._idle.append(memory)
+        del self._lent[key]
+        while self._waiters:
+            try:
+                waiter = self._waiters.popleft()
+            except IndexError:
+                return
+            if not waiter.done():
+                waiter.get_loop().call_soon_threadsafe(_wake, waiter)
+                return
+
+
+def _wake(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)

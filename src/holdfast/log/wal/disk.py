@@ -1,0 +1,119 @@
+"""What the WAL asks of the disk, in one place, so that a test can give it a disk that is full, slow, lying or broken.
+
+The one rule: a failed sync is never tried again. The kernel may have dropped the pages and called them clean.
+"""
+
+import errno
+import fcntl
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from holdfast.log.wal.frames import FRAME_MAGIC, Buffer
+from holdfast.vocabulary.errors import CorruptError
+
+IOV_MAX: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+# Called with the name of each step that a crash may interrupt. Tests end the process here; see `FAILPOINTS`.
+Failpoint = Callable[[str], None]
+FAILPOINTS: Final = (
+    "group written",
+    "group synced",
+    "file zeroed",
+    "file headed",
+    "file live",
+    "file opened",
+    "file retired",
+    "tail struck",
+    "tail synced",
+    "mark synced",
+    "space refused",
+)
+
+
+def no_failpoint(_: str) -> None:
+    """The failpoint of production."""
+
+
+class Disk:
+    """The real one."""
+
+    def write(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
+        """Write at `position`; the answer may be short."""
+        return os.pwritev(descriptor, buffers, position)
+
+    def sync(self, descriptor: int) -> None:
+        """Return when what was written is on stable storage."""
+        if sys.platform == "darwin":
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)  # there, fsync stops at the drive's cache
+        else:
+            os.fdatasync(descriptor)
+
+    def sync_directory(self, directory: Path) -> None:
+        """Return when created, renamed and deleted names are on stable storage."""
+        descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def free_bytes(self, directory: Path) -> int:
+        """What an ordinary user can still write below `directory`."""
+        status = os.statvfs(directory)
+        return status.f_bavail * status.f_frsize
+
+
+def write_all(disk: Disk, descriptor: int, buffers: Sequence[Buffer], position: int) -> None:
+    """Write every byte, in as many calls as the system needs."""
+    for start in range(0, len(buffers), IOV_MAX):
+        chunk = buffers[start : start + IOV_MAX]
+        left = sum(map(bytes_of, chunk))
+        while left:
+            written = disk.write(descriptor, chunk, position)
+            if written <= 0:
+                raise OSError(errno.EIO, "the disk took no bytes and gave no reason")
+            position += written
+            left -= written
+            if left:
+                chunk = _rest(chunk, written)
+
+
+def sync_or_stop(disk: Disk, descriptor: int, path: Path) -> None:
+    """Sync, or raise `CorruptError`: whatever the reason, nobody knows any more what is on disk."""
+    try:
+        disk.sync(descriptor)
+    except OSError as error:
+        raise CorruptError(
+            f"WAL file {path}", f"sync failed ({error}): what was not acknowledged may be lost; the process must stop"
+        ) from error
+
+
+def strike(disk: Disk, descriptor: int, positions: Iterable[int]) -> None:
+    """Make sure that no frame at `positions` is ever taken for a valid one, whatever is written before it. Sync it."""
+    for position in positions:
+        write_all(disk, descriptor, (bytes(len(FRAME_MAGIC)),), position)
+
+
+def close_quietly(descriptor: int) -> None:
+    """Close; what mattered was synced before, so an error here tells nothing new."""
+    with suppress(OSError):
+        os.close(descriptor)
+
+
+def bytes_of(part: Buffer) -> int:
+    """The size of a buffer."""
+    return part.nbytes if type(part) is memoryview else len(part)
+
+
+def _rest(buffers: Sequence[Buffer], written: int) -> list[Buffer]:
+    rest: list[Buffer] = []
+    for part in buffers:
+        size = bytes_of(part)
+        if written < size:
+            rest.append(memoryview(part).cast("B")[written:] if written else part)
+        written = max(0, written - size)
+    return rest

@@ -1,0 +1,153 @@
+"""What the files of a WAL hold after any crash, and whether it can be trusted.
+
+The one rule (SAFETY 12): frames count as long as each follows the one before. Where they end, the rest is a torn tail if nothing
+says that more was synced, and corruption if anything does: a later frame's last-synced LSN, or a later file's first LSN.
+Nothing is changed here; `opening.py` mends a torn tail, `repair.py` takes a damaged WAL apart.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.log.wal.files import live_files
+from holdfast.log.wal.frames import FRAME_BYTES, FRAMES_AT, MARK, OPENING_AT, VERSION, FileHeader
+from holdfast.log.wal.frames import decode_file_header, decode_opening
+from holdfast.log.wal.reading import WalReader, heads_after, walk
+from holdfast.vocabulary.errors import CorruptError, InvalidError
+from holdfast.vocabulary.settings import MIB
+
+PartitionKey = tuple[bytes, int]
+
+
+@dataclass(slots=True, eq=False)
+class LiveFile:
+    """A file with frames: what is in it, and which partitions still need it."""
+
+    path: Path
+    header: FileHeader
+    first_lsn: int
+    next_lsn: int
+    end: int = FRAMES_AT  # where the frames end
+    unproven: int = FRAMES_AT  # from here on no frame says that the bytes were synced
+    frames: int = 0
+    marked: bool = False  # the last frame is a mark: nothing of value is unproven
+    needed: dict[PartitionKey, int] = field(default_factory=dict)  # partition → its end offset in this file
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Where the WAL contradicts itself. LSNs from `lsn` on are affected."""
+
+    path: Path
+    position: int
+    lsn: int
+    found: str
+
+    def error(self, directory: Path) -> CorruptError:
+        """For whoever wanted to open the WAL."""
+        return CorruptError(
+            f"WAL file {self.path} at byte {self.position}",
+            f"{self.found}; `holdfast wal inspect {directory}` shows what is readable, `holdfast wal repair {directory}` "
+            "sets the damaged file aside and keeps the rest",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TornTail:
+    """A write that a crash interrupted before it was acknowledged. `positions` are the heads of frames it left behind."""
+
+    path: Path
+    position: int
+    lsn: int
+    positions: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Everything recovery needs to know, and nothing was changed to find it."""
+
+    files: list[LiveFile] = field(default_factory=list)
+    unused: list[Path] = field(default_factory=list)  # live files that were prepared and never written to
+    next_lsn: int = 1
+    next_generation: int = 1
+    torn: TornTail | None = None
+    damage: Damage | None = None
+
+
+def examine(directory: Path, *, read_bytes: int = 4 * MIB) -> Verdict:
+    """Read every file, in order, up to the first damage that is not a torn tail."""
+    verdict = Verdict()
+    live = live_files(directory)
+    if live:
+        verdict.next_generation = live[-1][0] + 1
+    for generation, path in live:
+        with WalReader(path, window_bytes=read_bytes) as reader:
+            verdict.damage = _examine_file(verdict, reader, generation)
+            if verdict.damage is not None:
+                return verdict
+    if verdict.files:
+        _examine_end(verdict, verdict.files[-1], read_bytes)
+    return verdict
+
+
+def read_header(reader: WalReader, generation: int) -> FileHeader | None:
+    """The file's header if it is intact and says what the name says."""
+    decoded = decode_file_header(reader.view(0, OPENING_AT))
+    if decoded is None or decoded[0].generation != generation:
+        return None
+    if decoded[1] != VERSION:
+        raise InvalidError(f"format version of WAL file {reader.path}", decoded[1], f"{VERSION}: use a newer release")
+    return decoded[0]
+
+
+def _examine_file(verdict: Verdict, reader: WalReader, generation: int) -> Damage | None:
+    expected = verdict.next_lsn
+    header = read_header(reader, generation)
+    if header is None:
+        return Damage(reader.path, 0, expected, "the header of the file is damaged")
+    first_lsn = decode_opening(reader.view(OPENING_AT, FRAMES_AT - OPENING_AT), header)
+    if first_lsn is None:
+        stray = next(heads_after(reader, header.mark, FRAMES_AT), None)
+        if stray is None:
+            verdict.unused.append(reader.path)
+            return None
+        return Damage(
+            reader.path, OPENING_AT, expected, f"its opening is damaged, and a frame stands at byte {stray[0]}"
+        )
+    if verdict.files and first_lsn != expected:
+        before = verdict.files[-1]
+        return Damage(
+            before.path,
+            before.end,
+            min(expected, first_lsn),
+            f"the next frame has LSN {expected}, but {reader.path.name} says that all below LSN {first_lsn} was synced",
+        )
+    file = LiveFile(reader.path, header, first_lsn, first_lsn)
+    for at, head, _ in walk(reader, header.mark, FRAMES_AT, first_lsn):
+        if head.last_synced == head.lsn - 1:
+            file.unproven = at  # the first of its group: it says that all before it was synced
+        file.marked = head.kind == MARK
+        if not file.marked:
+            file.needed[head.topic_id, head.partition] = head.end_offset
+        file.frames += 1
+        file.end = at + FRAME_BYTES + head.payload_bytes
+    file.next_lsn = verdict.next_lsn = first_lsn + file.frames
+    verdict.files.append(file)
+    return None
+
+
+def _examine_end(verdict: Verdict, last: LiveFile, read_bytes: int) -> None:
+    """Look behind the last frame for what a crash left, or for a sign that something is missing."""
+    with WalReader(last.path, window_bytes=read_bytes) as reader:
+        for position, head in heads_after(reader, last.header.mark, last.end):
+            if head.last_synced >= last.next_lsn:
+                verdict.damage = Damage(
+                    last.path,
+                    last.end,
+                    last.next_lsn,
+                    f"LSN {last.next_lsn} is unreadable, but the frame at byte {position} (LSN {head.lsn}) says that "
+                    f"all up to LSN {head.last_synced} was synced",
+                )
+                return
+        left = tuple(reader.find(last.header.mark, last.end))
+    if left:
+        verdict.torn = TornTail(last.path, last.end, last.next_lsn, left)

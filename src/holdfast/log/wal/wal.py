@@ -1,0 +1,236 @@
+"""The write-ahead log of one agent: appends of all its partitions, durable together, found again after any crash.
+
+The one rule: a future that `append` returned is resolved after its frame was synced, and frames are on disk in the order of the
+calls. The WAL never looks into payloads and never forgets a frame before its partition was told to `release` it.
+
+What a caller must do, in this order: read `recovered` before appending to the same partitions; `await room(bytes)` and then call
+`append` without awaiting in between; leave the payload's memory unchanged until the future is done; `release` what is published.
+When an append fails, those queued behind it failed with it: offsets given to them are free again.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from holdfast.log.wal.disk import Disk, Failpoint, no_failpoint
+from holdfast.log.wal.files import OpenFile, WalFiles
+from holdfast.log.wal.frames import WalFrame, checked_bytes
+from holdfast.log.wal.keeper import Keeper
+from holdfast.log.wal.ledger import Ledger
+from holdfast.log.wal.opening import Opened, open_directory
+from holdfast.log.wal.recovered import Recovered, in_thread
+from holdfast.log.wal.recovery import LiveFile, PartitionKey
+from holdfast.log.wal.room import Room
+from holdfast.log.wal.settings import WalSettings
+from holdfast.log.wal.writer import Entry, Group, Reports, Writer
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError, UnavailableError
+
+
+@dataclass(slots=True)
+class WalStats:
+    """Counters since the WAL was opened."""
+
+    groups: int = 0
+    frames: int = 0
+    bytes: int = 0
+    fsyncs: int = 0
+    stalls: int = 0  # how often `room` made somebody wait
+    refused: int = 0  # appends that failed because the disk was full
+    rolls: int = 0
+    recycled: int = 0
+
+
+class Wal:
+    """See the module. `open` is the way in."""
+
+    def __init__(self, opened: Opened, keeper: Keeper, writer: Writer, settings: WalSettings) -> None:
+        self.directory = opened.files.directory
+        self.stats = WalStats()
+        # The error that stopped the WAL, once there is one. The body of `open` is cancelled and `open` raises it.
+        self.failed: asyncio.Future[HoldfastError] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._opened, self._keeper, self._writer, self._settings = opened, keeper, writer, settings
+        live = opened.recovered
+        self._ledger = Ledger(live if opened.current_live in live else [*live, opened.current_live])
+        self.recovered = Recovered(self._ledger, live, opened.torn, settings.read_bytes)
+        self.synced_lsn = opened.next_lsn - 1
+        self._room = Room(settings.in_flight_bytes_max)
+        self._error: HoldfastError | None = None
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        directory: Path,
+        *,
+        clock: Clock,
+        chance: Chance,
+        settings: WalSettings | None = None,
+        disk: Disk | None = None,
+        failpoint: Failpoint = no_failpoint,
+    ) -> AsyncIterator["Wal"]:
+        """The WAL in `directory`, for the body; leaving waits until what was appended is durable.
+
+        Raises `UnavailableError` if another process has it open or the disk is full, and `CorruptError` with file and position
+        if something that was synced cannot be read. A failed sync cancels the body and is raised as `CorruptError`.
+        """
+        settings, disk = settings or WalSettings(), disk or Disk()
+        files = WalFiles(directory, clock=clock, chance=chance, settings=settings, disk=disk, failpoint=failpoint)
+        opening = partial(open_directory, files, settings=settings, disk=disk, failpoint=failpoint)
+        opened = await in_thread(opening, undo=Opened.abandon)
+        keeper = Keeper()
+        writer = Writer(opened, keeper, clock=clock, settings=settings, disk=disk, failpoint=failpoint)
+        wal = cls(opened, keeper, writer, settings)
+        async with wal._running():
+            with _stopped_by(wal.failed):
+                yield wal
+
+    def append(self, frame: WalFrame) -> "asyncio.Future[int]":
+        """Queue `frame`; the future is its LSN once it is durable.
+
+        It fails with `UnavailableError` if the disk is full: nothing was written, try again. It fails with `CorruptError` if the
+        outcome is unknown and the process must stop. Raises at once if the frame is invalid or the WAL closed or stopped.
+        """
+        if self._error is not None:
+            raise self._error
+        size = checked_bytes(frame, self._settings.payload_bytes_max)
+        answer: asyncio.Future[int] = self._loop.create_future()
+        self._room.enter(size)
+        self._writer.push(Entry(frame, size, answer))
+        return answer
+
+    async def room(self, size_bytes: int) -> None:
+        """Return when `size_bytes` more may be in flight. Append right afterwards."""
+        await self._room.wait(size_bytes)
+
+    def release(self, topic_id: bytes, partition: int, below_offset: int) -> None:
+        """Nothing of the partition below `below_offset` is needed from the WAL any more.
+
+        A file is used again once all in it is released. Frames that are still in flight are not affected.
+        """
+        self._retire(self._ledger.release((topic_id, partition), below_offset))
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """What was appended and is not yet durable."""
+        return self._room.in_flight_bytes
+
+    @property
+    def live_bytes(self) -> int:
+        """What the files occupy that hold unreleased frames; `holding_oldest` says who could make it less."""
+        return self._ledger.live_bytes
+
+    def holding_oldest(self) -> frozenset[PartitionKey]:
+        """The partitions, as (topic id, number), that keep the oldest file from being used again."""
+        return self._ledger.holding_oldest()
+
+    def unreleased(self) -> dict[PartitionKey, int]:
+        """(topic id, number) of each partition with frames in the WAL, and its end offset there."""
+        return self._ledger.unreleased()
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        self._keeper.start()
+        ended = self._writer.start(Reports(self._rolled, self._synced, self._refused, self._stopped))
+        self._retire(self._ledger.free())
+        try:
+            yield
+        finally:
+            self._error = self._error or ClosedError(f"WAL {self.directory}")
+            self._writer.close()
+            await asyncio.shield(ended)
+            self._room.shut(self._error)
+            await in_thread(self._end)
+        if self.failed.done():
+            raise self.failed.result()
+
+    def _end(self) -> None:
+        self._keeper.stop()
+        self._writer.drop_prepared()
+        self._opened.lock.release()
+
+    def _synced(self, group: Group) -> None:
+        needed = self._ledger.current.needed
+        for frame, _, _ in group.entries:
+            needed[frame.topic_id, frame.partition] = frame.base_offset + frame.count
+        lsn = group.first_lsn
+        for _, _, answer in group.entries:
+            if not answer.done():
+                answer.set_result(lsn)
+            lsn += 1
+        self.synced_lsn = lsn - 1
+        stats = self.stats
+        stats.groups += 1
+        stats.fsyncs += 1
+        stats.frames += len(group.entries)
+        stats.bytes += group.size
+        stats.stalls = self._room.stalls
+        self._room.leave(group.size)
+
+    def _rolled(self, file: OpenFile, first_lsn: int) -> None:
+        self._ledger.rolled(LiveFile(file.path, file.header, first_lsn, first_lsn))
+        self.stats.rolls += 1
+        self.stats.fsyncs += 1
+        self._retire(self._ledger.free())  # all in the file before may have been released while it was written
+
+    def _refused(self, taken: list[Entry], error: UnavailableError) -> None:
+        self._fail(taken, error)
+        self._writer.resume()
+
+    def _stopped(self, taken: list[Entry], error: HoldfastError) -> None:
+        self._fail(taken, error)
+        self._give_up(error)
+
+    def _give_up(self, error: HoldfastError) -> None:
+        self._error = error
+        self._room.shut(error)
+        if not self.failed.done():
+            self.failed.set_result(error)
+
+    def _fail(self, taken: list[Entry], error: HoldfastError) -> None:
+        """Those queued behind fail as well: a later offset of a partition must not overtake one that failed."""
+        entries = [*taken, *self._writer.queue]
+        self._writer.queue.clear()  # the writer stands still until this is done
+        for entry in entries:
+            if not entry.answer.done():
+                entry.answer.set_exception(type(error)(*error.args))
+        if isinstance(error, UnavailableError):
+            self.stats.refused += len(entries)
+        self._room.leave(sum(entry.size for entry in entries))
+
+    def _retire(self, files: list[LiveFile]) -> None:
+        for file in files:
+            done = self._keeper.submit(partial(self._opened.files.retire, file.path))
+            done.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._retired, done.exception()))
+
+    def _retired(self, error: BaseException | None) -> None:
+        if error is None:
+            self.stats.recycled += 1
+        else:
+            self._give_up(CorruptError(f"WAL {self.directory}", f"a file cannot be used again: {error}"))
+
+
+@contextmanager
+def _stopped_by(failed: "asyncio.Future[HoldfastError]") -> Iterator[None]:
+    """Cancel the body when `failed` is done, and raise what it holds."""
+    body, inside = asyncio.current_task(), True
+    assert body is not None
+    cancelled_before = body.cancelling()
+
+    def stop(_: object) -> None:
+        if inside:
+            body.cancel()
+
+    failed.add_done_callback(stop)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if failed.done() and body.uncancel() <= cancelled_before:
+            raise failed.result() from None
+        raise
+    finally:
+        inside = False

@@ -1,0 +1,241 @@
+"""The writer: a thread that takes what is queued, writes it with one call and one sync, and says so with one call.
+
+A lone append never waits: a group is whatever was queued while the thread was busy with the group before (or came within
+`group_wait_ms`, if that is set). The one rule: an answer is given after the sync, in the order of the appends, and never before.
+
+Two things can go wrong. A full disk refuses the group and everything queued behind it, leaves nothing of it readable, and the
+writer goes on at the same position. Anything else, above all a failed sync, ends the writer for good: nobody knows what is on disk.
+"""
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+
+from holdfast.log.wal.disk import NO_SPACE, Disk, Failpoint, close_quietly, strike, sync_or_stop, write_all
+from holdfast.log.wal.files import OpenFile, WalFiles
+from holdfast.log.wal.frames import FRAME_BYTES, Buffer, WalFrame, encode_head
+from holdfast.log.wal.keeper import Keeper
+from holdfast.log.wal.opening import Opened, no_space, write_mark
+from holdfast.log.wal.settings import WalSettings
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import CorruptError, HoldfastError, UnavailableError
+
+
+class Entry(NamedTuple):
+    """An append on its way to the disk."""
+
+    frame: WalFrame
+    size: int  # with its head
+    answer: "asyncio.Future[int]"
+
+
+class Group(NamedTuple):
+    """Appends that reached the disk together, from `first_lsn` on, all in the file of `generation`."""
+
+    entries: list[Entry]
+    first_lsn: int
+    size: int
+    generation: int
+
+
+class Reports(NamedTuple):
+    """Whom the writer tells, on the loop."""
+
+    rolled: Callable[[OpenFile, int], None]
+    synced: Callable[[Group], None]
+    refused: Callable[[list[Entry], UnavailableError], None]
+    failed: Callable[[list[Entry], HoldfastError], None]
+
+
+class Writer:
+    """Owns the current file. `push` and `resume` are called by the loop, everything private by the thread."""
+
+    def __init__(
+        self, opened: Opened, keeper: Keeper, *, clock: Clock, settings: WalSettings, disk: Disk, failpoint: Failpoint
+    ) -> None:
+        self.queue: deque[Entry] = deque()
+        self._files: WalFiles = opened.files
+        self._file, self._next_lsn, self._next_generation = opened.current, opened.next_lsn, opened.next_generation
+        self._keeper, self._clock, self._settings, self._disk = keeper, clock, settings, disk
+        self._failpoint = failpoint
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._may_go_on: SimpleQueue[None] = SimpleQueue()
+        self._asleep = False
+        self._closing = False
+        self._marked = True  # nothing was written since the last mark
+        self._taken: list[Entry] = []  # the group in hand
+        self._prepared: Future[OpenFile] | None = None
+
+    def start(self, reports: Reports) -> "asyncio.Future[None]":
+        """Begin; the answer is done when the thread has ended."""
+        self._loop, self._reports = asyncio.get_running_loop(), reports
+        ended: asyncio.Future[None] = self._loop.create_future()
+        self._prepare_next()
+        # A daemon: a sync that hangs for ever must not keep the process from ending.
+        threading.Thread(target=self._serve, args=(ended,), name="wal-writer", daemon=True).start()
+        return ended
+
+    def push(self, entry: Entry) -> None:
+        """Queue an append."""
+        self.queue.append(entry)
+        if self._asleep:
+            self._asleep = False
+            self._bell.put(None)
+
+    def resume(self) -> None:
+        """The loop has dealt with a refusal; what is queued from now on may be written."""
+        self._may_go_on.put(None)
+
+    def close(self) -> None:
+        """Write what is queued, then end."""
+        self._closing = True
+        self._bell.put(None)
+
+    def drop_prepared(self) -> None:
+        """Let go of the file that nobody will need. The keeper must have ended."""
+        if self._prepared is not None and self._prepared.done() and self._prepared.exception() is None:
+            close_quietly(self._prepared.result().descriptor)
+
+    def _serve(self, ended: "asyncio.Future[None]") -> None:
+        with suppress(RuntimeError):  # the loop was closed without us: nobody is left to be told
+            try:
+                while self._wait():
+                    try:
+                        self._write_group()
+                    except OSError as error:
+                        if error.errno not in NO_SPACE:
+                            raise
+                        self._refuse_group()
+                self._finish()
+            except Exception as error:
+                self._tell(self._reports.failed, self._taken, _as_corrupt(error, self._file.path))
+            finally:
+                close_quietly(self._file.descriptor)
+            self._tell(_settle, ended)
+
+    def _wait(self) -> bool:
+        """Return True when there is something to write, False when there will never be."""
+        while not self.queue:
+            if self._closing:
+                return False
+            self._asleep = True
+            if self.queue or self._closing:  # came between the two looks; nobody would ring again
+                self._asleep = False
+                continue
+            self._bell.get()
+        if self._settings.group_wait_ms:
+            self._wait_for_company()
+        return True
+
+    def _wait_for_company(self) -> None:
+        until_ms = self._clock.boot_ms() + self._settings.group_wait_ms
+        while not self._closing and (left_ms := until_ms - self._clock.boot_ms()) > 0:
+            if sum(entry.size for entry in tuple(self.queue)) >= self._settings.group_bytes_max:
+                break
+            self._asleep = True
+            with suppress(Empty):
+                self._bell.get(timeout=left_ms / 1000)
+        self._asleep = False
+
+    def _write_group(self) -> None:
+        if self.queue[0].size > self._file.left_bytes:
+            self._roll()
+        size = self._take()
+        lsn, synced_lsn, mark = self._next_lsn, self._next_lsn - 1, self._file.mark
+        buffers: list[Buffer] = []
+        for frame, bytes_, _ in self._taken:
+            buffers.append(encode_head(mark, lsn, synced_lsn, frame, bytes_ - FRAME_BYTES))
+            buffers += frame.payload
+            lsn += 1
+        write_all(self._disk, self._file.descriptor, buffers, self._file.position)
+        self._failpoint("group written")
+        sync_or_stop(self._disk, self._file.descriptor, self._file.path)
+        self._failpoint("group synced")
+        group = Group(self._taken, self._next_lsn, size, self._file.header.generation)
+        self._taken, self._next_lsn, self._marked = [], lsn, False
+        self._file.position += size
+        self._tell(self._reports.synced, group)
+
+    def _take(self) -> int:
+        """Move what fits into the file and into a group from the queue to `_taken`; say how many bytes it is."""
+        queue, taken, total = self.queue, self._taken, 0
+        left = self._file.left_bytes
+        while queue and total + queue[0].size <= left:
+            if taken and total + queue[0].size > self._settings.group_bytes_max:
+                break
+            taken.append(queue.popleft())
+            total += taken[-1].size
+        return total
+
+    def _roll(self) -> None:
+        """Go on in the file the keeper made ready. All that was written before is synced."""
+        if self._prepared is None or (self._prepared.done() and self._prepared.exception() is not None):
+            self._prepare_next()  # the last try failed; perhaps there is space now
+        assert self._prepared is not None
+        fresh = self._prepared.result()
+        self._files.begin(fresh, self._next_lsn)
+        close_quietly(self._file.descriptor)
+        self._file = fresh
+        self._tell(self._reports.rolled, fresh, self._next_lsn)
+        self._next_generation += 1
+        self._prepare_next()
+
+    def _prepare_next(self) -> None:
+        self._prepared = self._keeper.submit(partial(self._files.prepare, self._next_generation))
+
+    def _refuse_group(self) -> None:
+        """The disk is full: leave nothing of the group readable, tell its producers, and wait until they know."""
+        self._take_back()
+        wanted = max(self._settings.file_bytes, sum(entry.size for entry in self._taken))
+        error = no_space(self._files.directory, self._disk, wanted)
+        self._failpoint("space refused")
+        refused, self._taken = self._taken, []
+        self._tell(self._reports.refused, refused, error)
+        self._may_go_on.get()
+
+    def _take_back(self) -> None:
+        position, positions = self._file.position, []
+        for entry in self._taken:
+            positions.append(position)
+            position += entry.size
+        try:
+            strike(self._disk, self._file.descriptor, positions)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            # A copy-on-write disk can be too full even for this. Cutting the file off needs no space.
+            os.ftruncate(self._file.descriptor, self._file.position)
+        sync_or_stop(self._disk, self._file.descriptor, self._file.path)
+
+    def _finish(self) -> None:
+        """Prove the last group synced, so that later damage to it is not taken for a torn tail."""
+        if self._marked or self._file.left_bytes < FRAME_BYTES:
+            return
+        try:
+            write_mark(self._disk, self._file, self._next_lsn)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+        self._failpoint("mark synced")
+
+    def _tell(self, listener: Callable[..., None], *facts: object) -> None:
+        self._loop.call_soon_threadsafe(listener, *facts)
+
+
+def _settle(ended: "asyncio.Future[None]") -> None:
+    if not ended.done():
+        ended.set_result(None)
+
+
+def _as_corrupt(error: Exception, path: Path) -> HoldfastError:
+    if isinstance(error, HoldfastError):
+        return error
+    return CorruptError(f"WAL file {path}", f"writing failed ({error!r}): the process must stop")
