@@ -25,7 +25,7 @@ from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import HoldfastError
 
 KEEP_IN: Final = Path("tests/sim/seeds.txt")
-COLLECT_EVERY: Final = 50  # seeds
+COLLECT_EVERY: Final = 200  # seeds
 TRANSCRIPTS_MAX: Final = 3  # failing seeds shown with their transcript; of the others, the rule
 LINES_BEFORE: Final = 40  # of a transcript, up to the first broken rule; `--trace` shows all
 
