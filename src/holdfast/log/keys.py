@@ -5,6 +5,8 @@
     log/{topic id}/{n:05d}/seg/{base}   a published segment: object, byte range, offsets, times (the newest 64 or so)
     log/{topic id}/{n:05d}/idx/{base}   an index object that lists older segments
     doomed/{object key}                 a sweeper is about to delete this object: it can no longer be published
+    trash/{due ms}/{object key}         unlinked: to be deleted once readers that still plan with it are done
+    deleted/{topic id}                  a topic that is no more: what it left behind is being removed
 
 Offsets in keys are 20 digits, so that key order is offset order and the floor look-up finds the segment of an offset.
 """
@@ -14,6 +16,8 @@ from typing import Final
 TOPICS: Final = "topic/"
 LOGS: Final = "log/"
 DOOMED: Final = "doomed/"
+TRASH: Final = "trash/"
+DELETED: Final = "deleted/"
 
 
 def topic_key(name: str) -> str:
@@ -54,3 +58,13 @@ def index_entry_key(topic_id: str, number: int, base_offset: int) -> str:
 def doomed_key(object_key: str) -> str:
     """The mark that bars an object from being published."""
     return DOOMED + object_key
+
+
+def trash_key(object_key: str, due_ms: int) -> str:
+    """An unlinked object, in the order in which they are to be deleted."""
+    return f"{TRASH}{due_ms:013d}/{object_key}"
+
+
+def deleted_key(topic_id: str) -> str:
+    """The mark of a deleted topic."""
+    return DELETED + topic_id

@@ -6,52 +6,42 @@ Rules it keeps (SAFETY 7–9):
   commit that names the object (`object`), and reads stop there.
 - Before an acknowledgement the session is looked at again: an owner that slept does not answer for what may be somebody else's.
 
-It does no uploading (`publishing`) and no recovering (`opening`).
+It does no uploading (`publishing`), no recovering (`opening`) and no reading of segments (`log.reading`).
 """
 
 import asyncio
-import heapq
-import itertools
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.contracts.store import AtVersion, Conflict, Operation, Put, Requirement, Store
-from holdfast.kernel.lease import Lease, commit_fenced
+from holdfast.contracts.store import Operation, Requirement
+from holdfast.kernel.lease import Lease
 from holdfast.kernel.session import HeldSession
 from holdfast.log.batches import Batch, Buffer, patch
-from holdfast.log.keys import state_key
 from holdfast.log.partition.producers import ProducerRefusedError, Producers
-from holdfast.log.partition.records import PartitionRecord
+from holdfast.log.partition.record_keeper import RecordKeeper
+from holdfast.log.partition.records import PartitionRecord, SegmentRecord
 from holdfast.log.partition.segments import Segments
 from holdfast.log.partition.tail import Tail, TailBatch
+from holdfast.log.partition.terms import Place, Terms
+from holdfast.log.partition.watermark import Watermark
+from holdfast.log.segments import ProducerSnapshot
 from holdfast.log.settings import LogSettings
 from holdfast.log.wal import Wal, WalFrame
-from holdfast.vocabulary.clock import Chance, Clock
-from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError, UnavailableError
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import ClosedError, HoldfastError, UnavailableError
 from holdfast.vocabulary.tasks import Bell
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where a producer's batches went. `duplicate`: they were there already, and were not appended again."""
+    """Where a producer's batches went. `duplicate`: all were there already, and were not appended again."""
 
     base_offset: int
     end_offset: int
     duplicate: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Which partition: the topic's id and name, and the number."""
-
-    topic: str
-    topic_id: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}:{self.number}"
 
 
 class LeadingPartition:
@@ -63,34 +53,42 @@ class LeadingPartition:
         *,
         lease: Lease,
         session: HeldSession,
-        store: Store,
         wal: Wal,
         clock: Clock,
-        chance: Chance,
         settings: LogSettings,
-        level: str,
-        record: PartitionRecord,
-        record_version: int,
+        terms: Terms,
+        keeper: RecordKeeper,
         segments: Segments,
         producers: Producers,
         tail: Tail,
+        bell: Bell,
     ) -> None:
-        self.place, self.lease, self.level, self.segments, self.tail = place, lease, level, segments, tail
-        self.record = record
-        self.record_version = record_version
-        self.record_lock = asyncio.Lock()  # whoever changes the record in the store holds it
-        self._session, self._store, self._wal = session, store, wal
-        self._clock, self._chance, self._settings = clock, chance, settings
+        self.place, self.lease, self.segments, self.tail = place, lease, segments, tail
+        self.level = keeper.record.level  # until it is opened again: what was visible must not become invisible
+        self.terms = terms
+        self.keeper = keeper
+        self.record_lock = keeper.lock  # whoever changes the record in the store holds it
+        self.publish_lock = asyncio.Lock()  # one publication at a time
+        self._session, self._wal, self._clock, self._settings = session, wal, clock, settings
         self._producers = producers
         self._order = asyncio.Lock()  # first come, first numbered
-        self._next = self._durable = tail.end
-        self._burst = 0  # appends since the last failure of the WAL
+        self._next = self._durable = max(tail.end, keeper.record.published)
+        self._visible = Watermark(self.high_watermark)
+        self._burst = 0  # failures of the WAL so far
         self._topic_bytes = bytes.fromhex(place.topic_id)
         self._accepting = True
-        self._moved = _Watermark()
+        self._closed: HoldfastError | None = None
         self._published = Bell()
+        self._settled = Bell()
+        self._bell = bell  # rung when the publishing loop should look
+        self.demanded = False  # somebody waits for this partition to be published
         self.oldest_unpublished_ms: int | None = clock.boot_ms() if tail.size_bytes else None
-        self.wants_publishing = Bell()
+        self.appended_at_ms = clock.boot_ms()
+
+    @property
+    def record(self) -> PartitionRecord:
+        """The partition's record, as the store holds it."""
+        return self.keeper.record
 
     @property
     def next_offset(self) -> int:
@@ -109,97 +107,124 @@ class LeadingPartition:
 
     @property
     def unpublished_bytes(self) -> int:
-        """What object storage has not taken yet (and a little that it has)."""
+        """What object storage has not taken yet."""
         return self.tail.size_bytes
 
+    @property
+    def accepting(self) -> bool:
+        """Whether appends are taken."""
+        return self._accepting
+
     async def append(self, batches: Sequence[Batch]) -> Appended:
-        """Number, log and acknowledge batches, all or none.
+        """Number, log and acknowledge batches, all or none; those that were seen before keep their first offsets.
 
         `ProducerRefusedError`: they do not follow what their producer sent. `UnavailableError`: nothing was appended, try again.
-        `ExpiredError`, `FencedError`: somebody else leads, or may.
+        `ExpiredError`, `FencedError`, `ClosedError`: somebody else leads, or may; what became of the batches is not known here.
         """
         count = sum(batch.header.last_offset_delta + 1 for batch in batches)
+        size = sum(len(batch.data) for batch in batches)
         async with self._order:
-            self._check_accepting()
-            await self._room()
-            while self._next + count > self.record.reserved:
-                await self.reserve(count)
-                self._check_accepting()
-            base, duplicate = self._judge(batches)
-            if not duplicate:
-                self._number(batches)
-        await self._until_visible(base + count)
+            await self._until_ready(count, size)
+            appended = self._number(batches)
+        if self.level != "local":
+            self.demand()
+        await self._visible.reaches(appended.end_offset)
         self._session.check()
-        return Appended(base, base + count, duplicate)
+        return appended
 
-    def _judge(self, batches: Sequence[Batch]) -> tuple[int, bool]:
-        """Where the batches go, or where they went before. Remembers new ones; refuses all if one does not fit."""
-        at, now_ms = self._next, self._clock.now_ms()
+    async def _until_ready(self, count: int, size: int) -> None:
+        """Wait for room in RAM, for offsets, and for room in the WAL, until all hold at once."""
+        while True:
+            await self._room()
+            if self._next + count > self.record.reserved:
+                await self.reserve(count)
+                continue
+            await self._wal.room(size)
+            self._check_accepting()
+            if self._next + count <= self.record.reserved:
+                return
+
+    def _number(self, batches: Sequence[Batch]) -> Appended:
+        """Judge, assign offsets, hand to the WAL and put on the tail: no await, so nothing comes in between."""
+        base = self._next
         try:
-            for header, _ in batches:
-                seen = self._producers.judge(header)
-                if seen is not None:
-                    return seen, True
-                self._producers.append(header, at, now_ms)
-                at += header.last_offset_delta + 1
-        except ProducerRefusedError:
-            self._producers.forget_from(self._next)
+            fresh, appended = self._judge(batches)
+            if fresh:
+                self._log(fresh)
+        except BaseException:
+            self._producers.forget_from(base)
             raise
-        return self._next, False
+        return appended
 
-    def _number(self, batches: Sequence[Batch]) -> None:
-        """Assign offsets, patch, put on the tail and hand to the WAL: no await, so nothing comes in between."""
+    def _judge(self, batches: Sequence[Batch]) -> tuple[list[Batch], Appended]:
+        """Which of the batches are new, and where all of them are (going to be)."""
+        fresh: list[Batch] = []
+        offsets: list[tuple[int, int]] = []
+        at, now_ms = self._next, self._clock.now_ms()
+        for batch in batches:
+            count = batch.header.last_offset_delta + 1
+            offset = self._producers.judge(batch.header)
+            if offset is None:
+                offset = at
+                self._producers.append(batch.header, offset, now_ms)
+                fresh.append(batch)
+                at += count
+            offsets.append((offset, offset + count))
+        return fresh, Appended(offsets[0][0], max(end for _, end in offsets), not fresh)
+
+    def _log(self, batches: Sequence[Batch]) -> None:
         base = at = self._next
-        payload: list[Buffer] = []
+        numbered: list[TailBatch] = []
         for header, view in batches:
-            data: Buffer = bytearray(view) if view.readonly or len(view) < self._settings.copy_below_bytes else view
+            data = bytearray(view) if view.readonly or len(view) < self._settings.copy_below_bytes else view
             patch(data, base_offset=at, leader_epoch=self.lease.epoch)
             end = at + header.last_offset_delta + 1
             patched = header._replace(base_offset=at, leader_epoch=self.lease.epoch)
-            self.tail.append(TailBatch(at, end, data, patched))
-            payload.append(data)
+            numbered.append(TailBatch(at, end, data, patched))
             at = end
-        self._next = at
-        if self.oldest_unpublished_ms is None:
-            self.oldest_unpublished_ms = self._clock.boot_ms()
         frame = WalFrame(
             topic_id=self._topic_bytes,
             partition=self.place.number,
             epoch=self.lease.epoch,
             base_offset=base,
             count=at - base,
-            payload=payload,
+            payload=[batch.data for batch in numbered],
         )
         written = self._wal.append(frame)
+        for batch in numbered:
+            self.tail.append(batch)
+        self._next = at
+        self.appended_at_ms = self._clock.boot_ms()
+        if self.oldest_unpublished_ms is None:
+            self.oldest_unpublished_ms = self.appended_at_ms
         burst = self._burst
         # On the future, not in the caller's coroutine: a producer that hangs up must not hold back what it wrote.
         written.add_done_callback(lambda done: self._written(done, base, at, burst))
 
     def _written(self, done: asyncio.Future[int], base: int, end: int, burst: int) -> None:
+        error = ClosedError("WAL") if done.cancelled() else done.exception()
         if burst != self._burst:
             return  # an earlier frame failed and took this one's offsets back with it; recovery skips it too
-        error = ClosedError("WAL") if done.cancelled() else done.exception()
         if error is None:
             self._durable = end
-            self._moved.set(self.high_watermark)
-            self.wants_publishing.ring()
+            self._producers.settle(end)
+            self._visible.set(self.high_watermark)
+            if self.tail.size_bytes >= self.terms.roll_bytes:
+                self._bell.ring()
         else:
             self._burst += 1
             self._producers.forget_from(base)
             self.tail.cut_from(base)
             self._next = base
-            self._moved.fail_above(base, error)
-
-    async def _until_visible(self, end: int) -> None:
-        if self.level != "local":
-            self.wants_publishing.ring()
-        await self._moved.reaches(end, self.high_watermark)
+            self._visible.fail_above(base, error)
+        self._settled.ring()
 
     async def _room(self) -> None:
         """Wait until object storage has taken enough of what came before."""
+        self._check_accepting()
         deadline_ms = self._clock.boot_ms() + self._settings.room_wait_ms
         while self.tail.size_bytes > self._settings.unpublished_bytes_max:
-            self.wants_publishing.ring()
+            self.demand()
             left_ms = deadline_ms - self._clock.boot_ms()
             if left_ms <= 0:
                 raise UnavailableError(
@@ -207,43 +232,75 @@ class LeadingPartition:
                     f"{self.tail.size_bytes} bytes wait for object storage, {self._settings.unpublished_bytes_max} may",
                 )
             await self._published.wait_ms(self._clock, left_ms)
-        self._check_accepting()
+            self._check_accepting()
 
-    async def reserve(self, count: int) -> None:
+    async def reserve(self, count: int = 0) -> None:
         """Book offsets in the store, at least `count` beyond the next one."""
         async with self.record_lock:
+            await self.settle_record()
             ceiling = self._next + max(count, self._settings.reserve_offsets)
             if ceiling > self.record.reserved:
-                await self.change_record(msgspec.structs.replace(self.record, reserved=ceiling, wal=self._wal.id))
+                await self.change_record(msgspec.structs.replace(self.record, reserved=ceiling))
 
     async def change_record(
         self, record: PartitionRecord, *, require: Sequence[Requirement] = (), apply: Sequence[Operation] = ()
     ) -> None:
-        """Write the record, fenced, together with what belongs to it. The caller holds `record_lock`."""
-        key = state_key(self.place.topic_id, self.place.number)
-        outcome = await commit_fenced(
-            self._store,
-            self.lease,
-            clock=self._clock,
-            chance=self._chance,
-            require=(AtVersion(key, self.record_version), *require),
-            apply=(Put(key, msgspec.json.encode(record)), *apply),
-        )
-        if isinstance(outcome, Conflict):
-            raise CorruptError(f"partition {self.place}", "its record was changed by somebody without the lease")
-        self.took(record, outcome.version)
+        """Write the record, fenced, together with what belongs to it. The caller holds `record_lock`.
 
-    def took(self, record: PartitionRecord, version: int) -> None:
-        """The store now holds `record` as of commit `version`."""
-        self.record, self.record_version = record, version
-        self._moved.set(self.high_watermark)
+        `UnavailableError` also when the answer to an earlier change had been lost: it is known now, so begin again.
+        """
+        if self.keeper.in_doubt:
+            await self.settle_record()
+            raise UnavailableError(
+                f"partition {self.place}", "the answer to the change before was lost; it is known now"
+            )
+        await self.keeper.change(record, require=require, apply=apply)
+        self._visible.set(self.high_watermark)
 
-    def was_published(self, until: int) -> None:
-        """Object storage has everything below `until`: forget it here."""
-        self.tail.forget_until(until)
-        self.oldest_unpublished_ms = self._clock.boot_ms() if self._next > until else None
-        self._wal.release(self._topic_bytes, self.place.number, until)
+    async def settle_record(self) -> None:
+        """Find out what became of a change whose answer was lost. The caller holds `record_lock`."""
+        done = await self.keeper.settle()
+        if done is not None:
+            self.was_published(done)
+        self._visible.set(self.high_watermark)
+
+    def record_after(self, published: int, *, closing: bool) -> PartitionRecord:
+        """The record once everything below `published` is; a publication books offsets ahead, or gives them back, for free."""
+        record = self.record
+        if closing and not self._accepting and self._next == published:
+            reserved = published
+        elif record.reserved - self._next < self._settings.reserve_offsets // 2 and not closing:
+            reserved = self._next + self._settings.reserve_offsets
+        else:
+            reserved = record.reserved
+        return msgspec.structs.replace(record, published=published, reserved=reserved)
+
+    def was_published(self, segment: SegmentRecord) -> None:
+        """The store names the segment: forget here what is in it."""
+        self.segments.recent.append(segment)
+        self.tail.forget_until(segment.end_offset)
+        self.oldest_unpublished_ms = self._clock.boot_ms() if self.tail.size_bytes else None
+        self.demanded = False
+        self._wal.release(self._topic_bytes, self.place.number, segment.end_offset)
+        self._visible.set(self.high_watermark)
         self._published.ring()
+
+    @asynccontextmanager
+    async def quiet(self) -> AsyncIterator[None]:
+        """No append is numbered during the body."""
+        async with self._order:
+            yield
+
+    def demand(self) -> None:
+        """Have it published as soon as can be."""
+        self.demanded = True
+        self._bell.ring()
+
+    def check_leading(self) -> None:
+        """Raise unless this partition may still be answered for."""
+        if self._closed is not None:
+            raise self._closed
+        self._session.check()
 
     def read_tail(self, offset: int, *, bytes_max: int) -> list[Buffer] | None:
         """Visible batches from `offset` on; None: it is no longer in the tail, read segments."""
@@ -251,21 +308,22 @@ class LeadingPartition:
             return None
         return self.tail.read(offset, below=self.high_watermark, bytes_max=bytes_max)
 
-    async def wait_beyond(self, offset: int, wait_ms: int) -> bool:
+    async def wait_beyond(self, offset: int, wait_ms: float) -> bool:
         """Wait until the high watermark is above `offset`, at most `wait_ms`."""
-        return await self._moved.passes(offset, self.high_watermark, self._clock, wait_ms)
+        self.check_leading()
+        return await self._visible.reaches_within(offset + 1, self._clock, wait_ms)
 
     def publishable(self) -> list[TailBatch]:
         """Durable batches that object storage does not have."""
         return self.tail.between(self.record.published, self._durable)
 
-    def producers_below(self, offset: int) -> Producers:
-        """For a footer; expired ones are forgotten first."""
+    def producers_at(self, offset: int) -> tuple[ProducerSnapshot, ...]:
+        """The producers for the footer of a segment that ends at `offset`, as far as anything is durable."""
         settings = self._settings
         self._producers.expire(
             self._clock.now_ms(), expiry_ms=settings.producer_expiry_ms, count_max=settings.producers_max
         )
-        return self._producers
+        return self._producers.snapshot(offset)
 
     def stop_accepting(self) -> None:
         """Refuse appends from now on; what was accepted goes on."""
@@ -274,65 +332,40 @@ class LeadingPartition:
 
     def accept_again(self) -> None:
         """A drain came to nothing."""
-        self._accepting = True
+        self._accepting = self._closed is None
 
     async def until_durable(self) -> None:
         """Return when everything numbered so far is durable, or has failed."""
         while self._durable < self._next:
-            await self._moved.passes(self._durable, self._durable, self._clock, 1_000)
+            await self._settled.wait()
 
     def close(self, error: HoldfastError) -> None:
-        """Everybody who waits here hears `error`."""
+        """Stop; everybody who waits here hears `error`."""
         self._accepting = False
-        self._moved.fail_above(0, error)
+        self._closed = error
+        self._visible.fail_above(-1, error)
         self._published.ring()
 
+    def left_behind(self) -> list[WalFrame]:
+        """What is durable here and not published, for whoever opens the partition next in this process."""
+        return [
+            WalFrame(
+                self._topic_bytes,
+                self.place.number,
+                batch.header.leader_epoch,
+                batch.base_offset,
+                batch.end_offset - batch.base_offset,
+                (batch.data,),
+            )
+            for batch in self.publishable()
+        ]
+
     def _check_accepting(self) -> None:
+        if self._closed is not None:
+            raise self._closed
         if not self._accepting:
             raise UnavailableError(f"partition {self.place}", "it is moving to another agent")
         self._session.check()
 
 
-class _Watermark:
-    """Who waits for the high watermark, and how far."""
-
-    def __init__(self) -> None:
-        self._turn = itertools.count()
-        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []  # a heap
-
-    def set(self, value: int) -> None:
-        while self._waiters and self._waiters[0][0] <= value:
-            waiter = heapq.heappop(self._waiters)[2]
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def fail_above(self, value: int, error: BaseException) -> None:
-        failed = [each for each in self._waiters if each[0] > value]
-        self._waiters = [each for each in self._waiters if each[0] <= value]
-        heapq.heapify(self._waiters)
-        for _, _, waiter in failed:
-            if not waiter.done():
-                waiter.set_exception(error)
-
-    async def reaches(self, value: int, now: int) -> None:
-        """Return when the watermark is at `value` or beyond; raises what `fail_above` says."""
-        if now < value:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            heapq.heappush(self._waiters, (value, next(self._turn), waiter))
-            await waiter
-
-    async def passes(self, offset: int, now: int, clock: Clock, wait_ms: float) -> bool:
-        """Whether the watermark is beyond `offset` within `wait_ms`; raises what `fail_above` says."""
-        if now > offset or wait_ms <= 0:
-            return now > offset
-        waiting = asyncio.ensure_future(self.reaches(offset + 1, now))
-        sleeping = asyncio.ensure_future(clock.sleep_ms(wait_ms))
-        try:
-            await asyncio.wait((waiting, sleeping), return_when=asyncio.FIRST_COMPLETED)
-            if not waiting.done():
-                return False
-            waiting.result()
-            return True
-        finally:
-            waiting.cancel()
-            sleeping.cancel()
+__all__ = ["Appended", "LeadingPartition", "Place", "ProducerRefusedError", "Terms"]

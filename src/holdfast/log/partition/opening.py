@@ -5,7 +5,7 @@ takeover, which starts at the reserved ceiling so that no offset is handed out t
 it was opened, before anything here serves it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
@@ -16,18 +16,22 @@ from holdfast.kernel.session import HeldSession
 from holdfast.log.batches import BatchLimits, split
 from holdfast.log.keys import state_key
 from holdfast.log.partition.epochs import begun, epoch_at
-from holdfast.log.partition.leading import LeadingPartition, Place
+from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.producers import Producers
-from holdfast.log.partition.records import PartitionRecord
+from holdfast.log.partition.record_keeper import RecordKeeper
+from holdfast.log.partition.records import Gap, PartitionRecord
 from holdfast.log.partition.segments import Segments, load_segments
 from holdfast.log.partition.tail import Tail, TailBatch
+from holdfast.log.partition.terms import Place, Terms
 from holdfast.log.segments import SegmentReader
 from holdfast.log.settings import LogSettings
-from holdfast.log.wal import Wal, WalFrame
+from holdfast.log.wal import DATA, Wal, WalFrame
 from holdfast.vocabulary.clock import Chance, Clock
-from holdfast.vocabulary.errors import CorruptError, FencedError, HoldfastError
+from holdfast.vocabulary.errors import CorruptError, HoldfastError, UnavailableError
+from holdfast.vocabulary.tasks import Bell
 
-Tails = Mapping[tuple[bytes, int], Sequence[WalFrame]]  # what the WAL held when it was opened
+# The frames that are left of a partition (topic id, number), oldest first; those of the WAL, unless the caller knows of more.
+Leftovers = Callable[[bytes, int], AsyncIterator[WalFrame]]
 
 
 class TailElsewhereError(HoldfastError):
@@ -52,67 +56,79 @@ async def open_partition(
     store: Store,
     objects: Objects,
     wal: Wal,
-    tails: Tails,
+    wal_id: str,
     clock: Clock,
     chance: Chance,
     settings: LogSettings,
-    level: str = "local",
-    unclean_takeover: bool = False,
+    terms: Terms | None = None,
+    leftovers: Leftovers | None = None,
+    bell: Bell | None = None,
 ) -> LeadingPartition:
     """Recover and take over. `TailElsewhereError`: it stays offline. `FencedError`: somebody was faster."""
+    terms = terms or Terms()
     key = state_key(place.topic_id, place.number)
     entry = await store.get(key)
     record = PartitionRecord() if entry is None else msgspec.json.decode(entry.value, type=PartitionRecord)
     tail = Tail(record.published)
-    if record.wal == wal.id:
-        recover_tail(tail, record, tails.get((bytes.fromhex(place.topic_id), place.number), ()))
+    if record.wal == wal_id:
+        await recover_tail(tail, record, (leftovers or wal.recovered.of)(bytes.fromhex(place.topic_id), place.number))
     elif not record.clean:
-        if not unclean_takeover:
-            raise TailElsewhereError(str(place), record.wal, record.published, record.reserved)
-        record = msgspec.structs.replace(record, published=record.reserved)
+        record = _skip_tail(place, record, terms)
         tail = Tail(record.published)
     segments = await load_segments(store, place.topic_id, place.number)
-    producers = await _producers(segments, objects, tail)
+    producers = await _producers(segments, objects, tail, clock.now_ms())
     opened = msgspec.structs.replace(
         record,
-        wal=wal.id,
-        reserved=max(tail.end, record.published) + settings.reserve_offsets,
+        wal=wal_id,
+        # A tail that was acknowledged as `local` stays visible, and stays precious, until it is published.
+        level="local" if tail.size_bytes and record.level == "local" else terms.level,
+        reserved=tail.end,
         epochs=begun(record.epochs, lease.epoch, tail.end),
     )
-    version = await _take(store, lease, key, entry, opened, clock=clock, chance=chance)
+    version = await _take(store, place, lease, entry, opened, clock=clock, chance=chance)
     return LeadingPartition(
         place,
         lease=lease,
         session=session,
-        store=store,
         wal=wal,
         clock=clock,
-        chance=chance,
         settings=settings,
-        level=level,
-        record=opened,
-        record_version=version,
+        terms=terms,
+        keeper=RecordKeeper(place, lease, opened, version, store=store, clock=clock, chance=chance),
         segments=segments,
         producers=producers,
         tail=tail,
+        bell=bell or Bell(),
     )
 
 
-def recover_tail(tail: Tail, record: PartitionRecord, frames: Sequence[WalFrame]) -> None:
+def _skip_tail(place: Place, record: PartitionRecord, terms: Terms) -> PartitionRecord:
+    """Go on at the ceiling, without a tail that is in another WAL: where it was never acknowledged, or may be missed."""
+    if record.level == "object":
+        return msgspec.structs.replace(record, published=record.reserved)
+    if not terms.unclean_takeover:
+        raise TailElsewhereError(str(place), record.wal, record.published, record.reserved)
+    gap = Gap(start=record.published, end=record.reserved, wal=record.wal)
+    return msgspec.structs.replace(record, published=record.reserved, gaps=(*record.gaps, gap))
+
+
+async def recover_tail(tail: Tail, record: PartitionRecord, frames: AsyncIterator[WalFrame]) -> None:
     """Put back on the tail what follows on from it, in the order it was written.
 
-    A frame that does not follow belongs to something that was published, or to an append that failed and was taken back; a frame
+    A batch that does not follow belongs to something that was published, or to an append that failed and was taken back; one
     whose epoch was not in charge of its offset belongs to a lost leadership. Neither was ever acknowledged from here on.
     """
-    for frame in frames:
-        if frame.base_offset != tail.end or frame.epoch != epoch_at(record.epochs, frame.base_offset):
+    async for frame in frames:
+        if frame.kind != DATA or frame.end_offset <= tail.end:
             continue
         for part in frame.payload:
             for header, data in split(part, limits=BatchLimits(), stored=True):
-                tail.append(TailBatch(header.base_offset, header.last_offset + 1, data, header))
+                in_charge = header.leader_epoch == epoch_at(record.epochs, header.base_offset)
+                if header.base_offset == tail.end and in_charge:
+                    tail.append(TailBatch(header.base_offset, header.last_offset + 1, data, header))
 
 
-async def _producers(segments: Segments, objects: Objects, tail: Tail) -> Producers:
+async def _producers(segments: Segments, objects: Objects, tail: Tail, now_ms: int) -> Producers:
     """From the newest footer, then what the tail adds."""
     producers = Producers()
     newest = segments.recent[-1] if segments.recent else None
@@ -123,18 +139,28 @@ async def _producers(segments: Segments, objects: Objects, tail: Tail) -> Produc
             raise CorruptError(f"object {newest.object}", "it is named by the store and is not there")
         producers = Producers(snapshots)
     for batch in tail.between(tail.start, tail.end):
-        producers.append(batch.header, batch.base_offset, batch.header.max_timestamp)
+        # Seen now, not when its records say: a producer may write any time into them, and must not be forgotten for it.
+        producers.append(batch.header, batch.base_offset, now_ms)
+    producers.settle(tail.end)
     return producers
 
 
 async def _take(
-    store: Store, lease: Lease, key: str, entry: Entry | None, record: PartitionRecord, *, clock: Clock, chance: Chance
+    store: Store,
+    place: Place,
+    lease: Lease,
+    entry: Entry | None,
+    record: PartitionRecord,
+    *,
+    clock: Clock,
+    chance: Chance,
 ) -> int:
+    key = state_key(place.topic_id, place.number)
     unmoved: Requirement = Absent(key) if entry is None else AtVersion(key, entry.version)
     outcome = await commit_fenced(
         store, lease, clock=clock, chance=chance, require=(unmoved,), apply=(Put(key, msgspec.json.encode(record)),)
     )
     if isinstance(outcome, Conflict):
-        # Only the lease's holder writes the record, and the lease is ours: a former owner's last commit came in between.
-        raise FencedError(lease.resource, lease.epoch, lease.epoch)
+        # The lease is ours, so it was an earlier try of our own, whose answer was lost.
+        raise UnavailableError(f"partition {place}", "its record changed while it was opened")
     return outcome.version

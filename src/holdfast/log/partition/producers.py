@@ -3,11 +3,14 @@
 A producer may have five batches in flight. A batch that was seen before is answered with its first offset and not appended again;
 one that skips ahead, or comes from a former life of the producer, is refused. A producer nobody remembers may start anywhere: its
 state may have expired, and refusing would lose data for nothing.
+
+What was appended and is not durable yet can be taken back: each append keeps what it replaced until `settle` says it is safe.
 """
 
+from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from holdfast.log.batches import BatchHeader
 from holdfast.log.segments.nouns import BATCHES_REMEMBERED_MAX, ProducerSnapshot, SequenceRange
@@ -33,11 +36,18 @@ class ProducerRefusedError(InvalidError):
         self.refusal, self.producer_id = refusal, producer_id
 
 
-@dataclass(slots=True)
-class _Producer:
+class _Producer(NamedTuple):
     epoch: int
-    batches: list[SequenceRange] = field(default_factory=list)
-    last_timestamp_ms: int = -1
+    batches: tuple[SequenceRange, ...]
+    last_timestamp_ms: int
+
+
+class _Replaced(NamedTuple):
+    """What an append put aside: the producer as it was before the batch at `base_offset`."""
+
+    base_offset: int
+    producer_id: int
+    before: _Producer | None
 
 
 class Producers:
@@ -45,9 +55,12 @@ class Producers:
 
     def __init__(self, snapshots: Iterable[ProducerSnapshot] = ()) -> None:
         self._producers = {
-            each.producer_id: _Producer(each.producer_epoch, list(each.batches), each.last_timestamp_ms)
-            for each in snapshots
+            each.producer_id: _Producer(each.producer_epoch, each.batches, each.last_timestamp_ms) for each in snapshots
         }
+        self._replaced: deque[_Replaced] = deque()
+
+    def __len__(self) -> int:
+        return len(self._producers)
 
     def judge(self, header: BatchHeader) -> int | None:
         """None: append it. An offset: it was appended there before. Raises `ProducerRefusedError`."""
@@ -82,17 +95,20 @@ class Producers:
         if header.producer_id < 0:
             return
         known = self._producers.get(header.producer_id)
-        if known is None or header.producer_epoch > known.epoch:
-            known = self._producers[header.producer_id] = _Producer(header.producer_epoch)
-        first, last = _range(header)
-        known.batches.append(SequenceRange(first, last, base_offset))
-        del known.batches[:-BATCHES_REMEMBERED_MAX]
-        known.last_timestamp_ms = now_ms
+        earlier = known.batches if known is not None and known.epoch == header.producer_epoch else ()
+        batches = (*earlier, SequenceRange(*_range(header), base_offset))[-BATCHES_REMEMBERED_MAX:]
+        self._producers[header.producer_id] = _Producer(header.producer_epoch, batches, now_ms)
+        self._replaced.append(_Replaced(base_offset, header.producer_id, known))
+
+    def settle(self, below_offset: int) -> None:
+        """Batches below the offset are durable: they are not going to be taken back."""
+        while self._replaced and self._replaced[0].base_offset < below_offset:
+            self._replaced.popleft()
 
     def forget_from(self, offset: int) -> None:
-        """Batches from `offset` on were never made durable."""
-        for producer in self._producers.values():
-            producer.batches = [batch for batch in producer.batches if batch.base_offset < offset]
+        """Batches from `offset` on were never made durable: be as if they had not been seen."""
+        while self._replaced and self._replaced[-1].base_offset >= offset:
+            _put_back(self._producers, self._replaced.pop())
 
     def expire(self, now_ms: int, *, expiry_ms: int, count_max: int) -> None:
         """Forget producers that have been silent for too long, and the most silent ones beyond `count_max`."""
@@ -107,19 +123,31 @@ class Producers:
         self._producers = kept
 
     def snapshot(self, below_offset: int) -> tuple[ProducerSnapshot, ...]:
-        """What to write into the footer of a segment that ends at `below_offset`."""
+        """What to write into the footer of a segment that ends at `below_offset`, above which nothing is settled."""
+        then = dict(self._producers)
+        for replaced in reversed(self._replaced):
+            if replaced.base_offset < below_offset:
+                break
+            _put_back(then, replaced)
         return tuple(
             ProducerSnapshot(
                 producer_id=producer_id,
                 producer_epoch=each.epoch,
                 last_timestamp_ms=each.last_timestamp_ms,
-                batches=tuple(batch for batch in each.batches if batch.base_offset < below_offset),
+                batches=each.batches,
             )
-            for producer_id, each in sorted(self._producers.items())
+            for producer_id, each in sorted(then.items())
         )
 
     def _refused(self, refusal: Refusal, header: BatchHeader, given: str, allowed: str) -> ProducerRefusedError:
         return ProducerRefusedError(refusal, header.producer_id, given, allowed)
+
+
+def _put_back(producers: dict[int, _Producer], replaced: _Replaced) -> None:
+    if replaced.before is None:
+        producers.pop(replaced.producer_id, None)
+    else:
+        producers[replaced.producer_id] = replaced.before
 
 
 def _range(header: BatchHeader) -> tuple[int, int]:

@@ -5,18 +5,29 @@ import msgspec
 from holdfast.log.segments.nouns import EpochStart
 
 
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets [`start`, `end`) that an unclean takeover skipped; some of them may be in the WAL named `wal`."""
+
+    start: int
+    end: int
+    wal: str
+
+
 class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A partition's state. Offsets below `published` are in object storage; `reserved` is the ceiling of what was handed out.
 
-    `reserved > published` means there may be an unpublished tail, and `wal` says in whose WAL. `epochs` is the leader history,
-    oldest first: enough to tell which epoch wrote any offset from `start` on.
+    `reserved > published` means there may be an unpublished tail, and `wal` says in whose WAL; `level` is what
+    its acknowledgements meant: at `object` nothing of it was acknowledged. `epochs` is the leader history,
+    oldest first: enough to tell which epoch wrote any offset from `start` on. `gaps` are what unclean takeovers left out.
     """
 
     published: int = 0
     reserved: int = 0
     start: int = 0
     wal: str = ""
+    level: str = "local"
     epochs: tuple[EpochStart, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
     @property
     def clean(self) -> bool:
@@ -36,6 +47,7 @@ class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     min_timestamp_ms: int
     max_timestamp_ms: int
+    compacted_at_ms: int = 0  # when its tombstones began to wait for their end; 0: never compacted
 
     @property
     def size_bytes(self) -> int:

@@ -22,6 +22,7 @@ class Segments:
     def __init__(self, recent: Iterable[SegmentRecord] = (), indexes: Iterable[IndexRecord] = ()) -> None:
         self.recent = list(recent)
         self.indexes = list(indexes)
+        self.stale = False  # the answer to a change of the list was lost: load it again before changing it
         self._listed: dict[str, tuple[SegmentRecord, ...]] = {}  # index objects never change
 
     @property
@@ -32,8 +33,8 @@ class Segments:
     @property
     def base_offset(self) -> int | None:
         """Where the oldest segment begins."""
-        first = (*self.indexes[:1], *self.recent[:1])
-        return first[0].base_offset if first else None
+        bases = [*(each.base_offset for each in self.indexes[:1]), *(each.base_offset for each in self.recent[:1])]
+        return bases[0] if bases else None
 
     async def find(self, offset: int, objects: Objects) -> SegmentRecord | None:
         """The segment that holds `offset`, or the next one after a gap; None past the last."""

@@ -42,6 +42,8 @@ class Tail:
         size = 0
         for at in range(self._find(offset), len(self._batches)):
             batch = self._batches[at]
+            if batch.end_offset <= offset:
+                continue  # the offset lies in a gap behind it
             if batch.end_offset > below or (found and size + len(batch.data) > bytes_max):
                 break
             found.append(batch.data)

@@ -27,7 +27,7 @@ class Watermark:
         while self._waiters and self._waiters[0][0] <= self.value:
             waiter = heapq.heappop(self._waiters)[2]
             if waiter.done():
-                self._gone -= 1
+                self._gone = max(0, self._gone - 1)
             else:
                 waiter.set_result(None)
 
@@ -60,16 +60,18 @@ class Watermark:
     async def _wait(self, value: int, sleep: asyncio.Future[None] | None) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiters, (value, next(self._turn), waiter))
+
+        def wake(_: asyncio.Future[None]) -> None:
+            if not waiter.done():
+                waiter.set_result(None)
+
         if sleep is not None:
-            sleep.add_done_callback(lambda _: waiter.cancel())
+            sleep.add_done_callback(wake)
         try:
             await waiter
-        except asyncio.CancelledError:
-            self._gave_up()
-            if sleep is None or not sleep.done() or sleep.cancelled():
-                raise  # it is the caller that was cancelled, not the wait that is over
-        else:
-            return
+        finally:
+            if self.value < value:
+                self._gave_up()
 
     def _gave_up(self) -> None:
         """A quiet partition with many long polls must not collect those that ended without news."""

@@ -1,0 +1,107 @@
+"""The partition's record in the store: written under the lease, and never by guess.
+
+The one rule (SAFETY 10): after a change whose answer was lost, nothing else is written before `settle` has found out what became of
+it. Under the lease nobody else writes the record, so one that differs from what we know is a contradiction, not a race.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.contracts.store import AtVersion, Committed, Conflict, Operation, Put, Requirement, Store
+from holdfast.kernel.lease import Lease, commit_fenced
+from holdfast.log.keys import state_key
+from holdfast.log.partition.records import PartitionRecord, SegmentRecord
+from holdfast.log.partition.terms import Place
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import CorruptError, OutcomeUnknownError
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """A change that may have happened: the record it wrote, and the segment it named, if any."""
+
+    commit_id: str
+    record: PartitionRecord
+    segment: SegmentRecord | None
+
+
+class RecordKeeper:
+    """The record of one partition as the store holds it. Whoever changes it holds `lock`."""
+
+    def __init__(
+        self,
+        place: Place,
+        lease: Lease,
+        record: PartitionRecord,
+        version: int,
+        *,
+        store: Store,
+        clock: Clock,
+        chance: Chance,
+    ) -> None:
+        self.place, self.lease, self.record, self.version = place, lease, record, version
+        self.key = state_key(place.topic_id, place.number)
+        self.lock = asyncio.Lock()
+        self._store, self._clock, self._chance = store, clock, chance
+        self._doubt: _Doubt | None = None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the answer to a change was lost, and nobody has asked since."""
+        return self._doubt is not None
+
+    def require(self) -> tuple[Requirement, ...]:
+        """What must hold for a change of the record: the lease is ours, the record as we know it."""
+        return self.lease.fence(), AtVersion(self.key, self.version)
+
+    def put(self, record: PartitionRecord) -> Put:
+        """The operation that writes `record`."""
+        return Put(self.key, msgspec.json.encode(record))
+
+    def took(self, record: PartitionRecord, version: int) -> None:
+        """The store now holds `record` as of commit `version`."""
+        self.record, self.version = record, version
+
+    def doubt(self, lost: OutcomeUnknownError, record: PartitionRecord, segment: SegmentRecord | None = None) -> None:
+        """The answer to a change was lost for good."""
+        self._doubt = _Doubt(lost.commit_id, record, segment)
+
+    async def settle(self) -> SegmentRecord | None:
+        """Find out what became of a change in doubt; a segment that was published after all is returned."""
+        if self._doubt is None:
+            return None
+        doubt = self._doubt
+        outcome = await self._store.resolve(doubt.commit_id)
+        self._doubt = None
+        if not isinstance(outcome, Committed):
+            return None
+        self.took(doubt.record, outcome.version)
+        return doubt.segment
+
+    async def change(
+        self, record: PartitionRecord, *, require: Sequence[Requirement] = (), apply: Sequence[Operation] = ()
+    ) -> None:
+        """Write the record, fenced, together with what belongs to it. `FencedError`: the partition is lost."""
+        try:
+            outcome = await commit_fenced(
+                self._store,
+                self.lease,
+                clock=self._clock,
+                chance=self._chance,
+                require=(AtVersion(self.key, self.version), *require),
+                apply=(self.put(record), *apply),
+            )
+        except OutcomeUnknownError as lost:
+            self.doubt(lost, record)
+            raise
+        if isinstance(outcome, Conflict):
+            present = outcome.found.get(self.key)
+            if present is not None and present.version == self.version:
+                raise CorruptError(
+                    f"partition {self.place}", f"what belongs to its record was changed: {outcome.found}"
+                )
+            raise CorruptError(f"partition {self.place}", "its record was changed by somebody without the lease")
+        self.took(record, outcome.version)

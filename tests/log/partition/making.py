@@ -1,0 +1,161 @@
+"""A world for partitions: a store and objects in memory, a real WAL on disk, the host's clock, and agents that come and go."""
+
+import errno
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from holdfast.contracts.checks import StoreLimits
+from holdfast.kernel.keys import partition_resource
+from holdfast.kernel.lease import Lease, acquire, release
+from holdfast.kernel.session import HeldSession, SessionSettings
+from holdfast.log.batches import BatchLimits, Buffer, Record, decode, encode, split
+from holdfast.log.identity import wal_identity
+from holdfast.log.partition.leading import Appended, LeadingPartition
+from holdfast.log.partition.opening import open_partition
+from holdfast.log.partition.publishing import Publisher
+from holdfast.log.partition.terms import Place, Terms
+from holdfast.log.settings import LogSettings
+from holdfast.log.wal import Disk, Wal, WalSettings
+from holdfast.objects.memory import MemoryObjects
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.faults import FaultyStore
+from holdfast.testing.objects.faults import FaultyObjects
+from holdfast.vocabulary.clock import RealClock, SeededChance
+from holdfast.vocabulary.errors import ClosedError
+from holdfast.vocabulary.nouns import Partition
+from holdfast.vocabulary.settings import KIB
+
+TOPIC_ID = "0123456789abcdef" * 2
+ORDERS = Place(topic="orders", topic_id=TOPIC_ID, number=0)
+
+
+def batch(*values: str, producer: int = -1, epoch: int = 0, sequence: int = -1, at_ms: int = 1_000) -> bytes:
+    """One batch with these values, one record each."""
+    return encode(
+        [Record(at, at_ms, None, value.encode()) for at, value in enumerate(values)],
+        producer_id=producer,
+        producer_epoch=epoch if producer >= 0 else -1,
+        base_sequence=sequence,
+    )
+
+
+def records(buffers: Sequence[Buffer]) -> list[tuple[int, str]]:
+    """(offset, value) of everything in the buffers."""
+    return [
+        (record.offset, (record.value or b"").decode())
+        for buffer in buffers
+        for each in split(buffer, limits=BatchLimits(), stored=True)
+        for record in decode(each)
+    ]
+
+
+async def append(partition: LeadingPartition, *payloads: bytes) -> Appended:
+    """Append as a face does: judged, then handed over."""
+    return await partition.append([each for payload in payloads for each in split(payload, limits=BatchLimits())])
+
+
+class Owner:
+    """An agent as far as one partition needs it: a session, a WAL, a publisher."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self.world, self.name = world, name
+        self.objects = FaultyObjects(world.objects, clock=world.clock, chance=world.chance)
+        self.store = FaultyStore(world.store, chance=world.chance)
+        self.disk = FullDisk()
+        self.session: HeldSession
+        self.wal: Wal
+        self.wal_id = ""
+        self.stack = AsyncExitStack()
+
+    async def start(self) -> "Owner":
+        clock, chance = self.world.clock, self.world.chance
+        self.wal = await self.stack.enter_async_context(
+            Wal.open(
+                self.world.directory / self.name,
+                clock=clock,
+                chance=chance,
+                settings=WalSettings(file_bytes=256 * KIB),
+                disk=self.disk,
+            )
+        )
+        self.wal_id = await wal_identity(self.wal.directory, chance=chance)
+        granted = await self.world.store.open_session(30_000)
+        self.session = HeldSession(
+            granted.id, granted.ttl_ms, opened_ms=clock.boot_ms(), clock=clock, settings=SessionSettings()
+        )
+        self.publisher = Publisher(
+            store=self.store, objects=self.objects, clock=clock, chance=chance, settings=self.world.settings
+        )
+        return self
+
+    async def acquire(self, place: Place = ORDERS) -> Lease:
+        lease = await acquire(
+            self.world.store,
+            partition_resource(Partition(place.topic, place.number)),
+            holder=self.name,
+            session=self.session.id,
+            clock=self.world.clock,
+            chance=self.world.chance,
+        )
+        assert isinstance(lease, Lease)
+        return lease
+
+    async def open(
+        self, place: Place = ORDERS, *, terms: Terms | None = None, lease: Lease | None = None
+    ) -> LeadingPartition:
+        return await open_partition(
+            place,
+            lease=lease or await self.acquire(place),
+            session=self.session,
+            store=self.store,
+            objects=self.objects,
+            wal=self.wal,
+            wal_id=self.wal_id,
+            clock=self.world.clock,
+            chance=self.world.chance,
+            settings=self.world.settings,
+            terms=terms,
+        )
+
+    async def hand_back(self, partition: LeadingPartition) -> None:
+        """The polite end: drain, publish, release."""
+        partition.stop_accepting()
+        await partition.until_durable()
+        assert await self.publisher.publish([partition], closing=True) == []
+        await release(self.store, partition.lease, clock=self.world.clock, chance=self.world.chance)
+        partition.close(ClosedError("partition"))
+
+    async def end(self) -> None:
+        """The process ends; what was not closed is simply gone, and the session with it."""
+        await self.world.store.close_session(self.session.id)
+        await self.stack.aclose()
+
+
+class FullDisk(Disk):
+    """A disk that a test can fill."""
+
+    def __init__(self) -> None:
+        self.full = False
+
+    def write(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
+        if self.full:
+            raise OSError(errno.ENOSPC, "full on purpose")
+        return super().write(descriptor, buffers, position)
+
+
+class World:
+    """Everything that outlives an agent."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.clock, self.chance = RealClock(), SeededChance(7)
+        self.store = MemoryStore(clock=self.clock, chance=self.chance, limits=StoreLimits())
+        self.objects = MemoryObjects(clock=self.clock)
+        self.settings = LogSettings(reserve_offsets=100)
+        self.owners: list[Owner] = []
+
+    async def owner(self, name: str = "ann") -> Owner:
+        owner = Owner(self, name)
+        self.owners.append(owner)
+        return await owner.start()
