@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from holdfast import __version__
-from holdfast.cli import registry, store
+from holdfast.cli import registry, segment, store, wal
 from holdfast.cli.output import EXIT_CODES, INTERRUPTED, exit_code, print_error
 from holdfast.vocabulary.errors import HoldfastError
 
@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action="version", version=f"holdfast {__version__}")
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for family in (registry, store):
+    for family in (registry, segment, store, wal):
         family.add_commands(commands)
     return made
 

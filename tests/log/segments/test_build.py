@@ -3,7 +3,7 @@
 import hashlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.log.segments.making import NOW_MS, a_batch, a_batch_at, a_segment, batch_lists, body, some_batches
 
@@ -34,6 +34,7 @@ def blocks_of(segment: bytes) -> bytes:
     return segment[index.blocks[0].start : index.blocks[-1].end]
 
 
+@settings(deadline=None)
 @given(batch_lists(), st.sampled_from((1, 100, 400, 2000, 1 << 20)), st.sampled_from(("lz4", "none")))
 def test_any_batches_come_back_as_they_were(batches: list[bytes], block_bytes: int, compression: str) -> None:
     built = build_segment(batches, topic_id="t", partition=7, compression=compression, block_bytes=block_bytes)
@@ -45,6 +46,7 @@ def test_any_batches_come_back_as_they_were(batches: list[bytes], block_bytes: i
     assert report.ok, report.segments[0].checks
 
 
+@settings(deadline=None)
 @given(batch_lists())
 def test_the_footer_counts_what_the_batches_say(batches: list[bytes]) -> None:
     meta = build_segment(batches, topic_id="t", partition=0).meta

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.log.segments.making import a_batch, a_segment, body, some_batches
 
@@ -151,6 +151,7 @@ PARSERS: list[Callable[[bytes], object]] = [
 
 
 @pytest.mark.parametrize("parse", PARSERS)
+@settings(deadline=None)
 @given(data=st.binary(max_size=300), start=st.sampled_from((b"", b"STRM\0\2", b"STRB", b"STRM\0\1")))
 def test_no_bytes_upset_a_parser(parse: Callable[[bytes], object], data: bytes, start: bytes) -> None:
     for tried in (start + data, start + data + b"STRM", start + data + b"STRD", start + data + b"STRM" + bytes(16)):
@@ -158,6 +159,7 @@ def test_no_bytes_upset_a_parser(parse: Callable[[bytes], object], data: bytes, 
             parse(tried)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_lies_with_right_checksums_are_refused_or_read(data: st.DataObject) -> None:
     """Somebody who computes CRCs can say anything; the parsers still only answer or refuse, within bounded memory."""
@@ -176,6 +178,7 @@ def test_lies_with_right_checksums_are_refused_or_read(data: st.DataObject) -> N
     inspect_object(sound)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_blocks_that_lie_with_right_checksums_are_refused_or_read(data: st.DataObject) -> None:
     sound = whole()

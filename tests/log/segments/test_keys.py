@@ -1,7 +1,7 @@
 """Keys say whose segment it is, sort by offset, and are read back exactly."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.log.segments import SegmentKey, parse_segment_key, partition_prefix, segment_key, shared_key
@@ -11,6 +11,7 @@ ids = st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True)
 offsets = st.integers(0, 2**63 - 2)
 
 
+@settings(deadline=None)
 @given(ids, st.integers(0, 2**31 - 1), offsets, st.integers(1, 1000), st.integers(0, 2**63 - 1), ids)
 def test_a_key_reads_back_as_what_it_was_made_of(
     topic_id: str, partition: int, base: int, span: int, epoch: int, upload_id: str
@@ -21,6 +22,7 @@ def test_a_key_reads_back_as_what_it_was_made_of(
     assert key.startswith(partition_prefix(topic_id, partition))
 
 
+@settings(deadline=None)
 @given(st.lists(offsets, min_size=2, unique=True))
 def test_keys_sort_by_offset(bases: list[int]) -> None:
     keys = [segment_key("t", 0, base, base + 1, 1, "u") for base in sorted(bases)]

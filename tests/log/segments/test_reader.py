@@ -4,7 +4,7 @@ import asyncio
 from bisect import bisect_right
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.log.segments.making import (
     NOW_MS,
@@ -35,9 +35,9 @@ from holdfast.vocabulary.errors import CorruptError, InvalidError
 SMALL_TAIL = SegmentSettings(tail_bytes=1024)
 
 
-def reader_of(segment: bytes, *, settings: SegmentSettings = SMALL_TAIL) -> tuple[SegmentReader, MemoryObjects]:
+def reader_of(segment: bytes, *, chosen: SegmentSettings = SMALL_TAIL) -> tuple[SegmentReader, MemoryObjects]:
     objects = MemoryObjects({"key": b"before" + segment + b"after"})
-    return SegmentReader(objects, "key", 6, 6 + len(segment), settings=settings), objects
+    return SegmentReader(objects, "key", 6, 6 + len(segment), settings=chosen), objects
 
 
 async def read(reader: SegmentReader, offset: int, bytes_max: int) -> list[memoryview]:
@@ -79,6 +79,7 @@ async def test_reading_on_fetches_no_block_twice() -> None:
     assert len(objects.gets) <= sum(map(len, batches)) // 4000 + 1
 
 
+@settings(deadline=None)
 @given(batch_lists(), st.sampled_from((1, 300, 1 << 20)), st.integers(0, 2000), st.data())
 def test_a_read_starts_with_the_batch_that_holds_the_offset_or_the_next(
     batches: list[bytes], block_bytes: int, bytes_max: int, data: st.DataObject
@@ -96,7 +97,7 @@ def test_a_read_starts_with_the_batch_that_holds_the_offset_or_the_next(
 
 async def test_a_small_segment_takes_one_get_in_all() -> None:
     batches = some_batches(3)
-    reader, objects = reader_of(a_segment(batches), settings=SegmentSettings())
+    reader, objects = reader_of(a_segment(batches), chosen=SegmentSettings())
     assert await read(reader, 4, 10_000) == batches[1:]
     assert len(objects.gets) == 1
 
@@ -113,7 +114,7 @@ async def test_an_index_larger_than_the_tail_takes_one_get_more() -> None:
 
 async def test_large_reads_are_unpacked_on_a_thread_with_the_same_result() -> None:
     batches = some_batches(100)
-    reader, _ = reader_of(a_segment(batches), settings=SegmentSettings(tail_bytes=1024, thread_bytes_min=0))
+    reader, _ = reader_of(a_segment(batches), chosen=SegmentSettings(tail_bytes=1024, thread_bytes_min=0))
     assert await read(reader, 0, 1 << 20) == batches
     assert await reader.offset_for_timestamp(NOW_MS + 250) == Reached(250, NOW_MS + 250)
 

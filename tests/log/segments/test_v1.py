@@ -9,7 +9,7 @@ from zlib import crc32
 import lz4.block
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.log.segments.making import NOW_MS
 
@@ -44,6 +44,7 @@ def test_the_golden_file_is_written_and_read() -> None:
     assert header_v1(data) == HeaderV1("none", 100, 100, 1, 1)
 
 
+@settings(deadline=None)
 @given(plain_records, st.sampled_from(("none", "lz4", "zstd")), st.sampled_from((1, 200, 1 << 20)))
 def test_plain_records_come_back(records: list[Record], compression: str, block_bytes: int) -> None:
     exported = export_v1(records, compression=compression, block_bytes=block_bytes)
@@ -123,6 +124,7 @@ def test_no_damaged_or_missing_byte_goes_unseen() -> None:
             import_v1(data[:size])
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_lies_with_right_checksums_are_refused_or_read(data: st.DataObject) -> None:
     codec = data.draw(st.sampled_from(("none", "lz4", "zstd")))
