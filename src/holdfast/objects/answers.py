@@ -11,7 +11,7 @@ from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 from holdfast.objects.failures import RefusedError, ThrottledError
 from holdfast.vocabulary.errors import UnavailableError
 
-_WHERE: Final = re.compile(r"Error performing (\w+) https?://([^/?\s]+)")
+_WHERE: Final = re.compile(r"Error performing (\w+) https?://(?:[^/?\s@]*@)?([^/?\s]+)")
 _STATUS: Final = re.compile(r"status code: (\d{3}) ([A-Za-z' -]*)")
 _CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
 _KIND: Final = re.compile(r"kind: (Connect|Timeout|Interrupted|Request|Decode)\b")

@@ -160,12 +160,15 @@ class RemoteObjects:
         return Missing(key) if size is None else self._get(key, max(0, size - size_bytes), size)
 
     def _size(self, key: str) -> int | None:
+        """Asked with a GET of one byte: the answer to a HEAD has no body to say that it is the bucket that is missing."""
         try:
-            return obstore.head(self._store, key)["size"]
+            return obstore.get(self._store, key, options={"range": (0, 1)}).meta["size"]
         except _NOT_FOUND as error:
             self._missing(key, error)
             return None
         except (BaseError, OSError) as error:
+            if status_of(error) == 416:
+                return 0
             raise read_failure(self.service, error) from None
 
     def _missing(self, key: str, error: Exception) -> Missing:

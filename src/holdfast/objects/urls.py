@@ -4,6 +4,7 @@
 for. Secrets in a URL are never shown.
 """
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, fields
@@ -20,11 +21,12 @@ from holdfast.vocabulary.settings import settings_from
 
 S = TypeVar("S")
 
-# Options whose values are shown as ***.
-SECRETS: Final = frozenset(
-    {"secret_access_key", "session_token", "account_key", "sas_key", "token", "client_secret"}
-    | {"service_account_key", "bearer_token"}
+# Options whose values are shown; all others as ***, the misspelt ones too: who knows what they hold.
+_SHOWN: Final = frozenset(
+    {"endpoint", "region", "account_name", "virtual_hosted_style_request", "s3_express", "ca_file", "check", "unsafe"}
+    | {"deadline_ms", "pause_ms", "pause_ms_max", "attempt_timeout_ms", "connect_timeout_ms", "threads_max"}
 )
+_USER_INFO: Final = re.compile("//[^/@]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,9 @@ class ObjectsUrl:
     @property
     def shown(self) -> str:
         """The URL for logs and errors."""
-        host = "***@" + self.parts.netloc.rpartition("@")[2] if "@" in self.parts.netloc else self.parts.netloc
-        slashes = "//" if host or self.parts.path.startswith("/") else ""
-        options = "&".join(f"{name}={'***' if name in SECRETS else value}" for name, value in self.options.items())
-        return f"{self.parts.scheme}:{slashes}{host}{self.parts.path}{'?' if options else ''}{options}"
+        place = self.parts._replace(query="", fragment="").geturl()
+        options = "&".join(f"{name}={value if name in _SHOWN else '***'}" for name, value in self.options.items())
+        return _USER_INFO.sub("//***@", f"{place}{'?' if options else ''}{options}")
 
     def settings(self, kind: type[S]) -> S:
         """Settings of `kind`, from the options that bear their names."""

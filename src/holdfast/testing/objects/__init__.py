@@ -18,10 +18,9 @@ class ObjectsHarness(Protocol):
 
     name: str
     url: str  # opens the same namespace from another process; "" when only this process can reach it
-    deadline_ms: int  # how long a client of this harness goes on trying
 
-    def client(self) -> AbstractAsyncContextManager[Objects]:
-        """Another client of the same namespace, as another process would open it."""
+    def client(self, *, deadline_ms: int = 30_000) -> AbstractAsyncContextManager[Objects]:
+        """Another client of the same namespace, as another process would open it, that goes on trying for so long."""
         ...
 
     def lose_answer_to(self, marker: str) -> None:

@@ -17,21 +17,19 @@ class FolderHarness:
     """Clients of one folder; each is an engine of its own, as in another process."""
 
     name = "folder"
-    deadline_ms = 2_000
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.url = f"file://{folder}"
         self._clients: list[FaultyObjects] = []
-        self._lose_answer_to: str | None = None
 
     @asynccontextmanager
-    async def client(self) -> AsyncIterator[Objects]:
+    async def client(self, *, deadline_ms: int = 30_000) -> AsyncIterator[Objects]:
         clock, chance = RealClock(), RealChance()
         async with open_objects(self.url, clock=clock, chance=chance) as objects:
             faulty = FaultyObjects(objects, clock=clock, chance=chance)
             self._clients.append(faulty)
-            settings = RetrySettings(deadline_ms=self.deadline_ms, pause_ms=20)
+            settings = RetrySettings(deadline_ms=deadline_ms, pause_ms=20)
             yield RetryingObjects(faulty, clock=clock, chance=chance, settings=settings)
 
     def lose_answer_to(self, marker: str) -> None:

@@ -17,14 +17,13 @@ class MemoryHarness:
 
     name = "memory"
     url = ""
-    deadline_ms = 2_000
 
     def __init__(self, objects: Objects) -> None:
         self.faulty = FaultyObjects(objects, clock=RealClock(), chance=RealChance())
 
     @asynccontextmanager
-    async def client(self) -> AsyncIterator[Objects]:
-        settings = RetrySettings(deadline_ms=self.deadline_ms, pause_ms=20)
+    async def client(self, *, deadline_ms: int = 30_000) -> AsyncIterator[Objects]:
+        settings = RetrySettings(deadline_ms=deadline_ms, pause_ms=20)
         yield RetryingObjects(self.faulty, clock=RealClock(), chance=RealChance(), settings=settings)
 
     def lose_answer_to(self, marker: str) -> None:

@@ -25,16 +25,14 @@ def s3_url(port: int, path: str) -> str:
 class S3Harness:
     """Clients of one prefix."""
 
-    deadline_ms = 8_000
-
     def __init__(self, server: ServerProcess, proxy: FaultProxy, prefix: str) -> None:
         self.name = server.name
         self.server, self._proxy = server, proxy
-        patience = f"deadline_ms={self.deadline_ms}&attempt_timeout_ms=4000&connect_timeout_ms=1000"
-        self.url = f"{s3_url(proxy.port, prefix)}&{patience}"
+        self.url = s3_url(proxy.port, prefix)
 
-    def client(self) -> AbstractAsyncContextManager[Objects]:
-        return open_objects(self.url, clock=RealClock(), chance=RealChance())
+    def client(self, *, deadline_ms: int = 30_000) -> AbstractAsyncContextManager[Objects]:
+        url = f"{self.url}&deadline_ms={deadline_ms}"
+        return open_objects(url, clock=RealClock(), chance=RealChance())
 
     def lose_answer_to(self, marker: str) -> None:
         self._proxy.lose_answer_to(marker)

@@ -24,21 +24,21 @@ class ObjectFaults:
         self, harness: ObjectsHarness, objects: Objects
     ) -> None:
         await put(objects, "away/a")
-        await harness.set_reachable(False)
-        started_ms = RealClock().boot_ms()
-        calls = [
-            objects.put("away/b", [b"b"]),
-            objects.get("away/a"),
-            objects.get_tail("away/a", 1),
-            objects.delete(["away/a"]),
-            keys_below(objects, "away/"),
-        ]
-        for failed in await asyncio.gather(*calls, return_exceptions=True):
-            assert isinstance(failed, UnavailableError), f"an engine that is away answered {failed!r}"
-            assert "times in" in failed.reason, f"it does not say what was tried: {failed}"
-        assert RealClock().boot_ms() - started_ms < harness.deadline_ms + 5_000
-
-        await harness.set_reachable(True)
+        async with harness.client(deadline_ms=1_500) as hasty:
+            await harness.set_reachable(False)
+            started_ms = RealClock().boot_ms()
+            calls = [
+                hasty.put("away/b", [b"b"]),
+                hasty.get("away/a"),
+                hasty.get_tail("away/a", 1),
+                hasty.delete(["away/a"]),
+                keys_below(hasty, "away/"),
+            ]
+            for failed in await asyncio.gather(*calls, return_exceptions=True):
+                assert isinstance(failed, UnavailableError), f"an engine that is away answered {failed!r}"
+                assert "times in" in failed.reason, f"it does not say what was tried: {failed}"
+            assert RealClock().boot_ms() - started_ms < 10_000
+            await harness.set_reachable(True)
         assert await objects.get("away/a") == b"away/a"
         assert await keys_below(objects, "away/") == ["away/a"]
 

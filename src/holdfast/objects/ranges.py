@@ -1,0 +1,91 @@
+"""Ranges: pieces of objects in RAM, the least recently read ones dropped when a budget of bytes is full.
+
+A read is answered by any piece that covers it, because objects never change. Decides only; does no I/O.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+ENTRY_BYTES: Final = 200  # what holding a piece costs beside its body
+
+Name = tuple[str, int, int | None]  # key, start, end as they were asked for; a tail of n bytes starts at -n
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    start: int  # negative: counted from the object's end, whose position is not known
+    body: bytes
+    last: bool  # the object ends where this piece does
+
+    def range(self, start: int, end: int | None) -> bytes | None:
+        if not 0 <= self.start <= start:
+            return None
+        if not self.last and (end is None or end > self.start + len(self.body)):
+            return None
+        return self._cut(start - self.start, None if end is None else end - self.start)
+
+    def tail(self, size_bytes: int) -> bytes | None:
+        covers = self.last and (len(self.body) >= size_bytes or self.start == 0)
+        return self._cut(max(0, len(self.body) - size_bytes), None) if covers else None
+
+    def _cut(self, start: int, end: int | None) -> bytes:
+        return self.body[start:end]  # of all of it: the same object, no copy
+
+
+class Ranges:
+    """Pieces of many objects, within `bytes_max`."""
+
+    def __init__(self, *, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._pieces: OrderedDict[Name, _Piece] = OrderedDict()  # least recently read first
+        self._names: dict[str, set[Name]] = {}
+        self.bytes_held = 0
+        self.evicted = 0
+
+    def find(self, name: Name) -> bytes | None:
+        """The bytes asked for, if some piece covers them."""
+        key, start, end = name
+        exact = (name,) if name in self._pieces else ()
+        for held in (*exact, *self._names.get(key, ())):
+            piece = self._pieces[held]
+            found = piece.tail(-start) if start < 0 else piece.range(start, end)
+            if found is not None:
+                self._pieces.move_to_end(held)
+                return found
+        return None
+
+    def add(self, name: Name, body: bytes) -> None:
+        """Keep what was read under `name`; what is larger than the whole budget is not kept."""
+        key, start, end = name
+        cost = len(body) + ENTRY_BYTES
+        if cost > self._bytes_max or name in self._pieces:
+            return
+        if start < 0:
+            whole = len(body) < -start  # the object is smaller than what was asked for
+            piece = _Piece(0 if whole else -len(body), body, True)
+        else:
+            piece = _Piece(start, body, end is None or len(body) < end - start)
+        self._pieces[name] = piece
+        self._names.setdefault(key, set()).add(name)
+        self.bytes_held += cost
+        while self.bytes_held > self._bytes_max:
+            self._drop(next(iter(self._pieces)))
+            self.evicted += 1
+
+    def forget(self, key: str) -> None:
+        """Drop every piece of an object."""
+        for name in tuple(self._names.get(key, ())):
+            self._drop(name)
+
+    def __iter__(self) -> Iterator[Name]:
+        return iter(self._pieces)
+
+    def _drop(self, name: Name) -> None:
+        piece = self._pieces.pop(name)
+        self.bytes_held -= len(piece.body) + ENTRY_BYTES
+        names = self._names[name[0]]
+        names.discard(name)
+        if not names:
+            del self._names[name[0]]
