@@ -110,7 +110,7 @@ def _compress_snappy(data: memoryview) -> bytes:
 def _inflate_snappy(data: memoryview, bytes_max: int) -> bytes:
     """Java's clients frame Snappy in blocks (xerial); librdkafka sends one raw block."""
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _inflate_snappy_block(data, bytes_max)
+        return _inflate_snappy_block(data, bytes_max, 0)
     parts: list[bytes] = []
     total, at = 0, len(_XERIAL_HEADER)
     if len(data) < at:
@@ -122,16 +122,16 @@ def _inflate_snappy(data: memoryview, bytes_max: int) -> bytes:
         at += _INT32.size
         if not 0 < length <= len(data) - at:
             raise InflateError("snappy: block cut", len(data))
-        parts.append(_inflate_snappy_block(data[at : at + length], bytes_max - total))
+        parts.append(_inflate_snappy_block(data[at : at + length], bytes_max, total))
         total += len(parts[-1])
         at += length
     return b"".join(parts)
 
 
-def _inflate_snappy_block(data: memoryview, bytes_max: int) -> bytes:
+def _inflate_snappy_block(data: memoryview, bytes_max: int, before: int) -> bytes:
     try:
         # The announced length is what the codec allocates: judge it first.
-        if cramjam.snappy.decompress_raw_len(data) > bytes_max:
+        if before + cramjam.snappy.decompress_raw_len(data) > bytes_max:
             raise _too_large(bytes_max)
         return bytes(cramjam.snappy.decompress_raw(data))
     except cramjam.DecompressionError as error:

@@ -36,7 +36,7 @@ FaultTuple = tuple[int, int, int, int]
 class _Piece(NamedTuple):
     header: BatchHeader
     at: int  # of the batch, counted over all input buffers
-    records: memoryview
+    records: bytes  # a copy to read from; views point into the original
     data_index: int
     origin: int  # where `records` begins in its data buffer
 
@@ -55,11 +55,11 @@ class _Views:
         else:
             self.add_text(piece.records[span[0] : span[1]], piece.data_index, piece.origin + span[0])
 
-    def add_text(self, text: memoryview, data_index: int, position: int) -> None:
+    def add_text(self, text: bytes, data_index: int, position: int) -> None:
         if len(text) <= _INLINE_MAX:
-            self._add(_INLINE.pack(len(text), bytes(text)), 1)
+            self._add(_INLINE.pack(len(text), text), 1)
         else:
-            self._add(_DISTANT.pack(len(text), bytes(text[:4]), data_index, position), 1)
+            self._add(_DISTANT.pack(len(text), text[:4], data_index, position), 1)
 
     def _add(self, view: bytes, valid: int) -> None:
         if self.rows & 7 == 0:
@@ -125,7 +125,7 @@ class _Decoder:
         position = len(self.mended)
         if len(mended) > _INLINE_MAX:
             self.mended += mended
-        self.header_keys.add_text(memoryview(mended), self.mended_index, position)
+        self.header_keys.add_text(mended, self.mended_index, position)
 
     def result(self) -> tuple[object, ...]:
         headers = None
@@ -182,12 +182,12 @@ def _split(
         if header.attributes & CODEC_MASK:
             plain = inflate(header.attributes & CODEC_MASK, records, before + at)
             data.append(plain)
-            piece = _Piece(header, before + at, memoryview(plain), len(data) - 1, 0)
+            piece = _Piece(header, before + at, bytes(plain), len(data) - 1, 0)
         else:
             if data_index < 0:
                 data.append(buffer)
                 data_index = len(data) - 1
-            piece = _Piece(header, before + at, records, data_index, at + HEADER_BYTES)
+            piece = _Piece(header, before + at, bytes(records), data_index, at + HEADER_BYTES)
         if bad_count(header, len(piece.records)):
             return (int(Rule.COUNT), before + at, -1, header.count)
         pieces.append(piece)

@@ -1,4 +1,7 @@
-"""Reading records: varints, one record after another, each read bounded by its record's own end."""
+"""Reading records: varints, one record after another, each read bounded by its record's own end.
+
+Payloads are read as `bytes`: indexing them costs half of indexing a memoryview, which outweighs one copy.
+"""
 
 from typing import Final, NamedTuple, TypeVar
 
@@ -33,8 +36,10 @@ class Raw(NamedTuple):
     end: int
 
 
-def read_varint(data: memoryview, at: int, end: int, bits: int = 32) -> tuple[int, int]:
+def read_varint(data: bytes, at: int, end: int, bits: int = 32) -> tuple[int, int]:
     """A zigzag number of at most `bits` bits and the position behind it."""
+    if at < end and (byte := data[at]) < 0x80:  # most of them
+        return (byte >> 1) ^ -(byte & 1), at + 1
     total = shift = 0
     while at < end:
         byte = data[at]
@@ -48,7 +53,7 @@ def read_varint(data: memoryview, at: int, end: int, bits: int = 32) -> tuple[in
     raise Broken(Rule.RECORD_CUT)
 
 
-def read_span(data: memoryview, at: int, end: int, least: int, rule: Rule) -> tuple[Span, int]:
+def read_span(data: bytes, at: int, end: int, least: int, rule: Rule) -> tuple[Span, int]:
     """A length and that many bytes, as their positions; -1 is null where `least` allows it."""
     length, at = read_varint(data, at, end)
     if length < least or length > end - at:
@@ -56,7 +61,7 @@ def read_span(data: memoryview, at: int, end: int, least: int, rule: Rule) -> tu
     return (NULL, at) if length < 0 else ((at, at + length), at + length)
 
 
-def read_raw(data: memoryview, at: int, header: BatchHeader, previous: int, *, contiguous: bool) -> Raw:
+def read_raw(data: bytes, at: int, header: BatchHeader, previous: int, *, contiguous: bool) -> Raw:
     """The record at `at`, judged by itself and against the header and the offset before it."""
     length, at = read_varint(data, at, len(data))
     if length < _BODY_BYTES_MIN:
@@ -81,7 +86,7 @@ def read_raw(data: memoryview, at: int, header: BatchHeader, previous: int, *, c
     return Raw(delta, timestamp, key, value, _read_headers(data, at, end, count), end)
 
 
-def _read_headers(data: memoryview, at: int, end: int, count: int) -> list[tuple[Span, Span]]:
+def _read_headers(data: bytes, at: int, end: int, count: int) -> list[tuple[Span, Span]]:
     headers = []
     for _ in range(count):
         key, at = read_span(data, at, end, 0, Rule.HEADER_KEY)
@@ -100,7 +105,7 @@ def bad_count(header: BatchHeader, payload_bytes: int) -> bool:
 def check(payload: Buffer, fields: tuple[object, ...], contiguous: bool, /) -> tuple[int, int, int, int] | None:
     """Judge every record of a decompressed payload against its header."""
     header = BatchHeader._make(fields)
-    data = memoryview(payload)
+    data = bytes(payload)
     if bad_count(header, len(data)):
         return (int(Rule.COUNT), 0, -1, header.count)
     at, index, previous = 0, -1, -1
@@ -123,7 +128,7 @@ def read(
 ) -> tuple[list[T], tuple[int, int, int]] | tuple[int, int, int, int]:
     """Up to `most` records from the cursor on, and the cursor behind them; or the first fault."""
     header = BatchHeader._make(fields)
-    data = memoryview(payload)
+    data = bytes(payload)
     at, index, previous = cursor
     if not 0 <= at <= len(data) or index < 0:
         raise ValueError("the position is outside the payload")
@@ -142,9 +147,9 @@ def read(
     return found, (at, index, previous)
 
 
-def _values(data: memoryview, header: BatchHeader, raw: Raw) -> tuple[object, ...]:
+def _values(data: bytes, header: BatchHeader, raw: Raw) -> tuple[object, ...]:
     def bytes_of(span: Span) -> bytes | None:
-        return None if span is NULL else bytes(data[span[0] : span[1]])
+        return None if span is NULL else data[span[0] : span[1]]
 
     headers = tuple((str(data[key[0] : key[1]], "utf-8", "replace"), bytes_of(value)) for key, value in raw.headers)
     return header.base_offset + raw.offset_delta, raw.timestamp, bytes_of(raw.key), bytes_of(raw.value), headers
