@@ -1,11 +1,11 @@
 """What a segment says of itself. Data only."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.log.batches import Buffer
 
-BATCHES_REMEMBERED_MAX = 5  # what an idempotent producer may have in flight
+BATCHES_REMEMBERED_MAX: Final = 5  # what an idempotent producer may have in flight
 
 
 class EpochStart(NamedTuple):
