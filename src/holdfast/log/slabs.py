@@ -9,6 +9,7 @@ import asyncio
 import ctypes
 import weakref
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
@@ -34,6 +35,7 @@ class Slabs:
         self._idle: deque[bytearray] = deque()
         self._lent: dict[int, weakref.ref[object]] = {}
         self._made = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -55,7 +57,7 @@ class Slabs:
         """A slab nobody else sees, with whatever was in it; None if the budget is spent: `await room()`, then ask again."""
         if self._idle:
             memory = self._idle.pop()  # the one used last is warmest
-        elif (self._made + 1) * self._settings.slab_bytes <= self._settings.bytes_max:
+        elif self._has_room():
             # Repeating writes every page now, so that no page fault comes while data is being received.
             memory = bytearray(b"\0") * self._settings.slab_bytes
             self._made += 1
@@ -64,12 +66,25 @@ class Slabs:
         return self._lend(memory)
 
     async def room(self) -> None:
-        """Return when `take` may succeed. Others wait too: ask again if it does not."""
-        while not self._idle and (self._made + 1) * self._settings.slab_bytes > self._settings.bytes_max:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            if not self._idle:  # a view may have been dropped on another thread since the look above
-                await waiter
+        """Return when `take` succeeds, first come, first served. Take right afterwards, without awaiting in between."""
+        if self._has_room() and not self._waiters:
+            return
+        loop = self._loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiters.append(waiter)
+        loop.call_soon(self._wake)  # a view may have been dropped on another thread since the look above
+        try:
+            await waiter
+        finally:
+            self._waiters.remove(waiter)
+            loop.call_soon(self._wake)  # after this one took its slab: perhaps there is one for the next
+
+    def _has_room(self) -> bool:
+        return bool(self._idle) or (self._made + 1) * self._settings.slab_bytes <= self._settings.bytes_max
+
+    def _wake(self) -> None:
+        if self._waiters and not self._waiters[0].done() and self._has_room():
+            self._waiters[0].set_result(None)
 
     def _lend(self, memory: bytearray) -> memoryview:
         # Every view and slice keeps `loan` alive, and `loan` can be watched, which neither views nor bytearrays allow.
@@ -82,16 +97,6 @@ class Slabs:
         """On whichever thread dropped the last view."""
         self._idle.append(memory)
         del self._lent[key]
-        while self._waiters:
-            try:
-                waiter = self._waiters.popleft()
-            except IndexError:
-                return
-            if not waiter.done():
-                waiter.get_loop().call_soon_threadsafe(_wake, waiter)
-                return
-
-
-def _wake(waiter: "asyncio.Future[None]") -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+        if self._waiters and self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._wake)

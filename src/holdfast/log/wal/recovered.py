@@ -84,7 +84,9 @@ class Recovered:
             pass
         # A file that was released meanwhile may be gone or in use again; nobody needs the rest of it.
         if seen < part.frames and file in self._ledger.files:
-            raise CorruptError(f"WAL file {file.path} after byte {last_at}", f"{part.frames - seen} frames became unreadable")
+            raise CorruptError(
+                f"WAL file {file.path} after byte {last_at}", f"{part.frames - seen} frames became unreadable"
+            )
 
 
 def _some(reading: Iterator[WalFrame]) -> list[WalFrame]:

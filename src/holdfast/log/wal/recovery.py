@@ -6,11 +6,20 @@ Nothing is changed here; `opening.py` mends a torn tail, `repair.py` takes a dam
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from holdfast.log.wal.files import live_files
-from holdfast.log.wal.frames import FRAME_BYTES, FRAMES_AT, MARK, OPENING_AT, VERSION, FileHeader
-from holdfast.log.wal.frames import decode_file_header, decode_opening
+from holdfast.log.wal.frames import (
+    FRAME_BYTES,
+    FRAMES_AT,
+    MARK,
+    OPENING_AT,
+    VERSION,
+    FileHeader,
+    decode_file_header,
+    decode_opening,
+)
 from holdfast.log.wal.reading import WalReader, heads_after, walk
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 from holdfast.vocabulary.settings import MIB
@@ -73,19 +82,21 @@ class Verdict:
     damage: Damage | None = None
 
 
-def examine(directory: Path, *, read_bytes: int = 4 * MIB) -> Verdict:
+def examine(directory: Path, *, read_bytes: int = 4 * MIB, skip_bad_sectors: bool = False) -> Verdict:
     """Read every file, in order, up to the first damage that is not a torn tail."""
+    read = partial(WalReader, window_bytes=read_bytes, skip_bad_sectors=skip_bad_sectors)
     verdict = Verdict()
     live = live_files(directory)
     if live:
         verdict.next_generation = live[-1][0] + 1
     for generation, path in live:
-        with WalReader(path, window_bytes=read_bytes) as reader:
+        with read(path) as reader:
             verdict.damage = _examine_file(verdict, reader, generation)
             if verdict.damage is not None:
                 return verdict
     if verdict.files:
-        _examine_end(verdict, verdict.files[-1], read_bytes)
+        with read(verdict.files[-1].path) as reader:
+            _examine_end(verdict, verdict.files[-1], reader)
     return verdict
 
 
@@ -135,19 +146,17 @@ def _examine_file(verdict: Verdict, reader: WalReader, generation: int) -> Damag
     return None
 
 
-def _examine_end(verdict: Verdict, last: LiveFile, read_bytes: int) -> None:
+def _examine_end(verdict: Verdict, last: LiveFile, reader: WalReader) -> None:
     """Look behind the last frame for what a crash left, or for a sign that something is missing."""
-    with WalReader(last.path, window_bytes=read_bytes) as reader:
-        for position, head in heads_after(reader, last.header.mark, last.end):
-            if head.last_synced >= last.next_lsn:
-                verdict.damage = Damage(
-                    last.path,
-                    last.end,
-                    last.next_lsn,
-                    f"LSN {last.next_lsn} is unreadable, but the frame at byte {position} (LSN {head.lsn}) says that "
-                    f"all up to LSN {head.last_synced} was synced",
-                )
-                return
-        left = tuple(reader.find(last.header.mark, last.end))
-    if left:
+    for position, head in heads_after(reader, last.header.mark, last.end):
+        if head.last_synced >= last.next_lsn:
+            verdict.damage = Damage(
+                last.path,
+                last.end,
+                last.next_lsn,
+                f"LSN {last.next_lsn} is unreadable, but the frame at byte {position} (LSN {head.lsn}) says that "
+                f"all up to LSN {head.last_synced} was synced",
+            )
+            return
+    if left := tuple(reader.find(last.header.mark, last.end)):
         verdict.torn = TornTail(last.path, last.end, last.next_lsn, left)

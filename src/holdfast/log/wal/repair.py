@@ -1,0 +1,182 @@
+"""`repair`: make a damaged WAL usable again without dropping anything silently.
+
+The damaged file and all after it are renamed to `*.damaged-{n}` and stay as they are. What `triage.py` keeps is written into fresh
+files that follow the undamaged ones. `repair-{n}.json` lists every frame that was set aside and every one that is lost.
+
+The one rule: the report is on disk before anything is renamed, under a name (`.pending`) that keeps the WAL closed until all
+renames are done; an interrupted repair is finished by the next. Everything here blocks.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.log.wal.disk import Disk, close_quietly, write_all
+from holdfast.log.wal.files import DirectoryLock
+from holdfast.log.wal.frames import WalFrame
+from holdfast.log.wal.inspection import check_directory
+from holdfast.log.wal.opening import PENDING_REPAIRS
+from holdfast.log.wal.reading import WalReader, read_frame
+from holdfast.log.wal.rewriting import rewrite
+from holdfast.log.wal.triage import DOUBT, KEEP, Sorted, Triage, triage
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import CorruptError
+
+_NUMBER: Final = re.compile(r"(?:^repair|\.damaged)-([0-9]+)")
+
+
+@dataclass(slots=True, kw_only=True)
+class FrameReport:
+    """A frame that is no longer in the WAL, and where its bytes are."""
+
+    file: str
+    position: int
+    mark: str
+    lsn: int
+    topic_id: str
+    partition: int
+    epoch: int
+    base_offset: int
+    count: int
+    payload_bytes: int
+    acknowledged: bool  # it was synced, so its producer was told so
+
+
+@dataclass(slots=True, kw_only=True)
+class RepairReport:
+    """What a repair does, or did. Stored as `repair-{n}.json`."""
+
+    version: int = 1
+    number: int
+    at_ms: int
+    damaged_file: str
+    damaged_position: int
+    found: str
+    renames: list[tuple[str, str]] = field(default_factory=list)
+    kept_frames: int = 0  # after the damage or in the same file before it; they are in the WAL again
+    in_doubt: list[FrameReport] = field(default_factory=list)  # readable, set aside
+    lost: list[FrameReport] = field(default_factory=list)  # unreadable, known by their heads
+    missing_lsns: list[tuple[int, int]] = field(default_factory=list)  # nothing is known of them
+
+
+def plan_repair(directory: Path, *, clock: Clock) -> RepairReport | None:
+    """What `repair` would do; None if the WAL can be opened as it is. Changes nothing."""
+    check_directory(directory)
+    if (found := triage(directory)) is None:
+        return None
+    return _report(directory, found, clock)
+
+
+def repair(directory: Path, *, clock: Clock, chance: Chance, disk: Disk | None = None) -> RepairReport | None:
+    """Repair the WAL, or finish a repair that was interrupted; None if there was nothing to do."""
+    check_directory(directory)
+    lock = DirectoryLock(directory)
+    lock.take()
+    try:
+        disk = disk or Disk()
+        if pending := sorted(directory.glob(PENDING_REPAIRS)):
+            return _finish(directory, pending[0], disk)
+        if (found := triage(directory)) is None:
+            return None
+        report = _report(directory, found, clock)
+        report.renames += rewrite(_again(directory), report.number, clock=clock, chance=chance, disk=disk)
+        return _finish(directory, _store(directory, report, disk), disk)
+    finally:
+        lock.release()
+
+
+def _again(directory: Path) -> Triage:
+    """A second pass: the first one made the report, this one hands out the payloads."""
+    found = triage(directory)
+    if found is None:
+        raise CorruptError(f"WAL {directory}", "it reads differently each time: check the disk before a repair")
+    return found
+
+
+def read_set_aside(report_path: Path) -> Iterator[WalFrame]:
+    """The frames in doubt of a finished repair, in order."""
+    report = _load(report_path)
+    for found in report.in_doubt:
+        with WalReader(report_path.parent / found.file) as reader:
+            frame = read_frame(reader, bytes.fromhex(found.mark), found.position)
+            if frame is None:
+                raise CorruptError(
+                    f"WAL file {reader.path} at byte {found.position}", "a frame set aside became unreadable"
+                )
+            yield frame[0].frame(bytes(frame[1]))
+
+
+def _report(directory: Path, found: Triage, clock: Clock) -> RepairReport:
+    numbers = (_NUMBER.search(path.name) for path in directory.iterdir())
+    number = 1 + max((int(match[1]) for match in numbers if match), default=0)
+    report = RepairReport(
+        number=number,
+        at_ms=clock.now_ms(),
+        damaged_file=found.damage.path.name,
+        damaged_position=found.damage.position,
+        found=found.damage.found,
+        renames=[(path.name, f"{path.name}.damaged-{number}") for _, path in found.files],
+    )
+    for item in found:
+        if item.fate == KEEP:
+            report.kept_frames += 1
+        else:
+            (report.in_doubt if item.fate == DOUBT else report.lost).append(_frame_report(item, number))
+    for frame in (*report.in_doubt, *report.lost):
+        frame.acknowledged = frame.lsn <= found.synced_lsn
+    report.missing_lsns = found.missing
+    return report
+
+
+def _frame_report(item: Sorted, number: int) -> FrameReport:
+    head = item.sighting.head
+    return FrameReport(
+        file=f"{item.path.name}.damaged-{number}",
+        position=item.sighting.position,
+        mark=item.mark.hex(),
+        lsn=head.lsn,
+        topic_id=head.topic_id.hex(),
+        partition=head.partition,
+        epoch=head.epoch,
+        base_offset=head.base_offset,
+        count=head.count,
+        payload_bytes=head.payload_bytes,
+        acknowledged=False,
+    )
+
+
+def _store(directory: Path, report: RepairReport, disk: Disk) -> Path:
+    making = directory / f"repair-{report.number}.tmp"
+    descriptor = os.open(making, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(disk, descriptor, (msgspec.json.format(msgspec.json.encode(report)),), 0)
+        disk.sync(descriptor)
+    finally:
+        close_quietly(descriptor)
+    pending = making.rename(directory / f"repair-{report.number}.pending")
+    disk.sync_directory(directory)
+    return pending
+
+
+def _finish(directory: Path, pending: Path, disk: Disk) -> RepairReport:
+    """Do the renames that are still to be done."""
+    report = _load(pending)
+    for name, new_name in report.renames:
+        if (directory / name).exists():
+            (directory / name).rename(directory / new_name)
+    disk.sync_directory(directory)
+    pending.rename(pending.with_suffix(".json"))
+    disk.sync_directory(directory)
+    return report
+
+
+def _load(path: Path) -> RepairReport:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RepairReport)
+    except msgspec.DecodeError as error:
+        raise CorruptError(f"report {path}", str(error)) from None

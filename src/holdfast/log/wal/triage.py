@@ -1,0 +1,103 @@
+"""Triage: which frames of a damaged WAL stay in it, which are set aside, which are lost. Reads only.
+
+Everything before the damage stays. After it a frame stays if its partition provably lost nothing: its offsets continue where the
+partition's last frame ended, or every missing frame is known by name and is another partition's. The first frame of a partition
+that might follow a hole is in doubt, and so is everything of that partition after it: serving it would hide the hole.
+Frames in doubt are set aside, whole and listed; what becomes of them is a person's decision.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from holdfast.log.wal.files import live_files
+from holdfast.log.wal.frames import FRAMES_AT, MARK, FrameHeader
+from holdfast.log.wal.reading import WalReader
+from holdfast.log.wal.recovery import Damage, PartitionKey, examine
+from holdfast.log.wal.survey import Sighting, sightings, survey_header
+
+KEEP: Final = "keep"
+DOUBT: Final = "doubt"
+LOST: Final = "lost"
+
+
+class Sorted(NamedTuple):
+    """A frame and what becomes of it."""
+
+    fate: str
+    path: Path
+    mark: bytes
+    sighting: Sighting
+
+
+@dataclass(slots=True)
+class Triage:
+    """One pass over the files from the damaged one on; iterate once, then read `missing` and `synced_lsn`."""
+
+    damage: Damage
+    files: list[tuple[int, Path]]  # the damaged file and all after it
+    ends: dict[PartitionKey, int]  # where each partition ended before them
+    first_lsn: int | None  # of the first of them, as far as it is known
+    next_generation: int
+    missing: list[tuple[int, int]] = field(default_factory=list)  # LSNs nothing is known of, first and last
+    synced_lsn: int = 0  # the highest LSN that some frame says was synced
+    _doubtful: set[PartitionKey] = field(default_factory=set)
+
+    def __iter__(self) -> Iterator[Sorted]:
+        expected = self.first_lsn
+        lost: set[int] = set()
+        for generation, path in self.files:
+            with WalReader(path, skip_bad_sectors=True) as reader:
+                survey = survey_header(reader, generation)
+                for seen in sightings(reader, survey.mark):
+                    head = seen.head
+                    self.synced_lsn = max(self.synced_lsn, head.last_synced)
+                    if seen.payload is None:
+                        lost.add(head.lsn)
+                        self._doubtful.add((head.topic_id, head.partition))
+                        yield Sorted(LOST, path, survey.mark, seen)
+                        continue
+                    in_order = expected is None or head.lsn >= expected
+                    if expected is None and seen.position > FRAMES_AT:
+                        expected = head.lsn - 1  # something stood before it; how much is unknown
+                    if expected is not None and head.lsn > expected:
+                        self._note_hole(expected, head.lsn, lost)
+                    if in_order:
+                        expected = head.lsn + 1
+                    if head.kind != MARK:
+                        yield Sorted(self._fate(head, in_order), path, survey.mark, seen)
+
+    def _note_hole(self, first: int, end: int, lost: set[int]) -> None:
+        """LSNs from `first` to before `end` are not there; remember those that no damaged frame explains."""
+        known = sorted(lsn for lsn in lost if first <= lsn < end)
+        for lsn in [*known, end]:
+            if first < lsn:
+                self.missing.append((first, lsn - 1))
+            first = lsn + 1
+
+    def _fate(self, head: FrameHeader, in_order: bool) -> str:
+        partition = head.topic_id, head.partition
+        continues = self.ends.get(partition) == head.base_offset
+        if in_order and partition not in self._doubtful and (continues or not self.missing):
+            self.ends[partition] = head.end_offset
+            return KEEP
+        self._doubtful.add(partition)
+        return DOUBT
+
+
+def triage(directory: Path) -> Triage | None:
+    """What a repair would do; None if the WAL needs none."""
+    verdict = examine(directory, skip_bad_sectors=True)
+    if verdict.damage is None:
+        return None
+    live = live_files(directory)
+    start = next(at for at, (_, path) in enumerate(live) if path == verdict.damage.path)
+    before = [file for file in verdict.files if any(file.path == path for _, path in live[:start])]
+    ends: dict[PartitionKey, int] = {}
+    for file in before:
+        ends.update(file.needed)
+    first_lsn = before[-1].next_lsn if before else None
+    if not before and verdict.files:
+        first_lsn = verdict.files[0].first_lsn
+    return Triage(verdict.damage, live[start:], ends, first_lsn, verdict.next_generation)
