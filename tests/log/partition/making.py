@@ -1,9 +1,12 @@
 """A world for partitions: a store and objects in memory, a real WAL on disk, the host's clock, and agents that come and go."""
 
 import errno
-from collections.abc import Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+
+import msgspec
 
 from holdfast.contracts.checks import StoreLimits
 from holdfast.kernel.keys import partition_resource
@@ -11,12 +14,16 @@ from holdfast.kernel.lease import Lease, acquire, release
 from holdfast.kernel.session import HeldSession, SessionSettings
 from holdfast.log.batches import BatchLimits, Buffer, Record, decode, encode, split
 from holdfast.log.identity import wal_identity
+from holdfast.log.keys import state_key
 from holdfast.log.partition.leading import Appended, LeadingPartition
 from holdfast.log.partition.opening import open_partition
 from holdfast.log.partition.publishing import Publisher
+from holdfast.log.partition.records import PartitionRecord
+from holdfast.log.partition.segments import load_segments
 from holdfast.log.partition.terms import Place, Terms
+from holdfast.log.segments import SegmentReader
 from holdfast.log.settings import LogSettings
-from holdfast.log.wal import Disk, Wal, WalSettings
+from holdfast.log.wal import Disk, Wal, WalFrame, WalSettings
 from holdfast.objects.memory import MemoryObjects
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faults import FaultyStore
@@ -80,14 +87,24 @@ class Owner:
             )
         )
         self.wal_id = await wal_identity(self.wal.directory, chance=chance)
-        granted = await self.world.store.open_session(30_000)
-        self.session = HeldSession(
-            granted.id, granted.ttl_ms, opened_ms=clock.boot_ms(), clock=clock, settings=SessionSettings()
-        )
+        await self._open_session()
         self.publisher = Publisher(
             store=self.store, objects=self.objects, clock=clock, chance=chance, settings=self.world.settings
         )
         return self
+
+    async def _open_session(self) -> None:
+        granted = await self.world.store.open_session(30_000)
+        clock = self.world.clock
+        self.session = HeldSession(
+            granted.id, granted.ttl_ms, opened_ms=clock.boot_ms(), clock=clock, settings=SessionSettings()
+        )
+
+    async def lose_session(self) -> None:
+        """The store ends the session; the process lives on and opens another."""
+        await self.world.store.close_session(self.session.id)
+        self.session.deadline_ms = 0
+        await self._open_session()
 
     async def acquire(self, place: Place = ORDERS) -> Lease:
         lease = await acquire(
@@ -102,8 +119,19 @@ class Owner:
         return lease
 
     async def open(
-        self, place: Place = ORDERS, *, terms: Terms | None = None, lease: Lease | None = None
+        self,
+        place: Place = ORDERS,
+        *,
+        terms: Terms | None = None,
+        lease: Lease | None = None,
+        leftovers: Sequence[WalFrame] = (),
     ) -> LeadingPartition:
+        async def frames(topic_id: bytes, number: int) -> AsyncIterator[WalFrame]:
+            async for frame in self.wal.recovered.of(topic_id, number):
+                yield frame
+            for frame in leftovers:
+                yield frame
+
         return await open_partition(
             place,
             lease=lease or await self.acquire(place),
@@ -116,6 +144,7 @@ class Owner:
             chance=self.world.chance,
             settings=self.world.settings,
             terms=terms,
+            leftovers=frames,
         )
 
     async def hand_back(self, partition: LeadingPartition) -> None:
@@ -133,15 +162,23 @@ class Owner:
 
 
 class FullDisk(Disk):
-    """A disk that a test can fill."""
+    """A disk that a test can fill, or hold back before a sync."""
 
     def __init__(self) -> None:
         self.full = False
+        self.gate: threading.Event | None = None
+        self.waiting = False
 
     def write(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
         if self.full:
             raise OSError(errno.ENOSPC, "full on purpose")
         return super().write(descriptor, buffers, position)
+
+    def sync(self, descriptor: int) -> None:
+        if self.gate is not None and threading.current_thread().name == "wal-writer":
+            self.waiting = True
+            self.gate.wait(30)
+        super().sync(descriptor)
 
 
 class World:
@@ -159,3 +196,27 @@ class World:
         owner = Owner(self, name)
         self.owners.append(owner)
         return await owner.start()
+
+
+async def published(world: World, place: Place = ORDERS) -> list[tuple[int, str]]:
+    """(offset, value) of everything a stranger finds in object storage."""
+    segments = await load_segments(world.store, place.topic_id, place.number)
+    found: list[tuple[int, str]] = []
+    async for each in segments.all(world.objects):
+        batches = await SegmentReader(world.objects, each.object, each.start, each.end).read(each.base_offset, 1 << 30)
+        assert isinstance(batches, list)
+        found += records(batches)
+    return found
+
+
+async def stored(world: World, place: Place = ORDERS) -> PartitionRecord:
+    """The partition's record as the store holds it."""
+    entry = await world.store.get(state_key(place.topic_id, place.number))
+    assert entry is not None
+    return msgspec.json.decode(entry.value, type=PartitionRecord)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Return when the condition holds; the test's own timeout ends a wait in vain."""
+    while not condition():
+        await RealClock().sleep_ms(1)

@@ -1,0 +1,51 @@
+"""A disk that is full: refused appends leave no trace, and appends go on when there is space again."""
+
+import asyncio
+import threading
+
+import pytest
+from tests.log.partition.making import World, append, batch, records, until
+
+from holdfast.log.partition.producers import ProducerRefusedError
+from holdfast.vocabulary.errors import UnavailableError
+
+
+def sent(sequence: int) -> bytes:
+    return batch(f"sequence {sequence}", producer=7, sequence=sequence)
+
+
+async def test_a_burst_that_meets_a_full_disk_is_taken_back_whole(world: World) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, sent(0))
+    ann.disk.full = True
+    answers = await asyncio.gather(*(append(partition, sent(n)) for n in range(1, 6)), return_exceptions=True)
+    assert all(isinstance(answer, UnavailableError) for answer in answers)
+    assert partition.next_offset == partition.high_watermark == 1
+    assert partition.tail.end == 1
+    ann.disk.full = False
+    # Sent again, as a producer does, out of its order on purpose: the producer's state was taken back too.
+    with pytest.raises(ProducerRefusedError, match="out of order"):
+        await append(partition, sent(2))
+    again = [await append(partition, sent(n)) for n in range(1, 6)]
+    assert [(each.base_offset, each.duplicate) for each in again] == [(n, False) for n in range(1, 6)]
+    await ann.end()
+    reopened = await (await world.owner()).open()
+    assert records(reopened.read_tail(0, bytes_max=1 << 20) or []) == [(n, f"sequence {n}") for n in range(6)]
+
+
+async def test_what_was_synced_before_the_disk_was_full_stays(world: World) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    ann.disk.gate = threading.Event()
+    first = asyncio.ensure_future(append(partition, sent(0)))
+    await until(lambda: ann.disk.waiting)
+    behind = [asyncio.ensure_future(append(partition, sent(n))) for n in range(1, 4)]
+    await until(lambda: partition.next_offset == 4)
+    ann.disk.full = True
+    ann.disk.gate.set()
+    assert (await first).base_offset == 0
+    answers = await asyncio.gather(*behind, return_exceptions=True)
+    assert all(isinstance(answer, UnavailableError) for answer in answers)
+    assert partition.next_offset == partition.high_watermark == 1
+    await partition.until_durable()

@@ -1,0 +1,97 @@
+"""Idempotent producers against a real partition: in flight, across publication, across a crash."""
+
+import asyncio
+
+import pytest
+from tests.log.partition.making import World, append, batch, records
+
+from holdfast.log.partition.leading import LeadingPartition
+from holdfast.log.partition.producers import ProducerRefusedError, Refusal
+from holdfast.vocabulary.clock import RealClock
+
+
+def sent(sequence: int, *values: str, epoch: int = 0) -> bytes:
+    return batch(*(values or ("x",)), producer=7, epoch=epoch, sequence=sequence)
+
+
+async def refusal(partition: LeadingPartition, *payloads: bytes) -> Refusal:
+    with pytest.raises(ProducerRefusedError) as error:
+        await append(partition, *payloads)
+    return error.value.refusal
+
+
+async def test_five_in_flight_are_numbered_in_order_and_sent_again_are_not_appended_again(world: World) -> None:
+    partition = await (await world.owner()).open()
+    first = await asyncio.gather(*(append(partition, sent(sequence)) for sequence in range(5)))
+    again = await asyncio.gather(*(append(partition, sent(sequence)) for sequence in range(5)))
+    assert [each.base_offset for each in first] == [0, 1, 2, 3, 4]
+    assert [(each.base_offset, each.duplicate) for each in again] == [(offset, True) for offset in range(5)]
+    assert partition.next_offset == 5
+
+
+async def test_a_duplicate_of_a_batch_still_in_flight_waits_for_it(world: World) -> None:
+    partition = await (await world.owner()).open()
+    first, again = await asyncio.gather(append(partition, sent(0, "a", "b")), append(partition, sent(0, "a", "b")))
+    assert (first.base_offset, first.duplicate) == (0, False)
+    assert (again.base_offset, again.end_offset, again.duplicate) == (0, 2, True)
+    assert partition.high_watermark == partition.next_offset == 2
+
+
+async def test_out_of_order_and_old_epochs_are_refused_and_change_nothing(world: World) -> None:
+    partition = await (await world.owner()).open()
+    await append(partition, sent(0))
+    assert await refusal(partition, sent(5)) is Refusal.OUT_OF_ORDER
+    await append(partition, sent(0, epoch=1))
+    assert await refusal(partition, sent(1)) is Refusal.OLD_EPOCH
+    assert partition.next_offset == 2
+    await append(partition, sent(1, epoch=1))
+
+
+async def test_several_batches_of_a_request_are_taken_together_or_not_at_all(world: World) -> None:
+    partition = await (await world.owner()).open()
+    assert (await append(partition, sent(0), sent(1), batch("plain"))).end_offset == 3
+    assert await refusal(partition, sent(2), sent(9)) is Refusal.OUT_OF_ORDER
+    assert partition.next_offset == 3
+    # Sequence 2 was taken back with its neighbour, so it is new.
+    assert not (await append(partition, sent(2))).duplicate
+
+
+async def test_a_request_that_repeats_some_batches_and_brings_others_appends_the_others(world: World) -> None:
+    partition = await (await world.owner()).open()
+    await append(partition, sent(0, "a"), sent(1, "b"))
+    appended = await append(partition, sent(1, "b"), sent(2, "c"), batch("d"))
+    assert (appended.base_offset, appended.end_offset, appended.duplicate) == (1, 4, False)
+    assert [value for _, value in records(partition.read_tail(0, bytes_max=1 << 20) or [])] == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("crash", [True, False])
+async def test_producers_are_remembered_across_publication_and_opening(world: World, crash: bool) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, sent(0))
+    await append(partition, sent(1))
+    await ann.publisher.publish([partition])
+    await append(partition, sent(2))
+    if not crash:
+        await ann.hand_back(partition)
+    await ann.end()
+    partition = await (await world.owner("ann" if crash else "bob")).open()
+    assert [(await append(partition, sent(sequence))).base_offset for sequence in range(3)] == [0, 1, 2]
+    assert await refusal(partition, sent(4)) is Refusal.OUT_OF_ORDER
+    assert (await append(partition, sent(3))).base_offset == 3
+
+
+async def test_a_footer_knows_nothing_of_batches_behind_its_segment(world: World) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, sent(0))
+    # Numbered, and on its way to the disk while the segment is built: it is not in the segment.
+    late = asyncio.ensure_future(append(partition, sent(0, epoch=1)))
+    while partition.next_offset < 2:
+        await RealClock().sleep_ms(0)
+    await ann.publisher.publish([partition])
+    await late
+    await ann.end()
+    partition = await (await world.owner()).open()
+    assert (await append(partition, sent(0, epoch=1))).base_offset == 1
+    assert partition.next_offset == 2

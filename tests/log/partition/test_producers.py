@@ -1,0 +1,125 @@
+"""Idempotent producers, judged without any I/O."""
+
+import pytest
+from tests.log.partition.making import batch
+
+from holdfast.log.batches import BatchHeader, parse_header
+from holdfast.log.partition.producers import ProducerRefusedError, Producers, Refusal
+
+
+def header(sequence: int, *, count: int = 1, producer: int = 7, epoch: int = 0) -> BatchHeader:
+    return parse_header(batch(*"x" * count, producer=producer, epoch=epoch, sequence=sequence))
+
+
+def appended(*sequences: int) -> Producers:
+    producers = Producers()
+    for offset, sequence in enumerate(sequences):
+        assert producers.judge(header(sequence)) is None
+        producers.append(header(sequence), offset, 1_000)
+    return producers
+
+
+def refused(producers: Producers, given: BatchHeader) -> Refusal:
+    with pytest.raises(ProducerRefusedError) as error:
+        producers.judge(given)
+    return error.value.refusal
+
+
+def test_each_of_the_last_five_batches_is_known_again() -> None:
+    producers = appended(0, 1, 2, 3, 4)
+    assert [producers.judge(header(sequence)) for sequence in range(5)] == [0, 1, 2, 3, 4]
+
+
+def test_the_sixth_oldest_is_a_duplicate_whose_place_is_forgotten() -> None:
+    assert refused(appended(0, 1, 2, 3, 4, 5), header(0)) is Refusal.DUPLICATE
+
+
+def test_a_batch_that_skips_ahead_is_out_of_order() -> None:
+    assert refused(appended(0, 1), header(3)) is Refusal.OUT_OF_ORDER
+
+
+def test_a_batch_that_overlaps_another_is_no_duplicate_of_it() -> None:
+    assert refused(appended(0, 1), header(1, count=2)) is Refusal.DUPLICATE
+
+
+def test_sequences_wrap_to_zero() -> None:
+    producers = appended(2**31 - 1)
+    assert producers.judge(header(0)) is None
+    assert refused(producers, header(1)) is Refusal.OUT_OF_ORDER
+
+
+def test_a_batch_may_span_the_wrap() -> None:
+    producers = Producers()
+    producers.append(header(2**31 - 1, count=3), 0, 1_000)
+    assert producers.judge(header(2**31 - 1, count=3)) == 0
+    assert producers.judge(header(2)) is None
+
+
+def test_a_new_epoch_starts_over_at_zero() -> None:
+    producers = appended(0, 1)
+    assert refused(producers, header(2, epoch=1)) is Refusal.OUT_OF_ORDER
+    assert producers.judge(header(0, epoch=1)) is None
+    producers.append(header(0, epoch=1), 2, 1_000)
+    assert refused(producers, header(2)) is Refusal.OLD_EPOCH
+
+
+def test_an_unknown_producer_may_start_anywhere() -> None:
+    assert Producers().judge(header(41)) is None
+
+
+def test_batches_without_a_producer_are_never_judged() -> None:
+    producers = Producers()
+    plain = parse_header(batch("x"))
+    producers.append(plain, 0, 1_000)
+    assert producers.judge(plain) is None
+    assert len(producers) == 0
+
+
+def test_what_is_taken_back_was_never_seen() -> None:
+    producers = appended(0, 1, 2)
+    producers.settle(1)
+    producers.forget_from(1)
+    assert producers.judge(header(1)) is None
+    assert refused(producers, header(2)) is Refusal.OUT_OF_ORDER
+
+
+def test_taking_five_back_brings_back_the_five_before_them() -> None:
+    producers = appended(*range(10))
+    producers.settle(5)
+    producers.forget_from(5)
+    assert [producers.judge(header(sequence)) for sequence in range(5)] == [0, 1, 2, 3, 4]
+    assert refused(producers, header(6)) is Refusal.OUT_OF_ORDER
+
+
+def test_taking_a_new_epoch_back_brings_back_the_old_one() -> None:
+    producers = appended(0, 1)
+    producers.append(header(0, epoch=1), 2, 1_000)
+    producers.forget_from(2)
+    assert producers.judge(header(1)) == 1
+    assert producers.judge(header(2)) is None
+
+
+def test_a_snapshot_shows_the_producers_as_they_were_at_its_offset() -> None:
+    producers = appended(0, 1, 2, 3, 4)
+    producers.settle(5)
+    for offset in (5, 6, 7):
+        producers.append(header(offset), offset, 2_000)
+    producers.append(header(0, epoch=1), 8, 2_000)
+    (then,) = producers.snapshot(5)
+    assert (then.producer_epoch, then.last_timestamp_ms) == (0, 1_000)
+    assert [each.first_seq for each in then.batches] == [0, 1, 2, 3, 4]
+    assert producers.snapshot(9)[0].producer_epoch == 1
+
+
+def test_a_snapshot_is_enough_to_go_on_from() -> None:
+    producers = Producers(appended(0, 1).snapshot(2))
+    assert producers.judge(header(1)) == 1
+    assert producers.judge(header(2)) is None
+
+
+def test_silent_producers_are_forgotten_and_so_are_the_most_silent_of_too_many() -> None:
+    producers = Producers()
+    for producer in range(4):
+        producers.append(header(0, producer=producer), producer, 1_000 * producer)
+    producers.expire(3_500, expiry_ms=3_000, count_max=2)
+    assert [each.producer_id for each in producers.snapshot(10)] == [2, 3]

@@ -1,0 +1,275 @@
+"""Publication: fenced, shared, and indifferent to lost answers and failing object storage (SAFETY 7, 10, 13)."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from tests.log.partition.making import ORDERS, Owner, World, append, batch, published, records, stored, until
+
+from holdfast.contracts.objects import Buffer
+from holdfast.contracts.store import Put
+from holdfast.log.keys import doomed_key, segment_entry_key
+from holdfast.log.partition.leading import LeadingPartition
+from holdfast.log.partition.publishing import Publisher
+from holdfast.log.partition.terms import Place, Terms
+from holdfast.log.settings import LogSettings
+from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.settings import KIB
+
+PLACES = [replace(ORDERS, number=number) for number in range(3)]
+
+
+async def three(owner: Owner) -> list[LeadingPartition]:
+    opened = [await owner.open(place) for place in PLACES]
+    for partition in opened:
+        await append(partition, batch(f"of {partition.place.number}"))
+    return opened
+
+
+async def test_quiet_partitions_share_an_object_and_a_commit(world: World) -> None:
+    ann = await world.owner()
+    partitions = await three(ann)
+    commits, puts = ann.store.calls["commit"], ann.objects.calls.get("put", 0)
+    assert await ann.publisher.publish(partitions) == []
+    assert ann.store.calls["commit"] == commits + 1
+    assert ann.objects.calls["put"] == puts + 1
+    for place in PLACES:
+        assert await published(world, place) == [(0, f"of {place.number}")]
+
+
+async def test_many_partitions_are_committed_in_as_few_commits_as_the_store_allows(world: World) -> None:
+    ann = await world.owner()
+    partitions = [await ann.open(replace(ORDERS, number=number)) for number in range(45)]
+    await asyncio.gather(*(append(partition, batch("x")) for partition in partitions))
+    commits = ann.store.calls["commit"]
+    await ann.publisher.publish(partitions)
+    assert ann.store.calls["commit"] == commits + 3
+    assert all(partition.record.published == 1 for partition in partitions)
+
+
+async def test_large_segments_have_objects_of_their_own(world: World) -> None:
+    world.settings = LogSettings(reserve_offsets=100, shared_below_bytes=KIB)
+    ann = await world.owner()
+    partitions = [await ann.open(place) for place in PLACES]
+    noise = [world.chance.token() for _ in range(200)]
+    for partition in partitions:
+        await append(partition, batch(*noise))
+    await ann.publisher.publish(partitions)
+    keys = {partition.segments.recent[0].object for partition in partitions}
+    assert len(keys) == 3
+    assert all(key.startswith(f"segments/{ORDERS.topic_id}/") for key in keys)
+
+
+async def test_a_leader_that_was_fenced_cannot_publish_and_cannot_book(world: World) -> None:
+    ann, bob = await world.owner("ann"), await world.owner("bob")
+    partition = await ann.open(terms=Terms(unclean_takeover=True))
+    await append(partition, batch("anns"))
+    await world.store.close_session(ann.session.id)
+    bobs = await bob.open(terms=Terms(unclean_takeover=True))
+    assert await ann.publisher.publish([partition]) == [partition]
+    with pytest.raises(FencedError):
+        await partition.reserve(1_000)
+    await append(bobs, batch("bobs"))
+    await bob.publisher.publish([bobs])
+    assert [value for _, value in await published(world)] == ["bobs"]
+
+
+async def test_a_lost_partition_is_left_out_and_the_others_are_published(world: World) -> None:
+    ann, bob = await world.owner("ann"), await world.owner("bob")
+    partitions = await three(ann)
+    await world.store.commit(apply=[Put(f"lease/epoch/partition/orders/{1:05d}", b'{"epoch":9}')])
+    lost = await ann.publisher.publish(partitions)
+    assert lost == [partitions[1]]
+    assert [partition.record.published for partition in partitions] == [1, 0, 1]
+    assert await published(world, PLACES[1]) == []
+    assert bob.session.alive()
+
+
+async def test_an_object_that_a_sweeper_has_doomed_is_uploaded_again_and_not_named(world: World) -> None:
+    ann = await world.owner()
+    partitions = await three(ann)
+    real_put, doomed = ann.objects.put, []
+
+    async def put_and_doom(key: str, body: Sequence[Buffer]) -> object:
+        stored_object = await real_put(key, body)
+        if not doomed:
+            doomed.append(key)
+            await world.store.commit(apply=[Put(doomed_key(key), b"{}")])
+        return stored_object
+
+    ann.objects.put = put_and_doom  # type: ignore[method-assign,assignment]
+    assert await ann.publisher.publish(partitions) == []
+    assert [partition.record.published for partition in partitions] == [0, 0, 0]
+    assert await ann.publisher.publish(partitions) == []
+    assert all(partition.segments.recent[0].object != doomed[0] for partition in partitions)
+    assert await published(world) == [(0, "of 0")]
+
+
+async def test_a_commit_whose_answer_is_lost_is_published_once(world: World) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, batch("a"))
+    ann.store.lose_answer_to("/state")
+    assert await ann.publisher.publish([partition]) == []
+    assert ann.store.calls["resolve"] == 1
+    assert await published(world) == [(0, "a")]
+    assert partition.record == await stored(world)
+
+
+async def test_a_commit_that_never_arrived_is_made_again(world: World) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, batch("a"))
+    ann.store.lose_request("/seg/")
+    await ann.publisher.publish([partition])
+    assert await published(world) == [(0, "a")]
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+async def test_an_outcome_that_stays_unknown_is_found_out_before_anything_else_is_written(
+    world: World, arrived: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is lost, and so is the store, for longer than a commit waits."""
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, batch("a"))
+    if arrived:
+        ann.store.lose_answer_to("/seg/")
+    else:
+        ann.store.lose_request("/seg/")
+    real_resolve = ann.store.resolve
+
+    async def away(commit_id: str) -> object:
+        raise OutcomeUnknownError(commit_id, "still")
+
+    ann.store.resolve = away  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr("holdfast.contracts.surely.backoff_ms", lambda *_, **__: 4_000.0)
+    hasty = Publisher(
+        store=ann.store, objects=ann.objects, clock=HastyClock(), chance=world.chance, settings=world.settings
+    )
+    with pytest.raises(OutcomeUnknownError):
+        await hasty.publish([partition])
+    assert partition.keeper.in_doubt
+    assert partition.record.published == 0
+    ann.store.resolve = real_resolve  # type: ignore[method-assign]
+    await append(partition, *[batch("b")] * 120)  # needs a booking, which needs the record
+    assert not partition.keeper.in_doubt
+    assert partition.record.published == (1 if arrived else 0)
+    await ann.publisher.publish([partition])
+    assert [value for _, value in await published(world)] == ["a", *["b"] * 120]
+    assert partition.record == await stored(world)
+
+
+class HastyClock:
+    """Ten seconds pass at every look, so that no commit waits."""
+
+    def __init__(self) -> None:
+        self._boot_ms = 0
+
+    def now_ms(self) -> int:
+        return 0
+
+    def boot_ms(self) -> int:
+        self._boot_ms += 10_001
+        return self._boot_ms
+
+    async def sleep_ms(self, duration_ms: float) -> None:
+        return None
+
+
+async def outage(world: World, publisher: type[Publisher]) -> None:
+    """Appends through an outage of object storage; afterwards everything is published, once, in order."""
+    ann = await world.owner()
+    partition = await ann.open()
+    careful = publisher(
+        store=ann.store, objects=ann.objects, clock=world.clock, chance=world.chance, settings=world.settings
+    )
+    for number in range(30):
+        await append(partition, batch(str(number)))
+        ann.objects.reachable = number % 3 == 0
+        with suppress(UnavailableError):
+            await careful.publish([partition])
+    ann.objects.reachable = True
+    await careful.publish([partition])
+    assert [value for _, value in await published(world)] == [str(number) for number in range(30)]
+    assert partition.tail.size_bytes == 0
+
+
+async def test_an_outage_of_object_storage_loses_nothing(world: World) -> None:
+    await outage(world, Publisher)
+
+
+async def test_the_planted_bug_that_clears_the_buffer_although_the_upload_failed_is_caught(world: World) -> None:
+    class Careless(Publisher):
+        async def _put(self, key: str, parts: Sequence[Buffer]) -> None:
+            with suppress(UnavailableError):
+                await super()._put(key, parts)
+
+    with pytest.raises(AssertionError):
+        await outage(world, Careless)
+
+
+async def test_object_storage_that_fails_a_third_of_all_calls_and_loses_answers_loses_nothing(world: World) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    ann.objects.fail_share, ann.objects.lose_put_share = 0.3, 0.2
+    for number in range(60):
+        await append(partition, batch(str(number)))
+        with suppress(UnavailableError):
+            await ann.publisher.publish([partition])
+    ann.objects.fail_share = ann.objects.lose_put_share = 0.0
+    await ann.publisher.publish([partition])
+    assert ann.objects.spoilt > 5
+    assert [value for _, value in await published(world)] == [str(number) for number in range(60)]
+
+
+async def test_appends_go_on_while_a_segment_is_uploaded(world: World) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, batch("a"))
+    ann.objects.delay_ms = 300
+    publishing = asyncio.ensure_future(ann.publisher.publish([partition]))
+    await append(partition, *[batch("b")] * 150)  # more than was booked: the record is not locked during the upload
+    assert not publishing.done()
+    await publishing
+    assert partition.record.published == 1
+    assert partition.next_offset == 151
+    assert records(partition.read_tail(1, bytes_max=1) or []) == [(1, "b")]
+
+
+async def test_producers_wait_for_room_and_are_told_when_there_is_none(world: World) -> None:
+    world.settings = LogSettings(reserve_offsets=100, unpublished_bytes_max=4 * KIB, room_wait_ms=200)
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, batch("x" * 5_000))
+    with pytest.raises(UnavailableError, match="wait for object storage"):
+        await append(partition, batch("y"))
+    assert partition.demanded
+    waiting = asyncio.ensure_future(append(partition, batch("z")))
+    await ann.publisher.publish([partition])
+    assert (await waiting).base_offset == 1
+
+
+async def test_at_object_level_an_acknowledgement_waits_for_the_commit(world: World) -> None:
+    ann = await world.owner()
+    partition = await ann.open(terms=Terms(level="object"))
+    waiting = asyncio.ensure_future(append(partition, batch("a")))
+    await until(lambda: partition.publishable())
+    assert not waiting.done()
+    assert partition.demanded
+    await ann.publisher.publish([partition])
+    assert (await waiting).base_offset == 0
+    assert partition.high_watermark == 1
+
+
+async def test_a_segment_is_named_under_its_base_offset(world: World) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    for value in "ab":
+        await append(partition, batch(value))
+        await ann.publisher.publish([partition])
+    place: Place = partition.place
+    for base in (0, 1):
+        assert await world.store.get(segment_entry_key(place.topic_id, place.number, base)) is not None

@@ -1,0 +1,144 @@
+"""The tail, leader epochs, and watermarks: pure parts of a partition."""
+
+import asyncio
+
+import pytest
+from tests.log.partition.making import batch, records
+
+from holdfast.log.batches import BatchLimits, patch, split
+from holdfast.log.partition.epochs import begun, end_of_epoch, epoch_at, forgotten
+from holdfast.log.partition.tail import Tail, TailBatch
+from holdfast.log.partition.watermark import Watermark
+from holdfast.log.segments import EpochStart
+from holdfast.vocabulary.clock import FakeClock, RealClock
+from holdfast.vocabulary.errors import ClosedError
+
+
+def put(tail: Tail, at: int, *values: str, at_ms: int = 1_000) -> TailBatch:
+    data = bytearray(batch(*values, at_ms=at_ms))
+    patch(data, base_offset=at, leader_epoch=1)
+    ((header, view),) = split(data, limits=BatchLimits(), stored=True)
+    added = TailBatch(at, at + len(values), view, header)
+    tail.append(added)
+    return added
+
+
+def filled() -> Tail:
+    tail = Tail(0)
+    put(tail, 0, "a", "b", at_ms=10)
+    put(tail, 2, "c", at_ms=30)
+    put(tail, 3, "d", at_ms=20)
+    return tail
+
+
+def test_a_read_begins_with_the_batch_that_holds_the_offset_and_ends_below_the_watermark() -> None:
+    assert records(filled().read(1, below=3, bytes_max=1 << 20)) == [(0, "a"), (1, "b"), (2, "c")]
+
+
+def test_a_read_takes_whole_batches_within_the_bytes_but_at_least_one() -> None:
+    tail = filled()
+    assert records(tail.read(0, below=4, bytes_max=1)) == [(0, "a"), (1, "b")]
+    two = len(tail.between(0, 2)[0].data) + len(tail.between(2, 3)[0].data)
+    assert len(tail.read(0, below=4, bytes_max=two)) == 2
+    assert len(tail.read(0, below=4, bytes_max=two - 1)) == 1
+
+
+def test_a_read_never_shows_a_batch_that_is_only_partly_visible() -> None:
+    assert filled().read(0, below=1, bytes_max=1 << 20) == []
+
+
+def test_a_read_in_a_gap_begins_behind_it() -> None:
+    tail = filled()
+    put(tail, 10, "e")
+    assert records(tail.read(7, below=20, bytes_max=1 << 20)) == [(10, "e")]
+
+
+def test_forgetting_frees_the_bytes_and_keeps_the_order() -> None:
+    tail = filled()
+    tail.forget_until(2)
+    assert (tail.start, tail.end) == (2, 4)
+    assert records(tail.read(2, below=4, bytes_max=1 << 20)) == [(2, "c"), (3, "d")]
+    tail.forget_until(4)
+    assert tail.size_bytes == 0
+    assert tail.read(4, below=9, bytes_max=1 << 20) == []
+
+
+def test_forgetting_many_batches_compacts_the_list() -> None:
+    tail = Tail(0)
+    for at in range(5_000):
+        put(tail, at, "x")
+    tail.forget_until(4_000)
+    assert len(tail._batches) < 2_500
+    assert records(tail.read(4_321, below=5_000, bytes_max=1)) == [(4_321, "x")]
+
+
+def test_cutting_takes_back_what_was_appended_last() -> None:
+    tail = filled()
+    before = tail.size_bytes
+    put(tail, 4, "e", "f")
+    tail.cut_from(4)
+    assert (tail.end, tail.size_bytes) == (4, before)
+    put(tail, 4, "g")
+    assert records(tail.read(4, below=9, bytes_max=1)) == [(4, "g")]
+
+
+def test_the_first_batch_that_reaches_a_time_however_disordered_they_are() -> None:
+    found = filled().first_at_or_after(15, below=4)
+    assert found is not None
+    assert found.base_offset == 2
+    assert filled().first_at_or_after(15, below=2) is None
+    assert filled().first_at_or_after(31, below=4) is None
+
+
+def test_an_epoch_that_wrote_nothing_leaves_no_trace() -> None:
+    assert begun(begun((), 1, 0), 2, 0) == (EpochStart(2, 0),)
+    assert begun(begun((), 1, 0), 2, 5) == (EpochStart(1, 0), EpochStart(2, 5))
+
+
+def test_the_epoch_of_the_first_kept_offset_stays() -> None:
+    history = (EpochStart(1, 0), EpochStart(3, 5), EpochStart(4, 9))
+    assert forgotten(history, 7) == (EpochStart(3, 5), EpochStart(4, 9))
+    assert forgotten(history, 9) == (EpochStart(4, 9),)
+    assert forgotten(history, 0) == history
+
+
+def test_which_epoch_was_leading_and_where_it_ended() -> None:
+    history = (EpochStart(1, 0), EpochStart(3, 5), EpochStart(4, 9))
+    assert [epoch_at(history, offset) for offset in (0, 4, 5, 8, 9, 100)] == [1, 1, 3, 3, 4, 4]
+    assert epoch_at((), 0) == -1
+    assert end_of_epoch(history, 1, 12) == (1, 5)
+    assert end_of_epoch(history, 2, 12) == (1, 5)
+    assert end_of_epoch(history, 4, 12) == (4, 12)
+    assert end_of_epoch(history, 5, 12) == (-1, -1)
+    assert end_of_epoch(history, 0, 12) == (-1, -1)
+
+
+async def test_a_watermark_wakes_exactly_those_it_has_reached() -> None:
+    mark = Watermark(0)
+    waiting = {value: asyncio.ensure_future(mark.reaches(value)) for value in (3, 1, 2)}
+    await RealClock().sleep_ms(0)
+    mark.set(2)
+    await asyncio.gather(waiting[1], waiting[2])
+    assert not waiting[3].done()
+    mark.fail_above(2, ClosedError("partition"))
+    with pytest.raises(ClosedError):
+        await waiting[3]
+
+
+async def test_waits_that_end_without_news_leave_nothing_behind() -> None:
+    mark, clock = Watermark(0), RealClock()
+    for _ in range(10):
+        answers = await asyncio.gather(*(mark.reaches_within(1, clock, 1) for _ in range(100)))
+        assert not any(answers)
+    assert len(mark._waiters) < 200
+
+
+async def test_a_cancelled_wait_is_cancelled_and_a_watermark_never_falls() -> None:
+    mark = Watermark(5)
+    waiting = asyncio.ensure_future(mark.reaches_within(9, FakeClock(), 1_000))
+    await RealClock().sleep_ms(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    mark.set(3)
+    assert mark.value == 5
