@@ -117,7 +117,11 @@ def hand_over(lease: Lease, *, to: str, session: str) -> Bid:
 async def acquire(
     store: Store, resource: str, *, holder: str, session: str, clock: Clock, chance: Chance
 ) -> Lease | Held:
-    """Take the lease if nobody has it: `Held` says who does. `ExpiredError`: our own session is dead."""
+    """Take the lease if nobody has it: `Held` says who does. `ExpiredError`: our own session is dead.
+
+    `OutcomeUnknownError`, after all patience: it may be ours. Whoever does not adopt it from the holder key (as `follower` does)
+    ends the session, or the lease stays held by nobody in particular.
+    """
     seen: Entry | None = None
     while True:
         offer = bid(resource, holder, session, seen)

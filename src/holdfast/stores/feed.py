@@ -38,7 +38,7 @@ class Feed:
         self._low = head  # every commit after this version and up to head is in _recent
         self._recent: list[Changed] = []
         self._kept = commits_kept
-        self._bells: set[Bell] = set()
+        self._bells: dict[Bell, None] = {}  # in order of arrival
         self._ended: Exception | None = None
 
     def publish(self, commit: Changed) -> None:
@@ -77,11 +77,11 @@ class Feed:
     ) -> AsyncIterator[AsyncIterator[Changed | Resync]]:
         """Follow commits below `prefix` after `from_version`; `read_log` reaches further back than memory."""
         watch = _Watch(self, prefix, from_version, read_log)
-        self._bells.add(watch.bell)
+        self._bells[watch.bell] = None
         try:
             yield watch
         finally:
-            self._bells.discard(watch.bell)
+            self._bells.pop(watch.bell, None)
 
 
 class _Watch:

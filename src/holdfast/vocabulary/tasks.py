@@ -37,7 +37,7 @@ class Bell:
 
     def __init__(self) -> None:
         self._rung = False
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}  # in order of arrival: a set would differ from run to run
 
     def ring(self) -> None:
         self._rung = True
@@ -65,7 +65,7 @@ class Bell:
 
     async def _wait(self, sleep: asyncio.Future[None] | None = None) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
 
         def wake(_: asyncio.Future[None]) -> None:
             if not waiter.done():
@@ -76,4 +76,4 @@ class Bell:
         try:
             await waiter
         finally:
-            self._waiters.discard(waiter)
+            del self._waiters[waiter]
