@@ -16,6 +16,7 @@ class Compared:
     ours: float
     reference: float
     ratio: float
+    best: float = 0.0  # ours, in the round that was disturbed least
 
 
 async def rate(workers: list[Step], seconds: float) -> float:
@@ -55,4 +56,38 @@ def _medians(pairs: list[tuple[float, float]], ratios: list[float]) -> Compared:
         statistics.median(mine for mine, _ in pairs),
         statistics.median(theirs for _, theirs in pairs),
         statistics.median(ratios),
+        max(mine for mine, _ in pairs),
     )
+
+
+async def compare_runs(
+    ours: Callable[[], Awaitable[float]], reference: Callable[[], Awaitable[float]], *, rounds: int
+) -> Compared:
+    """Rates that each run reports itself, by turns; the first turn of each warms and is not counted."""
+    await ours()
+    await reference()
+    pairs = [(await ours(), await reference()) for _ in range(rounds)]
+    return _medians(pairs, [mine / theirs for mine, theirs in pairs])
+
+
+def compare_work(
+    ours: Callable[[], object], reference: Callable[[], object], *, amount: float, rounds: int, turn_s: float = 0.05
+) -> Compared:
+    """`amount` per call and second of processor time, by turns: what one core does, however many others want it.
+
+    A turn is as many calls as fill `turn_s`, so that neither side pays for what the other left in the caches.
+    """
+    pairs = [(amount / processor_s(ours, turn_s), amount / processor_s(reference, turn_s)) for _ in range(rounds + 1)][
+        1:
+    ]
+    return _medians(pairs, [mine / theirs for mine, theirs in pairs])
+
+
+def processor_s(work: Callable[[], object], turn_s: float) -> float:
+    """Seconds a call, in processor time of all threads of this process and of the kernel on their behalf."""
+    started, calls, took_s = time.process_time(), 0, 0.0
+    while took_s < turn_s:
+        work()
+        calls += 1
+        took_s = time.process_time() - started
+    return took_s / calls
