@@ -1,0 +1,258 @@
+"""Compaction: of each key the last record stays (`survivors`), segment by segment, in place of what was there.
+
+A pass surveys segments that were never compacted, as many as its RAM budget allows, and then rewrites everything up to there from
+the oldest on. Small neighbours are joined on the way. Each rewritten run of segments is one fenced commit, so the log is valid
+after every step, and a crash costs only the rest of the pass: oldest first means that a segment is marked compacted only when all
+that its records replace has gone. Readers in the middle find the old objects until their grace is over, then plan again.
+
+It stops below what a pipeline has to read again (SAFETY 18), below open transactions, and below `min_compaction_lag_ms`.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.contracts.objects import Missing
+from holdfast.log.batches import Buffer
+from holdfast.log.partition.leading import LeadingPartition
+from holdfast.log.partition.records import SegmentRecord
+from holdfast.log.segments import ProducerSnapshot, SegmentReader, build_segment
+from holdfast.log.segments.keys import segment_key
+from holdfast.log.upkeep.index_objects import entries_of
+from holdfast.log.upkeep.replacing import replace_run
+from holdfast.log.upkeep.retention import Protect, empty_batch, nothing_protected
+from holdfast.log.upkeep.settings import Kit, Policy
+from holdfast.log.upkeep.survivors import ENTRY_BYTES, LastOffsets, Sieve, Survey
+from holdfast.vocabulary.errors import UnavailableError
+
+T = TypeVar("T")
+
+_ALL_BYTES = 1 << 62
+_RUN_MAX = 32  # segments that are joined at once
+
+
+@dataclass(slots=True)
+class Compacted:
+    """What a pass did: segments looked at, replaced or marked, and written; records that are gone."""
+
+    surveyed: int = 0
+    rewritten: int = 0
+    written: int = 0
+    records_dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A segment, and where it is listed: the index object, or None for a key of its own."""
+
+    segment: SegmentRecord
+    home: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One pass: what was learned, up to which offset it counts, and whether what is rewritten counts as compacted then."""
+
+    survey: Survey
+    until: int
+    mark: bool
+    now_ms: int
+    policy: Policy
+
+
+async def compact(
+    partition: LeadingPartition, policy: Policy, kit: Kit, *, protect: Protect = nothing_protected
+) -> Compacted:
+    """One pass over one partition, if enough of it was never compacted.
+
+    `FencedError`: the partition is lost. `UnavailableError`, `OutcomeUnknownError`: try again later; what was done stays done.
+    """
+    done = Compacted()
+    now_ms = kit.clock.now_ms()
+    listed = await _list(partition, kit)
+    cleanable = _cleanable([each.segment for each in listed], policy, now_ms, protect())
+    dirty = cleanable[len(list(takewhile(lambda each: each.compacted_at_ms > 0, cleanable))) :]
+    size_bytes = sum(each.size_bytes for each in cleanable)
+    if not dirty or sum(each.size_bytes for each in dirty) < policy.min_dirty_ratio * size_bytes:
+        return done
+    chosen, slices = _within_budget(dirty, kit.settings.key_map_bytes_max)
+    start, until = chosen[0].base_offset, chosen[-1].end_offset
+    for number in range(slices):
+        survey = await _survey(partition, start, until, LastOffsets(number, slices), kit)
+        done.surveyed += len(chosen) if not number else 0
+        end = until if survey.first_open is None else min(until, survey.first_open)
+        survey.keys.forget_from(end)
+        await _rewrite(partition, _Pass(survey, end, number == slices - 1, now_ms, policy), kit, done)
+    return done
+
+
+def _cleanable(
+    segments: Sequence[SegmentRecord], policy: Policy, now_ms: int, protect_from: int | None
+) -> list[SegmentRecord]:
+    """The segments from the oldest on that are old enough, and that nobody has to read again as they are."""
+
+    def lawful(segment: SegmentRecord) -> bool:
+        protected = protect_from is not None and segment.end_offset > protect_from
+        young = policy.min_compaction_lag_ms > 0 and segment.max_timestamp_ms > now_ms - policy.min_compaction_lag_ms
+        return not protected and not young
+
+    return list(takewhile(lawful, segments))
+
+
+def _within_budget(dirty: Sequence[SegmentRecord], bytes_max: int) -> tuple[list[SegmentRecord], int]:
+    """How many segments one survey takes, and in how many slices of the keys. Every record might be a key of its own."""
+    chosen: list[SegmentRecord] = []
+    left_bytes = bytes_max
+    for segment in dirty:
+        left_bytes -= segment.records * ENTRY_BYTES
+        if chosen and left_bytes < 0:
+            break
+        chosen.append(segment)
+    alone = chosen[0].records * ENTRY_BYTES if len(chosen) == 1 else 0
+    return chosen, max(1, -(-alone // bytes_max))
+
+
+async def _list(partition: LeadingPartition, kit: Kit) -> list[_Listed]:
+    """Every live segment, oldest first."""
+    indexes, recent = list(partition.segments.indexes), list(partition.segments.recent)
+    start = partition.record.start
+    listed = [
+        _Listed(each, index.object) for index in indexes for each in await entries_of(partition, index, kit.objects)
+    ]
+    return [*listed, *(_Listed(each, None) for each in recent if each.end_offset > start)]
+
+
+async def _survey(partition: LeadingPartition, start: int, until: int, keys: LastOffsets, kit: Kit) -> Survey:
+    survey = Survey(keys)
+    for each in await _list(partition, kit):
+        if start <= each.segment.base_offset and each.segment.end_offset <= until:
+            batches = await _read(each.segment, kit)
+            await asyncio.to_thread(survey.add, batches)
+    kit.steps("keys surveyed")
+    return survey
+
+
+async def _rewrite(partition: LeadingPartition, plan: _Pass, kit: Kit, done: Compacted) -> None:
+    listed = [each for each in await _list(partition, kit) if each.segment.end_offset <= plan.until]
+    unchanged: list[_Listed] = []  # only to be marked; many at once, because a list is written anew for it
+    while listed:
+        run = _next_run(listed, kit.settings.merge_bytes_max)
+        del listed[: len(run)]
+        left, dropped = await _sieve(run, plan, kit)
+        if len(run) == 1 and not dropped:
+            if unchanged and (unchanged[0].home != run[0].home or len(unchanged) == _RUN_MAX):
+                await _mark(partition, unchanged, plan, kit, done)
+            unchanged += run
+            continue
+        await _mark(partition, unchanged, plan, kit, done)  # oldest first
+        old = [each.segment for each in run]
+        new = await _upload(partition, old, left, _compacted_at_ms(old, plan), kit)
+        await replace_run(partition, old, [new], kit)
+        done.written += 1
+        done.rewritten += len(old)
+        done.records_dropped += dropped
+    await _mark(partition, unchanged, plan, kit, done)
+
+
+async def _mark(partition: LeadingPartition, unchanged: list[_Listed], plan: _Pass, kit: Kit, done: Compacted) -> None:
+    """List segments that lost nothing as compacted."""
+    old = [each.segment for each in unchanged if not each.segment.compacted_at_ms]
+    if old and plan.mark:
+        new = [msgspec.structs.replace(each, compacted_at_ms=plan.now_ms) for each in old]
+        await replace_run(partition, old, new, kit)
+        done.rewritten += len(old)
+    unchanged.clear()
+
+
+async def _sieve(run: Sequence[_Listed], plan: _Pass, kit: Kit) -> tuple[list[Buffer], int]:
+    """What is left of the run's batches, and how many records are not."""
+    left: list[Buffer] = []
+    dropped = 0
+    for each in run:
+        sieve = Sieve(plan.survey, drop_tombstones=_waited(each.segment, plan))
+        left += await asyncio.to_thread(sieve.pass_all, await _read(each.segment, kit))
+        dropped += sieve.dropped
+    return left, dropped
+
+
+def _compacted_at_ms(old: Sequence[SegmentRecord], plan: _Pass) -> int:
+    """Since when the tombstones of a rewritten run wait: since the last of its segments was compacted first."""
+    return max(each.compacted_at_ms for each in old) or (plan.now_ms if plan.mark else 0)
+
+
+def _next_run(listed: Sequence[_Listed], merge_bytes_max: int) -> list[_Listed]:
+    """The next segments that may become one: listed in one place, all compacted before or none, and small together."""
+    first = listed[0]
+    size_bytes = 0
+
+    def joins(each: _Listed) -> bool:
+        nonlocal size_bytes
+        size_bytes += each.segment.size_bytes
+        alike = each.home == first.home and bool(each.segment.compacted_at_ms) == bool(first.segment.compacted_at_ms)
+        return each is first or (alike and size_bytes <= merge_bytes_max)
+
+    return list(takewhile(joins, listed[:_RUN_MAX]))
+
+
+def _waited(segment: SegmentRecord, plan: _Pass) -> bool:
+    """Whether the segment's tombstones have been seen by everybody who reads from the start within the time allowed."""
+    return 0 < segment.compacted_at_ms <= plan.now_ms - plan.policy.delete_retention_ms
+
+
+async def _upload(
+    partition: LeadingPartition,
+    old: Sequence[SegmentRecord],
+    batches: Sequence[Buffer],
+    compacted_at_ms: int,
+    kit: Kit,
+) -> SegmentRecord:
+    place, epoch = partition.place, partition.lease.epoch
+    base, end = old[0].base_offset, old[-1].end_offset
+    built = await asyncio.to_thread(
+        build_segment,
+        batches or [empty_batch(end)],
+        topic_id=place.topic_id,
+        partition=place.number,
+        epochs=[each for each in partition.record.epochs if each.start_offset <= end],
+        producers=await _producers(old[-1], kit),
+        base_offset=base,
+        end_offset=end,
+    )
+    key = segment_key(place.topic_id, place.number, base, end, epoch, kit.chance.token())
+    await kit.objects.put(key, built.parts)
+    kit.steps("compacted segment uploaded")
+    meta = built.meta
+    return SegmentRecord(
+        base_offset=base,
+        end_offset=end,
+        object=key,
+        start=0,
+        end=meta.bytes,
+        epoch=epoch,
+        records=meta.record_count,
+        min_timestamp_ms=meta.min_timestamp_ms,
+        max_timestamp_ms=meta.max_timestamp_ms,
+        compacted_at_ms=compacted_at_ms,
+    )
+
+
+async def _read(segment: SegmentRecord, kit: Kit) -> list[memoryview]:
+    reader = SegmentReader(kit.objects, segment.object, segment.start, segment.end)
+    batches = await reader.read(segment.base_offset, _ALL_BYTES)
+    return _found(segment, batches)
+
+
+async def _producers(segment: SegmentRecord, kit: Kit) -> tuple[ProducerSnapshot, ...]:
+    reader = SegmentReader(kit.objects, segment.object, segment.start, segment.end)
+    return _found(segment, await reader.producers())
+
+
+def _found(segment: SegmentRecord, found: T | Missing) -> T:
+    if isinstance(found, Missing):
+        # Retention was here meanwhile, or another leader: whoever compacts next sees the list as it is.
+        raise UnavailableError(f"object {segment.object}", "it was unlinked while it was being compacted")
+    return found

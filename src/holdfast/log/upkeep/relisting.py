@@ -1,0 +1,127 @@
+"""Changing which segments a partition lists: one fenced commit, in step with what this process knows.
+
+The one rule (SAFETY 13): unlink first. The commit that takes an object from the list puts it into the trash, from where it is
+deleted after a grace; and it requires that no object it adds to the list has been doomed meanwhile. Everything that shortens,
+folds or rewrites a log goes through here; publishing, which only adds, has its own commit.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.contracts.checks import StoreLimits
+from holdfast.contracts.store import Absent, AtVersion, Conflict, Delete, Operation, Put
+from holdfast.kernel.lease import commit_fenced
+from holdfast.log.keys import doomed_key, index_entry_key, segment_entry_key
+from holdfast.log.partition.leading import LeadingPartition
+from holdfast.log.partition.records import IndexRecord, PartitionRecord, SegmentRecord
+from holdfast.log.partition.segments import load_segments
+from holdfast.log.upkeep.settings import Kit
+from holdfast.log.upkeep.trash import to_trash
+from holdfast.vocabulary.errors import CorruptError, FencedError, OutcomeUnknownError, UnavailableError
+
+T = TypeVar("T")
+
+# What is left of a commit for keys of segments and trash, after fence, record and the marks of what is new.
+OPERATIONS_MAX = StoreLimits().ops_max - 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relisting:
+    """How a partition is listed from now on. `trash`: objects that are no longer; True: with all that they list."""
+
+    record: PartitionRecord
+    recent: list[SegmentRecord]
+    indexes: list[IndexRecord]
+    fresh: tuple[str, ...] = ()
+    trash: Mapping[str, bool] = field(default_factory=dict)
+
+
+@asynccontextmanager
+async def changing(partition: LeadingPartition, kit: Kit) -> AsyncIterator[None]:
+    """Hold the partition's record for the body; what the store lists is known then, and only the body changes it."""
+    async with partition.record_lock:
+        await partition.settle_record()
+        segments = partition.segments
+        if segments.stale:
+            loaded = await load_segments(kit.store, partition.place.topic_id, partition.place.number)
+            segments.recent, segments.indexes, segments.stale = loaded.recent, loaded.indexes, False
+        yield
+
+
+async def relist(partition: LeadingPartition, change: Relisting, kit: Kit) -> None:
+    """List the partition as `change` says, in one commit. The caller is inside `changing`.
+
+    `FencedError`: the partition is lost. `UnavailableError`: nothing was changed, plan again. `OutcomeUnknownError`: it may have
+    been, and whoever comes next finds out. A cancellation waits for the answer first: a change nobody has heard of would make
+    the next one look like somebody else's.
+    """
+    kit.steps("before relisting")
+    await unbroken(_commit(partition, change, kit))
+    kit.steps("relisted")
+
+
+async def _commit(partition: LeadingPartition, change: Relisting, kit: Kit) -> None:
+    keeper, segments = partition.keeper, partition.segments
+    segments.stale = True
+    try:
+        outcome = await commit_fenced(
+            kit.store,
+            partition.lease,
+            clock=kit.clock,
+            chance=kit.chance,
+            require=(AtVersion(keeper.key, keeper.version), *(Absent(doomed_key(each)) for each in change.fresh)),
+            apply=(keeper.put(change.record), *_difference(partition, change, kit)),
+        )
+    except OutcomeUnknownError as lost:
+        keeper.doubt(lost, change.record)
+        raise
+    except (UnavailableError, FencedError):
+        segments.stale = False
+        raise
+    segments.stale = False
+    if isinstance(outcome, Conflict):
+        present = outcome.found.get(keeper.key)
+        if present is None or present.version != keeper.version:
+            raise CorruptError(f"partition {partition.place}", "its record was changed by somebody without the lease")
+        raise UnavailableError(
+            f"partition {partition.place}", "a sweeper took a new object for an orphan; it has to be written again"
+        )
+    keeper.took(change.record, outcome.version)
+    segments.recent, segments.indexes = change.recent, change.indexes
+
+
+def _difference(partition: LeadingPartition, change: Relisting, kit: Kit) -> Iterable[Operation]:
+    place, due_ms = partition.place, kit.due_ms()
+    before = {
+        **{
+            segment_entry_key(place.topic_id, place.number, each.base_offset): each
+            for each in partition.segments.recent
+        },
+        **{
+            index_entry_key(place.topic_id, place.number, each.base_offset): each for each in partition.segments.indexes
+        },
+    }
+    after: dict[str, SegmentRecord | IndexRecord] = {
+        **{segment_entry_key(place.topic_id, place.number, each.base_offset): each for each in change.recent},
+        **{index_entry_key(place.topic_id, place.number, each.base_offset): each for each in change.indexes},
+    }
+    yield from (Delete(key) for key in before if key not in after)
+    yield from (Put(key, msgspec.json.encode(each)) for key, each in after.items() if before.get(key) != each)
+    yield from (to_trash(key, due_ms, contents=contents) for key, contents in change.trash.items())
+
+
+async def unbroken(work: Coroutine[Any, Any, T]) -> T:
+    """Await `work` to its end even if we are cancelled meanwhile; the cancellation comes afterwards."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # looked at: the cancellation is what our caller hears
+        raise
