@@ -12,6 +12,8 @@ class LogSettings:
     `reserve_offsets`: how many offsets a leader books in the store at a time (SAFETY 8).
     `unpublished_bytes_max`: how much a partition may hold that object storage has not taken yet; then producers wait.
     `copy_below_bytes`: smaller tail batches are copied out of the slab they arrived in, so that they do not pin it.
+    `segment_reads_max`: how many segments are read side by side; `segment_readers_max`: whose indexes are kept in RAM.
+    `fetch_enough_bytes`: a fetch that has so much does not go on to another segment, even if it may return more.
     """
 
     reserve_offsets: int = 1_000_000
@@ -26,6 +28,9 @@ class LogSettings:
     object_interval_ms: int = 250
     producer_expiry_ms: int = 86_400_000
     producers_max: int = 100_000
+    segment_reads_max: int = 64
+    segment_readers_max: int = 1_024
+    fetch_enough_bytes: int = 1 * MIB
 
     def __post_init__(self) -> None:
         check_between("reserve_offsets", self.reserve_offsets, 1, 1 << 40)
@@ -41,5 +46,8 @@ class LogSettings:
             "object_interval_ms",
             "producer_expiry_ms",
             "producers_max",
+            "segment_reads_max",
+            "segment_readers_max",
+            "fetch_enough_bytes",
         ):
             check_at_least(name, getattr(self, name), 1)

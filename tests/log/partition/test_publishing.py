@@ -90,7 +90,8 @@ async def test_a_lost_partition_is_left_out_and_the_others_are_published(world: 
 async def test_an_object_that_a_sweeper_has_doomed_is_uploaded_again_and_not_named(world: World) -> None:
     ann = await world.owner()
     partitions = await three(ann)
-    real_put, doomed = ann.objects.put, []
+    real_put = ann.objects.put
+    doomed: list[str] = []
 
     async def put_and_doom(key: str, body: Sequence[Buffer]) -> object:
         stored_object = await real_put(key, body)

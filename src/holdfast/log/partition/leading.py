@@ -20,14 +20,14 @@ from holdfast.contracts.store import Operation, Requirement
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.session import HeldSession
 from holdfast.log.batches import Batch, Buffer, patch
-from holdfast.log.partition.producers import ProducerRefusedError, Producers
+from holdfast.log.partition.producers import Producers
 from holdfast.log.partition.record_keeper import RecordKeeper
 from holdfast.log.partition.records import PartitionRecord, SegmentRecord
 from holdfast.log.partition.segments import Segments
 from holdfast.log.partition.tail import Tail, TailBatch
 from holdfast.log.partition.terms import Place, Terms
 from holdfast.log.partition.watermark import Watermark
-from holdfast.log.segments import ProducerSnapshot
+from holdfast.log.segments import EpochStart, ProducerSnapshot
 from holdfast.log.settings import LogSettings
 from holdfast.log.wal import Wal, WalFrame
 from holdfast.vocabulary.clock import Clock
@@ -104,6 +104,11 @@ class LeadingPartition:
     def start_offset(self) -> int:
         """The first offset that is still kept."""
         return self.record.start
+
+    @property
+    def epochs(self) -> tuple[EpochStart, ...]:
+        """The leader history."""
+        return self.record.epochs
 
     @property
     def unpublished_bytes(self) -> int:
@@ -296,7 +301,7 @@ class LeadingPartition:
         self.demanded = True
         self._bell.ring()
 
-    def check_leading(self) -> None:
+    def check_readable(self) -> None:
         """Raise unless this partition may still be answered for."""
         if self._closed is not None:
             raise self._closed
@@ -310,8 +315,11 @@ class LeadingPartition:
 
     async def wait_beyond(self, offset: int, wait_ms: float) -> bool:
         """Wait until the high watermark is above `offset`, at most `wait_ms`."""
-        self.check_leading()
+        self.check_readable()
         return await self._visible.reaches_within(offset + 1, self._clock, wait_ms)
+
+    async def refresh(self) -> None:
+        """A leader's list of segments is the newest there is."""
 
     def publishable(self) -> list[TailBatch]:
         """Durable batches that object storage does not have."""
@@ -366,6 +374,3 @@ class LeadingPartition:
         if not self._accepting:
             raise UnavailableError(f"partition {self.place}", "it is moving to another agent")
         self._session.check()
-
-
-__all__ = ["Appended", "LeadingPartition", "Place", "ProducerRefusedError", "Terms"]

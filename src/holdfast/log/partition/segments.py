@@ -14,6 +14,11 @@ from holdfast.contracts.objects import Missing, Objects
 from holdfast.contracts.store import Entry, Store
 from holdfast.log.keys import indexes_prefix, segments_prefix
 from holdfast.log.partition.records import IndexRecord, SegmentRecord
+from holdfast.vocabulary.errors import UnavailableError
+
+
+class ListingMovedError(UnavailableError):
+    """What is known of the list is too old: load it again."""
 
 
 class Segments:
@@ -37,28 +42,21 @@ class Segments:
         return bases[0] if bases else None
 
     async def find(self, offset: int, objects: Objects) -> SegmentRecord | None:
-        """The segment that holds `offset`, or the next one after a gap; None past the last."""
+        """The segment that holds `offset`, or the next one after a gap; None past the last. May raise `ListingMovedError`."""
         for each in self.recent[max(0, bisect_right(self.recent, offset, key=_base) - 1) :]:
             if each.end_offset > offset and (each.base_offset <= offset or not self._indexed(offset)):
                 return each
-        for index in self.indexes:
+        for index in list(self.indexes):
             if index.end_offset > offset:
-                for each in await self.listed(index, objects):
+                for each in await self._surely_listed(index, objects):
                     if each.end_offset > offset:
                         return each
         return None
 
-    async def find_time(self, timestamp_ms: int, objects: Objects, *, start: int) -> SegmentRecord | None:
-        """The first segment from `start` on that may hold a record of at least `timestamp_ms`."""
-        async for each in self.all(objects):
-            if each.end_offset > start and each.max_timestamp_ms >= timestamp_ms:
-                return each
-        return None
-
     async def all(self, objects: Objects) -> AsyncIterator[SegmentRecord]:
-        """Every segment, oldest first."""
+        """Every segment, oldest first. May raise `ListingMovedError`."""
         for index in list(self.indexes):
-            for each in await self.listed(index, objects):
+            for each in await self._surely_listed(index, objects):
                 yield each
         for each in list(self.recent):
             yield each
@@ -71,6 +69,12 @@ class Segments:
                 return ()
             self._listed = {index.object: msgspec.json.decode(body, type=tuple[SegmentRecord, ...])}  # one is enough
         return self._listed[index.object]
+
+    async def _surely_listed(self, index: IndexRecord, objects: Objects) -> Sequence[SegmentRecord]:
+        listed = await self.listed(index, objects)
+        if not listed:
+            raise ListingMovedError(f"index object {index.object}", "it is gone: another one lists its segments now")
+        return listed
 
     def _indexed(self, offset: int) -> bool:
         return any(index.end_offset > offset for index in self.indexes)

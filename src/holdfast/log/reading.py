@@ -1,0 +1,238 @@
+"""Reading a partition: from the tail in RAM, or from segments in object storage; by offset and by time.
+
+It reads what a `Readable` shows: a leading partition, or the published part as any process sees it (`log.published`). The rules:
+nothing at or above the high watermark is returned; batches are returned whole, so the first may begin before the offset asked for;
+a segment that is gone was unlinked meanwhile (retention, compaction), so the plan is made again.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from holdfast.contracts.objects import Missing, Objects
+from holdfast.log.batches import Buffer, decode, parse_header
+from holdfast.log.partition import epochs
+from holdfast.log.partition.records import SegmentRecord
+from holdfast.log.partition.segments import ListingMovedError, Segments
+from holdfast.log.partition.tail import Tail
+from holdfast.log.partition.terms import Place
+from holdfast.log.segments import EpochStart, Reached, SegmentReader
+from holdfast.log.settings import LogSettings
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import CorruptError, InvalidError
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+MAX_TIMESTAMP: Final = -3
+
+_PLANS_MAX: Final = 5  # so often may retention be faster than a reader before it is no coincidence
+
+
+class OffsetOutOfRangeError(InvalidError):
+    """There is nothing at this offset (any more, or yet). `start` to `end` is where a reader may begin."""
+
+    def __init__(self, partition: str, offset: int, start: int, end: int) -> None:
+        super().__init__(f"offset in partition {partition}", offset, f"{start} to {end}")
+        self.args = (partition, offset, start, end)
+        self.partition, self.offset, self.start, self.end = partition, offset, start, end
+
+
+class Readable(Protocol):
+    """A partition as a reader sees it."""
+
+    @property
+    def place(self) -> Place: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def epochs(self) -> Sequence[EpochStart]: ...
+    @property
+    def segments(self) -> Segments: ...
+    @property
+    def tail(self) -> Tail: ...
+
+    def check_readable(self) -> None:
+        """Raise if what is shown may be out of date in a way that matters."""
+        ...
+
+    async def wait_beyond(self, offset: int, wait_ms: float) -> bool:
+        """Wait until the high watermark is above `offset`, at most `wait_ms`."""
+        ...
+
+    async def refresh(self) -> None:
+        """Learn anew which segments there are."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Whole batches in offset order, and where the log began and ended when they were read."""
+
+    batches: list[Buffer]
+    start_offset: int
+    high_watermark: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the batches."""
+        return sum(len(batch) for batch in self.batches)
+
+
+class Reading:
+    """Reads partitions of one process: keeps the indexes of segments that were read lately, bounds reads side by side."""
+
+    def __init__(self, objects: Objects, *, clock: Clock, settings: LogSettings) -> None:
+        self.objects = objects
+        self._clock, self._settings = clock, settings
+        self._slots = asyncio.Semaphore(settings.segment_reads_max)
+        self._readers: OrderedDict[tuple[str, int], SegmentReader] = OrderedDict()
+
+    async def fetch(
+        self, log: Readable, offset: int, *, bytes_max: int, wait_ms: float = 0, bytes_min: int = 1
+    ) -> Fetched:
+        """Batches from the one that holds `offset` on: at least one if there is one, else at most `bytes_max`.
+
+        Waits up to `wait_ms` for `bytes_min`. `OffsetOutOfRangeError`: below the start, or above the high watermark.
+        """
+        deadline_ms = self._clock.boot_ms() + wait_ms
+        while True:
+            log.check_readable()
+            start, end = log.start_offset, log.high_watermark
+            if not start <= offset <= end:
+                raise OffsetOutOfRangeError(str(log.place), offset, start, end)
+            batches = await self._read(log, offset, end, bytes_max)
+            fetched = Fetched(batches, start, end)
+            left_ms = deadline_ms - self._clock.boot_ms()
+            if fetched.size_bytes >= min(bytes_min, bytes_max) or left_ms <= 0:
+                return fetched
+            await log.wait_beyond(end, left_ms)
+
+    async def _read(self, log: Readable, offset: int, end: int, bytes_max: int) -> list[Buffer]:
+        found: list[Buffer] = []
+        size, at = 0, offset
+        enough = min(bytes_max, self._settings.fetch_enough_bytes)
+        while at < end and size < bytes_max:
+            if at >= log.tail.start:
+                more: Sequence[Buffer] = log.tail.read(at, below=end, bytes_max=bytes_max - size)
+                at = end
+            elif size >= enough:
+                break
+            else:
+                more, at = await self._read_segment(log, at, bytes_max - size)
+            for batch in more:
+                if found and size + len(batch) > bytes_max:
+                    return found
+                found.append(batch)
+                size += len(batch)
+        return found
+
+    async def _read_segment(self, log: Readable, at: int, bytes_max: int) -> tuple[Sequence[Buffer], int]:
+        """What the segment of `at` holds from there on, and where to go on."""
+        for _ in range(_PLANS_MAX):
+            try:
+                segment = await log.segments.find(at, self.objects)
+            except ListingMovedError:
+                await log.refresh()
+                continue
+            if segment is None or segment.base_offset >= log.tail.start:
+                return (), log.tail.start  # a gap: an unclean takeover, or retention was faster than we
+            async with self._slots:
+                batches = await self._reader(segment).read(max(at, segment.base_offset), bytes_max)
+            if not isinstance(batches, Missing):
+                return batches, _end(batches[-1]) if batches else segment.end_offset
+            self._forget(segment)
+            await log.refresh()
+            if log.start_offset > at:
+                raise OffsetOutOfRangeError(str(log.place), at, log.start_offset, log.high_watermark)
+        raise CorruptError(f"partition {log.place}", f"the segment of offset {at} is listed and is not there")
+
+    async def offset_for_timestamp(self, log: Readable, timestamp_ms: int) -> Reached | None:
+        """The first record at or after a time, exactly; None if there is none.
+
+        `EARLIEST` and `LATEST` are the start and the high watermark, with timestamp -1. `MAX_TIMESTAMP` is the first record
+        that has the greatest timestamp.
+        """
+        log.check_readable()
+        if timestamp_ms == EARLIEST:
+            return Reached(log.start_offset, -1)
+        if timestamp_ms == LATEST:
+            return Reached(log.high_watermark, -1)
+        if timestamp_ms == MAX_TIMESTAMP:
+            timestamp_ms = await self._greatest_timestamp(log)
+        if timestamp_ms < 0:
+            return None
+        for _ in range(_PLANS_MAX):
+            try:
+                return await self._first_at(log, timestamp_ms)
+            except ListingMovedError:
+                await log.refresh()
+        raise CorruptError(f"partition {log.place}", "a segment is listed and is not there")
+
+    async def _first_at(self, log: Readable, timestamp_ms: int) -> Reached | None:
+        seen = log.start_offset
+        while True:
+            until = log.tail.start
+            async for segment in log.segments.all(self.objects):
+                if segment.end_offset > seen and segment.max_timestamp_ms >= timestamp_ms:
+                    async with self._slots:
+                        reached = await self._reader(segment).offset_for_timestamp(timestamp_ms, from_offset=seen)
+                    if isinstance(reached, Missing):
+                        self._forget(segment)
+                        raise ListingMovedError(f"object {segment.object}", "it is gone")
+                    if reached is not None:
+                        return reached
+            if log.tail.start <= until:
+                return _first_in_tail(log, timestamp_ms)
+            seen = until  # what was in the tail has become a segment meanwhile
+
+    async def _greatest_timestamp(self, log: Readable) -> int:
+        start, end = log.start_offset, log.high_watermark
+        # The tail first: what leaves it meanwhile appears among the segments, where it is seen twice and not missed.
+        times = [
+            batch.header.max_timestamp for batch in log.tail.between(log.tail.start, end) if batch.end_offset > start
+        ]
+        for _ in range(_PLANS_MAX):
+            try:
+                listed = [each async for each in log.segments.all(self.objects)]
+                times += [each.max_timestamp_ms for each in listed if each.end_offset > start and each.records]
+                return max(times, default=-1)
+            except ListingMovedError:
+                await log.refresh()
+        raise CorruptError(f"partition {log.place}", "its list of segments is not there")
+
+    def _reader(self, segment: SegmentRecord) -> SegmentReader:
+        place = (segment.object, segment.start)
+        reader = self._readers.pop(place, None)
+        if reader is None:
+            reader = SegmentReader(self.objects, segment.object, segment.start, segment.end)
+        self._readers[place] = reader  # the youngest again
+        while len(self._readers) > self._settings.segment_readers_max:
+            self._readers.popitem(last=False)
+        return reader
+
+    def _forget(self, segment: SegmentRecord) -> None:
+        self._readers.pop((segment.object, segment.start), None)
+
+
+def end_of_epoch(log: Readable, epoch: int) -> tuple[int, int]:
+    """Kafka's OffsetForLeaderEpoch: the largest known epoch ≤ `epoch`, and where it ended; (-1, -1) if none is known."""
+    log.check_readable()
+    return epochs.end_of_epoch(log.epochs, epoch, log.high_watermark)
+
+
+def _first_in_tail(log: Readable, timestamp_ms: int) -> Reached | None:
+    for batch in log.tail.between(log.tail.start, log.high_watermark):
+        if batch.header.max_timestamp < timestamp_ms or batch.end_offset <= log.start_offset:
+            continue
+        for record in decode(batch.data):
+            if record.timestamp_ms >= timestamp_ms and record.offset >= log.start_offset:
+                return Reached(record.offset, record.timestamp_ms)
+    return None
+
+
+def _end(batch: Buffer) -> int:
+    return parse_header(batch).last_offset + 1
