@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.contracts.objects import AlreadyThere, Buffer, Missing, ObjectInfo, Objects, Stored
-from holdfast.objects.checks import check_range, check_tail
+from holdfast.objects.checks import check_key, check_range, check_tail
 from holdfast.objects.flights import Flights
 from holdfast.objects.ranges import Name, Ranges
 from holdfast.objects.spill import Spill
@@ -91,6 +91,7 @@ class CachingObjects:
             self.tally.ram_hits += 1
             self.tally.bytes_saved += len(found)
             return found
+        check_key(name[0])
         return await self._flights.join(name, lambda: self._fetch(name))
 
     async def _fetch(self, name: Name) -> bytes | Missing:

@@ -20,5 +20,6 @@ class ObjectDeletion:
         await put(objects, "twice/b")
         await objects.delete([])
         await objects.delete(["twice/never", "twice/a", "other/never", "twice"])
+        assert await keys_below(objects, "twice") == ["twice/b"]
         await objects.delete(["twice/a"])
         assert await keys_below(objects, "twice") == ["twice/b"]
