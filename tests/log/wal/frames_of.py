@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from holdfast.log.wal import Disk, Wal, WalFrame, WalSettings
@@ -53,10 +53,19 @@ async def fill(directory: Path, frames: Iterable[WalFrame], **how: object) -> No
     async with opened(directory, **how) as wal:  # type: ignore[arg-type]
         for each in frames:
             await wal.append(each)
-        crashed = directory.with_name(directory.name + "-crashed")
-        shutil.copytree(directory, crashed)
+        crashed = crash_copy(directory, directory.with_name(directory.name + "-crashed"))
     shutil.rmtree(directory)
     crashed.rename(directory)
+
+
+def crash_copy(directory: Path, to: Path) -> Path:
+    """The directory as a crash at this moment would leave it. Files the keeper is just making or renaming may be left out."""
+    shutil.rmtree(to, ignore_errors=True)
+    to.mkdir()
+    for path in directory.iterdir():
+        with suppress(FileNotFoundError):
+            shutil.copyfile(path, to / path.name)
+    return to
 
 
 async def offsets(directory: Path, **how: object) -> list[tuple[int, int]]:

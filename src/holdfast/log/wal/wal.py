@@ -182,8 +182,8 @@ class Wal:
         self._writer.resume()
 
     def _stopped(self, taken: list[Entry], error: HoldfastError) -> None:
-        self._fail(taken, error)
         self._give_up(error)
+        self._fail(taken, error)
 
     def _give_up(self, error: HoldfastError) -> None:
         self._error = error
