@@ -89,6 +89,7 @@ def _report(path: Path, generation: int) -> FileReport:
         for seen in sightings(reader, head.mark):
             if seen.payload is None:
                 report.damage.append(f"payload of LSN {seen.head.lsn} damaged at byte {seen.position + FRAME_BYTES}")
+                expected = seen.head.lsn + 1 if expected == seen.head.lsn else expected
                 continue
             if expected is not None and seen.head.lsn != expected:
                 what = f"LSN {expected} to {seen.head.lsn - 1} unreadable"
