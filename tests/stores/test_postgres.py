@@ -407,6 +407,10 @@ class TestBatches:
         assert outcomes[60:] == [Conflict({"k0": None}), Conflict(dead_session="nobody"), Committed(first + 60)]
         assert await sql.fetchval("SELECT count(DISTINCT xmin::text) FROM entries") <= 2
 
+    async def test_a_session_without_a_name_is_a_dead_one_and_not_none(self, store: Store) -> None:
+        assert await store.commit(apply=[Put("k", b"1", "")]) == Conflict(dead_session="")
+        assert await store.get("k") is None
+
     async def test_a_caller_that_gives_up_disturbs_nobody(self, store: Store, sql: "Sql") -> None:
         async with sql.transaction():
             await sql.execute("SELECT FROM head FOR UPDATE")

@@ -29,10 +29,11 @@ Outcome: TypeAlias = Committed | Conflict
 PendingCommit: TypeAlias = Pending[Commit, Outcome]
 
 
-def encode(batch: Sequence[PendingCommit]) -> tuple[list[object], ...]:
-    """The arrays of `commit_batch`, from `ids` on."""
+def encode(batch: Sequence[PendingCommit]) -> tuple[Sequence[object] | None, ...]:
+    """The arrays of `commit_batch`, from `ids` on. No array of sessions: no put is under one."""
     requires = [requirement for write in batch for requirement in write.work.require]
     applies = [operation for write in batch for operation in write.work.apply]
+    sessions = [operation.session if type(operation) is Put else None for operation in applies]
     return (
         [write.id for write in batch],
         [len(write.work.require) for write in batch],
@@ -41,7 +42,7 @@ def encode(batch: Sequence[PendingCommit]) -> tuple[list[object], ...]:
         [requirement.version if type(requirement) is AtVersion else 0 for requirement in requires],
         [operation.key for operation in applies],
         [operation.value.decode() if type(operation) is Put else None for operation in applies],
-        [operation.session if type(operation) is Put else None for operation in applies],
+        sessions if any(session is not None for session in sessions) else None,
     )
 
 

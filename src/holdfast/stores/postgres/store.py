@@ -210,8 +210,8 @@ class PostgresStore:
                 else UnavailableError(server.service, str(lost))
                 for write in batch
             ]
-        head = rows[-1]  # row 0 of the answer comes last, or alone
-        server.guard.saw(head["outcome"], asked_at=asked_at, incarnation=head["detail"])
+        last = rows[-1]  # tells the store's version; row 0 the incarnation too, which the server has compared anyway
+        server.guard.saw(last["outcome"], asked_at=asked_at, incarnation=last["detail"])
         return decode(rows, len(batch))
 
     async def _run_renewals(self, batch: Sequence[Pending[str, bool]]) -> Sequence[bool]:
