@@ -2,16 +2,18 @@
 
 import argparse
 import asyncio
+import multiprocessing
 import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final, Protocol
 
 from rich.console import Console
 
-from bench import log_batches, log_segments, log_wal
+from bench import log_batches, log_cost, log_flow, log_segments, log_wal
 from bench.figures import Figure, table
 
 
@@ -25,10 +27,18 @@ PARTS: Final[dict[str, Measure]] = {
     "wal": log_wal.measure,
     "batches": log_batches.measure,
     "segments": log_segments.measure,
+    "flow": log_flow.measure,
+    "cost": log_cost.measure,
 }
 
 
-async def measure(part: str, directory: Path | None, *, quick: bool, console: Console) -> list[Figure]:
+def run(part: str, directory: Path | None, quick: bool) -> list[Figure]:
+    """One part, in this process."""
+    return asyncio.run(_run(part, directory, quick))
+
+
+async def _run(part: str, directory: Path | None, quick: bool) -> list[Figure]:
+    console = Console(stderr=True, log_path=False)
     figures = []
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=directory) as made, console.status(part) as status:
         found = PARTS[part](Path(made), quick=quick, say=lambda doing: status.update(f"{part}: {doing}"))
@@ -45,10 +55,11 @@ def main() -> int:
     parser.add_argument("--dir", type=Path, help="a directory on the disk to measure, with 4 GiB to spare")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    console = Console(stderr=True, log_path=False)
     figures: list[Figure] = []
     for part in args.only or PARTS:
-        figures += asyncio.run(measure(part, args.dir, quick=args.quick, console=console))
+        # A process for each: what one part leaves in memory is not counted as another's.
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+            figures += process.submit(run, part, args.dir, args.quick).result()
     if args.json:
         sys.stdout.writelines(figure.json() + "\n" for figure in figures)
     else:

@@ -1,0 +1,151 @@
+"""An agent as far as the log needs one: a session, a WAL, partitions, a loop that publishes what is due, upkeep.
+
+Everything in it is the log's own; only the decision when a partition is due stands here, as the settings describe it.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.contracts.objects import Objects
+from holdfast.contracts.store import Committed, Conflict, Operation, Put, Requirement, Store
+from holdfast.kernel.keys import partition_resource
+from holdfast.kernel.lease import Lease, acquire
+from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
+from holdfast.log.identity import wal_identity
+from holdfast.log.partition.leading import LeadingPartition
+from holdfast.log.partition.opening import open_partition
+from holdfast.log.partition.publishing import Publisher
+from holdfast.log.partition.terms import Place, Terms
+from holdfast.log.settings import LogSettings
+from holdfast.log.upkeep import Kit, Policy, UpkeepSettings, Upkept, run_upkeep
+from holdfast.log.wal import Wal
+from holdfast.testing.faults import FaultyStore
+from holdfast.vocabulary.clock import Chance, Clock, RealChance, RealClock
+from holdfast.vocabulary.nouns import Partition
+from holdfast.vocabulary.tasks import Bell, beside
+
+_TOPIC, _TOPIC_ID, _AGENT = "events", "ab" * 16, "bench"
+
+
+class CountedStore(FaultyStore):
+    """Counts the commits that named segments, and the segments they named. It loses nothing unless told to."""
+
+    def __init__(self, store: Store, *, chance: Chance) -> None:
+        super().__init__(store, chance=chance)
+        self.commits = self.naming_commits = self.segments = 0
+
+    async def commit(
+        self, *, require: Sequence[Requirement] = (), apply: Sequence[Operation] = ()
+    ) -> Committed | Conflict:
+        named = sum(isinstance(each, Put) and "/seg/" in each.key for each in apply)
+        self.commits += 1
+        self.segments += named
+        self.naming_commits += named > 0
+        return await super().commit(require=require, apply=apply)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What an agent is made of, and on which terms it keeps its partitions."""
+
+    store: Store
+    objects: Objects
+    directory: Path
+    clock: Clock
+    partitions: int
+    terms: Terms = field(default_factory=Terms)
+    log: LogSettings = field(default_factory=LogSettings)
+    upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
+    policy: Policy = field(default_factory=Policy)
+    session: SessionSettings = field(default_factory=lambda: SessionSettings(stall_ms=0))
+
+
+class Leader:
+    """Partitions that this process leads. Made by `leading`."""
+
+    def __init__(self, parts: Parts, wal: Wal, session: HeldSession, chance: Chance) -> None:
+        self.parts, self.wal, self.session, self.chance = parts, wal, session, chance
+        self.partitions: list[LeadingPartition] = []
+        self._bell = Bell()
+        self._publisher = Publisher(
+            store=parts.store, objects=parts.objects, clock=parts.clock, chance=chance, settings=parts.log
+        )
+
+    async def take(self, wal_id: str) -> None:
+        """Open every partition."""
+        parts = self.parts
+        for number in range(parts.partitions):
+            resource = partition_resource(Partition(_TOPIC, number))
+            lease = await acquire(
+                parts.store, resource, holder=_AGENT, session=self.session.id, clock=parts.clock, chance=self.chance
+            )
+            assert isinstance(lease, Lease)
+            self.partitions.append(
+                await open_partition(
+                    Place(topic=_TOPIC, topic_id=_TOPIC_ID, number=number),
+                    lease=lease,
+                    session=self.session,
+                    store=parts.store,
+                    objects=parts.objects,
+                    wal=self.wal,
+                    wal_id=wal_id,
+                    clock=parts.clock,
+                    chance=self.chance,
+                    settings=parts.log,
+                    terms=parts.terms,
+                    bell=self._bell,
+                )
+            )
+
+    def due(self) -> list[LeadingPartition]:
+        """What has rolled by size or age, or is waited for."""
+        now_ms = self.parts.clock.boot_ms()
+        return [
+            each
+            for each in self.partitions
+            if each.unpublished_bytes >= each.terms.roll_bytes
+            or (each.demanded and each.unpublished_bytes)
+            or (each.oldest_unpublished_ms is not None and now_ms - each.oldest_unpublished_ms >= each.terms.roll_ms)
+        ]
+
+    async def publish_due(self) -> None:
+        """Publish together what is due together."""
+        if due := self.due():
+            lost = await self._publisher.publish(due)
+            assert not lost, lost
+
+    async def keep_publishing(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._bell.wait_ms(self.parts.clock, self.parts.log.publish_tick_ms)
+            await self.publish_due()
+
+
+@asynccontextmanager
+async def leading(parts: Parts) -> AsyncIterator[Leader]:
+    """The agent, with upkeep beside it, for the body."""
+    chance = RealChance()
+    async with AsyncExitStack() as stack:
+        # The WAL lives in real time, whatever time the log is told.
+        wal = await stack.enter_async_context(Wal.open(parts.directory, clock=RealClock(), chance=chance))
+        wal_id = await wal_identity(wal.directory, chance=chance)
+        session = await stack.enter_async_context(
+            hold_session(parts.store, clock=parts.clock, chance=chance, settings=parts.session)
+        )
+        leader = Leader(parts, wal, session, chance)
+        await leader.take(wal_id)
+        kit = Kit(
+            store=parts.store,
+            objects=parts.objects,
+            clock=parts.clock,
+            chance=chance,
+            log=parts.log,
+            settings=parts.upkeep,
+        )
+        upkept = Upkept(
+            agent=_AGENT, session=session, partitions=lambda: leader.partitions, policy=lambda _: parts.policy
+        )
+        await stack.enter_async_context(beside(run_upkeep(upkept, kit)))
+        yield leader
