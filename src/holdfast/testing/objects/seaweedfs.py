@@ -2,7 +2,6 @@
 
 import shutil
 import sysconfig
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +34,13 @@ class SeaweedServer(ServerProcess):
     def ready(self) -> bool:
         """The gateway listens before volumes can be written, so that something is written."""
         return _answers("PUT", f"http://127.0.0.1:{self.port}/{BUCKET}/ready/now", b"?")
+
+    def kill(self) -> None:
+        super().kill()
+        for port in (self.port, *self._ports.values()):
+            for number in (port, port + 10_000):
+                for socket in Path("/tmp").glob(f"seaweedfs-*-{number}.sock"):  # where it puts them cannot be changed
+                    socket.unlink()
 
 
 def weed() -> str:
