@@ -1,0 +1,265 @@
+"""A log world in RAM: real partitions, publisher, store and objects; only the WAL's disk is left out. No real time passes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from holdfast.contracts.checks import StoreLimits, prefix_end
+from holdfast.contracts.objects import Missing
+from holdfast.contracts.store import Store
+from holdfast.kernel.lease import Lease, acquire, release
+from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
+from holdfast.log.batches import BatchLimits, Record, decode, encode, split
+from holdfast.log.keys import DOOMED, LOGS, TRASH, state_key
+from holdfast.log.partition.leading import LeadingPartition, Place
+from holdfast.log.partition.opening import open_partition
+from holdfast.log.partition.publishing import Publisher
+from holdfast.log.partition.records import PartitionRecord, SegmentRecord
+from holdfast.log.partition.segments import load_segments
+from holdfast.log.segments import SegmentReader
+from holdfast.log.settings import LogSettings
+from holdfast.log.upkeep import SWEEPER, Kit, UpkeepSettings, collect_trash, forget_dooms, purge_deleted, sweep_orphans
+from holdfast.log.upkeep.index_objects import read_index_object
+from holdfast.log.wal import Wal, WalFrame
+from holdfast.objects.memory import MemoryObjects
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.faults import FaultyStore
+from holdfast.vocabulary.clock import FakeClock, SeededChance
+
+HOUR_MS = 3_600_000
+
+T = TypeVar("T")
+
+
+class CrashError(Exception):
+    """The process ends here."""
+
+
+class RamWal:
+    """A WAL whose disk never fails and is never read again: everything is published before a crash in these tests."""
+
+    def append(self, frame: WalFrame) -> "asyncio.Future[int]":
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        done.set_result(frame.base_offset)
+        return done
+
+    async def room(self, size_bytes: int) -> None:
+        return
+
+    def release(self, topic_id: bytes, partition: int, below_offset: int) -> None:
+        return
+
+
+async def _nothing(topic_id: bytes, partition: int) -> AsyncIterator[WalFrame]:
+    for frame in ():
+        yield frame
+
+
+class World:
+    def __init__(self, store: MemoryStore, objects: MemoryObjects, clock: FakeClock, session: HeldSession) -> None:
+        self.memory, self.objects, self.clock, self.session = store, objects, clock, session
+        self.chance = SeededChance(11)
+        self.store = FaultyStore(store, chance=self.chance)
+        self.log_settings = LogSettings(reserve_offsets=1_000_000)
+        self.settings = UpkeepSettings()
+
+    def kit(self, steps: Callable[[str], None] = lambda _: None, *, store: Store | None = None) -> Kit:
+        return Kit(
+            store=store or self.store,
+            objects=self.objects,
+            clock=self.clock,
+            chance=self.chance,
+            log=self.log_settings,
+            settings=self.settings,
+            steps=steps,
+        )
+
+    def publisher(self, steps: Callable[[str], None] = lambda _: None) -> Publisher:
+        return Publisher(
+            store=self.store,
+            objects=self.objects,
+            clock=self.clock,
+            chance=self.chance,
+            settings=self.log_settings,
+            steps=steps,
+        )
+
+    async def lease(self, resource: str, holder: str = "ann") -> Lease:
+        got = await acquire(
+            self.store, resource, holder=holder, session=self.session.id, clock=self.clock, chance=self.chance
+        )
+        if not isinstance(got, Lease):
+            former = Lease(
+                resource=resource, holder=got.holder, session=self.session.id, epoch=got.epoch, version=got.version
+            )
+            await release(self.store, former, clock=self.clock, chance=self.chance)
+            return await self.lease(resource, holder)
+        return got
+
+    async def open(self, number: int = 0, *, topic: str = "orders") -> LeadingPartition:
+        """Open a partition anew, as after a crash: whoever led it is fenced."""
+        place = Place(topic=topic, topic_id=topic.encode().hex(), number=number)
+        return await open_partition(
+            place,
+            lease=await self.lease(f"partition/{topic}/{number:05d}"),
+            session=self.session,
+            store=self.store,
+            objects=self.objects,
+            wal=cast(Wal, RamWal()),
+            wal_id="ram",
+            clock=self.clock,
+            chance=self.chance,
+            settings=self.log_settings,
+            leftovers=_nothing,
+        )
+
+    async def append(
+        self,
+        partition: LeadingPartition,
+        pairs: Sequence[tuple[bytes | None, bytes | None]],
+        *,
+        producer_id: int = -1,
+        sequence: int = -1,
+        compression: str = "none",
+    ) -> None:
+        now_ms = self.clock.now_ms()
+        records = [Record(at, now_ms, key, value) for at, (key, value) in enumerate(pairs)]
+        epoch = 0 if producer_id >= 0 else -1
+        batch = encode(
+            records,
+            compression=compression,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+        )
+        await self.append_batch(partition, batch)
+
+    async def append_batch(self, partition: LeadingPartition, batch: bytes) -> None:
+        await partition.append(split(bytearray(batch), limits=BatchLimits(), stored=True))
+
+    async def publish(self, *partitions: LeadingPartition) -> None:
+        assert await self.publisher().publish(partitions) == []
+
+    async def fill(self, partition: LeadingPartition, segments: int, *, each_ms: int = 1_000) -> None:
+        """Publish so many segments of two records each, with time passing in between."""
+        for _ in range(segments):
+            at = partition.next_offset
+            await self.append(partition, [(b"k%d" % at, b"v%d" % at), (b"k%d" % (at + 1), b"v%d" % (at + 1))])
+            await self.publish(partition)
+            self.clock.advance_ms(each_ms)
+
+    async def state(self, number: int = 0, *, topic: str = "orders") -> PartitionRecord:
+        entry = await self.memory.get(state_key(topic.encode().hex(), number))
+        assert entry is not None
+        return msgspec.json.decode(entry.value, type=PartitionRecord)
+
+    async def read(self, number: int = 0, *, topic: str = "orders") -> list[Record]:
+        """Everything a fresh reader sees from the start to what is published; fails on a gap or a missing object."""
+        topic_id = topic.encode().hex()
+        state = await self.state(number, topic=topic)
+        segments = await load_segments(self.memory, topic_id, number)
+        records: list[Record] = []
+        at = state.start
+        async for segment in segments.all(self.objects):
+            if segment.end_offset <= at:
+                continue
+            assert segment.base_offset <= at, f"a gap from {at} to {segment.base_offset}"
+            reader = SegmentReader(self.objects, segment.object, segment.start, segment.end)
+            batches = await reader.read(max(at, segment.base_offset), 1 << 40)
+            assert not isinstance(batches, Missing), segment
+            for batch in batches:
+                split(bytes(batch), limits=BatchLimits(), stored=True)
+                records += [each for each in decode(batch) if each.offset >= state.start]
+            at = segment.end_offset
+        assert at >= state.published, f"published to {state.published}, listed to {at}"
+        return records
+
+    async def keys(self, prefix: str) -> list[str]:
+        return [entry.key for entry in (await self.memory.scan(prefix, prefix_end(prefix))).entries]
+
+    async def named(self) -> set[str]:
+        """Every object that the store names, directly or in an index."""
+        named: set[str] = set()
+        starts: dict[str, int] = {}
+        entries = (await self.memory.scan(LOGS, prefix_end(LOGS))).entries
+        for entry in entries:
+            if entry.key.endswith("/state"):
+                starts[entry.key.removesuffix("state")] = msgspec.json.decode(entry.value, type=PartitionRecord).start
+        for entry in entries:
+            if "/seg/" in entry.key:
+                named.add(msgspec.json.decode(entry.value, type=SegmentRecord).object)
+            elif "/idx/" in entry.key:
+                index = msgspec.json.decode(entry.value)["object"]
+                listed = await read_index_object(index, self.objects)
+                assert not isinstance(listed, Missing), index
+                start = starts.get(entry.key.partition("idx/")[0], 0)
+                named |= {index, *(each.object for each in listed if each.end_offset > start)}
+        return named
+
+    async def there(self) -> set[str]:
+        return {info.key async for info in self.objects.list("")}
+
+    async def sweep(self, steps: Callable[[str], None] = lambda _: None) -> None:
+        lease = await self.lease(SWEEPER)
+        kit = self.kit(steps)
+        await purge_deleted(lease, kit)
+        await collect_trash(lease, kit)
+        await forget_dooms(lease, kit)
+        await sweep_orphans(lease, kit)
+
+    async def settle(self) -> None:
+        """Let all graces pass and sweep: then what is there is what is named, and nothing waits."""
+        for _ in range(2):
+            self.clock.advance_ms(2 * HOUR_MS)
+            await self.sweep()
+        assert await self.there() == await self.named()
+        assert await self.keys(TRASH) == []
+
+    async def passing(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await work that sleeps, while time passes."""
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            await self.clock.run_for_ms(100)
+        return await task
+
+    async def dooms(self) -> list[str]:
+        return await self.keys(DOOMED)
+
+
+def crash_at(step: int) -> Callable[[str], None]:
+    """A `steps` that ends the process at its step number `step`."""
+    left = step
+
+    def steps(label: str) -> None:
+        nonlocal left
+        if left == 0:
+            raise CrashError(label)
+        left -= 1
+
+    return steps
+
+
+def crash_on(label: str) -> Callable[[str], None]:
+    """A `steps` that ends the process at the first step of that name."""
+
+    def steps(reached: str) -> None:
+        if reached == label:
+            raise CrashError(label)
+
+    return steps
+
+
+@asynccontextmanager
+async def new_world() -> AsyncIterator[World]:
+    clock = FakeClock()
+    chance = SeededChance(3)
+    long = SessionSettings(ttl_ms=10**12, renew_ms=10**11, margin_ms=0, stall_ms=0)
+    async with (
+        MemoryStore.open(clock=clock, chance=chance, limits=StoreLimits()) as store,
+        MemoryObjects.open(clock=clock) as objects,
+        hold_session(store, clock=clock, chance=chance, settings=long) as session,
+    ):
+        yield World(store, objects, clock, session)
