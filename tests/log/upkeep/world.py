@@ -14,11 +14,12 @@ from holdfast.kernel.lease import Lease, acquire, release
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.log.batches import BatchLimits, Record, decode, encode, split
 from holdfast.log.keys import DOOMED, LOGS, TRASH, state_key
-from holdfast.log.partition.leading import LeadingPartition, Place
+from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.opening import open_partition
 from holdfast.log.partition.publishing import Publisher
 from holdfast.log.partition.records import PartitionRecord, SegmentRecord
 from holdfast.log.partition.segments import load_segments
+from holdfast.log.partition.terms import Place
 from holdfast.log.segments import SegmentReader
 from holdfast.log.settings import LogSettings
 from holdfast.log.upkeep import SWEEPER, Kit, UpkeepSettings, collect_trash, forget_dooms, purge_deleted, sweep_orphans
@@ -54,7 +55,8 @@ class RamWal:
 
 
 async def _nothing(topic_id: bytes, partition: int) -> AsyncIterator[WalFrame]:
-    for frame in ():
+    none: list[WalFrame] = []
+    for frame in none:
         yield frame
 
 

@@ -81,11 +81,13 @@ async def compact(
         return done
     chosen, slices = _within_budget(dirty, kit.settings.key_map_bytes_max)
     start, until = chosen[0].base_offset, chosen[-1].end_offset
+    done.surveyed = len(chosen)
     for number in range(slices):
-        survey = await _survey(partition, start, until, LastOffsets(number, slices), kit)
-        done.surveyed += len(chosen) if not number else 0
-        end = until if survey.first_open is None else min(until, survey.first_open)
-        survey.keys.forget_from(end)
+        survey = await _survey(partition, start, until, Survey(LastOffsets(number, slices)), kit)
+        end = until
+        if survey.first_open is not None:
+            end = min(until, survey.first_open)
+            survey = await _survey(partition, start, until, Survey(LastOffsets(number, slices), first=survey), kit)
         await _rewrite(partition, _Pass(survey, end, number == slices - 1, now_ms, policy), kit, done)
     return done
 
@@ -126,8 +128,7 @@ async def _list(partition: LeadingPartition, kit: Kit) -> list[_Listed]:
     return [*listed, *(_Listed(each, None) for each in recent if each.end_offset > start)]
 
 
-async def _survey(partition: LeadingPartition, start: int, until: int, keys: LastOffsets, kit: Kit) -> Survey:
-    survey = Survey(keys)
+async def _survey(partition: LeadingPartition, start: int, until: int, survey: Survey, kit: Kit) -> Survey:
     for each in await _list(partition, kit):
         if start <= each.segment.base_offset and each.segment.end_offset <= until:
             batches = await _read(each.segment, kit)

@@ -9,7 +9,7 @@ everything up to there. Keys are kept as they are up to 15 bytes, longer ones as
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from struct import Struct
 from typing import Final
@@ -54,9 +54,9 @@ class LastOffsets:
         """Where the key was seen last; -1 if it was not, or does not fall to this slice."""
         return self._offsets.get(self._digest(key), -1)
 
-    def forget_from(self, offset: int) -> None:
-        """Be as if nothing had been seen from `offset` on. Keys seen there are forgotten altogether: the next survey sees them."""
-        self._offsets = {key: last for key, last in self._offsets.items() if last < offset}
+    def covers(self, key: bytes) -> bool:
+        """Whether the key falls to this slice."""
+        return self._slices == 1 or crc32c(self._digest(key)) % self._slices == self._slice
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -67,26 +67,33 @@ class LastOffsets:
 
 
 class Survey:
-    """The first pass. `aborted` are ranges of offsets per producer; `first_open` is where the oldest open transaction begins."""
+    """The first pass. `aborted` are ranges of offsets per producer; `first_open` is where the oldest open transaction begins.
 
-    def __init__(self, keys: LastOffsets) -> None:
+    What follows an open transaction must not be compacted yet, so it must not replace anything either: then `below` it a second
+    survey is needed, which knows from the first how the transactions before it ended.
+    """
+
+    def __init__(self, keys: LastOffsets, *, first: "Survey | None" = None) -> None:
         self.keys = keys
-        self.aborted: dict[int, list[tuple[int, int]]] = {}
+        self.aborted: dict[int, list[tuple[int, int]]] = {} if first is None else first.aborted
+        self._below = None if first is None else first.first_open
         self._open: dict[int, tuple[int, list[tuple[bytes, int]]]] = {}
 
     def add(self, batches: Iterable[Buffer]) -> None:
         """Look at the next batches of the log."""
         for data in batches:
             header = parse_header(data)
-            if header.is_control:
+            if self._below is not None:
+                if header.base_offset < self._below and not header.is_control and not was_aborted(header, self.aborted):
+                    self.keys.note_all(_keyed(header, data))
+            elif header.is_control:
                 self._settle(header, data)
             elif header.is_transactional:
                 seen = self._open.setdefault(header.producer_id, (header.base_offset, []))[1]
-                seen.extend((each.key, each.offset) for each in _records(header, data) if each.key is not None)
+                seen.extend(_keyed(header, data))
             else:
-                for record in _records(header, data):
-                    if record.key is not None:
-                        self.keys.note(record.key, record.offset)
+                for key, offset in _keyed(header, data):
+                    self.keys.note(key, offset)
 
     @property
     def first_open(self) -> int | None:
@@ -123,7 +130,7 @@ class Sieve:
         header = parse_header(data)
         if header.is_control:
             return data
-        if self._was_aborted(header):
+        if was_aborted(header, self._aborted):
             self.dropped += header.count
             return None
         records = list(_records(header, data))
@@ -138,14 +145,16 @@ class Sieve:
             return True
         if self._keys.last(record.key) > record.offset:
             return False
-        return record.value is not None or not self._drop_tombstones
+        return record.value is not None or not (self._drop_tombstones and self._keys.covers(record.key))
 
-    def _was_aborted(self, header: BatchHeader) -> bool:
-        ranges = self._aborted.get(header.producer_id) if header.is_transactional else None
-        if not ranges:
-            return False
-        at = bisect_right(ranges, (header.base_offset, 1 << 63)) - 1
-        return at >= 0 and header.base_offset < ranges[at][1]
+
+def was_aborted(header: BatchHeader, aborted: Mapping[int, Sequence[tuple[int, int]]]) -> bool:
+    """Whether the batch belongs to a transaction that was aborted."""
+    ranges = aborted.get(header.producer_id) if header.is_transactional else None
+    if not ranges:
+        return False
+    at = bisect_right(ranges, (header.base_offset, 1 << 63)) - 1
+    return at >= 0 and header.base_offset < ranges[at][1]
 
 
 def rebuilt(header: BatchHeader, records: Sequence[Record]) -> bytes:
@@ -184,3 +193,7 @@ def check_keys(batches: Sequence[Batch], *, limits: BatchLimits) -> None:
 
 def _records(header: BatchHeader, data: Buffer) -> Iterable[Record]:
     return decode(Batch(header, memoryview(data)))
+
+
+def _keyed(header: BatchHeader, data: Buffer) -> Iterable[tuple[bytes, int]]:
+    return ((each.key, each.offset) for each in _records(header, data) if each.key is not None)
