@@ -1,6 +1,7 @@
 """Where the log keeps what in the store.
 
     topic/{name}                        the topic's record, see `topics`
+    topic-id/{topic id}                 which name an id has
     log/{topic id}/{n:05d}/state        a partition: published, reserved, start, epochs, whose WAL holds its tail
     log/{topic id}/{n:05d}/seg/{base}   a published segment: object, byte range, offsets, times (the newest 64 or so)
     log/{topic id}/{n:05d}/idx/{base}   an index object that lists older segments
@@ -14,6 +15,7 @@ Offsets in keys are 20 digits, so that key order is offset order and the floor l
 from typing import Final
 
 TOPICS: Final = "topic/"
+TOPIC_IDS: Final = "topic-id/"
 LOGS: Final = "log/"
 DOOMED: Final = "doomed/"
 TRASH: Final = "trash/"
@@ -23,6 +25,11 @@ DELETED: Final = "deleted/"
 def topic_key(name: str) -> str:
     """A topic's record."""
     return TOPICS + name
+
+
+def topic_id_key(topic_id: str) -> str:
+    """The name that belongs to a topic's id."""
+    return TOPIC_IDS + topic_id
 
 
 def partition_prefix(topic_id: str, number: int) -> str:

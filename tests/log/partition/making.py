@@ -15,7 +15,7 @@ from holdfast.kernel.session import HeldSession, SessionSettings
 from holdfast.log.batches import BatchLimits, Buffer, Record, decode, encode, split
 from holdfast.log.identity import wal_identity
 from holdfast.log.keys import state_key
-from holdfast.log.partition.leading import Appended, LeadingPartition
+from holdfast.log.partition.leading import ALL, Appended, LeadingPartition
 from holdfast.log.partition.opening import open_partition
 from holdfast.log.partition.publishing import Publisher
 from holdfast.log.partition.records import PartitionRecord
@@ -57,9 +57,10 @@ def records(buffers: Sequence[Buffer]) -> list[tuple[int, str]]:
     ]
 
 
-async def append(partition: LeadingPartition, *payloads: bytes) -> Appended:
+async def append(partition: LeadingPartition, *payloads: bytes, acks: int = ALL) -> Appended:
     """Append as a face does: judged, then handed over."""
-    return await partition.append([each for payload in payloads for each in split(payload, limits=BatchLimits())])
+    batches = [each for payload in payloads for each in split(payload, limits=BatchLimits())]
+    return await partition.append(batches, acks=acks)
 
 
 class Owner:

@@ -11,7 +11,7 @@ from tests.log.partition.making import ORDERS, Owner, World, append, batch, publ
 from holdfast.contracts.objects import Buffer
 from holdfast.contracts.store import Put
 from holdfast.log.keys import doomed_key, segment_entry_key
-from holdfast.log.partition.leading import LeadingPartition
+from holdfast.log.partition.leading import LEADER, NONE, LeadingPartition
 from holdfast.log.partition.publishing import Publisher
 from holdfast.log.partition.terms import Place, Terms
 from holdfast.log.settings import LogSettings
@@ -259,10 +259,13 @@ async def test_at_object_level_an_acknowledgement_waits_for_the_commit(world: Wo
     waiting = asyncio.ensure_future(append(partition, batch("a")))
     await until(lambda: partition.publishable())
     assert not waiting.done()
-    assert partition.demanded
+    assert (await append(partition, batch("b"), acks=LEADER)).base_offset == 1
+    assert (await append(partition, batch("c"), acks=NONE)).base_offset == 2
+    await partition.until_durable()
+    assert partition.high_watermark == 0
     await ann.publisher.publish([partition])
     assert (await waiting).base_offset == 0
-    assert partition.high_watermark == 1
+    assert partition.high_watermark == 3
 
 
 async def test_a_segment_is_named_under_its_base_offset(world: World) -> None:

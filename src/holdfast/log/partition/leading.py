@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -33,6 +34,10 @@ from holdfast.log.wal import Wal, WalFrame
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ClosedError, HoldfastError, UnavailableError
 from holdfast.vocabulary.tasks import Bell
+
+ALL: Final = -1
+LEADER: Final = 1
+NONE: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ class LeadingPartition:
         self._producers = producers
         self._order = asyncio.Lock()  # first come, first numbered
         self._next = self._durable = max(tail.end, keeper.record.published)
-        self._visible = Watermark(self.high_watermark)
+        self._visible, self._synced = Watermark(self.high_watermark), Watermark(self._durable)
         self._burst = 0  # failures of the WAL so far
         self._topic_bytes = bytes.fromhex(place.topic_id)
         self._accepting = True
@@ -120,8 +125,10 @@ class LeadingPartition:
         """Whether appends are taken."""
         return self._accepting
 
-    async def append(self, batches: Sequence[Batch]) -> Appended:
+    async def append(self, batches: Sequence[Batch], *, acks: int = ALL) -> Appended:
         """Number, log and acknowledge batches, all or none; those that were seen before keep their first offsets.
+
+        `acks`: `ALL` returns once they are durable at the topic's level, `LEADER` once they are on this disk, `NONE` at once.
 
         `ProducerRefusedError`: they do not follow what their producer sent. `UnavailableError`: nothing was appended, try again.
         `ExpiredError`, `FencedError`, `ClosedError`: somebody else leads, or may; what became of the batches is not known here.
@@ -131,9 +138,9 @@ class LeadingPartition:
         async with self._order:
             await self._until_ready(count, size)
             appended = self._number(batches)
-        if self.level != "local":
-            self.demand()
-        await self._visible.reaches(appended.end_offset)
+        if acks == NONE:
+            return appended
+        await (self._visible if acks == ALL else self._synced).reaches(appended.end_offset)
         self._session.check()
         return appended
 
@@ -214,6 +221,7 @@ class LeadingPartition:
             self._durable = end
             self._producers.settle(end)
             self._visible.set(self.high_watermark)
+            self._synced.set(end)
             if self.tail.size_bytes >= self.terms.roll_bytes:
                 self._bell.ring()
         else:
@@ -222,6 +230,7 @@ class LeadingPartition:
             self.tail.cut_from(base)
             self._next = base
             self._visible.fail_above(base, error)
+            self._synced.fail_above(base, error)
         self._settled.ring()
 
     async def _room(self) -> None:
@@ -342,6 +351,14 @@ class LeadingPartition:
         """A drain came to nothing."""
         self._accepting = self._closed is None
 
+    async def until_published(self) -> None:
+        """Have everything appended so far published, and return when it is."""
+        end = self._next
+        while self.record.published < end:
+            self.check_readable()
+            self.demand()
+            await self._published.wait_ms(self._clock, self._settings.publish_retry_ms)
+
     async def until_durable(self) -> None:
         """Return when everything numbered so far is durable, or has failed."""
         while self._durable < self._next:
@@ -352,6 +369,7 @@ class LeadingPartition:
         self._accepting = False
         self._closed = error
         self._visible.fail_above(-1, error)
+        self._synced.fail_above(-1, error)
         self._published.ring()
 
     def left_behind(self) -> list[WalFrame]:

@@ -63,11 +63,16 @@ async def open_partition(
     terms: Terms | None = None,
     leftovers: Leftovers | None = None,
     bell: Bell | None = None,
+    steps: Callable[[str], None] = lambda _: None,
 ) -> LeadingPartition:
-    """Recover and take over. `TailElsewhereError`: it stays offline. `FencedError`: somebody was faster."""
+    """Recover and take over. `TailElsewhereError`: it stays offline. `FencedError`: somebody was faster.
+
+    `steps` is called at labelled points, for tests that crash there.
+    """
     terms = terms or Terms()
     key = state_key(place.topic_id, place.number)
     entry = await store.get(key)
+    steps("record read")
     record = PartitionRecord() if entry is None else msgspec.json.decode(entry.value, type=PartitionRecord)
     tail = Tail(record.published)
     if record.wal == wal_id:
@@ -75,8 +80,10 @@ async def open_partition(
     elif not record.clean:
         record = _skip_tail(place, record, terms)
         tail = Tail(record.published)
+    steps("tail recovered")
     segments = await load_segments(store, place.topic_id, place.number)
     producers = await _producers(segments, objects, tail, clock.now_ms())
+    steps("producers recovered")
     opened = msgspec.structs.replace(
         record,
         wal=wal_id,
@@ -86,6 +93,7 @@ async def open_partition(
         epochs=begun(record.epochs, lease.epoch, tail.end),
     )
     version = await _take(store, place, lease, entry, opened, clock=clock, chance=chance)
+    steps("partition taken")
     return LeadingPartition(
         place,
         lease=lease,

@@ -20,6 +20,7 @@ from holdfast.kernel.keys import epoch_key
 from holdfast.log.keys import doomed_key, segment_entry_key
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.records import PartitionRecord, SegmentRecord
+from holdfast.log.partition.unbroken import unbroken
 from holdfast.log.segments import BuiltSegment, SegmentMeta, build_object, build_segment, segment_key, shared_key
 from holdfast.log.settings import LogSettings
 from holdfast.vocabulary.clock import Chance, Clock
@@ -155,7 +156,7 @@ class Publisher:
                 await locks.enter_async_context(each.partition.record_lock)
             left = list(ready)
             while left:
-                found = await self._name(left, closing)
+                found = await unbroken(self._name(left, closing))
                 if found is None:
                     break
                 gone = [each for each in left if each.lost(found)]
@@ -168,6 +169,7 @@ class Publisher:
     async def _name(self, ready: Sequence[_Ready], closing: bool) -> Mapping[str, Entry | None] | None:
         """One commit for all of them: None, or what was found instead of what was required."""
         named = [(each, each.partition.record_after(each.segment.end_offset, closing=closing)) for each in ready]
+        self._step("before the commit")
         try:
             outcome = await commit_surely(
                 self._store,
@@ -186,6 +188,7 @@ class Publisher:
         for each, record in named:
             each.partition.keeper.took(record, outcome.version)
             each.partition.was_published(each.segment)
+        self._step("segment released")
         return None
 
     async def _give_back(self, partitions: Sequence[LeadingPartition]) -> list[LeadingPartition]:
@@ -193,7 +196,8 @@ class Publisher:
         lost = []
         for partition in partitions:
             try:
-                await give_back(partition)
+                if await give_back(partition):
+                    self._step("reservation given back")
             except FencedError:
                 lost.append(partition)
         return lost

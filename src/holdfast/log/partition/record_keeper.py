@@ -15,6 +15,7 @@ from holdfast.kernel.lease import Lease, commit_fenced
 from holdfast.log.keys import state_key
 from holdfast.log.partition.records import PartitionRecord, SegmentRecord
 from holdfast.log.partition.terms import Place
+from holdfast.log.partition.unbroken import unbroken
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.errors import CorruptError, OutcomeUnknownError
 
@@ -84,7 +85,15 @@ class RecordKeeper:
     async def change(
         self, record: PartitionRecord, *, require: Sequence[Requirement] = (), apply: Sequence[Operation] = ()
     ) -> None:
-        """Write the record, fenced, together with what belongs to it. `FencedError`: the partition is lost."""
+        """Write the record, fenced, together with what belongs to it. `FencedError`: the partition is lost.
+
+        A cancellation waits for the answer: a change nobody has heard of would make the next one look like somebody else's.
+        """
+        await unbroken(self._change(record, require, apply))
+
+    async def _change(
+        self, record: PartitionRecord, require: Sequence[Requirement], apply: Sequence[Operation]
+    ) -> None:
         try:
             outcome = await commit_fenced(
                 self._store,

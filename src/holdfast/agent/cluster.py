@@ -1,0 +1,78 @@
+"""The cluster as this process sees it: topics, members, and who leads what. Mirrors of the store, a moment behind at most.
+
+For answers about others (metadata, redirects). Whoever acts on it acts through a commit that checks.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from holdfast.contracts.store import Store
+from holdfast.kernel.keys import MEMBERS, holder_key, member_key, partition_resource
+from holdfast.kernel.lease import Held, read_holder
+from holdfast.kernel.membership import read_member
+from holdfast.kernel.mirror import Mirror, mirroring
+from holdfast.log.keys import TOPICS, topic_key
+from holdfast.log.topics import Topic, read_topic
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.nouns import Member, Partition
+from holdfast.vocabulary.tasks import Bell, beside
+
+_PARTITIONS = "partition/"
+
+
+class Cluster:
+    """What the mirrors show."""
+
+    def __init__(self, topics: Mirror[Topic], holders: Mirror[Held], members: Mirror[Member]) -> None:
+        self._topics, self._holders, self._members = topics, holders, members
+        self.changed = Bell()  # rings when topics, holders or members change
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of this name."""
+        return self._topics.items.get(topic_key(name))
+
+    @property
+    def topics(self) -> list[Topic]:
+        """Every topic, by name."""
+        return [self._topics.items[key] for key in sorted(self._topics.items)]
+
+    @property
+    def members(self) -> list[Member]:
+        """Every live agent, by id."""
+        return [self._members.items[key] for key in sorted(self._members.items)]
+
+    def leader(self, topic: str, number: int) -> Held | None:
+        """Who holds the lease of a partition, and at which epoch."""
+        return self._holders.items.get(holder_key(partition_resource(Partition(topic, number))))
+
+    def member(self, member_id: str) -> Member | None:
+        """A live agent."""
+        return self._members.items.get(member_key("agent", member_id))
+
+
+@asynccontextmanager
+async def watching_cluster(
+    store: Store, *, clock: Clock, chance: Chance, on_topics: Callable[[], None]
+) -> AsyncIterator[Cluster]:
+    """The cluster for the body; `on_topics` is called after every change of a topic."""
+    topics_bell, others_bell = Bell(), Bell()
+    async with (
+        mirroring(store, TOPICS, read_topic, clock=clock, chance=chance, bell=topics_bell) as topics,
+        mirroring(store, holder_key(_PARTITIONS), read_holder, clock=clock, chance=chance, bell=others_bell) as holders,
+        mirroring(store, f"{MEMBERS}agent/", read_member, clock=clock, chance=chance, bell=others_bell) as members,
+    ):
+        cluster = Cluster(topics, holders, members)
+
+        async def tell_topics() -> None:
+            while True:
+                await topics_bell.wait()
+                on_topics()
+                cluster.changed.ring()
+
+        async def tell_others() -> None:
+            while True:
+                await others_bell.wait()
+                cluster.changed.ring()
+
+        async with beside(tell_topics(), tell_others()):
+            yield cluster

@@ -1,0 +1,166 @@
+"""The publishing loop: which partitions are due, and publishing them together.
+
+`due` is pure. A publication that fails is tried again after a pause that doubles; meanwhile everything stays in tail and WAL. A
+partition that turns out to be lost is left alone: the follower sees the same and closes it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.agent.settings import AgentCounters, AgentSettings
+from holdfast.kernel.session import HeldSession
+from holdfast.log.partition.leading import LeadingPartition
+from holdfast.log.partition.publishing import Publisher, give_back
+from holdfast.log.wal import Wal
+from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
+from holdfast.vocabulary.errors import ClosedError, ExpiredError, FencedError, HoldfastError
+from holdfast.vocabulary.tasks import Bell
+
+_log: Final = logging.getLogger(__name__)
+
+
+def due(partition: LeadingPartition, now_ms: int, *, object_interval_ms: int) -> bool:
+    """Whether it is time to publish: enough bytes, old enough, or somebody waits for it."""
+    oldest_ms = partition.oldest_unpublished_ms
+    if oldest_ms is None:
+        return False
+    waits_ms = partition.terms.roll_ms if partition.level == "local" else object_interval_ms
+    return (
+        partition.demanded
+        or partition.unpublished_bytes >= partition.terms.roll_bytes
+        or now_ms - oldest_ms >= waits_ms
+    )
+
+
+def idle(partition: LeadingPartition, now_ms: int, *, idle_ms: int) -> bool:
+    """Whether booked offsets should be given back: everything is published, and nothing has come for a while."""
+    record = partition.record
+    return record.reserved > record.published == partition.next_offset and now_ms - partition.appended_at_ms >= idle_ms
+
+
+@dataclass(slots=True)
+class _Pause:
+    """After a failure: how many there were, and until when to leave it alone."""
+
+    failures: int
+    until_ms: float
+
+
+class PublishingLoop:
+    """Publishes the partitions of one session of an agent."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        partitions: Callable[[], Iterable[LeadingPartition]],
+        *,
+        wal: Wal,
+        session: HeldSession,
+        clock: Clock,
+        chance: Chance,
+        settings: AgentSettings,
+        counters: AgentCounters,
+        bell: Bell,
+    ) -> None:
+        self._publisher, self._partitions, self._wal, self._session = publisher, partitions, wal, session
+        self._clock, self._chance, self._settings, self._counters = clock, chance, settings, counters
+        self._bell = bell
+        self._busy: set[LeadingPartition] = set()
+        self._pauses: dict[LeadingPartition, _Pause] = {}
+        self._slots = asyncio.Semaphore(settings.publications_max)
+
+    async def run(self) -> None:
+        """Publish what is due, until cancelled. `ExpiredError`: the session has ended."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._bell.wait_ms(self._clock, self._settings.log.publish_tick_ms)
+                self._session.check()
+                chosen = self._choose()
+                if chosen:
+                    self._busy.update(chosen)
+                    group.create_task(self._publish(chosen))
+                for partition in self._idle():
+                    self._busy.add(partition)
+                    group.create_task(self._give_back(partition))
+
+    def _choose(self) -> list[LeadingPartition]:
+        now_ms = self._clock.boot_ms()
+        pinning = self._wal.holding_oldest() if self._wal.live_bytes > self._settings.wal_bytes_max else frozenset()
+        interval_ms = self._settings.log.object_interval_ms
+        present = list(self._partitions())
+        self._pauses = {each: pause for each, pause in self._pauses.items() if each in present}
+        return [
+            each
+            for each in present
+            if each not in self._busy
+            and self._rested(each, now_ms)
+            and (due(each, now_ms, object_interval_ms=interval_ms) or _key(each) in pinning)
+        ]
+
+    def _idle(self) -> list[LeadingPartition]:
+        now_ms, idle_ms = self._clock.boot_ms(), self._settings.idle_ms
+        quiet = (
+            each
+            for each in self._partitions()
+            if each not in self._busy and idle(each, now_ms, idle_ms=idle_ms) and self._rested(each, now_ms)
+        )
+        return [each for _, each in zip(range(self._settings.publications_max), quiet, strict=False)]
+
+    def _rested(self, partition: LeadingPartition, now_ms: int) -> bool:
+        pause = self._pauses.get(partition)
+        return pause is None or now_ms >= pause.until_ms
+
+    async def _publish(self, partitions: list[LeadingPartition]) -> None:
+        sizes = {each: (each.record.published, each.unpublished_bytes) for each in partitions}
+        try:
+            async with self._slots:
+                lost = await self._publisher.publish(partitions)
+        except (ExpiredError, ClosedError):
+            raise
+        except HoldfastError as error:
+            self._counters.publish_failures += 1
+            _log.warning("publishing %d partitions is tried again: %s", len(partitions), error)
+            self._pause(partitions)
+        else:
+            self._counters.publications += 1
+            self._counters.lost_while_publishing += len(lost)
+            self._pause(lost)
+            for each in partitions:
+                before, size = sizes[each]
+                if each.record.published > before:
+                    self._pauses.pop(each, None)
+                    self._counters.segments_published += 1
+                    self._counters.bytes_published += size - each.unpublished_bytes
+        finally:
+            self._busy.difference_update(partitions)
+
+    async def _give_back(self, partition: LeadingPartition) -> None:
+        try:
+            async with self._slots:
+                self._counters.bookings_returned += await give_back(partition)
+        except (ExpiredError, ClosedError):
+            raise
+        except (FencedError, HoldfastError) as error:
+            _log.info("booked offsets of %s are given back later: %s", partition.place, error)
+            self._pause([partition])
+        finally:
+            self._busy.discard(partition)
+
+    def _pause(self, partitions: Iterable[LeadingPartition]) -> None:
+        settings = self._settings
+        for each in partitions:
+            failures = self._pauses[each].failures + 1 if each in self._pauses else 1
+            pause_ms = backoff_ms(
+                failures - 1,
+                base_ms=settings.log.publish_retry_ms,
+                max_ms=settings.publish_backoff_max_ms,
+                chance=self._chance,
+            )
+            self._pauses[each] = _Pause(failures, self._clock.boot_ms() + pause_ms)
+
+
+def _key(partition: LeadingPartition) -> tuple[bytes, int]:
+    return bytes.fromhex(partition.place.topic_id), partition.place.number

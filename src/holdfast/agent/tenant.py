@@ -1,0 +1,233 @@
+"""The tenant: what serving a lease means for the log. The follower says when; this opens, drains, resumes and closes.
+
+The one rule: a partition that cannot be opened harms nobody else. It stays listed as offline with the reason, and is tried again as
+long as the lease is ours. Only the loss of the session ends the tenant.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from holdfast.agent.leftovers import Leftovers
+from holdfast.agent.settings import AgentCounters, AgentSettings
+from holdfast.contracts.objects import Objects
+from holdfast.contracts.store import Store
+from holdfast.kernel.keys import partition_of
+from holdfast.kernel.lease import Lease, release
+from holdfast.kernel.session import HeldSession
+from holdfast.log.partition.leading import LeadingPartition
+from holdfast.log.partition.opening import open_partition
+from holdfast.log.partition.publishing import Publisher
+from holdfast.log.partition.terms import Place
+from holdfast.log.topics import Topic, UnknownTopicError
+from holdfast.log.wal import Wal
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import (
+    ClosedError,
+    ExpiredError,
+    FencedError,
+    HoldfastError,
+    UnavailableError,
+)
+from holdfast.vocabulary.nouns import Partition
+from holdfast.vocabulary.tasks import Bell
+
+_log: Final = logging.getLogger(__name__)
+
+_CLOSING_TRIES: Final = 3
+
+
+class LogTenant:
+    """Partitions of one session of an agent. Implements `kernel.follower.Tenant`."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        objects: Objects,
+        wal: Wal,
+        wal_id: str,
+        session: HeldSession,
+        clock: Clock,
+        chance: Chance,
+        settings: AgentSettings,
+        counters: AgentCounters,
+        publisher: Publisher,
+        leftovers: Leftovers,
+        topic: Callable[[str], Topic | None],
+        bell: Bell,
+    ) -> None:
+        self._store, self._objects, self._wal, self._wal_id, self._session = store, objects, wal, wal_id, session
+        self._clock, self._chance, self._settings, self._counters = clock, chance, settings, counters
+        self._publisher, self._leftovers, self._topic, self._bell = publisher, leftovers, topic, bell
+        self._leases: dict[str, Lease] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._retry = Bell()
+        self.leading: dict[Partition, LeadingPartition] = {}
+        self.offline: dict[Partition, str] = {}
+        self.retiring = False  # close hands over to `retire` instead of letting go
+
+    async def open(self, lease: Lease) -> None:
+        """Open the partition, or list it as offline. `FencedError`, `ExpiredError`: the lease is lost."""
+        self._leases[lease.resource] = lease
+        async with self._lock(lease.resource):
+            await self._try_open(lease)
+
+    async def drain(self, lease: Lease) -> None:
+        """Publish everything and give the booked offsets back. If that fails, the partition goes on as before."""
+        async with self._lock(lease.resource):
+            partition = self.leading.get(partition_of(lease.resource))
+            if partition is not None:
+                await self._drain(partition)
+                self._counters.drained += 1
+
+    async def resume(self, lease: Lease) -> None:
+        """Accept appends again."""
+        partition = self.leading.get(partition_of(lease.resource))
+        if partition is not None:
+            partition.accept_again()
+
+    async def close(self, lease: Lease) -> None:
+        """Let go. What was not published stays in the WAL, and is remembered for the next time."""
+        if self.retiring:
+            return
+        async with self._lock(lease.resource):
+            self._leases.pop(lease.resource, None)
+            self._let_go(partition_of(lease.resource), FencedError(lease.resource, lease.epoch, lease.epoch + 1))
+        self._locks.pop(lease.resource, None)
+
+    async def keep_trying(self) -> None:
+        """Open what could not be opened, and open anew what has changed, until cancelled. Run it beside the follower."""
+        while True:
+            await self._retry.wait_ms(self._clock, self._chance.jitter(self._settings.open_retry_ms))
+            for lease in list(self._leases.values()):
+                async with self._lock(lease.resource):
+                    if self._leases.get(lease.resource) is lease:
+                        await self._look_again(lease)
+
+    def topics_changed(self) -> None:
+        """Some topic was created, altered or deleted."""
+        for partition in list(self.leading.values()):
+            topic = self._topic(partition.place.topic)
+            if topic is None or topic.id != partition.place.topic_id:
+                self._retry.ring()
+            elif (terms := topic.config.terms()) != partition.terms:
+                partition.terms = terms
+        if self.offline:
+            self._retry.ring()
+
+    async def retire(self) -> None:
+        """The polite end, after the follower has stopped: publish everything, release every lease, within `drain_ms`."""
+        try:
+            async with asyncio.timeout(self._settings.drain_ms / 1000):
+                await asyncio.gather(*(self._retire(lease) for lease in list(self._leases.values())))
+        except TimeoutError:
+            _log.warning("stopped before everything was published; the rest is in the WAL and comes back with it")
+        finally:
+            for resource in list(self._leases):
+                self._let_go(partition_of(resource), ClosedError("agent"))
+            self._leases.clear()
+
+    async def _retire(self, lease: Lease) -> None:
+        while True:
+            try:
+                async with self._lock(lease.resource):
+                    partition = self.leading.get(partition_of(lease.resource))
+                    if partition is not None:
+                        await self._drain(partition)
+                        partition.stop_accepting()
+                    await release(self._store, lease, clock=self._clock, chance=self._chance)
+                return
+            except FencedError:
+                return
+            except HoldfastError as error:
+                _log.info("%s cannot be handed back yet: %s", lease.resource, error)
+                self._session.check()
+                self._session.progress()
+                await self._clock.sleep_ms(self._settings.log.publish_retry_ms)
+
+    async def _drain(self, partition: LeadingPartition) -> None:
+        partition.stop_accepting()
+        try:
+            await partition.until_durable()
+            if not self._exists(partition.place):
+                return  # nobody will read it
+            for _ in range(_CLOSING_TRIES):
+                if await self._publisher.publish([partition], closing=True):
+                    raise FencedError(partition.lease.resource, partition.lease.epoch, partition.lease.epoch + 1)
+                if partition.record.clean:
+                    return
+            raise UnavailableError(f"partition {partition.place}", "it could not be published completely")
+        except BaseException:
+            partition.accept_again()
+            raise
+
+    async def _look_again(self, lease: Lease) -> None:
+        partition = self.leading.get(partition_of(lease.resource))
+        if partition is not None:
+            if self._exists(partition.place):
+                return
+            self._let_go(partition_of(lease.resource), UnknownTopicError(partition.place.topic))
+        with suppress(FencedError):  # the follower will see it, and close
+            await self._try_open(lease)
+
+    async def _try_open(self, lease: Lease) -> None:
+        which = partition_of(lease.resource)
+        topic = self._topic(which.topic)
+        if topic is None or which.number >= topic.partitions:
+            self.offline[which] = "there is no such topic (yet)"
+            return
+        place = Place(topic=which.topic, topic_id=topic.id, number=which.number)
+        try:
+            self.leading[which] = await open_partition(
+                place,
+                lease=lease,
+                session=self._session,
+                store=self._store,
+                objects=self._objects,
+                wal=self._wal,
+                wal_id=self._wal_id,
+                clock=self._clock,
+                chance=self._chance,
+                settings=self._settings.log,
+                terms=topic.config.terms(),
+                leftovers=self._leftovers.of,
+                bell=self._bell,
+            )
+        except (FencedError, ExpiredError):
+            raise
+        except HoldfastError as error:
+            if self.offline.get(which) != str(error):
+                _log.warning("partition %s is offline: %s", which, error)
+            self.offline[which] = str(error)
+            self._counters.open_failures += 1
+            return
+        self.offline.pop(which, None)
+        self._leftovers.reopened(bytes.fromhex(topic.id), which.number)
+        self._counters.opened += 1
+
+    def _let_go(self, which: Partition, error: HoldfastError) -> None:
+        self.offline.pop(which, None)
+        partition = self.leading.pop(which, None)
+        if partition is None:
+            return
+        partition.close(error)
+        self._counters.closed += 1
+        if self._exists(partition.place):
+            self._leftovers.keep(partition)
+        else:
+            self._leftovers.dropped(bytes.fromhex(partition.place.topic_id), which.number)
+
+    def _exists(self, place: Place) -> bool:
+        topic = self._topic(place.topic)
+        return topic is not None and topic.id == place.topic_id
+
+    def _lock(self, resource: str) -> asyncio.Lock:
+        return self._locks.setdefault(resource, asyncio.Lock())
+
+    @property
+    def leases(self) -> Mapping[str, Lease]:
+        """What is served, or would be if it could be opened."""
+        return self._leases

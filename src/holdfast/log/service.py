@@ -1,0 +1,157 @@
+"""The log as its faces use it: topics, produce, fetch, offsets, deleting records. Every face calls this, and none goes around it.
+
+What it does itself is judging: limits, keys of compacted topics, the log's own time. Leading, publishing and upkeep are the
+agent's; a partition somebody else leads is a `NotLeaderError`, and the face redirects or forwards.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.log.batches import Batch, Buffer, parse_header, set_append_time, split
+from holdfast.log.partition.leading import ALL, LEADER, NONE, LeadingPartition
+from holdfast.log.reading import Fetched, Reading, end_of_epoch
+from holdfast.log.segments import Reached
+from holdfast.log.topic_config import TopicConfig
+from holdfast.log.topics import Topic, Topics, UnknownTopicError
+from holdfast.log.upkeep import Kit, check_keys, delete_records
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import HoldfastError, InvalidError
+
+
+class NotLeaderError(HoldfastError):
+    """This agent does not lead the partition (now). Ask `leader`, or try again. `reason` says why it is offline, if it is."""
+
+    def __init__(self, topic: str, partition: int, leader: str = "", reason: str = "") -> None:
+        super().__init__(topic, partition, leader, reason)
+        self.topic, self.partition, self.leader, self.reason = topic, partition, leader, reason
+
+    def __str__(self) -> str:
+        why = self.reason or (f"{self.leader} does" if self.leader else "nobody does yet")
+        return f"partition {self.topic}:{self.partition} is not led here: {why}"
+
+
+class Leading(Protocol):
+    """What this process knows of topics, and leads."""
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic, as far as it is known here: a new one may be missing for a moment."""
+        ...
+
+    def partition(self, topic: Topic, number: int) -> LeadingPartition:
+        """The partition if it is led here. `NotLeaderError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """What a producer is told. `append_time_ms` is -1 unless the log gave the records their time."""
+
+    base_offset: int
+    end_offset: int
+    start_offset: int
+    append_time_ms: int = -1
+    duplicate: bool = False
+
+
+class LogService:
+    """The log of one process."""
+
+    def __init__(self, leading: Leading, *, topics: Topics, reading: Reading, kit: Kit, clock: Clock) -> None:
+        self.topics = topics
+        self._leading, self._reading, self._kit, self._clock = leading, reading, kit, clock
+        self._configs: dict[str, tuple[Topic, TopicConfig]] = {}
+
+    async def create_topic(self, name: str, partitions: int, config: Mapping[str, object] | None = None) -> Topic:
+        """Create a topic. It can be used as soon as the planner has placed its partitions."""
+        return await self.topics.create(name, partitions, config)
+
+    async def delete_topic(self, name: str) -> Topic:
+        """Delete a topic and everything in it."""
+        return await self.topics.delete(name)
+
+    async def list_topics(self) -> Sequence[Topic]:
+        """Every topic, by name."""
+        return await self.topics.list()
+
+    async def produce(self, topic: str, partition: int, payload: Buffer, *, acks: int = ALL) -> Produced:
+        """Append the batches of `payload`, all or none, and return once they are as durable as `acks` asks for.
+
+        `InvalidError` (also `InvalidBatchError`, `ProducerRefusedError`): nothing was appended, and never will be.
+        `UnavailableError`, `NotLeaderError`: nothing was appended, try again. Otherwise what became of it is not known.
+        """
+        if acks not in (ALL, LEADER, NONE):
+            raise InvalidError("acks", acks, f"{NONE}, {LEADER} or {ALL}")
+        found, config = await self._topic(topic)
+        led = self._leading.partition(found, self._number(found, partition))
+        limits = config.limits()
+        batches = split(payload, limits=limits)
+        if config.compacted:
+            check_keys(batches, limits=limits)
+        append_time_ms = -1
+        if config.append_time:
+            append_time_ms = self._clock.now_ms()
+            batches = _stamped(batches, append_time_ms)
+        appended = await led.append(batches, acks=acks)
+        return Produced(appended.base_offset, appended.end_offset, led.start_offset, append_time_ms, appended.duplicate)
+
+    async def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        bytes_max: int = 1 << 20,
+        wait_ms: float = 0,
+        bytes_min: int = 1,
+    ) -> Fetched:
+        """Whole batches from the one that holds `offset` on; see `Reading.fetch`."""
+        led = await self.led(topic, partition)
+        return await self._reading.fetch(led, offset, bytes_max=bytes_max, wait_ms=wait_ms, bytes_min=bytes_min)
+
+    async def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> Reached | None:
+        """The first record at or after a time; EARLIEST, LATEST and MAX_TIMESTAMP as in `reading`."""
+        return await self._reading.offset_for_timestamp(await self.led(topic, partition), timestamp_ms)
+
+    async def end_of_epoch(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
+        """Kafka's OffsetForLeaderEpoch."""
+        return end_of_epoch(await self.led(topic, partition), epoch)
+
+    async def delete_records(self, topic: str, partition: int, offset: int) -> int:
+        """Delete everything below `offset` (-1: everything visible); where the partition starts now."""
+        return await delete_records(await self.led(topic, partition), offset, self._kit)
+
+    async def flush(self, topic: str, partition: int) -> int:
+        """Have everything appended so far published; up to where the partition is published then."""
+        led = await self.led(topic, partition)
+        await led.until_published()
+        return led.record.published
+
+    async def led(self, topic: str, partition: int) -> LeadingPartition:
+        """The partition, if it is led here. `NotLeaderError`, `UnknownTopicError`."""
+        found, _ = await self._topic(topic)
+        return self._leading.partition(found, self._number(found, partition))
+
+    async def _topic(self, name: str) -> tuple[Topic, TopicConfig]:
+        topic = self._leading.topic(name)
+        if topic is None:
+            topic = await self.topics.get(name)  # created a moment ago, perhaps elsewhere
+        known = self._configs.get(name)
+        if known is None or known[0] is not topic:
+            known = self._configs[name] = (topic, topic.config)
+        return known
+
+    def _number(self, topic: Topic, partition: int) -> int:
+        if not 0 <= partition < topic.partitions:
+            raise UnknownTopicError(f"{topic.name}:{partition}")
+        return partition
+
+
+def _stamped(batches: Sequence[Batch], append_time_ms: int) -> list[Batch]:
+    """The batches with the log's time, copied unless they may be written to."""
+    stamped: list[Batch] = []
+    for _, view in batches:
+        data = memoryview(bytearray(view)) if view.readonly else view
+        set_append_time(data, timestamp_ms=append_time_ms)
+        stamped.append(Batch(parse_header(data), data))
+    return stamped

@@ -1,0 +1,114 @@
+"""What can be set per topic: names, defaults and limits. docs/topics.md is the table for people, and a test holds both equal.
+
+The one rule: a topic stores only what was set, so that a better default reaches topics that never chose.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Final
+
+from holdfast.log.batches import BatchLimits
+from holdfast.log.partition.terms import LEVELS, Terms
+from holdfast.log.upkeep.settings import Policy
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between, check_one_of, settings_from
+
+CLEANUP_POLICIES: Final = ("delete", "compact", "compact,delete")
+TIMESTAMP_TYPES: Final = ("create_time", "append_time")
+NO_LIMIT: Final = -1
+
+_DAY_MS: Final = 86_400_000
+_YEARS_MS: Final = 1_000 * 365 * _DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """A topic's settings. `docs/topics.md` says what each means."""
+
+    retention_ms: int = 7 * _DAY_MS
+    retention_bytes: int = NO_LIMIT
+    cleanup_policy: str = "delete"
+    roll_bytes: int = 8 * MIB
+    roll_ms: int = 60_000
+    durability: str = "local"
+    unclean_takeover: bool = False
+    max_message_bytes: int = BatchLimits().batch_bytes_max
+    message_timestamp_type: str = "create_time"
+    delete_retention_ms: int = _DAY_MS
+    min_compaction_lag_ms: int = 0
+    min_dirty_ratio: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_between("retention_ms", self.retention_ms, NO_LIMIT, _YEARS_MS)
+        check_at_least("retention_bytes", self.retention_bytes, NO_LIMIT)
+        check_one_of("cleanup_policy", self.cleanup_policy, CLEANUP_POLICIES)
+        check_between("roll_bytes", self.roll_bytes, MIB, 100 * MIB)
+        check_between("roll_ms", self.roll_ms, 100, 7 * _DAY_MS)
+        check_one_of("durability", self.durability, LEVELS)
+        check_between("max_message_bytes", self.max_message_bytes, KIB, 32 * MIB)
+        check_one_of("message_timestamp_type", self.message_timestamp_type, TIMESTAMP_TYPES)
+        check_between("delete_retention_ms", self.delete_retention_ms, 0, _YEARS_MS)
+        check_between("min_compaction_lag_ms", self.min_compaction_lag_ms, 0, _YEARS_MS)
+        check_between("min_dirty_ratio", self.min_dirty_ratio, 0, 1)
+        if self.compacted and self.unclean_takeover:
+            raise InvalidError(
+                "unclean_takeover", True, "false on a compacted topic: what was left out could not be appended again"
+            )
+
+    @property
+    def compacted(self) -> bool:
+        """Whether only the last value of each key is kept."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def append_time(self) -> bool:
+        """Whether the log gives the records their time."""
+        return self.message_timestamp_type == "append_time"
+
+    def terms(self) -> Terms:
+        """What it means for a leading partition."""
+        return Terms(
+            level=self.durability,
+            unclean_takeover=self.unclean_takeover,
+            roll_bytes=self.roll_bytes,
+            roll_ms=self.roll_ms,
+        )
+
+    def policy(self) -> Policy:
+        """What it asks of upkeep."""
+        return Policy(
+            delete="delete" in self.cleanup_policy,
+            compact=self.compacted,
+            retention_ms=None if self.retention_ms == NO_LIMIT else self.retention_ms,
+            retention_bytes=None if self.retention_bytes == NO_LIMIT else self.retention_bytes,
+            delete_retention_ms=self.delete_retention_ms,
+            min_compaction_lag_ms=self.min_compaction_lag_ms,
+            min_dirty_ratio=self.min_dirty_ratio,
+        )
+
+    def limits(self) -> BatchLimits:
+        """What a producer may send."""
+        return BatchLimits(batch_bytes_max=self.max_message_bytes)
+
+
+NAMES: Final = tuple(field.name for field in fields(TopicConfig))
+
+
+def read_config(given: Mapping[str, object]) -> TopicConfig:
+    """Settings from text or typed values. An unknown name or a value that does not fit is an `InvalidError`."""
+    return settings_from(TopicConfig, _spelt(given))
+
+
+def typed(given: Mapping[str, object]) -> dict[str, object]:
+    """Only what was given, with the types it is stored with."""
+    config = read_config(given)
+    return {name: getattr(config, name) for name in given}
+
+
+def _spelt(given: Mapping[str, object]) -> dict[str, object]:
+    """Kafka's users write the two policies in either order."""
+    spelt = dict(given)
+    policy = spelt.get("cleanup_policy")
+    if isinstance(policy, str):
+        spelt["cleanup_policy"] = ",".join(sorted({word.strip() for word in policy.split(",")}))
+    return spelt

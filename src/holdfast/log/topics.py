@@ -1,0 +1,187 @@
+"""Topics: names, numbers of partitions and settings, kept in the store.
+
+The one rule: a topic and what the planner needs to place it are created by one commit, and go by one commit. A topic's id is never
+used again, so that a topic of the same name begins empty. The number of partitions never changes: keys would change places.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from holdfast.contracts.checks import prefix_end
+from holdfast.contracts.store import Absent, AtVersion, Committed, Delete, Entry, Put, Store
+from holdfast.contracts.surely import commit_surely
+from holdfast.kernel.keys import workload_key
+from holdfast.kernel.plan import Workload
+from holdfast.log.keys import TOPICS, deleted_key, topic_id_key, topic_key
+from holdfast.log.topic_config import NAMES, TopicConfig, read_config, typed
+from holdfast.log.upkeep.purging import DeletedTopic
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.settings import check_between
+
+NAME_MAX: Final = 249
+PARTITIONS_MAX: Final = 10_000
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
+
+
+class UnknownTopicError(InvalidError):
+    """There is no such topic."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__("topic", topic, "a topic that exists")
+        self.args = (topic,)
+        self.topic = topic
+
+
+class TopicExistsError(InvalidError):
+    """The name is taken."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__("name of a new topic", topic, "a name that is not taken")
+        self.args = (topic,)
+        self.topic = topic
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands under `topic/…`. `overrides` are the settings that were set; `config` is all of them."""
+
+    id: str
+    name: str
+    partitions: int
+    created_at_ms: int
+    overrides: dict[str, object] = msgspec.field(name="config", default_factory=dict)
+    group: str = "default"
+    format: int = 1
+
+    @property
+    def config(self) -> TopicConfig:
+        """Every setting, with defaults for those that were never set."""
+        # A newer release may have written settings this one does not know: they are kept, and not looked at.
+        return read_config({name: value for name, value in self.overrides.items() if name in NAMES})
+
+
+def read_topic(entry: Entry) -> Topic:
+    """The topic a store entry speaks of."""
+    return msgspec.json.decode(entry.value, type=Topic)
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that Kafka would refuse."""
+    if not 0 < len(name) <= NAME_MAX or not _NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidError("topic name", name[:300], f"1 to {NAME_MAX} letters, digits, . _ and -, but not . or ..")
+
+
+class Topics:
+    """The topics of a store. Safe to use from any process."""
+
+    def __init__(self, store: Store, *, clock: Clock, chance: Chance) -> None:
+        self._store, self._clock, self._chance = store, clock, chance
+
+    async def create(
+        self, name: str, partitions: int, config: Mapping[str, object] | None = None, *, group: str = "default"
+    ) -> Topic:
+        """Create the topic and what places its partitions. `TopicExistsError` if the name is taken."""
+        topic = self.planned(name, partitions, config, group=group)
+        workload = Workload(topic=name, partitions=partitions, group=group)
+        outcome = await commit_surely(
+            self._store,
+            clock=self._clock,
+            chance=self._chance,
+            require=(Absent(topic_key(name)), Absent(workload_key(name)), Absent(topic_id_key(topic.id))),
+            apply=(
+                Put(topic_key(name), msgspec.json.encode(topic)),
+                Put(topic_id_key(topic.id), msgspec.json.encode({"name": name})),
+                Put(workload_key(name), msgspec.json.encode(workload)),
+            ),
+        )
+        if not isinstance(outcome, Committed):
+            raise TopicExistsError(name)
+        return topic
+
+    def planned(
+        self, name: str, partitions: int, config: Mapping[str, object] | None = None, *, group: str = "default"
+    ) -> Topic:
+        """The topic that `create` would make; raises what it would refuse. Writes nothing."""
+        check_name(name)
+        check_between("number of partitions", partitions, 1, PARTITIONS_MAX)
+        return Topic(
+            id=blake2b((self._chance.token() + self._chance.token()).encode(), digest_size=16).hexdigest(),
+            name=name,
+            partitions=partitions,
+            created_at_ms=self._clock.now_ms(),
+            overrides=typed(config or {}),
+            group=group,
+        )
+
+    async def get(self, name: str) -> Topic:
+        """The topic of this name. `UnknownTopicError`."""
+        return read_topic(await self._entry(name))
+
+    async def by_id(self, topic_id: str) -> Topic:
+        """The topic of this id. `UnknownTopicError`."""
+        found = await self._store.get(topic_id_key(topic_id))
+        if found is None:
+            raise UnknownTopicError(topic_id)
+        topic = await self.get(msgspec.json.decode(found.value, type=dict[str, str])["name"])
+        if topic.id != topic_id:
+            raise UnknownTopicError(topic_id)
+        return topic
+
+    async def list(self) -> Sequence[Topic]:
+        """Every topic, by name."""
+        return [read_topic(entry) for entry in (await self._store.scan(TOPICS, prefix_end(TOPICS))).entries]
+
+    async def alter(self, name: str, changes: Mapping[str, object | None]) -> Topic:
+        """Set settings; None takes one back to its default. All or none of the changes are made."""
+        for setting in changes:
+            if setting not in NAMES:
+                raise InvalidError("setting", setting, "one of " + ", ".join(sorted(NAMES)))
+        while True:
+            entry = await self._entry(name)
+            topic = read_topic(entry)
+            given = typed({setting: value for setting, value in changes.items() if value is not None})
+            kept = {setting: value for setting, value in topic.overrides.items() if setting not in changes}
+            altered = msgspec.structs.replace(topic, overrides={**kept, **given})
+            _ = altered.config  # together they must make sense, too
+            outcome = await commit_surely(
+                self._store,
+                clock=self._clock,
+                chance=self._chance,
+                require=(AtVersion(entry.key, entry.version),),
+                apply=(Put(entry.key, msgspec.json.encode(altered)),),
+            )
+            if isinstance(outcome, Committed):
+                return altered
+
+    async def delete(self, name: str) -> Topic:
+        """Delete the topic. Its records are out of reach at once, and removed by upkeep afterwards."""
+        while True:
+            entry = await self._entry(name)
+            topic = read_topic(entry)
+            mark = DeletedTopic(topic=name, deleted_at_ms=self._clock.now_ms())
+            outcome = await commit_surely(
+                self._store,
+                clock=self._clock,
+                chance=self._chance,
+                require=(AtVersion(entry.key, entry.version),),
+                apply=(
+                    Delete(entry.key),
+                    Delete(topic_id_key(topic.id)),
+                    Delete(workload_key(name)),
+                    Put(deleted_key(topic.id), msgspec.json.encode(mark)),
+                ),
+            )
+            if isinstance(outcome, Committed):
+                return topic
+
+    async def _entry(self, name: str) -> Entry:
+        check_name(name)
+        entry = await self._store.get(topic_key(name))
+        if entry is None:
+            raise UnknownTopicError(name)
+        return entry

@@ -1,0 +1,165 @@
+"""One agent, from creating a topic to reading it after every kind of restart."""
+
+import pytest
+from tests.agent.making import Cluster, Node, until
+from tests.log.partition.making import batch, records
+
+from holdfast.log.partition.segments import load_segments
+from holdfast.log.reading import EARLIEST, LATEST
+from holdfast.log.service import NotLeaderError
+from holdfast.log.topics import UnknownTopicError
+from holdfast.vocabulary.nouns import Partition
+
+
+async def with_topic(cluster: Cluster, partitions: int = 1, **config: object) -> Node:
+    ann = await cluster.node()
+    await ann.service.create_topic("orders", partitions, config)
+    await until(lambda: len(ann.agent.leading) == partitions)
+    return ann
+
+
+async def test_a_topic_is_created_written_and_read_by_offset_and_by_time(cluster: Cluster) -> None:
+    ann = await with_topic(cluster, partitions=3)
+    for partition in range(3):
+        produced = await ann.service.produce("orders", partition, batch("a", "b", at_ms=1_000))
+        assert (produced.base_offset, produced.end_offset) == (0, 2)
+        await ann.service.produce("orders", partition, batch("c", at_ms=2_000))
+        assert records((await ann.service.fetch("orders", partition, 0)).batches) == [(0, "a"), (1, "b"), (2, "c")]
+        found = await ann.service.offset_for_timestamp("orders", partition, 1_500)
+        assert found is not None
+        assert tuple(found) == (2, 2_000)
+        latest = await ann.service.offset_for_timestamp("orders", partition, LATEST)
+        assert latest is not None
+        assert latest.offset == 3
+
+
+@pytest.mark.parametrize("crash", [True, False])
+@pytest.mark.parametrize("level", ["local", "object"])
+async def test_a_restart_loses_nothing(cluster: Cluster, crash: bool, level: str) -> None:
+    ann = await with_topic(cluster, durability=level)
+    for number in range(5):
+        await ann.service.produce("orders", 0, batch(str(number)))
+    await ann.service.flush("orders", 0)
+    for number in range(5, 8):
+        await ann.service.produce("orders", 0, batch(str(number)))
+    await (ann.drop() if crash else ann.stop())
+    again = await cluster.node()
+    assert await cluster.produce("orders", 0, "after") == 8
+    assert [value for _, value in await cluster.read("orders", 0)] == [*map(str, range(8)), "after"]
+    assert again.agent.wal_id == ann.agent.wal_id
+
+
+async def test_a_polite_stop_publishes_everything(cluster: Cluster) -> None:
+    ann = await with_topic(cluster)
+    await ann.service.produce("orders", 0, batch("a"))
+    topic = await ann.service.topics.get("orders")
+    await ann.stop()
+    segments = await load_segments(cluster.store, topic.id, 0)
+    assert [(each.base_offset, each.end_offset) for each in segments.recent] == [(0, 1)]
+    assert ann.agent.counters.sessions_lost == 0
+
+
+async def test_old_segments_are_published_by_age_and_quiet_partitions_become_clean(cluster: Cluster) -> None:
+    ann = await cluster.node(idle_ms=50)
+    await ann.service.create_topic("orders", 1, {"roll_ms": 100})
+    await until(lambda: ann.agent.leading)
+    (partition,) = ann.agent.leading.values()
+    await ann.service.produce("orders", 0, batch("a"))
+    await until(lambda: partition.record.published == 1)
+    await until(lambda: partition.record.clean)
+    assert ann.agent.counters.segments_published == 1
+    assert ann.agent.counters.bookings_returned == 1
+    assert (await ann.service.produce("orders", 0, batch("b"))).base_offset == 1
+
+
+async def test_an_outage_of_object_storage_is_waited_out(cluster: Cluster) -> None:
+    ann = await cluster.node()
+    await ann.service.create_topic("orders", 1, {"roll_ms": 100})
+    await until(lambda: ann.agent.leading)
+    ann.objects.reachable = False
+    for number in range(10):
+        await ann.service.produce("orders", 0, batch(str(number)))
+    await until(lambda: ann.agent.counters.publish_failures >= 3)
+    assert [value for _, value in await cluster.read("orders", 0)] == [*map(str, range(10))]
+    ann.objects.reachable = True
+    assert await ann.service.flush("orders", 0) == 10
+
+
+async def test_an_agent_that_loses_its_session_begins_again_over_the_same_wal(cluster: Cluster) -> None:
+    ann = await with_topic(cluster)
+    await ann.service.produce("orders", 0, batch("a"))
+    ann.store.reachable = False
+    await until(lambda: ann.agent.counters.sessions_lost)
+    with pytest.raises(NotLeaderError):
+        await ann.service.produce("orders", 0, batch("refused"))
+    ann.store.reachable = True
+    assert await cluster.produce("orders", 0, "b") == 1
+    assert await cluster.read("orders", 0) == [(0, "a"), (1, "b")]
+    # And once more, so that what was only remembered in RAM is also found in the WAL.
+    await ann.drop()
+    await cluster.node()
+    assert await cluster.produce("orders", 0, "c") == 2
+    assert await cluster.read("orders", 0) == [(0, "a"), (1, "b"), (2, "c")]
+
+
+async def test_a_topic_that_is_deleted_and_created_again_begins_empty(cluster: Cluster) -> None:
+    ann = await with_topic(cluster)
+    await ann.service.produce("orders", 0, batch("old"))
+    await ann.service.delete_topic("orders")
+    await until(lambda: ann.agent.topic("orders") is None)
+    with pytest.raises(UnknownTopicError):
+        await ann.service.produce("orders", 0, batch("old"))
+    topic = await ann.service.create_topic("orders", 1)
+    await until(lambda: any(each.place.topic_id == topic.id for each in ann.agent.leading.values()))
+    assert await cluster.produce("orders", 0, "new") == 0
+    assert await cluster.read("orders", 0) == [(0, "new")]
+
+
+async def test_a_deleted_topic_is_let_go_and_its_wal_frames_with_it(cluster: Cluster) -> None:
+    ann = await with_topic(cluster)
+    await ann.service.produce("orders", 0, batch("a"))
+    assert ann.agent.wal.unreleased()
+    await ann.service.delete_topic("orders")
+    await until(lambda: not ann.agent.leading)
+    await until(lambda: not ann.agent.wal.unreleased())
+
+
+async def test_settings_take_effect_while_the_partition_is_led(cluster: Cluster) -> None:
+    ann = await with_topic(cluster)
+    (partition,) = ann.agent.leading.values()
+    await ann.service.topics.alter("orders", {"roll_ms": "100"})
+    await until(lambda: partition.terms.roll_ms == 100)
+    await ann.service.produce("orders", 0, batch("a"))
+    await until(lambda: partition.record.published == 1)
+
+
+async def test_records_can_be_deleted(cluster: Cluster) -> None:
+    ann = await with_topic(cluster)
+    for value in "abc":
+        await ann.service.produce("orders", 0, batch(value))
+    assert await ann.service.delete_records("orders", 0, 2) == 2
+    earliest = await ann.service.offset_for_timestamp("orders", 0, EARLIEST)
+    assert earliest is not None
+    assert earliest.offset == 2
+    assert records((await ann.service.fetch("orders", 0, 2)).batches) == [(2, "c")]
+
+
+async def test_a_partition_that_cannot_be_opened_is_listed_and_harms_nobody(cluster: Cluster) -> None:
+    ann = await with_topic(cluster, partitions=2)
+    await ann.service.produce("orders", 0, batch("only in the WAL of ann"))
+    await ann.drop()
+    bob = await cluster.node("bob")
+    await until(lambda: bob.leads() == {1})
+    await until(lambda: bob.agent.offline)
+    assert "start the agent that has it" in bob.agent.offline[Partition("orders", 0)]
+    with pytest.raises(NotLeaderError, match="is offline"):
+        await bob.service.produce("orders", 0, batch("x"))
+    await bob.service.produce("orders", 1, batch("x"))
+    await bob.service.topics.alter("orders", {"unclean_takeover": True})
+    await until(lambda: bob.leads() == {0, 1})
+    assert (await bob.service.produce("orders", 0, batch("after"))).base_offset == 100
+    await bob.stop()
+    back = await cluster.node("ann")
+    await until(lambda: back.leads() == {0, 1})
+    (left_out,) = back.agent.set_aside
+    assert (left_out.partition, left_out.start, left_out.end) == (0, 0, 100)
