@@ -129,7 +129,6 @@ async def test_damage_is_noted_and_passed_over(world: World, caplog: pytest.LogC
     async with upkeep(world, upkept(world, damaged, sound)):
         await until(world, lambda: len(damaged.segments.recent) <= 64 and len(sound.segments.recent) <= 64)
         await world.objects.delete([damaged.segments.indexes[0].object])
-        damaged.segments._listed.clear()
         for partition in (damaged, sound):
             await world.fill(partition, 70, each_ms=0)
         await until(world, lambda: len(sound.segments.recent) <= 64)

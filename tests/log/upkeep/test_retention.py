@@ -1,6 +1,7 @@
 """Retention: pure decisions against a slow oracle, then real partitions, with a crash at every step."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -203,6 +204,26 @@ async def test_time_reaches_through_whole_index_objects_in_few_commits(world: Wo
     await world.settle()
     assert [each.offset for each in await world.read()] == [302, 303]
     assert len(await world.there()) == 1
+
+
+async def test_a_log_from_which_nothing_has_to_go_costs_no_request(world: World) -> None:
+    partition = await world.open()
+    await world.fill(partition, 150)
+    await fold(partition, world.kit())
+    await delete_records(partition, 21, world.kit())
+    await retain(partition, HOUR, world.kit())
+
+    class Unreadable:
+        def __getattr__(self, name: str) -> object:
+            raise AssertionError(name)
+
+    blind = replace(world.kit(), objects=Unreadable())  # type: ignore[arg-type]
+    before = dict(world.store.calls)
+    assert await retain(partition, HOUR, blind) == 21
+    assert world.store.calls == before
+    world.clock.advance_ms(HOUR_MS)
+    assert await retain(partition, HOUR, world.kit()) == 300
+    await world.settle()
 
 
 async def test_a_crash_at_any_step_of_retention_loses_nothing_and_leaves_nothing(world: World) -> None:

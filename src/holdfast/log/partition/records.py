@@ -62,3 +62,4 @@ class IndexRecord(msgspec.Struct, frozen=True, kw_only=True):
     object: str
     entries: int
     size_bytes: int  # of the segments listed, for retention
+    dirty_bytes: int = 0  # of those among them that were never compacted

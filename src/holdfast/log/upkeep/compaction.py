@@ -72,6 +72,8 @@ async def compact(
     `FencedError`: the partition is lost. `UnavailableError`, `OutcomeUnknownError`: try again later; what was done stays done.
     """
     done = Compacted()
+    if not _may_be_due(partition, policy):
+        return done
     now_ms = kit.clock.now_ms()
     listed = await _list(partition, kit)
     cleanable = _cleanable([each.segment for each in listed], policy, now_ms, protect())
@@ -90,6 +92,14 @@ async def compact(
             survey = await _survey(partition, start, until, Survey(LastOffsets(number, slices), first=survey), kit)
         await _rewrite(partition, _Pass(survey, end, number == slices - 1, now_ms, policy), kit, done)
     return done
+
+
+def _may_be_due(partition: LeadingPartition, policy: Policy) -> bool:
+    """A look that reads nothing. What may not be compacted yet is dirty: counting it in can only make more of it."""
+    segments = partition.segments
+    dirty_bytes = sum(each.dirty_bytes for each in segments.indexes)
+    dirty_bytes += sum(each.size_bytes for each in segments.recent if not each.compacted_at_ms)
+    return dirty_bytes > 0 and dirty_bytes >= policy.min_dirty_ratio * segments.size_bytes
 
 
 def _cleanable(

@@ -45,6 +45,7 @@ def index_record(partition: LeadingPartition, entries: Sequence[SegmentRecord], 
         object=key,
         entries=len(entries),
         size_bytes=sum(each.size_bytes for each in entries),
+        dirty_bytes=sum(each.size_bytes for each in entries if not each.compacted_at_ms),
     )
 
 
@@ -60,8 +61,11 @@ async def read_index_object(key: str, objects: Objects) -> tuple[SegmentRecord, 
 
 
 async def entries_of(partition: LeadingPartition, index: IndexRecord, objects: Objects) -> list[SegmentRecord]:
-    """What an index object of this partition lists, without what is dead. The caller knows that the store names it."""
-    listed = await partition.segments.listed(index, objects)
-    if not listed:
+    """What an index object of this partition lists, without what is dead. The caller knows that the store names it.
+
+    Not kept: thousands of partitions with thousands of entries each would fill the RAM of an agent.
+    """
+    listed = await read_index_object(index.object, objects)
+    if isinstance(listed, Missing):
         raise CorruptError(f"object {index.object}", "it is named by the store and is not there")
     return [each for each in listed if each.end_offset > partition.record.start]

@@ -5,11 +5,9 @@ deleted after a grace; and it requires that no object it adds to the list has be
 folds or rewrites a log goes through here; publishing, which only adds, has its own commit.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,11 +18,10 @@ from holdfast.log.keys import doomed_key, index_entry_key, segment_entry_key
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.records import IndexRecord, PartitionRecord, SegmentRecord
 from holdfast.log.partition.segments import load_segments
+from holdfast.log.partition.unbroken import unbroken
 from holdfast.log.upkeep.settings import Kit
 from holdfast.log.upkeep.trash import to_trash
 from holdfast.vocabulary.errors import CorruptError, FencedError, OutcomeUnknownError, UnavailableError
-
-T = TypeVar("T")
 
 # What is left of a commit for keys of segments and trash, after fence, record and the marks of what is new.
 OPERATIONS_MAX = StoreLimits().ops_max - 20
@@ -113,15 +110,3 @@ def _difference(partition: LeadingPartition, change: Relisting, kit: Kit) -> Ite
     yield from (Delete(key) for key in before if key not in after)
     yield from (Put(key, msgspec.json.encode(each)) for key, each in after.items() if before.get(key) != each)
     yield from (to_trash(key, due_ms, contents=contents) for key, contents in change.trash.items())
-
-
-async def unbroken(work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` to its end even if we are cancelled meanwhile; the cancellation comes afterwards."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait((task,))
-        if not task.cancelled():
-            task.exception()  # looked at: the cancellation is what our caller hears
-        raise

@@ -11,6 +11,7 @@ the producers, so that a duplicate is still a duplicate after the partition was 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -90,10 +91,8 @@ async def retain(partition: LeadingPartition, policy: Policy, kit: Kit, *, prote
     `FencedError`: the partition is lost. `UnavailableError`, `OutcomeUnknownError`: try again later.
     """
     while True:
-        indexes, recent = list(partition.segments.indexes), list(partition.segments.recent)
-        head = await entries_of(partition, indexes[0], kit.objects) if indexes else recent
-        after = sum(each.size_bytes for each in indexes[1:]) + sum(each.size_bytes for each in recent if indexes)
-        start = partition.record.start
+        start, first = partition.record.start, next(iter(partition.segments.indexes), None)
+        head, after_bytes = await _head(partition, policy, kit)
         decision = decide(
             head,
             start,
@@ -101,11 +100,48 @@ async def retain(partition: LeadingPartition, policy: Policy, kit: Kit, *, prote
             policy.retention_ms,
             policy.retention_bytes,
             protect(),
-            bytes_after=after,
+            bytes_after=after_bytes,
         )
         await _move_start(partition, decision.start, kit, protect)
-        if not indexes or decision.start == start or decision.start < indexes[0].end_offset:
+        if first is None or decision.start == start or decision.start < first.end_offset:
             return partition.record.start
+
+
+@dataclass(frozen=True, slots=True)
+class _Oldest:
+    """What the last round read from the oldest index: its first live segment, and the bytes of all of them."""
+
+    index: str
+    start: int
+    segment: SegmentRecord
+    size_bytes: int
+
+
+# A memo, so that a log from which nothing has to go costs no read of its index; it goes with the partition.
+_oldest: WeakKeyDictionary[LeadingPartition, _Oldest] = WeakKeyDictionary()
+
+
+async def _head(partition: LeadingPartition, policy: Policy, kit: Kit) -> tuple[Sequence[SegmentRecord], int]:
+    """The oldest segments, as far as one index lists them, and the bytes of all that follow."""
+    indexes, recent, start = list(partition.segments.indexes), list(partition.segments.recent), partition.record.start
+    if not indexes:
+        return recent, 0
+    after = sum(each.size_bytes for each in indexes[1:]) + sum(each.size_bytes for each in recent)
+    seen = _oldest.get(partition)
+    if (
+        seen is not None
+        and (seen.index, seen.start) == (indexes[0].object, start)
+        and seen.segment.max_timestamp_ms >= 0
+    ):
+        rest = after + seen.size_bytes - seen.segment.size_bytes
+        now_ms, limits = kit.clock.now_ms(), (policy.retention_ms, policy.retention_bytes)
+        if decide([seen.segment], start, now_ms, *limits, None, bytes_after=rest).start == start:
+            return (seen.segment,), rest
+    entries = await entries_of(partition, indexes[0], kit.objects)
+    if entries:
+        size_bytes = sum(each.size_bytes for each in entries)
+        _oldest[partition] = _Oldest(indexes[0].object, start, entries[0], size_bytes)
+    return entries, after
 
 
 async def delete_records(
@@ -154,7 +190,7 @@ async def _next_change(partition: LeadingPartition, target: int, kit: Kit) -> Re
             indexes=indexes[len(gone) :],
             trash={each.object: True for each in gone},
         )
-    if indexes and indexes[0].base_offset < target:
+    if indexes and indexes[0].base_offset < target and partition.record.start < target:
         entries = await entries_of(partition, indexes[0], kit.objects)
         dead = [each for each in entries if each.end_offset <= target][:OPERATIONS_MAX]
         if dead:
