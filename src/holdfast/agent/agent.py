@@ -16,6 +16,7 @@ from holdfast.agent.leftovers import Leftovers, SetAside
 from holdfast.agent.publishing import PublishingLoop
 from holdfast.agent.settings import AgentCounters, AgentSettings
 from holdfast.agent.tenant import LogTenant
+from holdfast.agent.wal_owners import announce
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Delete, Store
 from holdfast.contracts.surely import commit_surely
@@ -142,6 +143,7 @@ class Agent:
                 hold_session(store, clock=clock, chance=chance, settings=settings.session)
             )
             self.counters.sessions += 1
+            await announce(store, self.wal_id, agent=settings.id, session=session.id, clock=clock, chance=chance)
             await self._leftovers.tidy()
             tenant = self._new_tenant(session)
             stack.push_async_callback(self._end, tenant)

@@ -12,13 +12,14 @@ from typing import Final
 
 from holdfast.agent.leftovers import Leftovers
 from holdfast.agent.settings import AgentCounters, AgentSettings
+from holdfast.agent.wal_owners import send_home
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
 from holdfast.kernel.keys import partition_of
 from holdfast.kernel.lease import Lease, release
 from holdfast.kernel.session import HeldSession
 from holdfast.log.partition.leading import LeadingPartition
-from holdfast.log.partition.opening import open_partition
+from holdfast.log.partition.opening import TailElsewhereError, open_partition
 from holdfast.log.partition.publishing import Publisher
 from holdfast.log.partition.terms import Place
 from holdfast.log.topics import Topic, UnknownTopicError
@@ -29,6 +30,7 @@ from holdfast.vocabulary.errors import (
     ExpiredError,
     FencedError,
     HoldfastError,
+    OutcomeUnknownError,
     UnavailableError,
 )
 from holdfast.vocabulary.nouns import Partition
@@ -67,6 +69,7 @@ class LogTenant:
         self._retry = Bell()
         self.leading: dict[Partition, LeadingPartition] = {}
         self.offline: dict[Partition, str] = {}
+        self._ours: set[Partition] = set()  # offline, and nobody else could do better: not to be handed over
         self.retiring = False  # close hands over to `retire` instead of letting go
 
     async def open(self, lease: Lease) -> None:
@@ -78,10 +81,13 @@ class LogTenant:
     async def drain(self, lease: Lease) -> None:
         """Publish everything and give the booked offsets back. If that fails, the partition goes on as before."""
         async with self._lock(lease.resource):
-            partition = self.leading.get(partition_of(lease.resource))
+            which = partition_of(lease.resource)
+            partition = self.leading.get(which)
             if partition is not None:
                 await self._drain(partition)
                 self._counters.drained += 1
+            elif which in self._ours:
+                raise UnavailableError(f"partition {which}", f"its last records are here: {self.offline.get(which)}")
 
     async def resume(self, lease: Lease) -> None:
         """Accept appends again."""
@@ -199,17 +205,24 @@ class LogTenant:
         except (FencedError, ExpiredError):
             raise
         except HoldfastError as error:
+            if isinstance(error, TailElsewhereError):
+                with suppress(UnavailableError, OutcomeUnknownError):  # the next try will tell
+                    await send_home(self._store, lease, error.wal, clock=self._clock, chance=self._chance)
             if self.offline.get(which) != str(error):
                 _log.warning("partition %s is offline: %s", which, error)
             self.offline[which] = str(error)
             self._counters.open_failures += 1
+            if not isinstance(error, TailElsewhereError):
+                self._ours.add(which)
             return
         self.offline.pop(which, None)
+        self._ours.discard(which)
         self._leftovers.reopened(bytes.fromhex(topic.id), which.number)
         self._counters.opened += 1
 
     def _let_go(self, which: Partition, error: HoldfastError) -> None:
         self.offline.pop(which, None)
+        self._ours.discard(which)
         partition = self.leading.pop(which, None)
         if partition is None:
             return

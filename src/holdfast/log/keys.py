@@ -5,6 +5,7 @@
     log/{topic id}/{n:05d}/state        a partition: published, reserved, start, epochs, whose WAL holds its tail
     log/{topic id}/{n:05d}/seg/{base}   a published segment: object, byte range, offsets, times (the newest 64 or so)
     log/{topic id}/{n:05d}/idx/{base}   an index object that lists older segments
+    wal/{wal id}                        which live agent has this WAL, under its session
     doomed/{object key}                 a sweeper is about to delete this object: it can no longer be published
     trash/{due ms}/{object key}         unlinked: to be deleted once readers that still plan with it are done
     deleted/{topic id}                  a topic that is no more: what it left behind is being removed
@@ -17,6 +18,7 @@ from typing import Final
 TOPICS: Final = "topic/"
 TOPIC_IDS: Final = "topic-id/"
 LOGS: Final = "log/"
+WALS: Final = "wal/"
 DOOMED: Final = "doomed/"
 TRASH: Final = "trash/"
 DELETED: Final = "deleted/"
@@ -60,6 +62,11 @@ def indexes_prefix(topic_id: str, number: int) -> str:
 def index_entry_key(topic_id: str, number: int, base_offset: int) -> str:
     """One index object."""
     return f"{indexes_prefix(topic_id, number)}{base_offset:020d}"
+
+
+def wal_key(wal_id: str) -> str:
+    """The agent that has a WAL open."""
+    return WALS + wal_id
 
 
 def doomed_key(object_key: str) -> str:

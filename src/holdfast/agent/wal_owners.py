@@ -1,0 +1,38 @@
+"""Who has which WAL, so that a partition whose last records are in one finds its way there.
+
+The plan knows nothing of WALs. When it gives a partition to an agent that cannot open it, because the unpublished records are in
+the WAL of another that is alive, the lease is sent there in one commit. That agent opens it, publishes, and hands it over as planned.
+"""
+
+import msgspec
+
+from holdfast.contracts.store import Committed, Put, Store
+from holdfast.contracts.surely import commit_surely
+from holdfast.kernel.lease import Lease, hand_over
+from holdfast.log.keys import wal_key
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import ExpiredError, FencedError
+
+
+class WalOwner(msgspec.Struct, frozen=True):
+    """What stands under `wal/…`."""
+
+    agent: str
+
+
+async def announce(store: Store, wal_id: str, *, agent: str, session: str, clock: Clock, chance: Chance) -> None:
+    """Say for the life of the session that this agent has the WAL open."""
+    put = Put(wal_key(wal_id), msgspec.json.encode(WalOwner(agent)), session)
+    if not isinstance(await commit_surely(store, clock=clock, chance=chance, apply=(put,)), Committed):
+        raise ExpiredError(f"session {session}", "the store has ended it")
+
+
+async def send_home(store: Store, lease: Lease, wal_id: str, *, clock: Clock, chance: Chance) -> None:
+    """Give the lease to whoever has the WAL. Returns if nobody has; `FencedError`: it is given away (or lost)."""
+    entry = await store.get(wal_key(wal_id))
+    if entry is None or entry.session is None or entry.session == lease.session:
+        return
+    given = hand_over(lease, to=msgspec.json.decode(entry.value, type=WalOwner).agent, session=entry.session)
+    outcome = await commit_surely(store, clock=clock, chance=chance, require=given.require, apply=given.apply)
+    if isinstance(outcome, Committed):
+        raise FencedError(lease.resource, lease.epoch, given.epoch)

@@ -1,0 +1,137 @@
+"""Two agents share a topic: one is stopped politely, one is cut off, one crashes."""
+
+import asyncio
+
+import pytest
+from tests.agent.making import Cluster, Node, until
+from tests.log.partition.making import batch
+
+from holdfast.log.service import NotLeaderError
+from holdfast.vocabulary.nouns import Partition
+
+PARTITIONS = 4
+
+
+async def pair(cluster: Cluster, **config: object) -> tuple[Node, Node]:
+    ann, bob = await cluster.node("ann"), await cluster.node("bob")
+    await ann.service.create_topic("orders", PARTITIONS, config)
+    await until(lambda: len(ann.leads()) == len(bob.leads()) == PARTITIONS // 2)
+    return ann, bob
+
+
+async def check(cluster: Cluster, sent: dict[int, list[str]]) -> None:
+    """Every record that was acknowledged is read once, in order; what was not may be there or not."""
+    for partition, values in sent.items():
+        found = await cluster.read("orders", partition)
+        assert [value for _, value in found] == values
+        assert len({offset for offset, _ in found}) == len(found)
+
+
+async def test_a_topic_is_shared_and_others_are_told_who_leads(cluster: Cluster) -> None:
+    ann, bob = await pair(cluster)
+    assert ann.leads() | bob.leads() == set(range(PARTITIONS))
+    anns = min(ann.leads())
+    await until(lambda: bob.agent.cluster.leader("orders", anns))
+    with pytest.raises(NotLeaderError) as error:
+        await bob.service.produce("orders", anns, batch("x"))
+    assert error.value.leader == "ann"
+    assert [member.id for member in bob.agent.cluster.members] == ["ann", "bob"]
+
+
+@pytest.mark.parametrize("level", ["local", "object"])
+async def test_a_polite_stop_moves_partitions_while_producers_write(cluster: Cluster, level: str) -> None:
+    ann, bob = await pair(cluster, durability=level)
+    sent: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
+    running = True
+
+    async def write(partition: int) -> None:
+        while running:
+            value = f"{partition}/{len(sent[partition])}"
+            await cluster.produce("orders", partition, value)
+            sent[partition].append(value)
+
+    writers = [asyncio.ensure_future(write(partition)) for partition in range(PARTITIONS)]
+    await until(lambda: all(len(values) > 3 for values in sent.values()))
+    await ann.stop()
+    before = {partition: len(values) for partition, values in sent.items()}
+    await until(lambda: all(len(sent[partition]) > count + 3 for partition, count in before.items()))
+    running = False
+    await asyncio.gather(*writers)
+    assert bob.leads() == set(range(PARTITIONS))
+    assert bob.agent.offline == {}
+    await check(cluster, sent)
+    # Leases moved by transfer, not by expiry: nobody lost a session.
+    assert bob.agent.counters.sessions_lost == ann.agent.counters.sessions_lost == 0
+    assert ann.agent.counters.drained >= PARTITIONS // 2
+
+
+async def test_an_agent_that_joins_takes_its_share_while_producers_write(cluster: Cluster) -> None:
+    ann = await cluster.node("ann")
+    await ann.service.create_topic("orders", PARTITIONS)
+    sent: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
+    running = True
+
+    async def write(partition: int) -> None:
+        while running:
+            value = f"{partition}/{len(sent[partition])}"
+            await cluster.produce("orders", partition, value)
+            sent[partition].append(value)
+
+    writers = [asyncio.ensure_future(write(partition)) for partition in range(PARTITIONS)]
+    await until(lambda: all(len(values) > 3 for values in sent.values()))
+    bob = await cluster.node("bob")
+    await until(lambda: len(bob.leads()) == len(ann.leads()) == PARTITIONS // 2)
+    before = {partition: len(values) for partition, values in sent.items()}
+    await until(lambda: all(len(sent[partition]) > count + 3 for partition, count in before.items()))
+    running = False
+    await asyncio.gather(*writers)
+    await check(cluster, sent)
+
+
+async def test_partitions_of_an_agent_that_is_cut_off_are_offline_until_it_is_back(cluster: Cluster) -> None:
+    ann, bob = await pair(cluster)
+    sent: dict[int, list[str]] = {partition: [f"first of {partition}"] for partition in range(PARTITIONS)}
+    for partition, values in sent.items():
+        await cluster.produce("orders", partition, *values)
+    anns = ann.leads()
+    ann.store.reachable = False
+    await until(lambda: len(bob.agent.offline) == len(anns))
+    assert {partition.number for partition in bob.agent.offline} == anns
+    assert ann.leads() == set()
+    for partition in anns:
+        with pytest.raises(NotLeaderError, match="may be in WAL"):
+            await bob.service.produce("orders", partition, batch("refused"))
+    ann.store.reachable = True
+    await until(lambda: ann.leads() | bob.leads() == set(range(PARTITIONS)))
+    for partition, values in sent.items():
+        values.append(f"second of {partition}")
+        await cluster.produce("orders", partition, values[-1])
+    await check(cluster, sent)
+
+
+async def test_clean_partitions_of_a_crashed_agent_move_at_once(cluster: Cluster) -> None:
+    ann, bob = await pair(cluster)
+    quiet, written = sorted(ann.leads())
+    await ann.service.produce("orders", written, batch("only here"))
+    await ann.drop()
+    await until(lambda: quiet in bob.leads())
+    assert bob.agent.offline.keys() == {Partition("orders", written)}
+    assert await cluster.produce("orders", quiet, "a") == 0
+
+
+async def test_at_object_level_a_crash_moves_everything_at_once_and_loses_nothing_acknowledged(
+    cluster: Cluster,
+) -> None:
+    ann, bob = await pair(cluster, durability="object")
+    sent: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
+    for partition, values in sent.items():
+        for number in range(3):
+            values.append(f"{partition}/{number}")
+            await cluster.produce("orders", partition, values[-1])
+    await ann.drop()
+    await until(lambda: bob.leads() == set(range(PARTITIONS)))
+    assert bob.agent.offline == {}
+    for partition, values in sent.items():
+        values.append("after")
+        await cluster.produce("orders", partition, values[-1])
+    await check(cluster, sent)
