@@ -1,6 +1,6 @@
-"""An agent as far as the log needs one: a session, a WAL, partitions, a loop that publishes what is due, upkeep.
+"""An agent as far as the log needs one: a session, a WAL, partitions, the loop that publishes what is due, upkeep.
 
-Everything in it is the log's own; only the decision when a partition is due stands here, as the settings describe it.
+It joins no cluster and asks for no plan: it takes its partitions and keeps them.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -8,6 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.agent.publishing import PublishingLoop, due
+from holdfast.agent.settings import AgentCounters, AgentSettings
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Committed, Conflict, Operation, Put, Requirement, Store
 from holdfast.kernel.keys import partition_resource
@@ -99,28 +101,26 @@ class Leader:
                 )
             )
 
-    def due(self) -> list[LeadingPartition]:
-        """What has rolled by size or age, or is waited for."""
-        now_ms = self.parts.clock.boot_ms()
-        return [
-            each
-            for each in self.partitions
-            if each.unpublished_bytes >= each.terms.roll_bytes
-            or (each.demanded and each.unpublished_bytes)
-            or (each.oldest_unpublished_ms is not None and now_ms - each.oldest_unpublished_ms >= each.terms.roll_ms)
-        ]
-
     async def publish_due(self) -> None:
-        """Publish together what is due together."""
-        if due := self.due():
-            lost = await self._publisher.publish(due)
+        """Publish together what is due together now."""
+        now_ms, interval_ms = self.parts.clock.boot_ms(), self.parts.log.object_interval_ms
+        if chosen := [each for each in self.partitions if due(each, now_ms, object_interval_ms=interval_ms)]:
+            lost = await self._publisher.publish(chosen)
             assert not lost, lost
 
     async def keep_publishing(self) -> None:
-        """Until cancelled."""
-        while True:
-            await self._bell.wait_ms(self.parts.clock, self.parts.log.publish_tick_ms)
-            await self.publish_due()
+        """The agent's own loop, until cancelled."""
+        await PublishingLoop(
+            self._publisher,
+            lambda: self.partitions,
+            wal=self.wal,
+            session=self.session,
+            clock=self.parts.clock,
+            chance=self.chance,
+            settings=AgentSettings(id=_AGENT, log=self.parts.log),
+            counters=AgentCounters(),
+            bell=self._bell,
+        ).run()
 
 
 @asynccontextmanager
