@@ -1,7 +1,8 @@
 """Who has which WAL, so that a partition whose last records are in one finds its way there.
 
 The plan knows nothing of WALs. When it gives a partition to an agent that cannot open it, because the unpublished records are in
-the WAL of another that is alive, the lease is sent there in one commit. That agent opens it, publishes, and hands it over as planned.
+the WAL of another that is alive, the lease is sent there in one commit. That agent opens it, publishes, and hands it over as
+planned.
 """
 
 import msgspec

@@ -1,0 +1,198 @@
+"""Topics: created, altered and deleted by single commits; settings as text; the table for people says the same."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.contracts.checks import StoreLimits
+from holdfast.contracts.store import Entry, Put
+from holdfast.kernel.keys import workload_key
+from holdfast.kernel.plan import Workload
+from holdfast.log.keys import deleted_key, topic_id_key, topic_key
+from holdfast.log.topic_config import TopicConfig, read_config
+from holdfast.log.topics import PARTITIONS_MAX, TopicExistsError, Topics, UnknownTopicError, check_name
+from holdfast.log.upkeep import DeletedTopic
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.faults import FaultyStore
+from holdfast.vocabulary.clock import FakeClock, RealClock, SeededChance
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.settings import MIB
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(clock=FakeClock(), chance=SeededChance(1), limits=StoreLimits())
+
+
+@pytest.fixture
+def topics(store: MemoryStore) -> Topics:
+    return Topics(store, clock=FakeClock(), chance=SeededChance(2))
+
+
+async def test_a_topic_its_id_and_its_workload_are_created_by_one_commit(store: MemoryStore, topics: Topics) -> None:
+    topic = await topics.create("orders", 3, {"retention_ms": "1000"}, group="fast")
+    written = [await store.get(key) for key in (topic_key("orders"), topic_id_key(topic.id), workload_key("orders"))]
+    assert len({entry.version for entry in written if entry is not None}) == 1
+    assert written[2] is not None
+    assert msgspec.json.decode(written[2].value, type=Workload) == Workload(topic="orders", partitions=3, group="fast")
+    assert re.fullmatch("[0-9a-f]{32}", topic.id)
+    assert await topics.get("orders") == await topics.by_id(topic.id) == topic
+    assert topic.config == TopicConfig(retention_ms=1_000)
+
+
+async def test_only_what_was_set_is_stored(store: MemoryStore, topics: Topics) -> None:
+    await topics.create("orders", 1, {"roll_bytes": str(2 * MIB)})
+    entry = await store.get(topic_key("orders"))
+    assert entry is not None
+    assert msgspec.json.decode(entry.value)["config"] == {"roll_bytes": 2 * MIB}
+
+
+async def test_a_name_is_taken_once_and_a_name_that_placement_knows_is_taken_too(topics: Topics) -> None:
+    await topics.create("orders", 1)
+    with pytest.raises(TopicExistsError):
+        await topics.create("orders", 2)
+    assert (await topics.get("orders")).partitions == 1
+
+
+async def test_creating_survives_a_lost_answer(store: MemoryStore) -> None:
+    faulty = FaultyStore(store, chance=SeededChance(3))
+    topics = Topics(faulty, clock=RealClock(), chance=SeededChance(4))
+    faulty.lose_answer_to("topic/orders")
+    topic = await topics.create("orders", 1)
+    assert await topics.get("orders") == topic
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 250, "a\n", "a:b"])
+def test_names_that_kafka_refuses_are_refused(name: str) -> None:
+    with pytest.raises(InvalidError):
+        check_name(name)
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "__consumer_offsets"])
+def test_names_that_kafka_takes_are_taken(name: str) -> None:
+    check_name(name)
+
+
+@pytest.mark.parametrize("partitions", [0, -1, PARTITIONS_MAX + 1])
+async def test_the_number_of_partitions_has_limits(topics: Topics, partitions: int) -> None:
+    with pytest.raises(InvalidError):
+        await topics.create("orders", partitions)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("retention_ms", "-2"),
+        ("retention_ms", "a week"),
+        ("cleanup_policy", "keep"),
+        ("roll_bytes", str(MIB - 1)),
+        ("roll_bytes", str(100 * MIB + 1)),
+        ("roll_ms", "1"),
+        ("durability", "quorum"),
+        ("unclean_takeover", "perhaps"),
+        ("max_message_bytes", "1"),
+        ("message_timestamp_type", "LogAppendTime"),
+        ("min_dirty_ratio", "1.5"),
+        ("no_such_setting", "1"),
+    ],
+)
+async def test_a_setting_that_does_not_fit_is_refused_and_nothing_is_created(
+    topics: Topics, name: str, value: str
+) -> None:
+    with pytest.raises(InvalidError):
+        await topics.create("orders", 1, {name: value})
+    assert await topics.list() == []
+
+
+def test_settings_are_read_from_text() -> None:
+    config = read_config(
+        {"cleanup_policy": "delete, compact", "min_dirty_ratio": "0.1", "durability": "object", "retention_bytes": "-1"}
+    )
+    assert config.cleanup_policy == "compact,delete"
+    assert config.compacted
+    assert config.policy().delete
+    assert config.policy().retention_bytes is None
+    assert config.terms().level == "object"
+    assert not config.append_time
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(InvalidError, match="compacted"):
+        read_config({"cleanup_policy": "compact", "unclean_takeover": "true"})
+
+
+async def test_settings_are_altered_together_and_taken_back(topics: Topics) -> None:
+    await topics.create("orders", 1, {"retention_ms": 5, "roll_ms": 200})
+    altered = await topics.alter("orders", {"retention_ms": None, "roll_ms": "300", "durability": "object"})
+    assert altered.overrides == {"roll_ms": 300, "durability": "object"}
+    with pytest.raises(InvalidError):
+        await topics.alter("orders", {"roll_ms": "400", "durability": "paper"})
+    with pytest.raises(InvalidError, match="one of"):
+        await topics.alter("orders", {"no_such_setting": None})
+    await topics.alter("orders", {"cleanup_policy": "compact"})
+    with pytest.raises(InvalidError, match="compacted"):
+        await topics.alter("orders", {"unclean_takeover": True})
+    assert (await topics.get("orders")).config == TopicConfig(
+        roll_ms=300, durability="object", cleanup_policy="compact"
+    )
+
+
+async def test_two_who_alter_at_once_lose_nothing(store: MemoryStore, topics: Topics) -> None:
+    await topics.create("orders", 1)
+
+    class Overtaken(FaultyStore):
+        """Somebody else alters the topic right after it was read."""
+
+        overtaken = False
+
+        async def get(self, key: str) -> Entry | None:
+            entry = await super().get(key)
+            if not self.overtaken:
+                self.overtaken = True
+                await topics.alter("orders", {"roll_ms": 200})
+            return entry
+
+    slow = Topics(Overtaken(store, chance=SeededChance(5)), clock=FakeClock(), chance=SeededChance(6))
+    altered = await slow.alter("orders", {"retention_ms": 7})
+    assert altered.overrides == {"roll_ms": 200, "retention_ms": 7}
+
+
+async def test_a_deleted_topic_leaves_a_mark_for_upkeep_and_its_name_is_free(
+    store: MemoryStore, topics: Topics
+) -> None:
+    old = await topics.create("orders", 1)
+    await topics.delete("orders")
+    mark = await store.get(deleted_key(old.id))
+    assert mark is not None
+    assert msgspec.json.decode(mark.value, type=DeletedTopic).topic == "orders"
+    assert await store.get(workload_key("orders")) is None
+    for looked_up in (topics.get("orders"), topics.by_id(old.id), topics.delete("orders"), topics.alter("orders", {})):
+        with pytest.raises(UnknownTopicError):
+            await looked_up
+    assert (await topics.create("orders", 2)).id != old.id
+
+
+async def test_topics_are_listed_by_name(topics: Topics) -> None:
+    for name in ("b", "a", "c"):
+        await topics.create(name, 1)
+    assert [topic.name for topic in await topics.list()] == ["a", "b", "c"]
+
+
+async def test_settings_of_a_newer_release_are_kept_and_not_looked_at(store: MemoryStore, topics: Topics) -> None:
+    topic = await topics.create("orders", 1)
+    newer = msgspec.structs.replace(topic, overrides={"from_the_future": 1})
+    await store.commit(apply=[Put(topic_key("orders"), msgspec.json.encode(newer))])
+    altered = await topics.alter("orders", {"roll_ms": 500})
+    assert altered.overrides == {"from_the_future": 1, "roll_ms": 500}
+    assert altered.config == TopicConfig(roll_ms=500)
+
+
+def test_the_table_for_people_lists_every_setting_with_its_default() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "topics.md").read_text().partition("\n## What")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", text, re.MULTILINE))
+    defaults = {field.name: getattr(TopicConfig(), field.name) for field in fields(TopicConfig)}
+    shown = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in defaults.items()}
+    assert {name: rows.get(name) for name in shown} == shown
