@@ -16,7 +16,7 @@ from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.publishing import Publisher, give_back
 from holdfast.log.wal import Wal
 from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
-from holdfast.vocabulary.errors import ClosedError, ExpiredError, FencedError, HoldfastError
+from holdfast.vocabulary.errors import ClosedError, ExpiredError, HoldfastError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.tasks import Bell
 
 _log: Final = logging.getLogger(__name__)
@@ -43,10 +43,11 @@ def idle(partition: LeadingPartition, now_ms: int, *, idle_ms: int) -> bool:
 
 @dataclass(slots=True)
 class _Pause:
-    """After a failure: how many there were, and until when to leave it alone."""
+    """After a failure: how many there were, until when to rest, and whether it may be this partition's own fault."""
 
     failures: int
     until_ms: float
+    suspect: bool
 
 
 class PublishingLoop:
@@ -78,10 +79,9 @@ class PublishingLoop:
             while True:
                 await self._bell.wait_ms(self._clock, self._settings.log.publish_tick_ms)
                 self._session.check()
-                chosen = self._choose()
-                if chosen:
-                    self._busy.update(chosen)
-                    group.create_task(self._publish(chosen))
+                for together in self._grouped(self._choose()):
+                    self._busy.update(together)
+                    group.create_task(self._publish(together))
                 for partition in self._idle():
                     self._busy.add(partition)
                     group.create_task(self._give_back(partition))
@@ -99,6 +99,12 @@ class PublishingLoop:
             and self._rested(each, now_ms)
             and (due(each, now_ms, object_interval_ms=interval_ms) or _key(each) in pinning)
         ]
+
+    def _grouped(self, chosen: list[LeadingPartition]) -> list[list[LeadingPartition]]:
+        """All together, but for those that may have spoilt it for the others before."""
+        suspects = [each for each in chosen if each in self._pauses and self._pauses[each].suspect]
+        rest = [each for each in chosen if each not in suspects]
+        return [*([each] for each in suspects), *([rest] if rest else [])]
 
     def _idle(self) -> list[LeadingPartition]:
         now_ms, idle_ms = self._clock.boot_ms(), self._settings.idle_ms
@@ -123,11 +129,11 @@ class PublishingLoop:
         except HoldfastError as error:
             self._counters.publish_failures += 1
             _log.warning("publishing %d partitions is tried again: %s", len(partitions), error)
-            self._pause(partitions)
+            self._pause(partitions, suspect=not isinstance(error, (UnavailableError, OutcomeUnknownError)))
         else:
             self._counters.publications += 1
             self._counters.lost_while_publishing += len(lost)
-            self._pause(lost)
+            self._pause(lost, suspect=False)
             for each in partitions:
                 before, size = sizes[each]
                 if each.record.published > before:
@@ -143,13 +149,13 @@ class PublishingLoop:
                 self._counters.bookings_returned += await give_back(partition)
         except (ExpiredError, ClosedError):
             raise
-        except (FencedError, HoldfastError) as error:
+        except HoldfastError as error:
             _log.info("booked offsets of %s are given back later: %s", partition.place, error)
-            self._pause([partition])
+            self._pause([partition], suspect=False)
         finally:
             self._busy.discard(partition)
 
-    def _pause(self, partitions: Iterable[LeadingPartition]) -> None:
+    def _pause(self, partitions: Iterable[LeadingPartition], *, suspect: bool) -> None:
         settings = self._settings
         for each in partitions:
             failures = self._pauses[each].failures + 1 if each in self._pauses else 1
@@ -159,7 +165,7 @@ class PublishingLoop:
                 max_ms=settings.publish_backoff_max_ms,
                 chance=self._chance,
             )
-            self._pauses[each] = _Pause(failures, self._clock.boot_ms() + pause_ms)
+            self._pauses[each] = _Pause(failures, self._clock.boot_ms() + pause_ms, suspect)
 
 
 def _key(partition: LeadingPartition) -> tuple[bytes, int]:

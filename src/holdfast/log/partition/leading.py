@@ -222,8 +222,8 @@ class LeadingPartition:
             self._producers.settle(end)
             self._visible.set(self.high_watermark)
             self._synced.set(end)
-            if self.tail.size_bytes >= self.terms.roll_bytes:
-                self._bell.ring()
+            if self.tail.size_bytes >= self.terms.roll_bytes and not self.demanded:
+                self.demand()  # once until it is published: this is the hot path
         else:
             self._burst += 1
             self._producers.forget_from(base)

@@ -75,9 +75,11 @@ async def open_partition(
     steps("record read")
     record = PartitionRecord() if entry is None else msgspec.json.decode(entry.value, type=PartitionRecord)
     tail = Tail(record.published)
-    if record.wal == wal_id:
+    if record.clean:
+        pass  # there is no tail to look for, wherever it would be
+    elif record.wal == wal_id:
         await recover_tail(tail, record, (leftovers or wal.recovered.of)(bytes.fromhex(place.topic_id), place.number))
-    elif not record.clean:
+    else:
         record = _skip_tail(place, record, terms)
         tail = Tail(record.published)
     steps("tail recovered")

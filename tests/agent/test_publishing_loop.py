@@ -1,0 +1,179 @@
+"""When partitions are due, what goes together, and what a failure does to whom."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.agent.making import quick, until
+from tests.log.partition.making import ORDERS, Owner, World, append, batch, published
+
+from holdfast.agent.publishing import PublishingLoop, due, idle
+from holdfast.agent.settings import AgentCounters
+from holdfast.log.partition.leading import LeadingPartition
+from holdfast.log.partition.publishing import Publisher
+from holdfast.log.partition.terms import Terms
+from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.settings import KIB
+from holdfast.vocabulary.tasks import Bell, beside
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = World(tmp_path)
+    yield made
+    for owner in made.owners:
+        await owner.end()
+
+
+async def opened(owner: Owner, count: int = 1, **terms: object) -> list[LeadingPartition]:
+    kept = Terms(**{"roll_ms": 10_000, **terms})  # type: ignore[arg-type]
+    return [await owner.open(replace(ORDERS, number=number), terms=kept) for number in range(count)]
+
+
+@asynccontextmanager
+async def looping(
+    owner: Owner, partitions: list[LeadingPartition], publisher: Publisher | None = None, **changes: object
+) -> AsyncIterator[AgentCounters]:
+    counters, bell = AgentCounters(), Bell()
+    for partition in partitions:
+        partition._bell = bell
+    loop = PublishingLoop(
+        publisher or owner.publisher,
+        lambda: partitions,
+        wal=owner.wal,
+        session=owner.session,
+        clock=owner.world.clock,
+        chance=owner.world.chance,
+        settings=quick("ann", **changes),
+        counters=counters,
+        bell=bell,
+    )
+    async with beside(loop.run()):
+        yield counters
+
+
+async def test_a_partition_is_due_by_size_by_age_and_on_demand(world: World) -> None:
+    ann = await world.owner()
+    (partition,) = await opened(ann, roll_bytes=5 * KIB)
+    now_ms = world.clock.boot_ms()
+    assert not due(partition, now_ms + 99_999, object_interval_ms=250)
+    await append(partition, batch("a"))
+    now_ms = world.clock.boot_ms()
+    assert not due(partition, now_ms, object_interval_ms=250)
+    assert due(partition, now_ms + 10_000, object_interval_ms=250)
+    partition.demand()
+    assert due(partition, now_ms, object_interval_ms=250)
+    await ann.publisher.publish([partition])
+    assert not partition.demanded
+    await append(partition, batch("x" * 6 * KIB))
+    assert due(partition, world.clock.boot_ms(), object_interval_ms=250)
+
+
+async def test_at_object_level_a_partition_is_due_after_the_interval(world: World) -> None:
+    (partition,) = await opened(await world.owner(), level="object")
+    appending = asyncio.ensure_future(append(partition, batch("a")))
+    await until(lambda: partition.publishable())
+    now_ms = world.clock.boot_ms()
+    assert not due(partition, now_ms - 1, object_interval_ms=250)
+    assert due(partition, now_ms + 250, object_interval_ms=250)
+    appending.cancel()
+
+
+async def test_a_partition_is_idle_once_all_is_published_and_nothing_came_for_a_while(world: World) -> None:
+    ann = await world.owner()
+    (partition,) = await opened(ann)
+    await append(partition, batch("a"))
+    assert not idle(partition, world.clock.boot_ms() + 99_999, idle_ms=50)
+    await ann.publisher.publish([partition])
+    assert idle(partition, partition.appended_at_ms + 50, idle_ms=50)
+    assert not idle(partition, partition.appended_at_ms + 49, idle_ms=50)
+
+
+async def test_a_full_partition_wakes_the_loop_and_is_published_without_waiting_for_a_tick(world: World) -> None:
+    ann = await world.owner()
+    partitions = await opened(ann, roll_bytes=4 * KIB)
+    slow_tick = replace(quick("ann").log, publish_tick_ms=60_000)
+    async with looping(ann, partitions, log=slow_tick) as counters:
+        await append(partitions[0], batch("x" * 5 * KIB))
+        await until(lambda: partitions[0].record.published == 1)
+        await until(lambda: counters.segments_published == 1)
+    assert counters.bytes_published > 5 * KIB
+
+
+async def test_partitions_that_pin_the_oldest_wal_file_are_published_when_the_wal_is_large(world: World) -> None:
+    ann = await world.owner()
+    partitions = await opened(ann, 2)
+    await append(partitions[0], batch("old"))
+    async with looping(ann, partitions, wal_bytes_max=1):
+        while ann.wal.stats.rolls < 2:
+            await append(partitions[1], batch("x" * 20 * KIB))
+        await until(lambda: partitions[0].record.published == 1)
+        await until(lambda: ann.wal.stats.recycled > 0)
+
+
+class Choosy(Publisher):
+    """Cannot publish partition 1, as if its bytes were damaged."""
+
+    async def publish(self, partitions: Iterable[LeadingPartition], *, closing: bool = False) -> list[LeadingPartition]:
+        chosen = list(partitions)
+        if any(partition.place.number == 1 for partition in chosen):
+            raise CorruptError("partition 1", "damaged on purpose")
+        return await super().publish(chosen, closing=closing)
+
+
+async def test_a_partition_that_cannot_be_published_does_not_keep_others_from_it(world: World) -> None:
+    ann = await world.owner()
+    partitions = await opened(ann, 3, roll_ms=1)
+    for partition in partitions:
+        await append(partition, batch("a"))
+    choosy = Choosy(
+        store=ann.store, objects=ann.objects, clock=world.clock, chance=world.chance, settings=world.settings
+    )
+    async with looping(ann, partitions, choosy) as counters:
+        await until(lambda: [partition.record.published for partition in partitions] == [1, 0, 1])
+        await until(lambda: counters.publish_failures >= 3)
+
+
+async def test_a_lost_partition_is_counted_and_left_to_the_follower(world: World) -> None:
+    ann, bob = await world.owner("ann"), await world.owner("bob")
+    partitions = await opened(ann, roll_ms=1, unclean_takeover=True)
+    await append(partitions[0], batch("a"))
+    await world.store.close_session(ann.session.id)
+    await bob.acquire()
+    async with looping(ann, partitions) as counters:
+        await until(lambda: counters.lost_while_publishing)
+    assert counters.segments_published == 0
+    assert await published(world) == []
+
+
+async def test_a_loop_that_is_cancelled_while_it_commits_leaves_nothing_in_doubt(world: World) -> None:
+    ann = await world.owner()
+    partitions = await opened(ann, roll_ms=1)
+    real_commit, started, may_go_on = ann.store.commit, asyncio.Event(), asyncio.Event()
+
+    async def slow_commit(**kwargs: object) -> object:
+        if any("/seg/" in each.key for each in kwargs["apply"]):  # type: ignore[attr-defined]
+            started.set()
+            await may_go_on.wait()
+        return await real_commit(**kwargs)  # type: ignore[arg-type]
+
+    ann.store.commit = slow_commit  # type: ignore[method-assign,assignment]
+    await append(partitions[0], batch("a"))
+
+    async def leave() -> None:
+        async with looping(ann, partitions):
+            await started.wait()
+
+    leaving = asyncio.ensure_future(leave())
+    await started.wait()
+    await world.clock.sleep_ms(20)
+    assert not leaving.done()
+    may_go_on.set()
+    await leaving
+    assert partitions[0].record.published == 1
+    await append(partitions[0], batch("b"))
+    assert await ann.publisher.publish(partitions) == []
+    assert [value for _, value in await published(world)] == ["a", "b"]
