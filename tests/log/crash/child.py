@@ -1,0 +1,205 @@
+"""One life of an agent, as far as the log needs one: it opens what an earlier life left, works, and dies where it was told to.
+
+    python -m tests.log.crash.child FOLDER --die-at "segment uploaded:3"
+
+Everything it did is in FOLDER/history.txt (`history.py` says how), from where the next life knows what its producers have to send
+again. It judges nothing. Without `--die-at` it works off its quota, hands its partitions back and ends.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.log.crash.dying import LEFTOVERS, CachedDisk, Steps
+from tests.log.crash.history import History
+from tests.log.crash.leading import Leading, Life
+from tests.log.crash.planted import PLANTED, ClearingPublisher, plant
+from tests.log.crash.stepping import SteppingObjects, SteppingStore
+from tests.log.crash.work import PLACES
+
+from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
+from holdfast.log.identity import wal_identity
+from holdfast.log.partition.publishing import Publisher
+from holdfast.log.settings import LogSettings
+from holdfast.log.wal import Disk, Wal, WalSettings
+from holdfast.objects.folder import FolderObjects, FolderSettings
+from holdfast.objects.retrying import RetryingObjects, RetrySettings
+from holdfast.stores.urls import open_store
+from holdfast.testing.objects.faults import FaultyObjects
+from holdfast.vocabulary.clock import Clock, RealChance, RealClock, SeededChance
+from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.settings import KIB
+from holdfast.vocabulary.tasks import Bell, beside
+
+HISTORY: Final = "history.txt"
+LOG: Final = LogSettings(
+    reserve_offsets=16, unpublished_bytes_max=16 * KIB, room_wait_ms=200, shared_below_bytes=2_000, segment_keys_max=8
+)
+WAL_FILE_BYTES: Final = 16 * KIB
+RETRIES: Final = RetrySettings(deadline_ms=300, pause_ms=5, pause_ms_max=50)
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """What a life is told."""
+    parser = argparse.ArgumentParser(prog="child", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--agent", default="ann", help="whose WAL and session")
+    parser.add_argument("--quota", type=int, default=6, help="batches each producer sends in this life; 0: no end")
+    parser.add_argument("--die-at", help="LABEL:N, the step to die at")
+    parser.add_argument("--stop-at", help="LABEL:N, the step to be stopped at (SIGSTOP)")
+    parser.add_argument(
+        "--leftovers", choices=(*LEFTOVERS, "real"), default="lost", help="what a death leaves unsynced"
+    )
+    parser.add_argument("--spares", type=int, default=1, help="WAL files kept to be used again")
+    parser.add_argument("--ttl-ms", type=int, default=20_000)
+    parser.add_argument("--read", action="store_true", help="read everything and end, without closing anything")
+    parser.add_argument("--rest", action="store_true", help="after the quota give offsets back, rest, then go on")
+    parser.add_argument("--reckless", action="store_true", help="never look at the session: only fences are left")
+    parser.add_argument("--objects-fail", type=float, default=0.0, help="share of the objects' calls that fail")
+    parser.add_argument("--objects-down-ms", type=int, default=0, help="then they all fail for so long")
+    parser.add_argument("--disk-full-ms", type=int, default=0)
+    parser.add_argument("--planted", choices=PLANTED)
+    parser.add_argument("--seed", type=int, default=1)
+    return parser.parse_args(argv)
+
+
+@asynccontextmanager
+async def session_of(life: argparse.Namespace, store: SteppingStore, clock: Clock) -> AsyncIterator[HeldSession]:
+    ttl_ms, chance = life.ttl_ms, RealChance()
+    settings = SessionSettings(ttl_ms=ttl_ms, renew_ms=ttl_ms // 4, margin_ms=ttl_ms // 10, stall_ms=0)
+    if not life.reckless:
+        async with hold_session(store, clock=clock, chance=chance, settings=settings) as session:
+            yield session
+        return
+    granted = await store.open_session(ttl_ms)
+
+    async def renew() -> None:
+        while True:
+            await clock.sleep_ms(ttl_ms / 4)
+            await store.keep_alive(granted.id)  # and who cares
+
+    believed = HeldSession(granted.id, 1 << 40, opened_ms=clock.boot_ms(), clock=clock, settings=settings)
+    async with beside(renew()):
+        yield believed
+
+
+async def live(told: argparse.Namespace, say: Callable[[str], None]) -> None:
+    """The life."""
+    clock, chance = RealClock(), RealChance()
+    cached = CachedDisk("lost" if told.leftovers == "real" else told.leftovers, clock)
+    steps = Steps(say, cached, die_at=told.die_at, stop_at=told.stop_at)
+    cached.steps = steps
+    cached.lying = told.planted == "ack-before-sync"
+    disk: Disk = Disk() if told.leftovers == "real" else cached
+    history = History.load(told.folder / HISTORY)
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        store = SteppingStore(
+            await enter(open_store(f"sqlite:///{told.folder}/store.db", clock=clock, chance=chance)), steps
+        )
+        steps.busy = store.busy
+        for _, _, former in history.said("session", told.agent):
+            await store.close_session(former)  # so that nobody waits for a dead one's TTL
+        folder = await enter(
+            FolderObjects.open(told.folder / "objects", clock=clock, chance=chance, settings=FolderSettings())
+        )
+        faulty = FaultyObjects(folder, clock=clock, chance=SeededChance(told.seed))
+        retried = RetryingObjects(faulty, clock=clock, chance=chance, settings=RETRIES)
+        objects = SteppingObjects(retried, steps)
+        steps("before the WAL opens")
+        wal = await enter(
+            Wal.open(
+                told.folder / f"wal-{told.agent}",
+                clock=clock,
+                chance=chance,
+                disk=disk,
+                failpoint=steps,
+                settings=WalSettings(file_bytes=WAL_FILE_BYTES, files_spare_max=told.spares),
+            )
+        )
+        steps("WAL opened")
+        wal_id = await wal_identity(wal.directory, chance=chance)
+        session = await enter(session_of(told, store, clock))
+        say(f"session {told.agent} {session.id}")
+        clearing = told.planted == "clear-buffer"
+        publisher = (ClearingPublisher if clearing else Publisher)(
+            store=store, objects=objects, clock=clock, chance=chance, settings=LOG, steps=steps
+        )
+        if isinstance(publisher, ClearingPublisher):
+            publisher.wal = wal
+        life = Life(
+            agent=told.agent, quota=told.quota, say=say, steps=steps, store=store, objects=objects, wal=wal,
+            wal_id=wal_id, session=session, publisher=publisher, clock=clock, chance=chance, settings=LOG,
+            history=history, bell=Bell(),
+        )  # fmt: skip
+        await _spend(told, life, faulty, cached)
+        steps("before the session closes")
+
+
+async def _spend(told: argparse.Namespace, life: Life, faulty: FaultyObjects, disk: CachedDisk) -> None:
+    leading = Leading(life)
+    await leading.take(PLACES)
+    if told.read:
+        await leading.read_all()
+        return
+    faulty.fail_share = told.objects_fail
+    async with beside(leading.publish_when_due(), *leading.readers(), _trouble(told, life, faulty, disk)):
+        await leading.produce_all()
+        if told.rest:
+            await leading.give_back()
+            while life.clock.boot_ms() >= 0:  # until it has been stopped, and goes on
+                life.steps("resting")
+                await life.clock.sleep_ms(20)
+                if leading.slept():
+                    break
+            await leading.produce_all()
+        if told.objects_down_ms:
+            await leading.until_published()
+        faulty.fail_share = 0.0
+        await leading.hand_back()
+
+
+async def _trouble(told: argparse.Namespace, life: Life, faulty: FaultyObjects, disk: CachedDisk) -> None:
+    """What is to go wrong while the others work."""
+    if told.objects_down_ms:
+        await life.clock.sleep_ms(150)
+        faulty.reachable = False
+        life.say(f"down {life.agent} {faulty.spoilt}")
+        await life.clock.sleep_ms(told.objects_down_ms)
+        faulty.reachable = True
+        life.say(f"up {life.agent}")
+    if told.disk_full_ms:
+        await life.clock.sleep_ms(50)
+        disk.full_until_ms = life.clock.boot_ms() + told.disk_full_ms
+        life.say(f"full {life.agent}")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Live."""
+    told = arguments(argv)
+    told.folder.mkdir(exist_ok=True)
+    descriptor = os.open(told.folder / HISTORY, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def say(line: str) -> None:
+        os.write(descriptor, f"{line}\n".encode())
+
+    say(f"life {told.agent}")
+    with pytest.MonkeyPatch.context() as patch:
+        if told.planted is not None:
+            plant(told.planted, patch)
+        try:
+            asyncio.run(live(told, say))
+        except* HoldfastError as failed:
+            say(f"failed {told.agent} {failed.exceptions[0]!r}".replace("\n", " "))
+            raise
+    say(f"over {told.agent}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

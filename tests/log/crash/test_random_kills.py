@@ -1,0 +1,41 @@
+"""Processes killed at any moment, again and again, while they work."""
+
+import signal
+
+import pytest
+from tests.log.crash.world import World
+
+from holdfast.vocabulary.clock import RealClock, SeededChance
+
+KILLS = 8
+KINDS = (  # what else is wrong with the life that is killed
+    ("--leftovers", "lost"),
+    ("--leftovers", "real"),
+    ("--leftovers", "lost", "--objects-fail", "0.3"),
+    ("--leftovers", "lost", "--quota", "4"),  # it may be on its way out already
+)
+
+
+async def killed_again_and_again(world: World, seed: int) -> None:
+    chance = SeededChance(seed)
+    for kill in range(KILLS):
+        told = KINDS[(seed + kill) % len(KINDS)]
+        process = world.begin("--quota", "0", "--seed", str(seed * 100 + kill), *told)
+        await RealClock().sleep_ms(chance.jitter(250, share=0.9))
+        if process.exitcode is None:
+            process.kill()
+        assert world.finished(process) in (0, -signal.SIGKILL), world.tail()
+    world.check()
+    world.work_off("--quota", "2")
+    world.check()
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_killed_at_random(seed: int, world: World) -> None:
+    await killed_again_and_again(world, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 125))
+async def test_killed_at_random_two_hundred_times(seed: int, world: World) -> None:
+    await killed_again_and_again(world, seed)

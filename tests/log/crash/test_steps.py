@@ -1,0 +1,84 @@
+"""A process that dies at each labelled step, at its first, second and third time there; and the lives after it.
+
+The short form goes through the three times in one world, with another thing left of what was not synced each time. The long form
+takes every combination by itself.
+"""
+
+import pytest
+from tests.log.crash.dying import LEFTOVERS
+from tests.log.crash.world import World
+
+OPENING = (
+    "before the WAL opens",
+    "WAL opened",
+    "lease acquired",
+    "record read",
+    "tail recovered",
+    "producers recovered",
+    "partition taken",
+)
+MENDING = ("tail struck", "tail synced", "mark synced")
+WORKING = (
+    "before write",
+    "group written",
+    "before sync",
+    "group synced",
+    "file zeroed",
+    "file headed",
+    "file live",
+    "file opened",
+    "file retired",
+    "space refused",
+    "before acknowledging",
+    "acknowledged",
+    "store asked",
+    "store answered",
+    "segment built",
+    "object asked",
+    "object stored",
+    "segment uploaded",
+    "before the commit",
+    "segment committed",
+    "segment released",
+)
+CLOSING = (
+    "closing",
+    "drained",
+    "reservation given back",
+    "published to the end",
+    "lease released",
+    "before the session closes",
+)
+STEPS = (*OPENING, *MENDING, *WORKING, *CLOSING)
+ONCE_PER_LIFE = ("before the WAL opens", "WAL opened", *MENDING, *CLOSING)
+TOLD = {"file zeroed": ("--spares", "0"), "space refused": ("--disk-full-ms", "400")}
+
+
+def die(world: World, step: str, nth: int, leftovers: str) -> None:
+    """Die at the step's n-th time; where it comes once per life, simply once more."""
+    if step in MENDING:
+        world.die_at(f"group written:{5 + nth}", "--quota", "0", "--leftovers", "torn")
+    time = 1 if step in ONCE_PER_LIFE else nth
+    quota = "3" if step in CLOSING else "0"
+    world.die_at(f"{step}:{time}", "--quota", quota, "--leftovers", leftovers, *TOLD.get(step, ()))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_nothing_is_lost_or_doubled_by_a_death_at(step: str, world: World) -> None:
+    for nth, leftovers in enumerate(LEFTOVERS, 1):
+        die(world, step, nth, leftovers)
+    world.work_off("--quota", "3")
+    world.check()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("leftovers", [*LEFTOVERS, "real"])
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("step", STEPS)
+def test_nothing_is_lost_or_doubled_by_one_death_at(step: str, nth: int, leftovers: str, world: World) -> None:
+    if leftovers == "real" and step in ("before write", "before sync", "space refused", *MENDING):
+        pytest.skip("steps of the disk that this form does without")
+    die(world, step, nth, leftovers)
+    world.check()  # as it was left
+    world.die_at("acknowledged:20", "--quota", "0", "--leftovers", leftovers)
+    world.check()
