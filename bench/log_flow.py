@@ -51,7 +51,7 @@ class _Load:
 
 _LOADS: Final = (
     _Load(8, 256 * KIB, 3, 32, 10 * _GIB, _GIB),
-    _Load(1_000, 16 * KIB, 1, 1_000, 4 * _GIB, 2 * _GIB),  # many small tails: the WAL's limit is what bounds them
+    _Load(1_000, 16 * KIB, 1, 1_000, 3 * _GIB, 3 * _GIB // 2),  # many small tails: the WAL's limit is what bounds them
 )
 
 
