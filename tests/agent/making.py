@@ -24,6 +24,8 @@ from holdfast.vocabulary.clock import RealClock, SeededChance
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 from holdfast.vocabulary.settings import KIB
 
+BRIEF = SessionSettings(ttl_ms=1_500, renew_ms=300, margin_ms=300, stall_ms=1_000, retry_ms=50)
+
 
 def quick(name: str, **changes: object) -> AgentSettings:
     """Settings of an agent that does in milliseconds what others do in seconds."""
@@ -34,7 +36,8 @@ def quick(name: str, **changes: object) -> AgentSettings:
         "rejoin_ms": 50,
         "hand_over_ms": 5_000,
         "drain_ms": 2_000,
-        "session": SessionSettings(ttl_ms=1_500, renew_ms=300, margin_ms=300, stall_ms=1_000, retry_ms=50),
+        # Long enough for a machine that is busy with something else; a test that waits for the end of a session says `BRIEF`.
+        "session": SessionSettings(ttl_ms=20_000, renew_ms=500, margin_ms=300, stall_ms=10_000, retry_ms=50),
         "membership": MembershipSettings(wait_for_id_ms=5_000),
         "planner": PlannerSettings(settle_ms=20, tick_ms=1_000),
         "follower": FollowerSettings(tick_ms=1_000, transfer_timeout_ms=2_000, retry_ms=50),

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.agent.making import Cluster, Node, until
+from tests.agent.making import BRIEF, Cluster, Node, until
 from tests.log.partition.making import batch
 
 from holdfast.log.service import NotLeaderError
@@ -12,8 +12,9 @@ from holdfast.vocabulary.nouns import Partition
 PARTITIONS = 4
 
 
-async def pair(cluster: Cluster, **config: object) -> tuple[Node, Node]:
-    ann, bob = await cluster.node("ann"), await cluster.node("bob")
+async def pair(cluster: Cluster, *, brief: bool = False, **config: object) -> tuple[Node, Node]:
+    ann = await cluster.node("ann", **({"session": BRIEF} if brief else {}))
+    bob = await cluster.node("bob")
     await ann.service.create_topic("orders", PARTITIONS, config)
     await until(lambda: len(ann.leads()) == len(bob.leads()) == PARTITIONS // 2)
     return ann, bob
@@ -89,7 +90,7 @@ async def test_an_agent_that_joins_takes_its_share_while_producers_write(cluster
 
 
 async def test_partitions_of_an_agent_that_is_cut_off_are_offline_until_it_is_back(cluster: Cluster) -> None:
-    ann, bob = await pair(cluster)
+    ann, bob = await pair(cluster, brief=True)
     sent: dict[int, list[str]] = {partition: [f"first of {partition}"] for partition in range(PARTITIONS)}
     for partition, values in sent.items():
         await cluster.produce("orders", partition, *values)
