@@ -133,8 +133,10 @@ class LeadingPartition:
         `ProducerRefusedError`: they do not follow what their producer sent. `UnavailableError`: nothing was appended, try again.
         `ExpiredError`, `FencedError`, `ClosedError`: somebody else leads, or may; what became of the batches is not known here.
         """
-        count = sum(batch.header.last_offset_delta + 1 for batch in batches)
-        size = sum(len(batch.data) for batch in batches)
+        count = size = 0
+        for header, data in batches:
+            count += header.last_offset_delta + 1
+            size += len(data)
         async with self._order:
             await self._until_ready(count, size)
             appended = self._number(batches)
@@ -147,13 +149,15 @@ class LeadingPartition:
     async def _until_ready(self, count: int, size: int) -> None:
         """Wait for room in RAM, for offsets, and for room in the WAL, until all hold at once."""
         while True:
-            await self._room()
-            if self._next + count > self.record.reserved:
+            if self.tail.size_bytes > self._settings.unpublished_bytes_max:
+                await self._room()
+            if self._next + count > self.keeper.record.reserved:
+                self._check_accepting()
                 await self.reserve(count)
                 continue
             await self._wal.room(size)
             self._check_accepting()
-            if self._next + count <= self.record.reserved:
+            if self._next + count <= self.keeper.record.reserved:
                 return
 
     def _number(self, batches: Sequence[Batch]) -> Appended:
