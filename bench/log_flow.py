@@ -72,7 +72,7 @@ async def measure(directory: Path, *, quick: bool, say: Callable[[str], None]) -
             f"steady ≤ {_STEADY}", steady <= _STEADY,
             f"by tenths of the time: {tenths}; before: {memory.before_bytes / MIB:,.0f}; ratio: second half to first",
         )  # fmt: skip
-        yield Figure(PART, f"{what}: appended and published", "MB/s", total_bytes / took_s / 1e6)
+        yield Figure(PART, f"{what}: acknowledged", "MB/s", total_bytes / took_s / 1e6)
         yield Figure(PART, f"{what}: on disk at the end", "MiB", left_bytes / MIB)
 
 
