@@ -16,33 +16,32 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.log.crash.clients import Clients
 from tests.log.crash.dying import LEFTOVERS, CachedDisk, Steps
 from tests.log.crash.history import History
-from tests.log.crash.leading import Leading, Life
+from tests.log.crash.leading import Leading, Parts
 from tests.log.crash.planted import PLANTED, ClearingPublisher, plant
+from tests.log.crash.settings import LOG, RETRIES, UPKEEP, WAL_FILE_BYTES
 from tests.log.crash.stepping import SteppingObjects, SteppingStore
+from tests.log.crash.whole import live_whole
 from tests.log.crash.work import PLACES
 
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.log.identity import wal_identity
 from holdfast.log.partition.publishing import Publisher
-from holdfast.log.settings import LogSettings
+from holdfast.log.reading import Reading
+from holdfast.log.upkeep import Kit, Policy, Upkept, run_upkeep
 from holdfast.log.wal import Disk, Wal, WalSettings
 from holdfast.objects.folder import FolderObjects, FolderSettings
-from holdfast.objects.retrying import RetryingObjects, RetrySettings
+from holdfast.objects.retrying import RetryingObjects
 from holdfast.stores.urls import open_store
 from holdfast.testing.objects.faults import FaultyObjects
 from holdfast.vocabulary.clock import Clock, RealChance, RealClock, SeededChance
 from holdfast.vocabulary.errors import HoldfastError
-from holdfast.vocabulary.settings import KIB
 from holdfast.vocabulary.tasks import Bell, beside
 
 HISTORY: Final = "history.txt"
-LOG: Final = LogSettings(
-    reserve_offsets=16, unpublished_bytes_max=16 * KIB, room_wait_ms=200, shared_below_bytes=2_000, segment_keys_max=8
-)
-WAL_FILE_BYTES: Final = 16 * KIB
-RETRIES: Final = RetrySettings(deadline_ms=300, pause_ms=5, pause_ms_max=50)
+SLEPT_MS: Final = 500  # a resting loop that comes so late was stopped
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -58,6 +57,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--spares", type=int, default=1, help="WAL files kept to be used again")
     parser.add_argument("--ttl-ms", type=int, default=20_000)
+    parser.add_argument("--whole", action="store_true", help="the real agent, not its parts")
     parser.add_argument("--read", action="store_true", help="read everything and end, without closing anything")
     parser.add_argument("--rest", action="store_true", help="after the quota give offsets back, rest, then go on")
     parser.add_argument("--reckless", action="store_true", help="never look at the session: only fences are left")
@@ -112,72 +112,123 @@ async def live(told: argparse.Namespace, say: Callable[[str], None]) -> None:
         faulty = FaultyObjects(folder, clock=clock, chance=SeededChance(told.seed))
         retried = RetryingObjects(faulty, clock=clock, chance=chance, settings=RETRIES)
         objects = SteppingObjects(retried, steps)
+        faulty.fail_share = 0.0 if told.read else told.objects_fail
+        if told.whole:
+            await live_whole(
+                told, store=store, objects=objects, clock=clock, chance=chance, steps=steps, say=say, history=history
+            )
+            return
         steps("before the WAL opens")
+        settings = WalSettings(file_bytes=WAL_FILE_BYTES, files_spare_max=told.spares)
         wal = await enter(
             Wal.open(
                 told.folder / f"wal-{told.agent}",
                 clock=clock,
                 chance=chance,
+                settings=settings,
                 disk=disk,
                 failpoint=steps,
-                settings=WalSettings(file_bytes=WAL_FILE_BYTES, files_spare_max=told.spares),
             )
         )
         steps("WAL opened")
         wal_id = await wal_identity(wal.directory, chance=chance)
         session = await enter(session_of(told, store, clock))
         say(f"session {told.agent} {session.id}")
-        clearing = told.planted == "clear-buffer"
-        publisher = (ClearingPublisher if clearing else Publisher)(
-            store=store, objects=objects, clock=clock, chance=chance, settings=LOG, steps=steps
-        )
+        publishing = ClearingPublisher if told.planted == "clear-buffer" else Publisher
+        publisher = publishing(store=store, objects=objects, clock=clock, chance=chance, settings=LOG, steps=steps)
         if isinstance(publisher, ClearingPublisher):
             publisher.wal = wal
-        life = Life(
-            agent=told.agent, quota=told.quota, say=say, steps=steps, store=store, objects=objects, wal=wal,
-            wal_id=wal_id, session=session, publisher=publisher, clock=clock, chance=chance, settings=LOG,
-            history=history, bell=Bell(),
-        )  # fmt: skip
-        await _spend(told, life, faulty, cached)
+        parts = Parts(
+            agent=told.agent,
+            say=say,
+            steps=steps,
+            store=store,
+            objects=objects,
+            wal=wal,
+            wal_id=wal_id,
+            session=session,
+            publisher=publisher,
+            reading=Reading(objects, clock=clock, settings=LOG),
+            clock=clock,
+            chance=chance,
+            settings=LOG,
+            bell=Bell(),
+        )
+        await _spend(told, parts, history, faulty, cached)
         steps("before the session closes")
 
 
-async def _spend(told: argparse.Namespace, life: Life, faulty: FaultyObjects, disk: CachedDisk) -> None:
-    leading = Leading(life)
+async def _spend(
+    told: argparse.Namespace, parts: Parts, history: History, faulty: FaultyObjects, disk: CachedDisk
+) -> None:
+    leading = Leading(parts)
     await leading.take(PLACES)
+    clients = Clients(
+        agent=parts.agent,
+        quota=told.quota,
+        log=leading,
+        say=parts.say,
+        steps=parts.steps,
+        history=history,
+        clock=parts.clock,
+        chance=parts.chance,
+    )
     if told.read:
-        await leading.read_all()
+        await clients.read_everything()
         return
-    faulty.fail_share = told.objects_fail
-    async with beside(leading.publish_when_due(), *leading.readers(), _trouble(told, life, faulty, disk)):
-        await leading.produce_all()
+    async with beside(
+        leading.publish_when_due(), _upkeep(leading, parts), *clients.readers(), _trouble(told, parts, faulty, disk)
+    ):
+        await clients.produce()
         if told.rest:
             await leading.give_back()
-            while life.clock.boot_ms() >= 0:  # until it has been stopped, and goes on
-                life.steps("resting")
-                await life.clock.sleep_ms(20)
-                if leading.slept():
-                    break
-            await leading.produce_all()
+            await _rest(parts)
+            await clients.produce()
         if told.objects_down_ms:
             await leading.until_published()
         faulty.fail_share = 0.0
         await leading.hand_back()
 
 
-async def _trouble(told: argparse.Namespace, life: Life, faulty: FaultyObjects, disk: CachedDisk) -> None:
+async def _upkeep(leading: Leading, parts: Parts) -> None:
+    kit = Kit(
+        store=parts.store,
+        objects=parts.objects,
+        clock=parts.clock,
+        chance=parts.chance,
+        log=LOG,
+        settings=UPKEEP,
+        steps=parts.steps,
+    )
+    keep_all = Policy(retention_ms=None)
+    upkept = Upkept(agent=parts.agent, session=parts.session, partitions=leading.partitions, policy=lambda _: keep_all)
+    await run_upkeep(upkept, kit)
+
+
+async def _rest(parts: Parts) -> None:
+    """Until it was stopped, and goes on."""
+    looked_ms = parts.clock.boot_ms()
+    while (now_ms := parts.clock.boot_ms()) - looked_ms < SLEPT_MS:
+        looked_ms = now_ms
+        parts.steps("resting")
+        await parts.clock.sleep_ms(20)
+
+
+async def _trouble(told: argparse.Namespace, parts: Parts, faulty: FaultyObjects, disk: CachedDisk) -> None:
     """What is to go wrong while the others work."""
     if told.objects_down_ms:
-        await life.clock.sleep_ms(150)
+        await parts.clock.sleep_ms(150)
         faulty.reachable = False
-        life.say(f"down {life.agent} {faulty.spoilt}")
-        await life.clock.sleep_ms(told.objects_down_ms)
+        parts.say(f"down {parts.agent} {faulty.spoilt}")
+        await parts.clock.sleep_ms(told.objects_down_ms)
         faulty.reachable = True
-        life.say(f"up {life.agent}")
+        parts.say(f"up {parts.agent}")
+        await parts.clock.sleep_ms(300)
+        parts.steps("outage over")
     if told.disk_full_ms:
-        await life.clock.sleep_ms(50)
-        disk.full_until_ms = life.clock.boot_ms() + told.disk_full_ms
-        life.say(f"full {life.agent}")
+        await parts.clock.sleep_ms(50)
+        disk.full_until_ms = parts.clock.boot_ms() + told.disk_full_ms
+        parts.say(f"full {parts.agent}")
 
 
 def main(argv: Sequence[str]) -> None:

@@ -122,8 +122,8 @@ def _judge_order(number: int, log: Log, verdict: Verdict) -> None:
 
 
 def _after(name: Name) -> Name:
-    if name.index + 1 < records_in(name.producer, name.batch):
-        return name._replace(index=name.index + 1)
+    if name.record + 1 < records_in(name.producer, name.batch):
+        return name._replace(record=name.record + 1)
     return Name(name.producer, name.batch + 1, 0)
 
 

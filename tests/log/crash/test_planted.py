@@ -4,7 +4,7 @@ from tests.log.crash.world import World
 
 
 def test_clearing_the_buffer_although_the_upload_failed_is_caught(world: World) -> None:
-    world.die_at("segment committed:4", "--quota", "0", "--objects-fail", "0.9", "--planted", "clear-buffer")
+    world.die_at("outage over:1", "--quota", "0", "--objects-down-ms", "700", "--planted", "clear-buffer")
     assert world.catch().losses
 
 

@@ -16,6 +16,9 @@ KINDS = (  # what else is wrong with the life that is killed
 )
 
 
+WHOLE = ("--whole", "--ttl-ms", "2000")  # short: one that dies young has not said which session it held
+
+
 async def killed_again_and_again(world: World, seed: int) -> None:
     chance = SeededChance(seed)
     for kill in range(KILLS):
@@ -30,9 +33,34 @@ async def killed_again_and_again(world: World, seed: int) -> None:
     world.check()
 
 
+async def agents_killed(world: World, seed: int, kills: int) -> None:
+    """The real agent, killed some time after it began to serve; it is not waited for a whole TTL each time."""
+    chance = SeededChance(seed)
+    for kill in range(kills):
+        served = len(world.history().said("opened"))
+        process = world.begin(*WHOLE, "--quota", "0", *(("--objects-fail", "0.3") if kill % 2 else ()))
+        await world.becomes(lambda history, served=served: len(history.said("opened")) > served)  # type: ignore[misc]
+        await RealClock().sleep_ms(chance.jitter(250, share=0.9))
+        process.kill()
+        assert world.finished(process) == -signal.SIGKILL, world.tail()
+    world.check(*WHOLE)
+    world.work_off(*WHOLE, "--quota", "2")
+    world.check(*WHOLE)
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_killed_at_random(seed: int, world: World) -> None:
     await killed_again_and_again(world, seed)
+
+
+async def test_an_agent_killed_at_random(world: World) -> None:
+    await agents_killed(world, 7, kills=4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 110))
+async def test_an_agent_killed_at_random_a_hundred_times(seed: int, world: World) -> None:
+    await agents_killed(world, seed, kills=10)
 
 
 @pytest.mark.long

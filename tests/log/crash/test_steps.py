@@ -40,6 +40,16 @@ WORKING = (
     "before the commit",
     "segment committed",
     "segment released",
+    "index uploaded",
+    "before relisting",
+    "relisted",
+    "before deleting trash",
+    "trash deleted",
+    "trash forgotten",
+    "before dooming",
+    "doomed",
+    "before deleting orphans",
+    "orphans deleted",
 )
 CLOSING = (
     "closing",

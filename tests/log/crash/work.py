@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from holdfast.kernel.keys import partition_resource
-from holdfast.log.batches import Batch, BatchLimits, Record, encode, split
+from holdfast.log.batches import Record, encode
 from holdfast.log.partition.terms import Place, Terms
 from holdfast.vocabulary.nouns import Partition
 
@@ -18,14 +18,14 @@ TERMS: Final = tuple(Terms(level=level, roll_bytes=2_048, roll_ms=60) for level 
 
 
 class Name(NamedTuple):
-    """Which record: the `index`-th of the producer's batch number `batch`."""
+    """Which record: number `record` of the producer's batch number `batch`."""
 
     producer: int
     batch: int
-    index: int
+    record: int
 
     def __str__(self) -> str:
-        return f"{self.producer}/{self.batch}/{self.index}"
+        return f"{self.producer}/{self.batch}/{self.record}"
 
 
 def resource_of(place: Place) -> str:
@@ -64,11 +64,10 @@ class Sequences:
         self._producer = producer
         self._firsts = [0]
 
-    def batch(self, number: int) -> list[Batch]:
+    def payload(self, number: int) -> bytes:
         """The producer's batch with this number, as it is sent: first or again."""
         while len(self._firsts) <= number:
             self._firsts.append(self._firsts[-1] + records_in(self._producer, len(self._firsts) - 1))
         count = records_in(self._producer, number)
         records = [Record(at, 1_000 + number, None, value_of(Name(self._producer, number, at))) for at in range(count)]
-        sent = encode(records, producer_id=self._producer, producer_epoch=0, base_sequence=self._firsts[number])
-        return split(sent, limits=BatchLimits())
+        return encode(records, producer_id=self._producer, producer_epoch=0, base_sequence=self._firsts[number])

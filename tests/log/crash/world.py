@@ -107,7 +107,7 @@ class World:
     async def becomes(self, condition: Callable[[History], object]) -> History:
         """Wait until the history fulfils the condition; the test's own timeout ends a wait in vain."""
         while not condition(history := self.history()):
-            await RealClock().sleep_ms(5)
+            await RealClock().sleep_ms(20)
         return history
 
     def end(self) -> None:
