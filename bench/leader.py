@@ -16,6 +16,7 @@ from holdfast.kernel.keys import partition_resource
 from holdfast.kernel.lease import Lease, acquire
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.log.identity import wal_identity
+from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.opening import open_partition
 from holdfast.log.partition.publishing import Publisher
@@ -71,6 +72,7 @@ class Leader:
         self.parts, self.wal, self.session, self.chance = parts, wal, session, chance
         self.partitions: list[LeadingPartition] = []
         self._bell = Bell()
+        self._budget = TailBudget(AgentSettings(id=_AGENT).tail_bytes_max)
         self._publisher = Publisher(
             store=parts.store, objects=parts.objects, clock=parts.clock, chance=chance, settings=parts.log
         )
@@ -98,6 +100,7 @@ class Leader:
                     settings=parts.log,
                     terms=parts.terms,
                     bell=self._bell,
+                    budget=self._budget,
                 )
             )
 
@@ -120,6 +123,7 @@ class Leader:
             settings=AgentSettings(id=_AGENT, log=self.parts.log),
             counters=AgentCounters(),
             bell=self._bell,
+            budget=self._budget,
         ).run()
 
 

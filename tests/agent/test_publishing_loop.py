@@ -12,10 +12,11 @@ from tests.log.partition.making import ORDERS, Owner, World, append, batch, publ
 
 from holdfast.agent.publishing import PublishingLoop, due, idle
 from holdfast.agent.settings import AgentCounters
+from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.publishing import Publisher
 from holdfast.log.partition.terms import Terms
-from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.errors import ClosedError, CorruptError
 from holdfast.vocabulary.settings import KIB
 from holdfast.vocabulary.tasks import Bell, beside
 
@@ -38,8 +39,12 @@ async def looping(
     owner: Owner, partitions: list[LeadingPartition], publisher: Publisher | None = None, **changes: object
 ) -> AsyncIterator[AgentCounters]:
     counters, bell = AgentCounters(), Bell()
+    settings = quick("ann", **changes)
+    budget = TailBudget(settings.tail_bytes_max)
     for partition in partitions:
         partition._bell = bell
+        partition._budget = budget
+        partition.tail.join_budget(budget)
     loop = PublishingLoop(
         publisher or owner.publisher,
         lambda: partitions,
@@ -47,9 +52,10 @@ async def looping(
         session=owner.session,
         clock=owner.world.clock,
         chance=owner.world.chance,
-        settings=quick("ann", **changes),
+        settings=settings,
         counters=counters,
         bell=bell,
+        budget=budget,
     )
     async with beside(loop.run()):
         yield counters
@@ -177,3 +183,32 @@ async def test_a_loop_that_is_cancelled_while_it_commits_leaves_nothing_in_doubt
     await append(partitions[0], batch("b"))
     assert await ann.publisher.publish(partitions) == []
     assert [value for _, value in await published(world)] == ["a", "b"]
+
+
+async def test_all_partitions_share_one_budget_and_the_largest_are_published_first(world: World) -> None:
+    ann = await world.owner()
+    large, small = await opened(ann, 2)
+    async with looping(ann, [large, small], tail_bytes_max=40 * KIB):
+        await append(small, batch("a"))
+        await append(large, batch("x" * 30 * KIB))
+        await until(lambda: large.record.published == 1)
+        assert small.record.published == 0
+
+
+async def test_appends_wait_while_the_budget_of_all_partitions_is_used_up(world: World) -> None:
+    ann = await world.owner()
+    large, small = await opened(ann, 2)
+    budget = TailBudget(10 * KIB)
+    for partition in (large, small):
+        partition._budget = budget
+        partition._settings = replace(partition._settings, room_wait_ms=20_000)
+        partition.tail.join_budget(budget)
+    await append(large, batch("x" * 12 * KIB))
+    waiting = asyncio.ensure_future(append(small, batch("a")))
+    await until(lambda: bool(budget.freed._waiters))
+    assert not waiting.done()
+    await ann.publisher.publish([large])
+    assert (await waiting).base_offset == 0
+    assert budget.used_bytes == small.tail.size_bytes > 0
+    small.close(ClosedError("test"))
+    assert budget.used_bytes == 0

@@ -26,6 +26,7 @@ from holdfast.kernel.membership import joined
 from holdfast.kernel.planner import run_planner
 from holdfast.kernel.session import HeldSession, hold_session
 from holdfast.log.identity import wal_identity
+from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.publishing import Publisher
 from holdfast.log.reading import Reading
@@ -67,6 +68,7 @@ class Agent:
         self._leftovers = Leftovers(wal, wal_id, store)
         self._tenant: LogTenant | None = None
         self._bell = Bell()
+        self._budget = TailBudget(settings.tail_bytes_max)
         self._stopping = asyncio.Event()
         self._publisher = Publisher(store=store, objects=objects, clock=clock, chance=chance, settings=settings.log)
         self._kit = Kit(
@@ -167,6 +169,7 @@ class Agent:
             settings=settings,
             counters=self.counters,
             bell=self._bell,
+            budget=self._budget,
         )
         upkept = Upkept(agent=settings.id, session=session, partitions=tenant.leading.values, policy=self.policy)
         planning = run_planner(
@@ -226,6 +229,7 @@ class Agent:
             leftovers=self._leftovers,
             topic=self.topic,
             bell=self._bell,
+            budget=self._budget,
         )
 
     def _as_member(self, session: HeldSession) -> Member:

@@ -12,6 +12,7 @@ from typing import Final
 
 from holdfast.agent.settings import AgentCounters, AgentSettings
 from holdfast.kernel.session import HeldSession
+from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.publishing import Publisher, give_back
 from holdfast.log.wal import Wal
@@ -33,6 +34,18 @@ def due(partition: LeadingPartition, now_ms: int, *, object_interval_ms: int) ->
         or partition.unpublished_bytes >= partition.terms.roll_bytes
         or now_ms - oldest_ms >= waits_ms
     )
+
+
+def largest(partitions: Iterable[LeadingPartition], excess_bytes: int) -> set[LeadingPartition]:
+    """The fewest partitions whose publication frees `excess_bytes`."""
+    chosen: set[LeadingPartition] = set()
+    if excess_bytes > 0:
+        for each in sorted(partitions, key=lambda partition: -partition.unpublished_bytes):
+            if excess_bytes <= 0 or not each.unpublished_bytes:
+                break
+            chosen.add(each)
+            excess_bytes -= each.unpublished_bytes
+    return chosen
 
 
 def idle(partition: LeadingPartition, now_ms: int, *, idle_ms: int) -> bool:
@@ -65,10 +78,11 @@ class PublishingLoop:
         settings: AgentSettings,
         counters: AgentCounters,
         bell: Bell,
+        budget: TailBudget,
     ) -> None:
         self._publisher, self._partitions, self._wal, self._session = publisher, partitions, wal, session
         self._clock, self._chance, self._settings, self._counters = clock, chance, settings, counters
-        self._bell = bell
+        self._bell, self._budget = bell, budget
         self._busy: set[LeadingPartition] = set()
         self._pauses: dict[LeadingPartition, _Pause] = {}
         self._slots = asyncio.Semaphore(settings.publications_max)
@@ -92,19 +106,28 @@ class PublishingLoop:
         interval_ms = self._settings.log.object_interval_ms
         present = list(self._partitions())
         self._pauses = {each: pause for each, pause in self._pauses.items() if each in present}
+        crowding = largest(present, self._budget.excess_bytes)
         return [
             each
             for each in present
             if each not in self._busy
             and self._rested(each, now_ms)
-            and (due(each, now_ms, object_interval_ms=interval_ms) or _key(each) in pinning)
+            and (due(each, now_ms, object_interval_ms=interval_ms) or _key(each) in pinning or each in crowding)
         ]
 
     def _grouped(self, chosen: list[LeadingPartition]) -> list[list[LeadingPartition]]:
-        """All together, but for those that may have spoilt it for the others before."""
+        """Together up to a size, but for those that may have spoilt it for the others before."""
         suspects = [each for each in chosen if each in self._pauses and self._pauses[each].suspect]
-        rest = [each for each in chosen if each not in suspects]
-        return [*([each] for each in suspects), *([rest] if rest else [])]
+        groups: list[list[LeadingPartition]] = [[each] for each in suspects]
+        size = self._settings.together_bytes_max  # so that the first of the rest opens a group
+        for each in chosen:
+            if each not in suspects:
+                if size + each.unpublished_bytes > self._settings.together_bytes_max:
+                    groups.append([])
+                    size = 0
+                groups[-1].append(each)
+                size += each.unpublished_bytes
+        return groups
 
     def _idle(self) -> list[LeadingPartition]:
         now_ms, idle_ms = self._clock.boot_ms(), self._settings.idle_ms

@@ -19,7 +19,9 @@ class AgentSettings:
 
     `open_retry_ms`: how often a partition that cannot be opened is tried again. `idle_ms`: how long a partition must have been
     quiet before it gives its booked offsets back, so that it can move at once. `publications_max`: side by side.
-    `wal_bytes_max`: from here on, whoever keeps the oldest WAL file from being used again is published first.
+    `tail_bytes_max`: what all partitions may hold that object storage has not taken; from half of it on the largest are published.
+    `together_bytes_max`: how much one publication takes. `wal_bytes_max`: from here on, whoever keeps the oldest WAL file from
+    being used again is published first.
     `hand_over_ms`: how long a polite stop lets others take over one by one; then the rest is published and released, which takes
     at most `drain_ms`. `rejoin_ms`: the pause before a new session.
     """
@@ -32,6 +34,8 @@ class AgentSettings:
     idle_ms: int = 30_000
     publications_max: int = 4
     publish_backoff_max_ms: int = 30_000
+    tail_bytes_max: int = 256 * MIB
+    together_bytes_max: int = 64 * MIB
     wal_bytes_max: int = 1024 * MIB
     hand_over_ms: int = 15_000
     drain_ms: int = 15_000
@@ -52,6 +56,8 @@ class AgentSettings:
             "idle_ms",
             "publications_max",
             "publish_backoff_max_ms",
+            "tail_bytes_max",
+            "together_bytes_max",
             "wal_bytes_max",
             "rejoin_ms",
         ):

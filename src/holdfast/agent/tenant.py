@@ -18,6 +18,7 @@ from holdfast.contracts.store import Store
 from holdfast.kernel.keys import partition_of
 from holdfast.kernel.lease import Lease, release
 from holdfast.kernel.session import HeldSession
+from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.opening import TailElsewhereError, open_partition
 from holdfast.log.partition.publishing import Publisher
@@ -60,10 +61,12 @@ class LogTenant:
         leftovers: Leftovers,
         topic: Callable[[str], Topic | None],
         bell: Bell,
+        budget: TailBudget,
     ) -> None:
         self._store, self._objects, self._wal, self._wal_id, self._session = store, objects, wal, wal_id, session
         self._clock, self._chance, self._settings, self._counters = clock, chance, settings, counters
         self._publisher, self._leftovers, self._topic, self._bell = publisher, leftovers, topic, bell
+        self._budget = budget
         self._leases: dict[str, Lease] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._retry = Bell()
@@ -201,6 +204,7 @@ class LogTenant:
                 terms=topic.config.terms(),
                 leftovers=self._leftovers.of,
                 bell=self._bell,
+                budget=self._budget,
             )
         except (FencedError, ExpiredError):
             raise

@@ -21,6 +21,7 @@ from holdfast.contracts.store import Operation, Requirement
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.session import HeldSession
 from holdfast.log.batches import Batch, Buffer, patch
+from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.producers import Producers
 from holdfast.log.partition.record_keeper import RecordKeeper
 from holdfast.log.partition.records import PartitionRecord, SegmentRecord
@@ -67,6 +68,7 @@ class LeadingPartition:
         producers: Producers,
         tail: Tail,
         bell: Bell,
+        budget: TailBudget | None = None,
     ) -> None:
         self.place, self.lease, self.segments, self.tail = place, lease, segments, tail
         self.level = keeper.record.level  # until it is opened again: what was visible must not become invisible
@@ -85,6 +87,9 @@ class LeadingPartition:
         self._closed: HoldfastError | None = None
         self._published = Bell()
         self._settled = Bell()
+        self._budget = budget
+        if budget is not None:
+            tail.join_budget(budget)
         self._bell = bell  # rung when the publishing loop should look
         self.demanded = False  # somebody waits for this partition to be published
         self.oldest_unpublished_ms: int | None = clock.boot_ms() if tail.size_bytes else None
@@ -241,16 +246,28 @@ class LeadingPartition:
         """Wait until object storage has taken enough of what came before."""
         self._check_accepting()
         deadline_ms = self._clock.boot_ms() + self._settings.room_wait_ms
-        while self.tail.size_bytes > self._settings.unpublished_bytes_max:
-            self.demand()
+        while (crowded := self._crowded()) is not None:
+            reason, eased = crowded
             left_ms = deadline_ms - self._clock.boot_ms()
             if left_ms <= 0:
-                raise UnavailableError(
-                    f"partition {self.place}",
-                    f"{self.tail.size_bytes} bytes wait for object storage, {self._settings.unpublished_bytes_max} may",
-                )
-            await self._published.wait_ms(self._clock, left_ms)
+                raise UnavailableError(f"partition {self.place}", reason)
+            await eased.wait_ms(self._clock, left_ms)
             self._check_accepting()
+
+    def _crowded(self) -> tuple[str, Bell] | None:
+        """Why an append has to wait, and what rings when it may try again."""
+        held, held_max = self.tail.size_bytes, self._settings.unpublished_bytes_max
+        if held > held_max:
+            self.demand()
+            return f"{held} bytes wait for object storage, {held_max} may", self._published
+        budget = self._budget
+        if budget is not None and budget.full:
+            self._bell.ring()  # the loop chooses which partitions to publish
+            return (
+                f"{budget.used_bytes} bytes of all partitions wait for object storage, {budget.bytes_max} may",
+                budget.freed,
+            )
+        return None
 
     async def reserve(self, count: int = 0) -> None:
         """Book offsets in the store, at least `count` beyond the next one."""
@@ -372,6 +389,7 @@ class LeadingPartition:
         """Stop; everybody who waits here hears `error`."""
         self._accepting = False
         self._closed = error
+        self.tail.leave_budget()
         self._visible.fail_above(-1, error)
         self._synced.fail_above(-1, error)
         self._published.ring()

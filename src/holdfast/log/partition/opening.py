@@ -15,6 +15,7 @@ from holdfast.kernel.lease import Lease, commit_fenced
 from holdfast.kernel.session import HeldSession
 from holdfast.log.batches import BatchLimits, split
 from holdfast.log.keys import state_key
+from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.epochs import begun, epoch_at
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.producers import Producers
@@ -63,6 +64,7 @@ async def open_partition(
     terms: Terms | None = None,
     leftovers: Leftovers | None = None,
     bell: Bell | None = None,
+    budget: TailBudget | None = None,
     steps: Callable[[str], None] = lambda _: None,
 ) -> LeadingPartition:
     """Recover and take over. `TailElsewhereError`: it stays offline. `FencedError`: somebody was faster.
@@ -109,6 +111,7 @@ async def open_partition(
         producers=producers,
         tail=tail,
         bell=bell or Bell(),
+        budget=budget,
     )
 
 

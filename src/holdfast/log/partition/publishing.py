@@ -96,8 +96,13 @@ class Publisher:
             ready = await self._upload([each for each in built if each is not None])
             self._step("segment uploaded")
             lost: list[LeadingPartition] = []
-            for at in range(0, len(ready), _PARTITIONS_PER_COMMIT):
-                lost.extend(await self._commit(ready[at : at + _PARTITIONS_PER_COMMIT], closing))
+            chunks = [ready[at : at + _PARTITIONS_PER_COMMIT] for at in range(0, len(ready), _PARTITIONS_PER_COMMIT)]
+            # Every chunk comes to its end before the locks are let go, whatever became of the others.
+            outcomes = await asyncio.gather(*(self._commit(chunk, closing) for chunk in chunks), return_exceptions=True)
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                lost.extend(outcome)
             if closing:
                 lost.extend(await self._give_back([each for each in chosen if each not in lost]))
             return lost

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from holdfast.log.batches import BatchHeader, Buffer
+from holdfast.log.partition.budget import TailBudget
 
 
 class TailBatch(NamedTuple):
@@ -23,6 +24,7 @@ class Tail:
     """Batches [`start`, `end`), contiguous but for gaps that were never appended."""
 
     def __init__(self, start: int) -> None:
+        self._budget: TailBudget | None = None
         self._bases: list[int] = []
         self._batches: list[TailBatch] = []
         self._first = 0
@@ -34,7 +36,7 @@ class Tail:
         self._bases.append(batch.base_offset)
         self._batches.append(batch)
         self.end = batch.end_offset
-        self.size_bytes += len(batch.data)
+        self._charge(len(batch.data))
 
     def read(self, offset: int, *, below: int, bytes_max: int) -> list[Buffer]:
         """Whole batches from the one that holds `offset`, ending below `below`; at least one if there is one."""
@@ -62,7 +64,7 @@ class Tail:
         """Drop batches that end at or below `offset`."""
         while self._first < len(self._batches) and self._batches[self._first].end_offset <= offset:
             gone = self._batches[self._first]
-            self.size_bytes -= len(gone.data)
+            self._charge(-len(gone.data))
             self._batches[self._first] = gone._replace(
                 data=b""
             )  # the slab it lies in must not wait for the compaction below
@@ -76,7 +78,7 @@ class Tail:
         """Drop batches from `offset` on: they were never made durable."""
         at = bisect_right(self._bases, offset - 1)
         for batch in self._batches[at:]:
-            self.size_bytes -= len(batch.data)
+            self._charge(-len(batch.data))
         del self._bases[at:], self._batches[at:]
         self.end = offset
 
@@ -88,6 +90,22 @@ class Tail:
             if batch.header.max_timestamp >= timestamp_ms:
                 return batch
         return None
+
+    def join_budget(self, budget: TailBudget) -> None:
+        """What this tail holds counts from now on."""
+        self._budget = budget
+        budget.charge(self.size_bytes)
+
+    def leave_budget(self) -> None:
+        """Nobody serves this tail any more: it no longer counts."""
+        if self._budget is not None:
+            self._budget.charge(-self.size_bytes)
+            self._budget = None
+
+    def _charge(self, change_bytes: int) -> None:
+        self.size_bytes += change_bytes
+        if self._budget is not None:
+            self._budget.charge(change_bytes)
 
     def _find(self, offset: int) -> int:
         return max(self._first, bisect_right(self._bases, offset) - 1)
