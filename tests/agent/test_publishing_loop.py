@@ -201,7 +201,6 @@ async def test_appends_wait_while_the_budget_of_all_partitions_is_used_up(world:
     budget = TailBudget(10 * KIB)
     for partition in (large, small):
         partition._budget = budget
-        partition._settings = replace(partition._settings, room_wait_ms=20_000)
         partition.tail.join_budget(budget)
     await append(large, batch("x" * 12 * KIB))
     waiting = asyncio.ensure_future(append(small, batch("a")))

@@ -154,7 +154,7 @@ class LeadingPartition:
     async def _until_ready(self, count: int, size: int) -> None:
         """Wait for room in RAM, for offsets, and for room in the WAL, until all hold at once."""
         while True:
-            if self.tail.size_bytes > self._settings.unpublished_bytes_max:
+            if self._crowded() is not None:
                 await self._room()
             if self._next + count > self.keeper.record.reserved:
                 self._check_accepting()
