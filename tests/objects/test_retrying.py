@@ -113,6 +113,19 @@ async def test_an_attempt_that_hangs_ends_with_the_deadline() -> None:
         await keep_trying("get", hang, clock=RealClock(), chance=RealChance(), settings=settings)
 
 
+async def test_an_attempt_cut_short_does_not_hide_why_the_others_failed() -> None:
+    failures = [UnavailableError("s3", "503 Slow Down")]
+
+    async def attempt() -> None:
+        if failures:
+            raise failures.pop()
+        await asyncio.get_running_loop().create_future()
+
+    settings = RetrySettings(deadline_ms=100, pause_ms=10)
+    with pytest.raises(UnavailableError, match=r"failed 2 times .* at last with: 503 Slow Down"):
+        await keep_trying("get", attempt, clock=RealClock(), chance=RealChance(), settings=settings)
+
+
 async def test_cancelling_ends_the_pause() -> None:
     clock = FakeClock()
     attempts = Attempts(clock, *[UnavailableError("s3", "broke")] * 9)

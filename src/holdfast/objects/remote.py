@@ -56,7 +56,9 @@ class RemoteObjects:
             objects = cls(url.shown, store, listed, threads=threads, unsafe=settings.unsafe)
             if settings.check:
                 try:
-                    await keep_trying("open", objects.check, clock=clock, chance=chance, settings=retries)
+                    await keep_trying(
+                        "open", objects.check, clock=clock, chance=chance, settings=retries, service=url.shown
+                    )
                 except RefusedError as refused:
                     allowed = "a bucket that exists, with credentials that may list it"
                     raise InvalidError(f"objects URL {url.shown}", refused.reason, allowed) from None

@@ -43,11 +43,13 @@ async def keep_trying(
     clock: Clock,
     chance: Chance,
     settings: RetrySettings,
+    service: str = "object storage",
     on_retry: OnRetry | None = None,
 ) -> T:
     """The result of the first attempt that succeeds; past the deadline, an `UnavailableError` with what was tried."""
     started_ms = clock.boot_ms()
     tried = 0
+    failed: UnavailableError | None = None
     while True:
         left_ms = started_ms + settings.deadline_ms - clock.boot_ms()
         try:
@@ -58,7 +60,8 @@ async def keep_trying(
         except UnavailableError as error:
             failed = error
         except TimeoutError:
-            failed = UnavailableError("object storage", f"no answer within {left_ms} ms")
+            # An attempt that the deadline cut short says less than the one before it.
+            failed = failed or UnavailableError(service, f"no answer within {left_ms} ms")
         tried += 1
         patience = 4 if isinstance(failed, ThrottledError) else 1
         pause_ms = backoff_ms(
@@ -83,9 +86,10 @@ class RetryingObjects:
         clock: Clock,
         chance: Chance,
         settings: RetrySettings,
+        service: str = "object storage",
         on_retry: OnRetry | None = None,
     ) -> None:
-        self._objects = objects
+        self._objects, self._service = objects, service
         self._clock, self._chance, self._settings, self._on_retry = clock, chance, settings, on_retry
 
     async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyThere:
@@ -123,5 +127,6 @@ class RetryingObjects:
             clock=self._clock,
             chance=self._chance,
             settings=self._settings,
+            service=self._service,
             on_retry=self._on_retry,
         )

@@ -103,4 +103,11 @@ async def open_objects(
         counters = Counters(prices=CLOUD_PRICES if extra else FREE)
     async with open_url(parsed, clock, chance) as engine:
         counted = CountingObjects(engine, counters=counters, clock=clock)
-        yield RetryingObjects(counted, clock=clock, chance=chance, settings=settings, on_retry=counters.retried)
+        yield RetryingObjects(
+            counted,
+            clock=clock,
+            chance=chance,
+            settings=settings,
+            service=parsed.shown,
+            on_retry=counters.retried,
+        )

@@ -82,7 +82,8 @@ class ObjectListing:
             assert seen == ["left/0", "left/1", "left/2"]
             assert await keys_below(reader, "left/") == ["left/3", "left/4"]
 
-    @pytest.mark.parametrize("prefix", [key for key in REFUSED_KEYS if key and key != "trail/"], ids=ascii)
-    async def test_a_prefix_that_no_key_has_is_refused(self, objects: Objects, prefix: str) -> None:
-        with pytest.raises(InvalidError):
-            await keys_below(objects, prefix)
+    async def test_a_prefix_that_no_key_has_is_refused(self, objects: Objects) -> None:
+        for prefix in REFUSED_KEYS:
+            if prefix not in ("", "trail/"):
+                with pytest.raises(InvalidError, match="key"):
+                    await keys_below(objects, prefix)

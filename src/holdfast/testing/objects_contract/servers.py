@@ -1,6 +1,7 @@
 """Engines with a server of their own, which is killed and started again."""
 
 import asyncio
+from collections.abc import Sequence
 
 from holdfast.contracts.objects import AlreadyThere, Missing, Objects, Stored
 from holdfast.testing.objects import ObjectsHarness
@@ -39,13 +40,13 @@ class ObjectServers:
 
         workers = [asyncio.ensure_future(work) for work in (*(write(n) for n in range(4)), read())]
         try:
-            for _ in range(2):
-                before, reads_before = len(acknowledged), reads
-                await harness.restart()
-                async with asyncio.timeout(60):
-                    while len(acknowledged) < before + 20 or reads < reads_before + 5:  # calls have recovered
-                        assert not any(worker.done() for worker in workers), workers
-                        await asyncio.wait(workers, timeout=0.05)
+            while len(acknowledged) < 20 or not reads:
+                await self._wait_beside(workers)
+            before, reads_before = len(acknowledged), reads
+            await harness.restart()
+            async with asyncio.timeout(60):
+                while len(acknowledged) < before + 20 or reads < reads_before + 5:  # calls have recovered
+                    await self._wait_beside(workers)
         finally:
             done.set()
             await asyncio.gather(*workers)
@@ -56,6 +57,11 @@ class ObjectServers:
             assert not isinstance(found, Missing), f"{key} was acknowledged and is lost"
             assert found == body, f"{key} holds something else than what was acknowledged"
             assert key in listed
+
+    async def _wait_beside(self, workers: Sequence[asyncio.Future[None]]) -> None:
+        done, _ = await asyncio.wait(workers, timeout=0.05)
+        for worker in done:
+            await worker  # it failed, and says why
 
     async def test_objects_survive_a_restart_byte_for_byte(self, harness: ObjectsHarness, objects: Objects) -> None:
         large = bytes(range(256)) * 20_000
