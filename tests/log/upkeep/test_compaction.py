@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from tests.log.upkeep.world import HOUR_MS, CrashError, World, crash_at, new_world
 
 from holdfast.contracts.store import Put
-from holdfast.log.batches import Record, encode
+from holdfast.log.batches import Record, decode, encode, parse_header
 from holdfast.log.keys import doomed_key
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.segments import load_segments
+from holdfast.log.reading import Reading
 from holdfast.log.segments import SegmentReader
 from holdfast.log.upkeep import Policy, compact, delete_records, fold
 from holdfast.log.upkeep.survivors import ENTRY_BYTES
-from holdfast.vocabulary.errors import FencedError, UnavailableError
+from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError, UnavailableError
 
 NOW = Policy(compact=True, min_dirty_ratio=0.0, delete_retention_ms=HOUR_MS)
 
@@ -63,6 +64,38 @@ async def test_the_last_of_each_key_is_left_and_offsets_stay(world: World) -> No
     assert (state.start, state.published) == (0, 20)
     await world.settle()
     assert await world.read() == left
+
+
+async def test_a_segment_that_loses_its_last_batch_still_covers_its_offsets(world: World) -> None:
+    world.settings = replace(world.settings, merge_bytes_max=1)
+    partition = await world.open()
+    await world.append(partition, [(b"x", b"1")])
+    await world.append(partition, [(b"a", b"1")])
+    await world.publish(partition)
+    await fill_keys(world, partition, [[(b"a", b"2")]])
+    await compact(partition, NOW, world.kit())
+    assert [each.offset for each in await world.read()] == [0, 2]
+    reading = Reading(world.objects, clock=world.clock, settings=world.log_settings)
+    fetched = await reading.fetch(partition, 1, bytes_max=1)
+    assert [parse_header(each).last_offset for each in fetched.batches] == [1]  # empty, and leads on
+
+
+async def test_a_reader_is_led_to_the_end_of_a_log_whose_last_record_was_a_tombstone(world: World) -> None:
+    partition = await world.open()
+    await fill_keys(world, partition, [[(b"a", b"1"), (b"b", b"2")], [(b"a", None)]])
+    for _ in range(2):
+        await compact(partition, NOW, world.kit())
+        world.clock.advance_ms(2 * HOUR_MS)
+        await fill_keys(world, partition, [[(None, b"3")]])
+    reading = Reading(world.objects, clock=world.clock, settings=world.log_settings)
+    at = 0
+    offsets = []
+    while at < partition.high_watermark:
+        fetched = await reading.fetch(partition, at, bytes_max=1)
+        assert fetched.batches
+        offsets += [each.offset for each in decode(bytes(fetched.batches[0]))]
+        at = parse_header(fetched.batches[0]).last_offset + 1
+    assert offsets == [1, 3, 4]
 
 
 steps = st.lists(
@@ -233,17 +266,45 @@ async def test_a_crash_at_any_step_of_compaction_leaves_a_valid_log(world: World
     pytest.fail("there are more steps than crashes")
 
 
+async def test_after_an_answer_lost_for_good_nothing_that_was_replaced_is_listed_again(world: World) -> None:
+    partition = await world.open()
+    await fill_keys(world, partition, [[(b"a", b"%d" % at)] for at in range(70)])
+    world.store.lose_answer_to("seg/")
+    compacting = asyncio.ensure_future(compact(partition, NOW, world.kit()))
+    while not partition.segments.stale:
+        await world.clock.run_for_ms(1)
+        await asyncio.to_thread(lambda: None)
+    world.store.reachable = False  # before anybody could ask what became of it
+    with pytest.raises(OutcomeUnknownError):
+        await world.passing(asyncio.wait_for(compacting, None))
+    world.store.reachable = True
+    world.log_settings = replace(world.log_settings, segment_keys_max=4)
+    world.clock.advance_ms(2 * HOUR_MS)
+    await world.sweep()  # what was replaced is gone
+    await fold(partition, world.kit())
+    assert [each.value for each in await world.read()][-1] == b"69"
+    await world.settle()
+
+
 async def test_a_reader_in_the_middle_reads_on_or_plans_again(world: World) -> None:
     partition = await world.open()
     await fill_keys(world, partition, [[(b"a", b"%d" % at)] for at in range(6)])
-    before = await world.read()
     plan = await load_segments(world.memory, partition.place.topic_id, 0)
+    reading = Reading(world.objects, clock=world.clock, settings=world.log_settings)
+    await reading.fetch(partition, 0, bytes_max=1)
     await compact(partition, NOW, world.kit())
     for segment in plan.recent:  # within the grace the old plan is as good as ever
         reader = SegmentReader(world.objects, segment.object, segment.start, segment.end)
         assert await reader.read(segment.base_offset, 1 << 20)
+    listed, partition.segments.recent = partition.segments.recent, plan.recent
     await world.settle()
-    check_left(before, await world.read())
+
+    async def refresh() -> None:
+        partition.segments.recent = listed
+
+    partition.refresh = refresh  # type: ignore[method-assign]  # a reader elsewhere, whose plan is older than the grace
+    fetched = await reading.fetch(partition, 0, bytes_max=1 << 20)
+    assert [each.value for batch in fetched.batches for each in decode(bytes(batch))] == [b"5"]
 
 
 async def test_compaction_and_retention_at_once_lose_nothing(world: World) -> None:

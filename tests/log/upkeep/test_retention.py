@@ -127,6 +127,15 @@ async def test_retention_stops_where_a_pipeline_has_to_read_again(world: World) 
     assert [each.offset for each in await world.read()] == [5, 6, 7, 8, 9]
 
 
+async def test_a_pipeline_that_begins_meanwhile_is_heard(world: World) -> None:
+    partition = await world.open()
+    await world.fill(partition, 5)
+    world.clock.advance_ms(2 * HOUR_MS)
+    answers = [None, 4]  # asked once to decide, and then again before every commit
+    assert await retain(partition, HOUR, world.kit(), protect=lambda: answers.pop(0) if len(answers) > 1 else 4) == 4
+    assert len(await world.read()) == 6
+
+
 async def test_records_are_deleted_up_to_any_visible_offset_and_not_beyond(world: World) -> None:
     partition = await world.open()
     await world.fill(partition, 3)

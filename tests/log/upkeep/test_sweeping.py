@@ -243,6 +243,19 @@ async def test_a_crash_between_commits_of_a_purge_is_finished_by_the_next(world:
     pytest.fail("there are more steps than crashes")
 
 
+async def test_nobody_publishes_to_a_topic_that_is_half_purged(world: World) -> None:
+    partition = await world.open()
+    await world.fill(partition, 60)
+    await world.append(partition, [(b"k", b"v")])
+    await delete_topic(world)
+    with pytest.raises(CrashError):
+        await purge_deleted(await world.lease(SWEEPER), world.kit(crash_at(0)))
+    assert await world.keys("log/") != []
+    assert await world.publisher().publish([partition]) == [partition]
+    await world.settle()
+    assert await world.there() == set()
+
+
 async def test_a_leader_that_has_not_heard_of_the_deletion_cannot_publish(world: World) -> None:
     partition = await world.open()
     await world.fill(partition, 2)

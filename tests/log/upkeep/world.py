@@ -170,8 +170,11 @@ class World:
                 continue
             assert segment.base_offset <= at, f"a gap from {at} to {segment.base_offset}"
             reader = SegmentReader(self.objects, segment.object, segment.start, segment.end)
+            meta = await reader.meta()
             batches = await reader.read(max(at, segment.base_offset), 1 << 40)
             assert not isinstance(batches, Missing), segment
+            assert not isinstance(meta, Missing)
+            assert (meta.base_offset, meta.end_offset) == (segment.base_offset, segment.end_offset)
             for batch in batches:
                 split(bytes(batch), limits=BatchLimits(), stored=True)
                 records += [each for each in decode(batch) if each.offset >= state.start]

@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.contracts.objects import Missing
-from holdfast.log.batches import Buffer
+from holdfast.log.batches import Buffer, parse_header
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.records import SegmentRecord
 from holdfast.log.segments import ProducerSnapshot, SegmentReader, build_segment
@@ -225,7 +225,7 @@ async def _upload(
     base, end = old[0].base_offset, old[-1].end_offset
     built = await asyncio.to_thread(
         build_segment,
-        batches or [empty_batch(end)],
+        _covering(batches, end),
         topic_id=place.topic_id,
         partition=place.number,
         epochs=[each for each in partition.record.epochs if each.start_offset <= end],
@@ -249,6 +249,13 @@ async def _upload(
         max_timestamp_ms=meta.max_timestamp_ms,
         compacted_at_ms=compacted_at_ms,
     )
+
+
+def _covering(batches: Sequence[Buffer], end_offset: int) -> Sequence[Buffer]:
+    """The batches, up to the last offset: a reader at an offset that is gone must be led beyond it, even at the log's end."""
+    if batches and parse_header(batches[-1]).last_offset == end_offset - 1:
+        return batches
+    return [*batches, empty_batch(end_offset)]
 
 
 async def _read(segment: SegmentRecord, kit: Kit) -> list[memoryview]:
