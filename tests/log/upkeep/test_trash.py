@@ -49,8 +49,8 @@ async def test_a_shared_object_whose_publication_is_half_done_is_not_deleted(wor
     partitions = [await world.open(number) for number in range(25)]
     for partition in partitions:
         await world.append(partition, [(b"k", b"v")])
-    with pytest.raises(CrashError):  # two commits are needed: the process ends after the first
-        await world.publisher(crash_on("segment committed")).publish(partitions)
+    with pytest.raises(CrashError):  # two commits are needed: the process ends before the second
+        await world.publisher(crash_on("before the commit", time=2)).publish(partitions)
     done = [each for each in partitions if (await world.state(each.place.number)).published]
     assert 0 < len(done) < 25
     leaders = [await world.open(each.place.number) for each in done]

@@ -247,11 +247,14 @@ def crash_at(step: int) -> Callable[[str], None]:
     return steps
 
 
-def crash_on(label: str) -> Callable[[str], None]:
-    """A `steps` that ends the process at the first step of that name."""
+def crash_on(label: str, *, time: int = 1) -> Callable[[str], None]:
+    """A `steps` that ends the process when a step of that name is reached for the first, second, … time."""
+    left = time
 
     def steps(reached: str) -> None:
-        if reached == label:
+        nonlocal left
+        left -= reached == label
+        if left == 0 and reached == label:
             raise CrashError(label)
 
     return steps
