@@ -112,7 +112,8 @@ class ServerProcess:
         """SIGSTOP: alive for the kernel, dead for its clients."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGSTOP)
-        os.waitpid(self._process.pid, os.WUNTRACED)  # its threads stop one by one: until the last has, it may still answer
+        # Its threads stop one by one: until the last has, it may still answer.
+        os.waitpid(self._process.pid, os.WUNTRACED)
 
     def thaw(self) -> None:
         """SIGCONT."""

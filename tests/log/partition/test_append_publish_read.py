@@ -1,6 +1,11 @@
 """A partition from append to segment, and back after every kind of end."""
 
+import pytest
 from tests.log.partition.making import ORDERS, World, append, batch, published, records
+
+from holdfast.contracts.store import Put
+from holdfast.log.keys import deleted_key, state_key
+from holdfast.vocabulary.errors import ClosedError
 
 
 async def test_what_is_appended_is_durable_visible_published_and_read_from_a_segment(world: World) -> None:
@@ -32,3 +37,11 @@ async def test_a_crash_loses_nothing_that_was_acknowledged(world: World) -> None
     assert [value for _, value in await published(world)] == ["published", "in the WAL", "after"]
     assert [tuple(each) for each in again.record.epochs] == [(1, 0), (2, 2)]
     assert str(again.place) == str(ORDERS)
+
+
+async def test_a_partition_of_a_deleted_topic_is_not_brought_back_by_an_agent_that_heard_late(world: World) -> None:
+    ann = await world.owner()
+    await world.store.commit(apply=[Put(deleted_key(ORDERS.topic_id), b"{}")])
+    with pytest.raises(ClosedError, match="deleted"):
+        await ann.open()
+    assert await world.store.get(state_key(ORDERS.topic_id, ORDERS.number)) is None

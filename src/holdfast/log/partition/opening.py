@@ -14,7 +14,7 @@ from holdfast.contracts.store import Absent, AtVersion, Conflict, Entry, Put, Re
 from holdfast.kernel.lease import Lease, commit_fenced
 from holdfast.kernel.session import HeldSession
 from holdfast.log.batches import BatchLimits, split
-from holdfast.log.keys import state_key
+from holdfast.log.keys import deleted_key, state_key
 from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.epochs import begun, epoch_at
 from holdfast.log.partition.leading import LeadingPartition
@@ -28,7 +28,7 @@ from holdfast.log.segments import SegmentReader
 from holdfast.log.settings import LogSettings
 from holdfast.log.wal import DATA, Wal, WalFrame
 from holdfast.vocabulary.clock import Chance, Clock
-from holdfast.vocabulary.errors import CorruptError, HoldfastError, UnavailableError
+from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError, UnavailableError
 from holdfast.vocabulary.tasks import Bell
 
 # The frames that are left of a partition (topic id, number), oldest first; those of the WAL, unless the caller knows of more.
@@ -171,9 +171,16 @@ async def _take(
     key = state_key(place.topic_id, place.number)
     unmoved: Requirement = Absent(key) if entry is None else AtVersion(key, entry.version)
     outcome = await commit_fenced(
-        store, lease, clock=clock, chance=chance, require=(unmoved,), apply=(Put(key, msgspec.json.encode(record)),)
+        store,
+        lease,
+        clock=clock,
+        chance=chance,
+        require=(unmoved, Absent(deleted_key(place.topic_id))),  # an agent may hear late that the topic is gone
+        apply=(Put(key, msgspec.json.encode(record)),),
     )
     if isinstance(outcome, Conflict):
+        if outcome.found.get(deleted_key(place.topic_id)) is not None:
+            raise ClosedError(f"partition {place}, whose topic was deleted,")
         # The lease is ours, so it was an earlier try of our own, whose answer was lost.
         raise UnavailableError(f"partition {place}", "its record changed while it was opened")
     return outcome.version
