@@ -23,7 +23,8 @@ class FaultyDisk(Disk):
     """Fails where a test says. Only the writer's calls, unless `everybody`."""
 
     def __init__(self) -> None:
-        self.room_bytes: int | None = None  # what still fits before ENOSPC
+        self.room_bytes: int | None = None  # what still fits before ENOSPC; change it with `make_room`
+        self._lock = threading.Lock()
         self.sync_error: int | None = None
         self.bytes_per_write = 1 << 30
         self.everybody = False
@@ -36,14 +37,17 @@ class FaultyDisk(Disk):
             return super().write(descriptor, buffers, position)
         self.gate.wait(30)
         data = b"".join(buffers)[: self.bytes_per_write]
-        if self.room_bytes is not None:
-            if data == bytes(4) and not self.strikes_fail:
-                return super().write(descriptor, (data,), position)
-            if self.room_bytes == 0:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            data = data[: self.room_bytes]
-            self.room_bytes -= len(data)
+        with self._lock:
+            if self.room_bytes is not None and (data != bytes(4) or self.strikes_fail):
+                if self.room_bytes == 0:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                data = data[: self.room_bytes]
+                self.room_bytes -= len(data)
         return super().write(descriptor, (data,), position)
+
+    def make_room(self, room_bytes: int | None) -> None:
+        with self._lock:
+            self.room_bytes = room_bytes
 
     def sync(self, descriptor: int) -> None:
         if self._mine() and self.sync_error is not None:
@@ -51,7 +55,8 @@ class FaultyDisk(Disk):
         super().sync(descriptor)
 
     def free_bytes(self, directory: Path) -> int:
-        return self.room_bytes if self.room_bytes is not None else super().free_bytes(directory)
+        room_bytes = self.room_bytes
+        return room_bytes if room_bytes is not None else super().free_bytes(directory)
 
     def _mine(self) -> bool:
         return self.everybody or threading.current_thread().name == "wal-writer"
@@ -84,7 +89,7 @@ async def test_a_full_disk_refuses_the_group_and_all_behind_it(
     async with opened(tmp_path / "wal", disk=disk) as wal:
         assert await wal.append(frame(0)) == 1
         disk.gate.clear()
-        disk.room_bytes = room_bytes
+        disk.make_room(room_bytes)
         answers = [wal.append(frame(offset)) for offset in range(1, 30)]
         disk.gate.set()
         assert set(await failures(answers)) == {UnavailableError}
@@ -95,7 +100,7 @@ async def test_a_full_disk_refuses_the_group_and_all_behind_it(
         assert wal.in_flight_bytes == 0
         crash_copy(tmp_path / "wal", tmp_path / "full")
 
-        disk.room_bytes = None
+        disk.make_room(None)
         assert await wal.append(frame(1)) == 2  # as long as the first refused one: the second must not reappear
         crash_copy(tmp_path / "wal", tmp_path / "crash")
         assert await wal.append(frame(2)) == 3
@@ -111,7 +116,7 @@ async def test_no_space_for_another_file_refuses_until_there_is(tmp_path: Path) 
     async with opened(tmp_path / "wal", disk=disk, settings=settings) as wal:
         offset = 0
         for _ in range(3):
-            disk.room_bytes = 20 * KIB  # less than a file
+            disk.make_room(20 * KIB)  # less than a file
             refused = False
             while not refused:
                 try:
@@ -119,9 +124,9 @@ async def test_no_space_for_another_file_refuses_until_there_is(tmp_path: Path) 
                     offset += 1
                 except UnavailableError:
                     refused = True
-                    disk.room_bytes = None
+                    disk.make_room(None)
                 if disk.room_bytes is not None:
-                    disk.room_bytes = 20 * KIB
+                    disk.make_room(20 * KIB)
             await wal.append(frame(offset, size=3000))
             offset += 1
         assert wal.stats.rolls >= 2
@@ -131,11 +136,11 @@ async def test_no_space_for_another_file_refuses_until_there_is(tmp_path: Path) 
 async def test_a_full_disk_at_the_start_is_a_clear_error(tmp_path: Path) -> None:
     disk = FaultyDisk()
     disk.everybody = True
-    disk.room_bytes = 1000
+    disk.make_room(1000)
     with pytest.raises(UnavailableError, match="1000 bytes are free"):
         async with opened(tmp_path / "wal", disk=disk):
             pass
-    disk.room_bytes = None
+    disk.make_room(None)
     async with opened(tmp_path / "wal", disk=disk) as wal:
         assert await wal.append(frame(0)) == 1
 
