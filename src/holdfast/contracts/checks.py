@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -31,9 +32,14 @@ class StoreLimits:
 
 def check_key(key: str, limits: StoreLimits) -> int:
     """Refuse a key no engine could hold; return its size in bytes."""
+    return _key_bytes(key, limits.key_bytes_max)
+
+
+@lru_cache(maxsize=8_192)  # a holder writes the same few keys over and over
+def _key_bytes(key: str, bytes_max: int) -> int:
     size = len(key) if key.isascii() else _utf8_size(key)
-    if not 0 < size <= limits.key_bytes_max:
-        raise InvalidError("key", key[:80], f"1 to {limits.key_bytes_max} bytes")
+    if not 0 < size <= bytes_max:
+        raise InvalidError("key", key[:80], f"1 to {bytes_max} bytes")
     if not key.isprintable():
         raise InvalidError("key", key, "printable characters")
     return size

@@ -174,6 +174,8 @@ class MemoryStore:
         self._due_changed.ring()
 
     def _reap(self) -> None:
+        if not self._due:
+            return
         now_ms = self._clock.boot_ms()
         while self._due and self._due[0][0] <= now_ms:
             _, session_id = heapq.heappop(self._due)
