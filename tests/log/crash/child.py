@@ -177,7 +177,10 @@ async def _spend(
         await clients.read_everything()
         return
     async with beside(
-        leading.publish_when_due(), _upkeep(leading, parts), *clients.readers(), _trouble(told, parts, faulty, disk)
+        leading.publish_when_due(),
+        _upkeep(leading, parts),
+        *clients.readers(),
+        _trouble(told, parts, faulty, disk, leading),
     ):
         await clients.produce()
         if told.rest:
@@ -214,10 +217,15 @@ async def _rest(parts: Parts) -> None:
         await parts.clock.sleep_ms(20)
 
 
-async def _trouble(told: argparse.Namespace, parts: Parts, faulty: FaultyObjects, disk: CachedDisk) -> None:
+async def _trouble(
+    told: argparse.Namespace, parts: Parts, faulty: FaultyObjects, disk: CachedDisk, leading: Leading
+) -> None:
     """What is to go wrong while the others work."""
     if told.objects_down_ms:
         await parts.clock.sleep_ms(150)
+        # Not while every tail is full already: then nobody could go on, and the outage would show nothing.
+        while all(each.unpublished_bytes > LOG.unpublished_bytes_max // 2 for each in leading.partitions()):
+            await parts.clock.sleep_ms(5)
         faulty.reachable = False
         parts.say(f"down {parts.agent} {faulty.spoilt}")
         await parts.clock.sleep_ms(told.objects_down_ms)

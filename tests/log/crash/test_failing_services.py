@@ -25,6 +25,7 @@ def test_an_outage_of_object_storage_loses_nothing(world: World) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(240)
 def test_an_outage_of_a_minute_loses_nothing(world: World) -> None:
     outlive_an_outage(world, 60_000)
 

@@ -69,7 +69,8 @@ def die(world: World, step: str, nth: int, leftovers: str) -> None:
     if step in MENDING:
         world.die_at(f"group written:{5 + nth}", "--quota", "0", "--leftovers", "torn")
     time = 1 if step in ONCE_PER_LIFE else nth
-    quota = "3" if step in CLOSING else "0"
+    # A mark is written when a file is gone on with, which a full one is not; and, failing that, at the end.
+    quota = "3" if step in (*CLOSING, "mark synced") else "0"
     world.die_at(f"{step}:{time}", "--quota", quota, "--leftovers", leftovers, *TOLD.get(step, ()))
 
 

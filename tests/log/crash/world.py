@@ -19,7 +19,7 @@ from tests.log.crash.history import History, Verdict
 
 from holdfast.vocabulary.clock import RealClock
 
-LIFE_S_MAX: Final = 60
+LIFE_S_MAX: Final = 100
 _forking: Final = multiprocessing.get_context("forkserver")
 _forking.set_forkserver_preload(["tests.log.crash.child", "holdfast.stores.sqlite"])
 
