@@ -13,7 +13,6 @@ from pathlib import Path
 
 from tests.log.wal.frames_of import TOPIC, frame, opened, places
 
-from holdfast.log.wal import Disk
 from holdfast.vocabulary.clock import SeededChance
 
 
@@ -29,11 +28,9 @@ async def main(directory: Path, seed: int, label: str, hit: int) -> None:
         if name == label and passed[name] == hit:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    disk = Disk()
-    disk.syncs_writes = label != "group written"  # with one call for both there is nothing in between
     chance = SeededChance(seed).random
     ends: defaultdict[int, int] = defaultdict(int)
-    async with opened(directory, failpoint=failpoint, seed=seed, disk=disk) as wal:
+    async with opened(directory, failpoint=failpoint, seed=seed) as wal:
         async for partition, offset in places(wal):
             ends[partition] = offset + 1
         for partition, end in ends.items():

@@ -19,7 +19,6 @@ from holdfast.log.wal.frames import (
     encode_head,
     encode_opening,
     generation_mark,
-    payload_crc,
     salt_of,
 )
 from holdfast.log.wal.settings import WalSettings
@@ -46,19 +45,19 @@ FRAMES = st.builds(
 @given(header=HEADERS, written=FRAMES, lsn=U63, last_synced=U63)
 def test_a_head_says_what_was_put_into_it(header: FileHeader, written: WalFrame, lsn: int, last_synced: int) -> None:
     size = checked_bytes(written, 1 << 20) - FRAME_BYTES
-    head = encode_head(header.mark, lsn, last_synced, written, size, 9)
+    head = encode_head(header.mark, lsn, last_synced, written, size)
     read = decode_head(memoryview(head), header.mark)
     assert len(head) == FRAME_BYTES
     assert read is not None
     whole = b"".join(written.payload)
     assert read.frame(whole) == written._replace(payload=(whole,), lsn=lsn)
-    assert (read.last_synced, read.payload_bytes, read.payload_crc) == (last_synced, len(whole), 9)
+    assert (read.last_synced, read.payload_bytes) == (last_synced, len(whole))
     assert decode_head(head, generation_mark(header.generation)) == read
 
 
 @given(header=HEADERS, written=FRAMES, bit=st.integers(0, FRAME_BYTES * 8 - 1))
 def test_no_bit_of_a_head_can_change_unnoticed(header: FileHeader, written: WalFrame, bit: int) -> None:
-    head = bytearray(encode_head(header.mark, 7, 6, written, sum(map(len, written.payload)), 9))
+    head = bytearray(encode_head(header.mark, 7, 6, written, sum(map(len, written.payload))))
     head[bit // 8] ^= 1 << bit % 8
     assert decode_head(head, header.mark) is None
 
@@ -67,7 +66,7 @@ def test_no_bit_of_a_head_can_change_unnoticed(header: FileHeader, written: WalF
 def test_a_frame_of_another_use_of_the_file_is_no_frame(
     header: FileHeader, other: FileHeader, written: WalFrame
 ) -> None:
-    head = encode_head(header.mark, 7, 6, written, 0, 9)
+    head = encode_head(header.mark, 7, 6, written, 0)
     assert (decode_head(head, other.mark) is None) == (header[:2] != other[:2])
 
 
@@ -86,9 +85,7 @@ def test_file_header_and_opening_round_trip_and_notice_damage(header: FileHeader
 
 def test_the_layout_is_the_documented_one() -> None:
     header = FileHeader(3, 0x1122334455667788, 65536, 9)
-    head = encode_head(
-        header.mark, 5, 4, WalFrame(bytes(range(16)), 2, 6, 7, 8, (b"payload",)), 7, payload_crc((b"pay", b"load"))
-    )
+    head = encode_head(header.mark, 5, 4, WalFrame(bytes(range(16)), 2, 6, 7, 8, (b"payload",)), 7)
     fields = [
         "4846574c 0000000000000003 1122334455667788 01 01 0000 0000000000000005 0000000000000004",
         "000102030405060708090a0b0c0d0e0f 0000000000000006 0000000000000007 00000002 00000008 00000007",

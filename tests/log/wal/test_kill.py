@@ -89,7 +89,7 @@ def tear(directory: Path) -> None:
     """Leave the beginning of a frame behind the last one, as a write that was cut short does."""
     last = examine(directory).files[-1]
     torn = frame(1_000_000, partition=2, size=500)
-    head = encode_head(last.header.mark, last.next_lsn, last.next_lsn - 1, torn, 500, 9)
+    head = encode_head(last.header.mark, last.next_lsn, last.next_lsn - 1, torn, 500)
     overwrite(last.path, last.end, head + bytes(torn.payload[0][:200]))
 
 

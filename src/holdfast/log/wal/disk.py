@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from holdfast.log.wal.frames import FRAME_MAGIC, Buffer
 from holdfast.vocabulary.errors import CorruptError
@@ -39,26 +39,8 @@ def no_failpoint(_: str) -> None:
     """The failpoint of production."""
 
 
-class Descriptor(Protocol):
-    """An open file and its name."""
-
-    path: Path
-    descriptor: int
-
-
 class Disk:
     """The real one."""
-
-    # Whether `write_synced` is there. One call instead of two matters: each return to Python waits for the interpreter.
-    syncs_writes: bool = hasattr(os, "RWF_DSYNC") and sys.platform == "linux"
-
-    def __init_subclass__(cls) -> None:
-        if "write" in vars(cls) or "sync" in vars(cls):
-            cls.syncs_writes = False  # whoever watches or breaks one of the two wants to see all of them
-
-    def write_synced(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
-        """Write at `position` and sync what was written; the answer may be short."""
-        return os.pwritev(descriptor, buffers, position, os.RWF_DSYNC)
 
     def write(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
         """Write at `position`; the answer may be short."""
@@ -98,24 +80,6 @@ def write_all(disk: Disk, descriptor: int, buffers: Sequence[Buffer], position: 
             left -= written
             if left:
                 chunk = _rest(chunk, written)
-
-
-def write_durably(
-    disk: Disk, file: "Descriptor", buffers: Sequence[Buffer], size: int, position: int, failpoint: Failpoint
-) -> None:
-    """Write and sync `buffers`, which are `size` bytes.
-
-    Raises `OSError` if they could not be written, `CorruptError` if they could not be synced. A full disk found by the one call
-    that does both is the former: whoever takes the group back syncs again what it shares pages with.
-    """
-    if disk.syncs_writes and len(buffers) <= IOV_MAX:
-        written = disk.write_synced(file.descriptor, buffers, position)
-        if written == size:
-            return
-        buffers, position = _rest(buffers, written), position + written
-    write_all(disk, file.descriptor, buffers, position)
-    failpoint("group written")
-    sync_or_stop(disk, file.descriptor, file.path)
 
 
 def sync_or_stop(disk: Disk, descriptor: int, path: Path) -> None:

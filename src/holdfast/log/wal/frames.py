@@ -25,8 +25,7 @@ FRAME_MAGIC: Final = b"HFWL"
 _MARK: Final = Struct(">4sQQ")  # magic, generation, salt: the first bytes of each frame of one use of a file
 _FRAME: Final = Struct(">20sBBHQQ16sQQIIIII")
 _CRC: Final = Struct(">I")
-_WHOLE_FRAME: Final = Struct(_FRAME.format + "I")
-FRAME_BYTES: Final = _WHOLE_FRAME.size  # 96
+FRAME_BYTES: Final = _FRAME.size + _CRC.size  # 96
 
 FRAMES_AT: Final = 4096  # where the first frame of a file stands
 OPENING_AT: Final = 512  # a sector of its own: writing it cannot tear the header
@@ -105,9 +104,8 @@ class FileHeader(NamedTuple):
 
 def checked_bytes(frame: WalFrame, payload_bytes_max: int) -> int:
     """The bytes the frame takes on disk. Raises `InvalidError` for what could not be written, before anything is."""
-    topic_id, partition, epoch, base_offset, count, payload, kind, _ = frame
     size = 0
-    for part in payload:
+    for part in frame.payload:
         if type(part) is memoryview:
             if not part.c_contiguous:
                 raise InvalidError("payload", "a view with gaps", "contiguous memory")
@@ -118,14 +116,14 @@ def checked_bytes(frame: WalFrame, payload_bytes_max: int) -> int:
             raise InvalidError("payload", type(part).__name__, "a sequence of bytes, bytearrays and memoryviews")
     if size > payload_bytes_max:
         raise InvalidError("payload bytes", size, f"at most {payload_bytes_max}; a larger file_bytes allows more")
-    if len(topic_id) != 16:
-        raise InvalidError("topic id", topic_id, "16 bytes")
-    if not 0 <= partition <= _INT_32_MAX or not 0 <= count <= _INT_32_MAX:
-        raise InvalidError("partition and count", (partition, count), f"0 to {_INT_32_MAX}")
-    if not 0 <= epoch <= _INT_64_MAX or not 0 <= base_offset <= _INT_64_MAX - count:
-        raise InvalidError("epoch and base offset", (epoch, base_offset), f"0 to {_INT_64_MAX}")
-    if kind != DATA and kind != NOTE:
-        raise InvalidError("kind of frame", kind, f"{DATA} (data) or {NOTE} (note)")
+    if len(frame.topic_id) != len(NO_TOPIC):
+        raise InvalidError("topic id", frame.topic_id, "16 bytes")
+    if not 0 <= frame.partition <= _INT_32_MAX or not 0 <= frame.count <= _INT_32_MAX:
+        raise InvalidError("partition and count", (frame.partition, frame.count), f"0 to {_INT_32_MAX}")
+    if not 0 <= frame.epoch <= _INT_64_MAX or not 0 <= frame.base_offset <= _INT_64_MAX - frame.count:
+        raise InvalidError("epoch and base offset", (frame.epoch, frame.base_offset), f"0 to {_INT_64_MAX}")
+    if frame.kind not in (DATA, NOTE):
+        raise InvalidError("kind of frame", frame.kind, f"{DATA} (data) or {NOTE} (note)")
     return size + FRAME_BYTES
 
 
@@ -139,31 +137,25 @@ def salt_of(token: str) -> int:
     return int.from_bytes(blake2b(token.encode(), digest_size=8).digest(), "big")
 
 
-def payload_crc(payload: Sequence[Buffer]) -> int:
-    """CRC-32C over all parts."""
+def encode_head(mark: bytes, lsn: int, last_synced: int, frame: WalFrame, payload_bytes: int) -> bytes:
+    """The head of `frame`; its payload follows it on disk as it is."""
     crc = 0
-    for part in payload:
+    for part in frame.payload:
         crc = crc32c(part, crc)
-    return crc
-
-
-def encode_head(mark: bytes, lsn: int, last_synced: int, frame: WalFrame, payload_bytes: int, crc: int) -> bytes:
-    """The head of `frame`, whose payload has `crc`; the payload follows it on disk as it is."""
-    topic_id, partition, epoch, base_offset, count, _, kind, _ = frame
     head = _FRAME.pack(
-        mark, VERSION, kind, 0, lsn, last_synced, topic_id, epoch, base_offset, partition, count, payload_bytes, crc, 0
-    )
+        mark, VERSION, frame.kind, 0, lsn, last_synced, frame.topic_id, frame.epoch, frame.base_offset,
+        frame.partition, frame.count, payload_bytes, crc, 0,
+    )  # fmt: skip
     return head + _CRC.pack(crc32c(head))
 
 
 def decode_head(head: Buffer, mark: bytes) -> FrameHeader | None:
     """The head of a frame whose first bytes are `mark`; None if that is not what stands here."""
-    if len(head) < FRAME_BYTES:
+    if len(head) < FRAME_BYTES or head[: len(mark)] != mark:
         return None
-    *fields, crc = _WHOLE_FRAME.unpack_from(head)
-    if not fields[0].startswith(mark) or crc != crc32c(head[: _FRAME.size]):
+    if _CRC.unpack_from(head, _FRAME.size)[0] != crc32c(head[: _FRAME.size]):
         return None
-    return FrameHeader._make(fields)
+    return FrameHeader._make(_FRAME.unpack_from(head))
 
 
 def encode_file_header(header: FileHeader) -> bytes:

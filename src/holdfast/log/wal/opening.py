@@ -108,7 +108,7 @@ def _open(lock: DirectoryLock, files: WalFiles, settings: WalSettings, disk: Dis
 
 def write_mark(disk: Disk, file: OpenFile, lsn: int) -> None:
     """Append and sync a frame that says: everything below `lsn` was synced."""
-    write_all(disk, file.descriptor, (encode_head(file.mark, lsn, lsn - 1, MARK_FRAME, 0, 0),), file.position)
+    write_all(disk, file.descriptor, (encode_head(file.mark, lsn, lsn - 1, MARK_FRAME, 0),), file.position)
     sync_or_stop(disk, file.descriptor, file.path)
     file.position += FRAME_BYTES
 

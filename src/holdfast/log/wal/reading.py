@@ -29,7 +29,6 @@ class WalReader:
         self._skip = skip_bad_sectors
         self._descriptor = -1
         self._buffer = bytearray()
-        self._memory = memoryview(self._buffer)
         self._at = 0
         self._filled = 0
 
@@ -46,7 +45,7 @@ class WalReader:
         if start < 0 or start + size > self._filled:
             self._fill(position, size)
             start = 0
-        return self._memory[start : min(start + size, self._filled)]
+        return memoryview(self._buffer)[start : min(start + size, self._filled)]
 
     def find(self, pattern: bytes, position: int) -> Iterator[int]:
         """Where `pattern` stands, from `position` on, in order."""
@@ -63,11 +62,12 @@ class WalReader:
         wanted = max(size, self._window_bytes)
         if len(self._buffer) < wanted:
             self._buffer = bytearray(wanted)
-            self._memory = memoryview(self._buffer)
         self._at, self._filled = position, 0
         while self._filled < wanted:
             try:
-                got = os.preadv(self._descriptor, [self._memory[self._filled : wanted]], position + self._filled)
+                got = os.preadv(
+                    self._descriptor, [memoryview(self._buffer)[self._filled : wanted]], position + self._filled
+                )
             except OSError as error:
                 got = self._skip_sector(error, position + self._filled, wanted - self._filled)
             if got == 0:
@@ -79,7 +79,7 @@ class WalReader:
         if not self._skip:
             raise CorruptError(f"WAL file {self.path} at byte {position}", f"unreadable: {error}") from error
         size = min(wanted, SECTOR_BYTES - position % SECTOR_BYTES)
-        into = self._memory[self._filled : self._filled + size]
+        into = memoryview(self._buffer)[self._filled : self._filled + size]
         try:
             return os.preadv(self._descriptor, [into], position)
         except OSError:

@@ -18,7 +18,6 @@ from holdfast.log.wal.frames import (
     VERSION,
     FileHeader,
     decode_file_header,
-    decode_head,
     decode_opening,
 )
 from holdfast.log.wal.reading import WalReader, heads_after, walk
@@ -149,11 +148,8 @@ def _examine_file(verdict: Verdict, reader: WalReader, generation: int) -> Damag
 
 def _examine_end(verdict: Verdict, last: LiveFile, reader: WalReader) -> None:
     """Look behind the last frame for what a crash left, or for a sign that something is missing."""
-    left = []
-    for position in reader.find(last.header.mark, last.end):
-        left.append(position)
-        head = decode_head(reader.view(position, FRAME_BYTES), last.header.mark)
-        if head is not None and head.last_synced >= last.next_lsn:
+    for position, head in heads_after(reader, last.header.mark, last.end):
+        if head.last_synced >= last.next_lsn:
             verdict.damage = Damage(
                 last.path,
                 last.end,
@@ -162,5 +158,5 @@ def _examine_end(verdict: Verdict, last: LiveFile, reader: WalReader) -> None:
                 f"all up to LSN {head.last_synced} was synced",
             )
             return
-    if left:
-        verdict.torn = TornTail(last.path, last.end, last.next_lsn, tuple(left))
+    if left := tuple(reader.find(last.header.mark, last.end)):
+        verdict.torn = TornTail(last.path, last.end, last.next_lsn, left)

@@ -66,7 +66,7 @@ def _add(file: OpenFile, item: Sorted, lsn: int, disk: Disk) -> None:
     head = item.sighting.head
     frame = WalFrame(head.topic_id, head.partition, head.epoch, head.base_offset, head.count, (payload,), head.kind)
     # Each frame counts as synced on its own: the file becomes live only when all of it is.
-    buffers = (encode_head(file.mark, lsn, lsn - 1, frame, len(payload), head.payload_crc), payload)
+    buffers = (encode_head(file.mark, lsn, lsn - 1, frame, len(payload)), payload)
     write_all(disk, file.descriptor, buffers, file.position)
     file.position += _size(item)
 

@@ -14,11 +14,10 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from holdfast.log.wal.disk import Disk, Failpoint, no_failpoint
 from holdfast.log.wal.files import OpenFile, WalFiles
-from holdfast.log.wal.frames import WalFrame, checked_bytes, payload_crc
+from holdfast.log.wal.frames import WalFrame, checked_bytes
 from holdfast.log.wal.keeper import Keeper
 from holdfast.log.wal.ledger import Ledger
 from holdfast.log.wal.opening import Opened, open_directory
@@ -29,9 +28,6 @@ from holdfast.log.wal.settings import WalSettings
 from holdfast.log.wal.writer import Entry, Group, Reports, Writer
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError, UnavailableError
-from holdfast.vocabulary.settings import KIB
-
-_CRC_HERE_BYTES_MAX: Final = 64 * KIB
 
 
 @dataclass(slots=True)
@@ -104,9 +100,7 @@ class Wal:
         size = checked_bytes(frame, self._settings.payload_bytes_max)
         answer: asyncio.Future[int] = self._loop.create_future()
         self._room.enter(size)
-        # Small payloads are summed up here, while the disk is busy; a large one would hold up the loop.
-        crc = payload_crc(frame.payload) if size <= _CRC_HERE_BYTES_MAX else None
-        self._writer.push((frame, size, crc, answer))
+        self._writer.push(Entry(frame, size, answer))
         return answer
 
     async def room(self, size_bytes: int) -> None:
@@ -161,9 +155,10 @@ class Wal:
 
     def _synced(self, group: Group) -> None:
         needed = self._ledger.current.needed
+        for frame, _, _ in group.entries:
+            needed[frame.topic_id, frame.partition] = frame.base_offset + frame.count
         lsn = group.first_lsn
-        for (topic_id, partition, _, base_offset, count, *_), _, _, answer in group.entries:
-            needed[topic_id, partition] = base_offset + count
+        for _, _, answer in group.entries:
             if not answer.done():
                 answer.set_result(lsn)
             lsn += 1
@@ -200,12 +195,12 @@ class Wal:
         """Those queued behind fail as well: a later offset of a partition must not overtake one that failed."""
         entries = [*taken, *self._writer.queue]
         self._writer.queue.clear()  # the writer stands still until this is done
-        for _, _, _, answer in entries:
-            if not answer.done():
-                answer.set_exception(type(error)(*error.args))
+        for entry in entries:
+            if not entry.answer.done():
+                entry.answer.set_exception(type(error)(*error.args))
         if isinstance(error, UnavailableError):
             self.stats.refused += len(entries)
-        self._room.leave(sum(size for _, size, _, _ in entries))
+        self._room.leave(sum(entry.size for entry in entries))
 
     def _retire(self, files: list[LiveFile]) -> None:
         for file in files:

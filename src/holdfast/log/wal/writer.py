@@ -19,26 +19,31 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from holdfast.log.wal.disk import NO_SPACE, Disk, Failpoint, close_quietly, strike, sync_or_stop, write_durably
+from holdfast.log.wal.disk import NO_SPACE, Disk, Failpoint, close_quietly, strike, sync_or_stop, write_all
 from holdfast.log.wal.files import OpenFile, WalFiles
-from holdfast.log.wal.frames import FRAME_BYTES, Buffer, WalFrame, encode_head, payload_crc
+from holdfast.log.wal.frames import FRAME_BYTES, Buffer, WalFrame, encode_head
 from holdfast.log.wal.keeper import Keeper
 from holdfast.log.wal.opening import Opened, no_space, write_mark
 from holdfast.log.wal.settings import WalSettings
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, UnavailableError
 
-# An append on its way to the disk: the frame, its bytes with the head, the CRC of its payload if that is known yet, its answer.
-# A plain tuple, because one is made for each append.
-Entry = tuple[WalFrame, int, int | None, "asyncio.Future[int]"]
+
+class Entry(NamedTuple):
+    """An append on its way to the disk."""
+
+    frame: WalFrame
+    size: int  # with its head
+    answer: "asyncio.Future[int]"
 
 
 class Group(NamedTuple):
-    """Appends that reached the disk together, from `first_lsn` on, all in one file."""
+    """Appends that reached the disk together, from `first_lsn` on, all in the file of `generation`."""
 
     entries: list[Entry]
     first_lsn: int
     size: int
+    generation: int
 
 
 class Reports(NamedTuple):
@@ -67,7 +72,6 @@ class Writer:
         self._closing = False
         self._marked = True  # nothing was written since the last mark
         self._taken: list[Entry] = []  # the group in hand
-        self._synced: Group | None = None  # the group before, durable, of which the loop does not know yet
         self._prepared: Future[OpenFile] | None = None
 
     def start(self, reports: Reports) -> "asyncio.Future[None]":
@@ -112,7 +116,6 @@ class Writer:
                         self._refuse_group()
                 self._finish()
             except Exception as error:
-                self._report_synced()
                 self._tell(self._reports.failed, self._taken, _as_corrupt(error, self._file.path))
             finally:
                 close_quietly(self._file.descriptor)
@@ -121,7 +124,6 @@ class Writer:
     def _wait(self) -> bool:
         """Return True when there is something to write, False when there will never be."""
         while not self.queue:
-            self._report_synced()
             if self._closing:
                 return False
             self._asleep = True
@@ -130,14 +132,13 @@ class Writer:
                 continue
             self._bell.get()
         if self._settings.group_wait_ms:
-            self._report_synced()
             self._wait_for_company()
         return True
 
     def _wait_for_company(self) -> None:
         until_ms = self._clock.boot_ms() + self._settings.group_wait_ms
         while not self._closing and (left_ms := until_ms - self._clock.boot_ms()) > 0:
-            if sum(size for _, size, _, _ in tuple(self.queue)) >= self._settings.group_bytes_max:
+            if sum(entry.size for entry in tuple(self.queue)) >= self._settings.group_bytes_max:
                 break
             self._asleep = True
             with suppress(Empty):
@@ -145,52 +146,40 @@ class Writer:
         self._asleep = False
 
     def _write_group(self) -> None:
-        if self.queue[0][1] > self._file.left_bytes:
+        if self.queue[0].size > self._file.left_bytes:
             self._roll()
         size = self._take()
         lsn, synced_lsn, mark = self._next_lsn, self._next_lsn - 1, self._file.mark
         buffers: list[Buffer] = []
-        for frame, frame_bytes, crc, _ in self._taken:
-            if crc is None:
-                crc = payload_crc(frame.payload)
-            buffers.append(encode_head(mark, lsn, synced_lsn, frame, frame_bytes - FRAME_BYTES, crc))
+        for frame, bytes_, _ in self._taken:
+            buffers.append(encode_head(mark, lsn, synced_lsn, frame, bytes_ - FRAME_BYTES))
             buffers += frame.payload
             lsn += 1
-        self._report_synced()
-        write_durably(self._disk, self._file, buffers, size, self._file.position, self._failpoint)
+        write_all(self._disk, self._file.descriptor, buffers, self._file.position)
+        self._failpoint("group written")
+        sync_or_stop(self._disk, self._file.descriptor, self._file.path)
         self._failpoint("group synced")
-        self._synced = Group(self._taken, self._next_lsn, size)
+        group = Group(self._taken, self._next_lsn, size, self._file.header.generation)
         self._taken, self._next_lsn, self._marked = [], lsn, False
         self._file.position += size
+        self._tell(self._reports.synced, group)
 
     def _take(self) -> int:
         """Move what fits into the file and into a group from the queue to `_taken`; say how many bytes it is."""
         queue, taken, total = self.queue, self._taken, 0
         left = self._file.left_bytes
-        while queue:
-            after = total + queue[0][1]
-            if after > left or (taken and after > self._settings.group_bytes_max):
+        while queue and total + queue[0].size <= left:
+            if taken and total + queue[0].size > self._settings.group_bytes_max:
                 break
             taken.append(queue.popleft())
-            total = after
+            total += taken[-1].size
         return total
-
-    def _report_synced(self) -> None:
-        """Tell the loop of the last group.
-
-        Under load this comes when the next group is ready to be written: telling wakes the loop, which then holds the
-        interpreter while the disk would stand idle. Now both work.
-        """
-        if self._synced is not None:
-            group, self._synced = self._synced, None
-            self._tell(self._reports.synced, group)
 
     def _roll(self) -> None:
         """Go on in the file the keeper made ready. All that was written before is synced."""
         if self._prepared is None or (self._prepared.done() and self._prepared.exception() is not None):
             self._prepare_next()  # the last try failed; perhaps there is space now
         assert self._prepared is not None
-        self._report_synced()  # making a file may take long
         fresh = self._prepared.result()
         self._files.begin(fresh, self._next_lsn)
         close_quietly(self._file.descriptor)
@@ -205,7 +194,7 @@ class Writer:
     def _refuse_group(self) -> None:
         """The disk is full: leave nothing of the group readable, tell its producers, and wait until they know."""
         self._take_back()
-        wanted = max(self._settings.file_bytes, sum(size for _, size, _, _ in self._taken))
+        wanted = max(self._settings.file_bytes, sum(entry.size for entry in self._taken))
         error = no_space(self._files.directory, self._disk, wanted)
         self._failpoint("space refused")
         refused, self._taken = self._taken, []
@@ -214,9 +203,9 @@ class Writer:
 
     def _take_back(self) -> None:
         position, positions = self._file.position, []
-        for _, size, _, _ in self._taken:
+        for entry in self._taken:
             positions.append(position)
-            position += size
+            position += entry.size
         try:
             strike(self._disk, self._file.descriptor, positions)
         except OSError as error:
