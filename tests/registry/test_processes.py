@@ -16,7 +16,7 @@ from holdfast.kernel.registry import View
 from holdfast.testing.engines import ENGINES
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "registry_consumer.py"
-MESSAGES = 30
+MESSAGES = 100  # four seconds of work: both consumers are there before it is done, also on a busy machine
 ALL_WORK = {(partition, offset) for partition in range(8) for offset in range(MESSAGES)}
 LINE = re.compile(r"(\w+) partition (\d+) offset (\d+) epoch (\d+)")
 
