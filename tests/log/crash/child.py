@@ -17,7 +17,7 @@ from typing import Final
 
 import pytest
 from tests.log.crash.clients import Clients
-from tests.log.crash.dying import LEFTOVERS, CachedDisk, Steps
+from tests.log.crash.dying import CUT, LEFTOVERS, CachedDisk, Steps
 from tests.log.crash.history import History
 from tests.log.crash.leading import Leading, Parts
 from tests.log.crash.planted import PLANTED, ClearingPublisher, plant
@@ -53,7 +53,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--die-at", help="LABEL:N, the step to die at")
     parser.add_argument("--stop-at", help="LABEL:N, the step to be stopped at (SIGSTOP)")
     parser.add_argument(
-        "--leftovers", choices=(*LEFTOVERS, "real"), default="lost", help="what a death leaves unsynced"
+        "--leftovers", choices=(*LEFTOVERS, CUT, "real"), default="lost", help="what a death leaves unsynced"
     )
     parser.add_argument("--spares", type=int, default=1, help="WAL files kept to be used again")
     parser.add_argument("--ttl-ms", type=int, default=20_000)

@@ -16,7 +16,8 @@ from holdfast.log.wal import Disk
 from holdfast.vocabulary.clock import Clock
 
 Buffer = bytes | bytearray | memoryview
-LEFTOVERS: Final = ("lost", "torn", "kept")
+LEFTOVERS: Final = ("lost", "torn", "kept")  # nothing of it, half of it, all of it
+CUT: Final = "cut"  # all but the last byte: a frame whose head is there and whose end is not
 SETTLE_S: Final = 0.1
 
 
@@ -67,7 +68,8 @@ class CachedDisk(Disk):
                 return
             for own, writes in self._pending.values():
                 for position, data in writes:
-                    os.pwrite(own, data if self._leftovers == "kept" else data[: len(data) // 2], position)
+                    kept = {"torn": len(data) // 2, "kept": len(data), CUT: len(data) - 1}[self._leftovers]
+                    os.pwrite(own, data[:kept], position)
 
     def _writing(self) -> bool:
         return threading.current_thread().name == "wal-writer"

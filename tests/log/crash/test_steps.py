@@ -5,7 +5,7 @@ takes every combination by itself.
 """
 
 import pytest
-from tests.log.crash.dying import LEFTOVERS
+from tests.log.crash.dying import CUT, LEFTOVERS
 from tests.log.crash.world import World
 
 OPENING = (
@@ -67,7 +67,7 @@ TOLD = {"file zeroed": ("--spares", "0"), "space refused": ("--disk-full-ms", "4
 def die(world: World, step: str, nth: int, leftovers: str) -> None:
     """Die at the step's n-th time; where it comes once per life, simply once more."""
     if step in MENDING:
-        world.die_at(f"group written:{5 + nth}", "--quota", "0", "--leftovers", "torn")
+        world.die_at(f"group written:{5 + nth}", "--quota", "0", "--leftovers", CUT)
     time = 1 if step in ONCE_PER_LIFE else nth
     # A mark is written when a file is gone on with, which a full one is not; and, failing that, at the end.
     quota = "3" if step in (*CLOSING, "mark synced") else "0"
