@@ -17,7 +17,9 @@ from holdfast.vocabulary.clock import Clock
 
 Buffer = bytes | bytearray | memoryview
 LEFTOVERS: Final = ("lost", "torn", "kept")  # nothing of it, half of it, all of it
-CUT: Final = "cut"  # all but the last byte: a frame whose head is there and whose end is not
+CUT: Final = (
+    "cut"  # all but the last record's last bytes (the very last is a zero, as on the disk): a frame without its end
+)
 SETTLE_S: Final = 0.1
 
 
@@ -68,7 +70,7 @@ class CachedDisk(Disk):
                 return
             for own, writes in self._pending.values():
                 for position, data in writes:
-                    kept = {"torn": len(data) // 2, "kept": len(data), CUT: len(data) - 1}[self._leftovers]
+                    kept = {"torn": len(data) // 2, "kept": len(data), CUT: len(data) - 4}[self._leftovers]
                     os.pwrite(own, data[:kept], position)
 
     def _writing(self) -> bool:
