@@ -1,0 +1,1 @@
+"""Consumer groups: members, generations and offsets, sharded by lease."""
