@@ -1,0 +1,64 @@
+"""What an API of this face is: its number, its versions, and the function that answers it.
+
+Two kinds. A *control* API gets its request as kio decoded it and returns a mapping with the field names of the newest version;
+`control` keeps what the version at hand has. A *raw* API (Produce, Fetch) gets the bytes and returns bytes, for speed.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.gateways.kafka.backend import Backend
+from holdfast.log.batches import Buffer
+
+Answer = Mapping[str, object]
+Chunks = Sequence[Buffer]
+
+
+@dataclass(slots=True)
+class Peer:
+    """Who is at the other end of a connection."""
+
+    host: str
+    port: int
+    software: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, as its handler sees it."""
+
+    api: "Api"
+    version: int
+    correlation: int
+    client_id: str
+    peer: Peer
+    backend: Backend
+
+
+ControlHandler = Callable[[Call, Any], Awaitable[Answer]]
+RawHandler = Callable[[Call, memoryview], Awaitable[Chunks | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """One API: `flexible_from` is the first version with compact strings and tagged fields (also in the header).
+
+    `overlaps`: whether a request may begin before the connection's earlier ones are answered. Answers keep their order anyway.
+    """
+
+    key: int
+    name: str
+    versions: tuple[int, int]
+    flexible_from: int
+    control: ControlHandler | None = None
+    raw: RawHandler | None = None
+    overlaps: bool = False
+
+    def speaks(self, version: int) -> bool:
+        """Whether this version is implemented."""
+        return self.versions[0] <= version <= self.versions[1]
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether a request of this version has a flexible header."""
+        return version >= self.flexible_from

@@ -1,0 +1,36 @@
+"""What the Kafka face stands on, as the composition root hands it over. An API-only node has the same, and leads nothing."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.agent.cluster import Cluster
+from holdfast.gateways.kafka.settings import KafkaSettings
+from holdfast.groups.service import GroupService
+from holdfast.log.producer_ids import ProducerIds
+from holdfast.log.service import LogService
+from holdfast.vocabulary.clock import Chance, Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """A node as Kafka's metadata names it."""
+
+    node: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """The services behind the face, and who this node is. `me` answers None until the node has its number."""
+
+    cluster_id: str
+    cluster: Cluster
+    log: LogService
+    groups: GroupService
+    producer_ids: ProducerIds
+    me: Callable[[], Broker | None]
+    clock: Clock
+    chance: Chance
+    settings: KafkaSettings = field(default_factory=KafkaSettings)

@@ -1,0 +1,128 @@
+"""Kafka's error codes, and the one table that says which of our errors gets which.
+
+A retriable error of ours is a retriable code of Kafka's, and the other way round: clients act on nothing else. An error whose
+outcome is unknown is answered as a time-out, which makes idempotent producers send again and everybody else ask.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+from holdfast.log.batches import CorruptBatchError, InvalidBatchError, Rule
+from holdfast.log.partition.producers import ProducerRefusedError, Refusal
+from holdfast.log.reading import OffsetOutOfRangeError
+from holdfast.log.service import NotLeaderError
+from holdfast.log.topics import TopicExistsError, UnknownTopicError
+from holdfast.vocabulary.errors import (
+    ClosedError,
+    CorruptError,
+    ExpiredError,
+    FencedError,
+    HoldfastError,
+    InvalidError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+
+
+class Code(IntEnum):
+    """The codes this face answers with."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_FETCH_SIZE = 4
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    KAFKA_STORAGE_ERROR = 56
+    UNKNOWN_PRODUCER_ID = 59
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    OFFSET_NOT_AVAILABLE = 78
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    THROTTLING_QUOTA_EXCEEDED = 89
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
+
+
+_REFUSALS: Final = {
+    Refusal.OUT_OF_ORDER: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    Refusal.DUPLICATE: Code.DUPLICATE_SEQUENCE_NUMBER,
+    Refusal.OLD_EPOCH: Code.INVALID_PRODUCER_EPOCH,
+}
+
+# The first that fits decides: particular errors before their kinds.
+_CODES: Final[tuple[tuple[type[HoldfastError], Code], ...]] = (
+    (UnknownTopicError, Code.UNKNOWN_TOPIC_OR_PARTITION),
+    (TopicExistsError, Code.TOPIC_ALREADY_EXISTS),
+    (OffsetOutOfRangeError, Code.OFFSET_OUT_OF_RANGE),
+    (CorruptBatchError, Code.CORRUPT_MESSAGE),
+    (NotLeaderError, Code.NOT_LEADER_OR_FOLLOWER),
+    (InvalidError, Code.INVALID_REQUEST),
+    (UnavailableError, Code.NOT_LEADER_OR_FOLLOWER),
+    (FencedError, Code.NOT_LEADER_OR_FOLLOWER),
+    (ExpiredError, Code.NOT_LEADER_OR_FOLLOWER),
+    (ClosedError, Code.NOT_LEADER_OR_FOLLOWER),
+    (OutcomeUnknownError, Code.REQUEST_TIMED_OUT),
+    (CorruptError, Code.KAFKA_STORAGE_ERROR),
+)
+
+_RULES: Final = {
+    Rule.SIZE: Code.MESSAGE_TOO_LARGE,
+    Rule.INFLATED_SIZE: Code.MESSAGE_TOO_LARGE,
+    Rule.MAGIC: Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    Rule.CODEC: Code.UNSUPPORTED_COMPRESSION_TYPE,
+    Rule.CRC: Code.CORRUPT_MESSAGE,
+    Rule.CUT: Code.CORRUPT_MESSAGE,
+    Rule.COMPRESSED: Code.CORRUPT_MESSAGE,
+    Rule.TIMESTAMP: Code.INVALID_TIMESTAMP,
+}
+
+
+def code_of(error: HoldfastError) -> Code:
+    """What a client is told about `error`."""
+    if isinstance(error, ProducerRefusedError):
+        return _REFUSALS[error.refusal]
+    if isinstance(error, InvalidBatchError):
+        return _RULES.get(error.rule, Code.INVALID_RECORD)
+    return next((code for kind, code in _CODES if isinstance(error, kind)), Code.UNKNOWN_SERVER_ERROR)

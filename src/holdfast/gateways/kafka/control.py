@@ -1,0 +1,152 @@
+"""Control messages through kio: decode a request of any version, build the answer in the version it was asked in.
+
+Handlers speak the newest version: they return mappings with its field names, and fields an older version does not have are left
+out here. Plain numbers become what kio wants for error codes, durations, times and ids. kio is imported at the first use: it is
+a large import, and a server should listen before it.
+"""
+
+import dataclasses
+import io
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, get_args
+from uuid import UUID
+
+from holdfast.gateways.kafka.api import Answer
+from holdfast.vocabulary.errors import InvalidError
+
+Convert = Callable[[Any], Any]
+
+NO_UUID = UUID(int=0)
+
+
+class MalformedRequestError(InvalidError):
+    """A request that is not what its header says. The connection is closed: there is no telling what follows."""
+
+
+def decode(key: int, version: int, body: memoryview) -> Any:
+    """The request in `body`. `MalformedRequestError`."""
+    from kio.serial.errors import SerialError
+
+    try:
+        request, size = _reader(key, version)(body, 0)
+    except (SerialError, ValueError, IndexError, OverflowError, TypeError, MemoryError) as error:
+        name = type(error).__name__
+        raise MalformedRequestError(
+            f"body of a request with key {key} version {version}", f"{len(body)} bytes", f"a whole one ({name}: {error})"
+        ) from None
+    if size != len(body):
+        raise MalformedRequestError(
+            f"bytes of a request with key {key} version {version}", len(body), f"the {size} its fields fill"
+        )
+    return request
+
+
+def encode(key: int, version: int, answer: Answer) -> bytes:
+    """The answer, without its header, as `version` has it."""
+    build, write = _writer(key, version)
+    out = io.BytesIO()
+    write(out, build(answer))
+    return out.getvalue()
+
+
+@cache
+def _reader(key: int, version: int) -> Callable[[memoryview, int], tuple[Any, int]]:
+    from kio.index import load_request_schema
+    from kio.serial import entity_reader
+
+    return entity_reader(load_request_schema(key, version))
+
+
+@cache
+def _writer(key: int, version: int) -> tuple[Convert, Callable[[io.BytesIO, Any], None]]:
+    from kio.index import load_response_schema
+    from kio.serial import entity_writer
+
+    kind = load_response_schema(key, version)
+    return _builder(kind), entity_writer(kind)
+
+
+@cache
+def _builder(kind: type) -> Convert:
+    """A function that makes a `kind` out of a mapping."""
+    steps = [(field.name, _converter(field), _default(field)) for field in dataclasses.fields(kind)]
+
+    def build(given: Mapping[str, Any]) -> Any:
+        values = {}
+        for name, convert, default in steps:
+            if name in given:
+                value = given[name]
+                values[name] = value if convert is None or value is None else convert(value)
+            elif default is not dataclasses.MISSING:
+                values[name] = default
+            elif name == "throttle_time":
+                values[name] = timedelta(0)
+            else:
+                raise KeyError(f"{kind.__module__}.{kind.__name__} needs {name}")
+        return kind(**values)
+
+    return build
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+
+
+def _converter(field: "dataclasses.Field[Any]") -> Convert | None:
+    kafka_type = field.metadata.get("kafka_type", "")
+    of_one = _SCALARS.get(kafka_type)
+    nested = _nested(field.type)
+    if nested is not None:
+        of_one = _builder(nested)
+    if "tuple[" in str(field.type):
+        return _tuple_of(of_one)
+    if kafka_type == "error_code":
+        return _error_code()
+    return of_one
+
+
+def _nested(annotation: Any) -> type | None:
+    """The entity inside `X`, `X | None`, `tuple[X, ...]` or both."""
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        return annotation
+    for inner in get_args(annotation):
+        found = _nested(inner)
+        if found is not None:
+            return found
+    return None
+
+
+def _tuple_of(convert: Convert | None) -> Convert:
+    if convert is None:
+        return tuple
+
+    def convert_all(values: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(map(convert, values))
+
+    return convert_all
+
+
+def _error_code() -> Convert:
+    from kio.schema.errors import ErrorCode
+
+    codes = {code.value: code for code in ErrorCode}
+    return lambda value: codes[int(value)]
+
+
+def _milliseconds(value: Any) -> timedelta:
+    return timedelta(milliseconds=value)
+
+
+def _moment(value: Any) -> datetime | None:
+    """Milliseconds since 1970; -1 is Kafka's "none"."""
+    return None if value < 0 else datetime.fromtimestamp(value / 1000, UTC)
+
+
+_SCALARS: dict[str, Convert] = {
+    "timedelta_i32": _milliseconds,
+    "timedelta_i64": _milliseconds,
+    "datetime_i64": _moment,
+    "uuid": lambda value: value if isinstance(value, UUID) else UUID(value) if isinstance(value, str) else UUID(bytes=bytes(value)),
+}

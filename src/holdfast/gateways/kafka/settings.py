@@ -1,0 +1,56 @@
+"""What an operator may tune about the Kafka face."""
+
+from dataclasses import dataclass
+
+from holdfast.log.topics import PARTITIONS_MAX
+from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings:
+    """Limits and defaults of the face.
+
+    `request_bytes_max`: a larger frame closes its connection. `requests_in_flight_max` and `in_flight_bytes_max`: so many requests
+    of one connection are under way before reading pauses. `idle_ms`: a connection without a request for so long is closed.
+    `frame_ms`: how long the rest of a frame may take once it has begun. `write_ms`: how long a client may leave answers unread.
+    `buffered_bytes_max`: from so many unread answer bytes on, a connection's requests wait.
+    `auto_create_topics`: whether asking for a topic makes it, with `auto_create_partitions`.
+    `fetch_bytes_max`: what one fetch returns at most, whatever the client allows. `fetch_wait_max_ms`: the longest long poll.
+    """
+
+    request_bytes_max: int = 100 * MIB
+    connections_max: int = 10_000
+    requests_in_flight_max: int = 64
+    in_flight_bytes_max: int = 32 * MIB
+    idle_ms: int = 600_000
+    frame_ms: int = 60_000
+    write_ms: int = 120_000
+    buffered_bytes_max: int = 4 * MIB
+    slabs_bytes_max: int = 512 * MIB
+    auto_create_topics: bool = True
+    auto_create_partitions: int = 1
+    produce_timeout_max_ms: int = 600_000
+    fetch_bytes_max: int = 50 * MIB
+    fetch_wait_max_ms: int = 300_000
+    fetch_sessions_max: int = 10_000
+    fetch_session_idle_ms: int = 120_000
+
+    def __post_init__(self) -> None:
+        check_between("request_bytes_max", self.request_bytes_max, 64 * KIB, 1 << 30)
+        check_between("auto_create_partitions", self.auto_create_partitions, 1, PARTITIONS_MAX)
+        check_at_least("fetch_bytes_max", self.fetch_bytes_max, KIB)
+        check_at_least("slabs_bytes_max", self.slabs_bytes_max, 16 * MIB)
+        check_at_least("fetch_sessions_max", self.fetch_sessions_max, 0)
+        for name in (
+            "connections_max",
+            "requests_in_flight_max",
+            "in_flight_bytes_max",
+            "idle_ms",
+            "frame_ms",
+            "write_ms",
+            "buffered_bytes_max",
+            "produce_timeout_max_ms",
+            "fetch_wait_max_ms",
+            "fetch_session_idle_ms",
+        ):
+            check_at_least(name, getattr(self, name), 1)
