@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing import maven
-from holdfast.testing.apache_kafka import ApacheKafka, kafka_classpath, kafka_tool
+from holdfast.testing.apache_kafka import ApacheKafka, java_argv, kafka_tool
 from holdfast.vocabulary.errors import UnavailableError
 
 PRETENDING_MVN = """#!/bin/sh
@@ -22,8 +22,7 @@ mkdir -p "$out" && touch "$out/one.jar"
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
     broker = ApacheKafka(tmp_path_factory.mktemp("kafka"), config={"num.partitions": "3"})
     try:
-        kafka_classpath()
-        broker.prepare()
+        java_argv("kafka.Kafka")
     except UnavailableError as missing:
         pytest.skip(f"Apache Kafka cannot be had: {missing}")
     with broker.running():

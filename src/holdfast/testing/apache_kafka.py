@@ -117,7 +117,7 @@ class ApacheKafka(ServerProcess):
         """Write the settings and format the folder."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._properties.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
-        done = kafka_tool("StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties))
+        done = kafka_tool("StorageTool", "format", "--ignore-formatted", "-t", CLUSTER_ID, "-c", str(self._properties))
         if done.exit_code != 0:
             raise UnavailableError(self.name, f"its folder cannot be formatted: {(done.stdout + done.stderr)[-2000:]}")
 
