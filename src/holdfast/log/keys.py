@@ -8,6 +8,7 @@
     wal/{wal id}                        which live agent has this WAL, under its session
     doomed/{object key}                 a sweeper is about to delete this object: it can no longer be published
     trash/{due ms}/{object key}         unlinked: to be deleted once readers that still plan with it are done
+    counter/producer                    the next block of producer ids, see `producer_ids`
     deleted/{topic id}                  a topic that is no more: what it left behind is being removed
 
 Offsets in keys are 20 digits, so that key order is offset order and the floor look-up finds the segment of an offset.

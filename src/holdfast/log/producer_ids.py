@@ -1,0 +1,67 @@
+"""Ids of idempotent producers: 64-bit numbers that nobody else is ever given.
+
+    counter/producer   {"next"}   the first id of the next block
+
+The one rule: a block of ids belongs to the process whose commit took it. What a process has not handed out when it ends is left out
+for ever, and so is a block whose commit was lost on the way: gaps harm nobody, an id given twice loses records.
+"""
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from holdfast.contracts.store import Absent, AtVersion, Committed, Put, Requirement, Store
+from holdfast.contracts.surely import commit_surely
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import UnavailableError
+
+PRODUCER_COUNTER: Final = "counter/producer"
+BLOCK: Final = 1_000
+
+_TRIES_MAX: Final = 50  # so often may others take the next block before us until we say so
+
+
+class _Counter(msgspec.Struct, frozen=True):
+    next: int
+
+
+class ProducerIds:
+    """The ids one process hands out. Safe for many tasks: one commit per block, whoever waits for it shares it."""
+
+    def __init__(self, store: Store, *, clock: Clock, chance: Chance) -> None:
+        self._store, self._clock, self._chance = store, clock, chance
+        self._block = range(0)
+        self._taking = asyncio.Lock()
+
+    async def next(self) -> int:
+        """An id that was never given out before. `UnavailableError`, `OutcomeUnknownError`: ask again, nothing is harmed."""
+        if not self._block:
+            async with self._taking:
+                if not self._block:  # whoever held the lock may have taken one
+                    self._block = await self._take()
+                return self._first()
+        return self._first()
+
+    def _first(self) -> int:
+        """The first id of the block. No await: nobody else gets it."""
+        first, self._block = self._block[0], self._block[1:]
+        return first
+
+    async def _take(self) -> range:
+        for _ in range(_TRIES_MAX):
+            entry = await self._store.get(PRODUCER_COUNTER)
+            start = 1 if entry is None else msgspec.json.decode(entry.value, type=_Counter).next
+            unmoved: Requirement = (
+                Absent(PRODUCER_COUNTER) if entry is None else AtVersion(PRODUCER_COUNTER, entry.version)
+            )
+            outcome = await commit_surely(
+                self._store,
+                clock=self._clock,
+                chance=self._chance,
+                require=(unmoved,),
+                apply=(Put(PRODUCER_COUNTER, msgspec.json.encode(_Counter(start + BLOCK))),),
+            )
+            if isinstance(outcome, Committed):
+                return range(start, start + BLOCK)
+        raise UnavailableError("counter of producer ids", f"others were faster {_TRIES_MAX} times")
