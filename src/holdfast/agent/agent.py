@@ -16,7 +16,7 @@ from holdfast.agent.leftovers import Leftovers, SetAside
 from holdfast.agent.publishing import PublishingLoop
 from holdfast.agent.settings import AgentCounters, AgentSettings
 from holdfast.agent.tenant import LogTenant
-from holdfast.agent.wal_owners import announce
+from holdfast.agent.wal_owners import announce, end_former_life
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Delete, Store
 from holdfast.contracts.surely import commit_surely
@@ -141,6 +141,7 @@ class Agent:
         """One session, from joining to losing it or handing everything back."""
         settings, store, clock, chance = self.settings, self._store, self._clock, self._chance
         async with AsyncExitStack() as stack:
+            await end_former_life(store, self.wal_id)
             session = await stack.enter_async_context(
                 hold_session(store, clock=clock, chance=chance, settings=settings.session)
             )

@@ -28,6 +28,17 @@ async def announce(store: Store, wal_id: str, *, agent: str, session: str, clock
         raise ExpiredError(f"session {session}", "the store has ended it")
 
 
+async def end_former_life(store: Store, wal_id: str) -> None:
+    """End the session under which this WAL was open before, if it still stands: we have the WAL's lock, so its owner is dead.
+
+    Without this, a process that was killed and started again would wait for its own lease to run out. It is hygiene: were the
+    former owner alive against all appearances, its effects would be refused where they land.
+    """
+    entry = await store.get(wal_key(wal_id))
+    if entry is not None and entry.session is not None:
+        await store.close_session(entry.session)
+
+
 async def send_home(store: Store, lease: Lease, wal_id: str, *, clock: Clock, chance: Chance) -> None:
     """Give the lease to whoever has the WAL. Returns if nobody has; `FencedError`: it is given away (or lost)."""
     entry = await store.get(wal_key(wal_id))
