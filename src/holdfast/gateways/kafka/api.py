@@ -45,6 +45,7 @@ class Api:
     """One API: `flexible_from` is the first version with compact strings and tagged fields (also in the header).
 
     `overlaps`: whether a request may begin before the connection's earlier ones are answered. Answers keep their order anyway.
+    `waits`: whether a request may rest for long without anything being wrong: a server that stops does not wait for it.
     """
 
     key: int
@@ -54,6 +55,7 @@ class Api:
     control: ControlHandler | None = None
     raw: RawHandler | None = None
     overlaps: bool = False
+    waits: bool = False
 
     def speaks(self, version: int) -> bool:
         """Whether this version is implemented."""

@@ -14,15 +14,11 @@ from typing import Any, get_args
 from uuid import UUID
 
 from holdfast.gateways.kafka.api import Answer
-from holdfast.vocabulary.errors import InvalidError
+from holdfast.gateways.kafka.wire import MalformedRequestError
 
 Convert = Callable[[Any], Any]
 
 NO_UUID = UUID(int=0)
-
-
-class MalformedRequestError(InvalidError):
-    """A request that is not what its header says. The connection is closed: there is no telling what follows."""
 
 
 def decode(key: int, version: int, body: memoryview) -> Any:

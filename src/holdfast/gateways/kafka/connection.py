@@ -1,0 +1,279 @@
+"""One client's connection: frames in, answers out, in the order of the requests.
+
+Requests that overlap (Produce) are under way together; every other request waits until those before it are answered, as in Kafka,
+because it may build on them. Whatever is not a request closes the connection with one log line, and harms nobody else.
+
+Receiving copies nothing that is large: small frames come through a buffer all connections share (an idle connection owns none),
+a large one is received straight into memory of its own, from which the WAL writes it and fetches serve it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from holdfast.gateways.kafka.api import Api, Call, Chunks, Peer
+from holdfast.gateways.kafka.apis import APIS
+from holdfast.gateways.kafka.control import decode, encode
+from holdfast.gateways.kafka.versions import unsupported_version
+from holdfast.gateways.kafka.wire import INT32, MalformedRequestError, Reader
+
+if TYPE_CHECKING:
+    from holdfast.gateways.kafka.server import KafkaServer
+
+_log: Final = logging.getLogger(__name__)
+
+_HEAD: Final = Struct(">hhi")  # key, version, correlation id
+_ANSWER: Final = Struct(">ii")
+_ANSWER_FLEXIBLE: Final = Struct(">iix")
+_API_VERSIONS: Final = 18
+
+
+class _Request:
+    """A request from its arrival to its answer."""
+
+    __slots__ = ("answer", "api", "body", "call", "done", "size")
+
+    def __init__(self, api: Api, call: Call, body: memoryview, size: int) -> None:
+        self.api, self.call, self.body, self.size = api, call, body, size
+        self.answer: asyncio.Future[Chunks | None] | None = None
+        self.done = False
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A protocol of the server's loop."""
+
+    def __init__(self, server: "KafkaServer") -> None:
+        self._server = server
+        self._backend, self._settings = server.backend, server.backend.settings
+        self._transport: asyncio.Transport | None = None
+        self._peer = Peer("", 0)
+        self._rest = b""  # up to three bytes of a length
+        self._frame: memoryview | None = None  # a frame that has begun
+        self._filled = 0
+        self._waiting: deque[_Request] = deque()
+        self._under_way: deque[_Request] = deque()
+        self._bytes = 0  # of requests waiting or under way
+        self._paused = self._clogged = self._closing = False
+        self.active_at_ms = self.frame_at_ms = self.clogged_at_ms = server.backend.clock.boot_ms()
+
+    # ── the transport's side ──
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
+        self._peer = Peer(str(host), int(port))
+        transport.set_write_buffer_limits(self._settings.buffered_bytes_max)
+        if not self._server.joined(self):
+            _log.warning("connection from %s refused: %d are open", host, self._settings.connections_max)
+            transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        self._server.left(self)
+        for request in self._under_way:
+            if request.answer is not None:
+                request.answer.cancel()
+        self._server.released(self._bytes)
+        self._waiting.clear()
+        self._frame = None
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        frame = self._frame
+        return self._server.scratch if frame is None else frame[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._closing:
+            return
+        try:
+            if self._frame is not None:
+                self._filled += nbytes
+                if self._filled == len(self._frame):
+                    frame, self._frame = self._frame, None
+                    self._arrived(frame)
+            else:
+                self._received(self._server.scratch[:nbytes])
+        except MalformedRequestError as error:
+            self._refuse(error)
+        self._breathe()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._clogged = True
+        self.clogged_at_ms = self._backend.clock.boot_ms()
+
+    def resume_writing(self) -> None:
+        self._clogged = False
+        self._pump()
+        self._breathe()
+
+    # ── frames ──
+
+    def _received(self, data: memoryview) -> None:
+        if self._rest:
+            data, self._rest = memoryview(self._rest + data), b""
+        at, end = 0, len(data)
+        while end - at >= 4:
+            (size,) = INT32.unpack_from(data, at)
+            if not 8 <= size <= self._settings.request_bytes_max:
+                raise MalformedRequestError("bytes of a request", size, f"8 to {self._settings.request_bytes_max}")
+            at += 4
+            there = min(size, end - at)
+            frame = self._server.memory(size)
+            frame[:there] = data[at : at + there]
+            at += there
+            if there < size:
+                self._frame, self._filled = frame, there
+                self.frame_at_ms = self._backend.clock.boot_ms()
+                return
+            self._arrived(frame)
+        self._rest = bytes(data[at:])
+
+    def _arrived(self, frame: memoryview) -> None:
+        """A whole request."""
+        key, version, correlation = _HEAD.unpack_from(frame)
+        api = APIS.get(key)
+        if api is None:
+            raise MalformedRequestError("api key", key, "one that ApiVersions lists")
+        if not api.speaks(version) and key != _API_VERSIONS:
+            low, high = api.versions
+            raise MalformedRequestError(f"version of {api.name}", version, f"{low} to {high}")
+        header = Reader(frame, flexible=False, at=_HEAD.size)
+        client_id = header.string() or ""
+        if api.speaks(version):
+            header.flexible = api.is_flexible(version)
+            header.tags()
+        call = Call(api, version, correlation, client_id, self._peer, self._backend)
+        self._bytes += len(frame)
+        self._server.taken(len(frame))
+        self.active_at_ms = self._backend.clock.boot_ms()
+        self._waiting.append(_Request(api, call, frame[header.at :], len(frame)))
+        self._pump()
+
+    # ── requests ──
+
+    def _pump(self) -> None:
+        """Start what may start."""
+        waiting, under_way = self._waiting, self._under_way
+        while waiting and not self._clogged and not self._closing:
+            if under_way and not (waiting[0].api.overlaps and under_way[-1].api.overlaps):
+                return
+            request = waiting.popleft()
+            under_way.append(request)
+            self._server.requests += 1
+            request.answer = asyncio.ensure_future(_answer(request))
+            request.answer.add_done_callback(lambda _, request=request: self._answered(request))  # type: ignore[misc]
+
+    def _answered(self, request: _Request) -> None:
+        request.done = True
+        if self._closing:
+            return
+        while self._under_way and self._under_way[0].done:
+            self._send(self._under_way.popleft())
+        self._pump()
+        self._breathe()
+
+    def _send(self, request: _Request) -> None:
+        self._bytes -= request.size
+        self._server.released(request.size)
+        answer, transport = request.answer, self._transport
+        assert answer is not None
+        assert transport is not None
+        if answer.cancelled():
+            self.close()
+            return
+        error = answer.exception()
+        if error is not None:
+            self._refuse(error, request.call)
+            return
+        chunks = answer.result()
+        if chunks is None:
+            return  # acks=0
+        head = _ANSWER_FLEXIBLE if request.api.is_flexible(request.call.version) and request.api.key != 18 else _ANSWER
+        size = head.size - 4 + sum(map(len, chunks))
+        transport.writelines([head.pack(size, request.call.correlation), *chunks])
+
+    # ── limits ──
+
+    def _breathe(self) -> None:
+        """Read on, or stop reading, as there is room for more requests."""
+        settings = self._settings
+        full = (
+            self._clogged
+            or len(self._waiting) + len(self._under_way) >= settings.requests_in_flight_max
+            or self._bytes >= settings.in_flight_bytes_max
+            or (self._server.full and self._bytes > 0)
+        )
+        if full != self._paused and self._transport is not None and not self._closing:
+            self._paused = full
+            if full:
+                self._transport.pause_reading()
+                self._server.wants_room(self)
+            else:
+                self._transport.resume_reading()
+
+    def room(self) -> None:
+        """Other connections' requests are answered: perhaps there is room now."""
+        self._breathe()
+
+    def overdue(self, now_ms: int) -> str | None:
+        """Why this connection should be closed, if it should."""
+        settings = self._settings
+        if self._clogged and now_ms - self.clogged_at_ms > settings.write_ms:
+            return f"answers were left unread for {settings.write_ms} ms"
+        if self._frame is not None and not self._paused and now_ms - self.frame_at_ms > settings.frame_ms:
+            return f"a request took more than {settings.frame_ms} ms to arrive"
+        busy = self._waiting or self._under_way or self._frame is not None
+        if not busy and now_ms - self.active_at_ms > settings.idle_ms:
+            return f"no request for {settings.idle_ms} ms"
+        return None
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being answered that a polite stop should wait for."""
+        return any(not request.api.waits for request in (*self._under_way, *self._waiting))
+
+    def stop_reading(self) -> None:
+        """Take no more requests."""
+        self._paused = True
+        if self._transport is not None and not self._closing:
+            self._transport.pause_reading()
+
+    def close(self) -> None:
+        """Hang up, after what was answered is sent."""
+        if self._transport is not None and not self._closing:
+            self._closing = True
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Hang up at once."""
+        _log.info("closing connection from %s:%d: %s", self._peer.host, self._peer.port, reason)
+        if self._transport is not None:
+            self._closing = True
+            self._transport.abort()
+
+    def _refuse(self, error: BaseException, call: Call | None = None) -> None:
+        """What came is not a request, or answering it failed in a way nobody foresaw."""
+        where = f"{self._peer.host}:{self._peer.port}"
+        if isinstance(error, MalformedRequestError):
+            self._server.malformed += 1
+            _log.warning("closing connection from %s: %s", where, error)
+        else:
+            asked = f"{call.api.name} v{call.version} of {call.client_id!r}" if call else "a request"
+            _log.error("closing connection from %s: %s failed", where, asked, exc_info=error)
+        self.close()
+
+
+async def _answer(request: _Request) -> Chunks | None:
+    api, call, body = request.api, request.call, request.body
+    if api.raw is not None:
+        return await api.raw(call, body)
+    if not api.speaks(call.version):
+        return unsupported_version()
+    assert api.control is not None
+    answer = await api.control(call, decode(api.key, call.version, body))
+    return (encode(api.key, call.version, answer),)

@@ -1,0 +1,157 @@
+"""Listening: every connection of the face, the memory their requests arrive in, and the one sweep over them.
+
+`bind` reserves the address without accepting, so that a node knows where it can be reached before it says so; `serving_kafka`
+accepts for the body. There are no timers per connection: one sweep closes what is idle, stuck or unread.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from holdfast.gateways.kafka.backend import Backend
+from holdfast.gateways.kafka.connection import Connection
+from holdfast.log.slabs import Slabs, SlabSettings
+from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.settings import KIB, MIB
+from holdfast.vocabulary.tasks import beside
+
+_log: Final = logging.getLogger(__name__)
+
+_SCRATCH_BYTES: Final = 64 * KIB
+_SLAB_BYTES: Final = MIB
+_SWEEP_MS: Final = 5_000
+_LOOK_MS: Final = 20
+_BACKLOG: Final = 1_024
+
+
+class KafkaServer:
+    """The face of one node. Made by `serving_kafka`."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self.connections: set[Connection] = set()
+        self.requests = self.malformed = 0
+        self._slabs = Slabs(SlabSettings(slab_bytes=_SLAB_BYTES, bytes_max=backend.settings.slabs_bytes_max))
+        self._used_bytes = 0  # of requests that are not answered yet
+        self._bytes_max = backend.settings.requests_bytes_max
+        self._want_room: set[Connection] = set()
+        self._servers: list[asyncio.Server] = []
+
+    def memory(self, size: int) -> memoryview:
+        """Room for a request of `size` bytes."""
+        # A view pins its whole slab, so a slab is for what nearly fills it.
+        if _SLAB_BYTES // 2 < size <= _SLAB_BYTES:
+            slab = self._slabs.take()
+            if slab is not None:
+                return slab[:size]
+        return memoryview(bytearray(size))
+
+    @property
+    def full(self) -> bool:
+        """Whether requests under way hold all the memory they may."""
+        return self._used_bytes >= self._bytes_max
+
+    def taken(self, size: int) -> None:
+        """A request arrived."""
+        self._used_bytes += size
+
+    def released(self, size: int) -> None:
+        """Requests were answered, or their connection is gone."""
+        self._used_bytes -= size
+        if self._want_room and not self.full:
+            wanting, self._want_room = self._want_room, set()
+            for connection in wanting:
+                connection.room()
+
+    def wants_room(self, connection: Connection) -> None:
+        """Tell the connection when requests of others are answered."""
+        self._want_room.add(connection)
+
+    def joined(self, connection: Connection) -> bool:
+        """Whether there is room for one more connection."""
+        if len(self.connections) >= self.backend.settings.connections_max:
+            return False
+        self.connections.add(connection)
+        return True
+
+    def left(self, connection: Connection) -> None:
+        """It is closed."""
+        self.connections.discard(connection)
+        self._want_room.discard(connection)
+
+    async def accept(self, sockets: Sequence[socket.socket]) -> None:
+        """Accept connections from now on."""
+        loop = asyncio.get_running_loop()
+        for each in sockets:
+            self._servers.append(await loop.create_server(lambda: Connection(self), sock=each, backlog=_BACKLOG))
+
+    async def sweep(self) -> None:
+        """Close what is idle, stuck or unread, until cancelled."""
+        clock = self.backend.clock
+        while True:
+            await clock.sleep_ms(_SWEEP_MS)
+            now_ms = clock.boot_ms()
+            for connection in list(self.connections):
+                reason = connection.overdue(now_ms)
+                if reason is not None:
+                    connection.abort(reason)
+
+    async def close_gracefully(self, grace_ms: float = 5_000) -> None:
+        """Accept nothing more, answer what is being answered, then hang up."""
+        for server in self._servers:
+            server.close()
+        for connection in list(self.connections):
+            connection.stop_reading()
+        clock = self.backend.clock
+        deadline_ms = clock.boot_ms() + grace_ms
+        while any(each.busy for each in self.connections) and clock.boot_ms() < deadline_ms:
+            await clock.sleep_ms(_LOOK_MS)
+        for connection in list(self.connections):
+            connection.close()
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Sockets bound to the address, not yet accepting. Port 0 takes a free one, the same for every address of the host."""
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise InvalidError("address to listen on", f"{host}:{port}", f"a host of this machine ({error})") from None
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            made = socket.socket(family, kind, protocol)
+            sockets.append(made)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            made.bind((address[0], port, *address[2:]))
+            port = made.getsockname()[1]
+    except OSError as error:
+        for each in sockets:
+            each.close()
+        raise UnavailableError(f"address {host}:{port}", f"cannot listen there: {error.strerror or error}") from None
+    return sockets
+
+
+@asynccontextmanager
+async def serving_kafka(backend: Backend, sockets: Sequence[socket.socket]) -> AsyncIterator[KafkaServer]:
+    """Speak Kafka on the sockets for the body; leaving hangs up at once: call `close_gracefully` before."""
+    server = KafkaServer(backend)
+    await server.accept(sockets)
+    try:
+        async with beside(server.sweep(), _learn()):
+            yield server
+    finally:
+        for each in server._servers:
+            each.close()
+        for connection in list(server.connections):
+            connection.close()
+
+
+async def _learn() -> None:
+    """Import kio beside the loop: the first client should not wait for it, and neither should the start."""
+    await asyncio.to_thread(__import__, "kio.serial")
