@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.log.batches import Batch, Buffer, parse_header, set_append_time, split
-from holdfast.log.partition.leading import ALL, LEADER, NONE, LeadingPartition
+from holdfast.log.partition.leading import ALL, LEADER, NONE, Appended, LeadingPartition
 from holdfast.log.reading import Fetched, Reading, end_of_epoch
 from holdfast.log.segments import Reached
 from holdfast.log.topic_config import TopicConfig
@@ -54,6 +54,27 @@ class Produced:
     duplicate: bool = False
 
 
+@dataclass(slots=True)
+class Producing:
+    """Batches on their way into a partition; `appended` once they have their offsets."""
+
+    led: LeadingPartition
+    batches: Sequence[Batch]
+    append_time_ms: int
+    appended: Appended | None = None
+
+    async def finish(self, *, acks: int) -> Produced:
+        """Return once they are as durable as `acks` asks for. Raises what `LogService.produce` raises."""
+        led, appended = self.led, self.appended
+        if appended is None:
+            appended = await led.append(self.batches, acks=acks)
+        else:
+            await led.acknowledged(appended, acks=acks)
+        return Produced(
+            appended.base_offset, appended.end_offset, led.start_offset, self.append_time_ms, appended.duplicate
+        )
+
+
 class LogService:
     """The log of one process."""
 
@@ -83,17 +104,35 @@ class LogService:
         if acks not in (ALL, LEADER, NONE):
             raise InvalidError("acks", acks, f"{NONE}, {LEADER} or {ALL}")
         found, config = await self._topic(topic)
-        led = self._leading.partition(found, self._number(found, partition))
+        return await self._judge(found, config, partition, payload).finish(acks=acks)
+
+    def begin_produce(self, topic: str, partition: int, payload: Buffer) -> "Producing | None":
+        """`produce` without waiting: appended at once if nothing is in the way. None: the topic is not known here (yet).
+
+        Raises what `produce` raises. Whoever gets one `finish`es it, in the order of the calls.
+        """
+        found = self._leading.topic(topic)
+        if found is None:
+            return None
+        begun = self._judge(found, self._config(found), partition, payload)
+        begun.appended = begun.led.append_now(begun.batches)
+        return begun
+
+    def _judge(self, topic: Topic, config: TopicConfig, partition: int, payload: Buffer) -> "Producing":
+        """What a producer sent, judged: who takes it, and as what."""
+        led = self._leading.partition(topic, self._number(topic, partition))
         limits = config.limits()
         batches = split(payload, limits=limits)
+        for header, _ in batches:
+            if header.is_transactional:
+                raise InvalidError("attributes of a batch", "transactional", "not transactional: there are no transactions")
         if config.compacted:
             check_keys(batches, limits=limits)
         append_time_ms = -1
         if config.append_time:
             append_time_ms = self._clock.now_ms()
             batches = _stamped(batches, append_time_ms)
-        appended = await led.append(batches, acks=acks)
-        return Produced(appended.base_offset, appended.end_offset, led.start_offset, append_time_ms, appended.duplicate)
+        return Producing(led, batches, append_time_ms)
 
     async def fetch(
         self,
@@ -136,10 +175,13 @@ class LogService:
         topic = self._leading.topic(name)
         if topic is None:
             topic = await self.topics.get(name)  # created a moment ago, perhaps elsewhere
-        known = self._configs.get(name)
+        return topic, self._config(topic)
+
+    def _config(self, topic: Topic) -> TopicConfig:
+        known = self._configs.get(topic.name)
         if known is None or known[0] is not topic:
-            known = self._configs[name] = (topic, topic.config)
-        return known
+            known = self._configs[topic.name] = (topic, topic.config)
+        return known[1]
 
     def _number(self, topic: Topic, partition: int) -> int:
         if not 0 <= partition < topic.partitions:

@@ -79,6 +79,7 @@ class LeadingPartition:
         self._session, self._wal, self._clock, self._settings = session, wal, clock, settings
         self._producers = producers
         self._order = asyncio.Lock()  # first come, first numbered
+        self._queued = 0  # appends that wait for their turn
         self._next = self._durable = max(tail.end, keeper.record.published)
         self._visible, self._synced = Watermark(self.high_watermark), Watermark(self._durable)
         self._burst = 0  # failures of the WAL so far
@@ -138,18 +139,39 @@ class LeadingPartition:
         `ProducerRefusedError`: they do not follow what their producer sent. `UnavailableError`: nothing was appended, try again.
         `ExpiredError`, `FencedError`, `ClosedError`: somebody else leads, or may; what became of the batches is not known here.
         """
-        count = size = 0
-        for header, data in batches:
-            count += header.last_offset_delta + 1
-            size += len(data)
-        async with self._order:
-            await self._until_ready(count, size)
-            appended = self._number(batches)
-        if acks == NONE:
-            return appended
-        await (self._visible if acks == ALL else self._synced).reaches(appended.end_offset)
-        self._session.check()
+        count, size = _extent(batches)
+        self._queued += 1
+        try:
+            async with self._order:
+                await self._until_ready(count, size)
+                appended = self._number(batches)
+        finally:
+            self._queued -= 1
+        await self.acknowledged(appended, acks=acks)
         return appended
+
+    def append_now(self, batches: Sequence[Batch]) -> Appended | None:
+        """`append` up to where it would wait: None if there is no room yet or somebody came first, and nothing was appended.
+
+        Nothing is durable before `acknowledged` returns. Raises what `append` raises.
+        """
+        count, size = _extent(batches)
+        if (
+            self._queued
+            or self._order.locked()
+            or self._next + count > self.keeper.record.reserved
+            or not self._wal.has_room(size)
+            or self._crowded() is not None
+        ):
+            return None
+        self._check_accepting()
+        return self._number(batches)
+
+    async def acknowledged(self, appended: Appended, *, acks: int = ALL) -> None:
+        """Return when what was appended is as durable as `acks` asks for. Raises what `append` raises."""
+        if acks != NONE:
+            await (self._visible if acks == ALL else self._synced).reaches(appended.end_offset)
+            self._session.check()
 
     async def _until_ready(self, count: int, size: int) -> None:
         """Wait for room in RAM, for offsets, and for room in the WAL, until all hold at once."""
@@ -343,6 +365,14 @@ class LeadingPartition:
             return None
         return self.tail.read(offset, below=self.high_watermark, bytes_max=bytes_max)
 
+    def tell_beyond(self, offset: int, waiter: "asyncio.Future[None]") -> None:
+        """Resolve `waiter` (which may wait for others, too) once the high watermark is above `offset`; fail it with the partition."""
+        self._visible.tell(offset + 1, waiter)
+
+    def forget(self, offset: int) -> None:
+        """Somebody who was to be told about `offset` no longer waits."""
+        self._visible.forget(offset + 1)
+
     async def wait_beyond(self, offset: int, wait_ms: float) -> bool:
         """Wait until the high watermark is above `offset`, at most `wait_ms`."""
         self.check_readable()
@@ -414,3 +444,12 @@ class LeadingPartition:
         if not self._accepting:
             raise UnavailableError(f"partition {self.place}", "it is moving to another agent")
         self._session.check()
+
+
+def _extent(batches: Sequence[Batch]) -> tuple[int, int]:
+    """How many offsets and how many bytes the batches take."""
+    count = size = 0
+    for header, data in batches:
+        count += header.last_offset_delta + 1
+        size += len(data)
+    return count, size

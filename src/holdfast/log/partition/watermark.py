@@ -57,6 +57,18 @@ class Watermark:
                 sleep.cancel()
         return self.value >= value
 
+    def tell(self, value: int, waiter: "asyncio.Future[None]") -> None:
+        """Resolve `waiter` when it stands at `value` or beyond, or fail it. It may be told by several watermarks: the first counts."""
+        if self.value < value:
+            heapq.heappush(self._waiters, (value, next(self._turn), waiter))
+        elif not waiter.done():
+            waiter.set_result(None)
+
+    def forget(self, value: int) -> None:
+        """A waiter that was to be told about `value` is done with otherwise."""
+        if self.value < value:
+            self._gave_up()
+
     async def _wait(self, value: int, sleep: asyncio.Future[None] | None) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiters, (value, next(self._turn), waiter))

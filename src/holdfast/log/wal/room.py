@@ -30,11 +30,15 @@ class Room:
         """Whether `size` bytes more are allowed. A lone append always is, however large."""
         return not self.in_flight_bytes or self.in_flight_bytes + size <= self._bytes_max
 
+    def is_free(self, size: int) -> bool:
+        """Whether `size` bytes fit and nobody came first."""
+        return not self._waiters and self.fits(size)
+
     async def wait(self, size: int) -> None:
         """Return when `size` bytes fit; raise what `shut` was given if they never will."""
         if self._error is not None:
             raise self._error
-        if self.fits(size) and not self._waiters:
+        if self.is_free(size):
             return
         self.stalls += 1
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

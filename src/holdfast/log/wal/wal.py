@@ -103,6 +103,10 @@ class Wal:
         self._writer.push(Entry(frame, size, answer))
         return answer
 
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether `room` would return at once."""
+        return self._error is None and self._room.is_free(size_bytes)
+
     async def room(self, size_bytes: int) -> None:
         """Return when `size_bytes` more may be in flight. Append right afterwards."""
         await self._room.wait(size_bytes)
