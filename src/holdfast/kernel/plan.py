@@ -8,6 +8,7 @@ member keeps its old plan: there is nobody to move to, and whoever comes back fi
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast.kernel.quota import quotas
 from holdfast.kernel.ring import Ring
@@ -16,6 +17,8 @@ from holdfast.vocabulary.settings import check_at_least
 
 Placement = tuple[str, ...]  # the owner, then its replicas; empty: nobody is there
 Plan = dict[str, tuple[Placement, ...]]  # topic → placement of each partition
+
+EVERYBODY: Final = "*"  # the group of a workload that any agent may serve; it is shared out by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,8 @@ def make_plan(
         by_group[workload.group].append(workload)
     plan: Plan = {}
     for group, wanted in by_group.items():
-        agents = sorted((member for member in members if member.group == group), key=lambda member: member.id)
+        able = [member for member in members if group in (member.group, EVERYBODY)]
+        agents = sorted(able, key=lambda member: member.id)
         if agents:
             plan.update(_place_group(previous, agents, wanted))
         else:

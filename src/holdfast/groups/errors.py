@@ -1,0 +1,57 @@
+"""What groups refuse. Each refusal is one thing a client can act on; faces translate them in their own table."""
+
+from enum import StrEnum
+
+from holdfast.vocabulary.errors import HoldfastError
+
+
+class Refusal(StrEnum):
+    """Why a request about a group was refused."""
+
+    UNKNOWN_MEMBER = "the member is not in the group"
+    ILLEGAL_GENERATION = "the generation is not the group's"
+    REBALANCE_IN_PROGRESS = "the group is rebalancing: join again"
+    INCONSISTENT_PROTOCOL = "no protocol is supported by all members"
+    INVALID_GROUP_ID = "the group id is empty or too long"
+    INVALID_SESSION_TIMEOUT = "the session timeout is outside the allowed range"
+    MEMBER_ID_REQUIRED = "join again with the member id given"
+    GROUP_FULL = "the group has no room for another member"
+    FENCED_INSTANCE = "another member has taken over this instance id"
+    NOT_EMPTY = "the group has members"
+    NOT_FOUND = "there is no such group"
+    SUBSCRIBED = "the group is subscribed to the topic"
+    METADATA_TOO_LARGE = "the metadata of an offset is too long"
+    TOO_LARGE = "it does not fit into the group's record"
+
+
+class GroupRefusedError(HoldfastError):
+    """The group refuses. `member_id` is the id to join with, when one was asked for."""
+
+    def __init__(self, group: str, refusal: Refusal, member_id: str = "") -> None:
+        super().__init__(group, refusal, member_id)
+        self.group, self.refusal, self.member_id = group, refusal, member_id
+
+    def __str__(self) -> str:
+        return f"group {self.group!r}: {self.refusal.value}"
+
+
+class NotCoordinatorError(HoldfastError):
+    """This process does not coordinate the group (any more). Find its coordinator, and ask there."""
+
+    def __init__(self, group: str, shard: int) -> None:
+        super().__init__(group, shard)
+        self.group, self.shard = group, shard
+
+    def __str__(self) -> str:
+        return f"group {self.group!r} (shard {self.shard}) is not coordinated here"
+
+
+class ShardLoadingError(HoldfastError):
+    """This process is about to coordinate the group, and still reads what its predecessor wrote. Ask again here."""
+
+    def __init__(self, shard: int, reason: str = "") -> None:
+        super().__init__(shard, reason)
+        self.shard, self.reason = shard, reason
+
+    def __str__(self) -> str:
+        return f"group shard {self.shard} is being loaded{': ' if self.reason else ''}{self.reason}"

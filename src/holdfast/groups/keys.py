@@ -1,0 +1,72 @@
+"""Where groups are kept in the store, and which shard a group belongs to.
+
+    workload/~groups                             how many shards there are: what the planner places (a kernel key)
+    lease/…/partition/~groups/{shard:05d}        who coordinates a shard (kernel keys)
+    group/{shard:05d}/{group}                    generation, members, assignment: see `records`
+    offset/{shard:05d}/{group}/{topic}/{n:05d}   committed offsets of partitions n … n+15 of a topic
+
+Sixteen partitions share a key. One key per partition would make a consumer of fifty commit fifty operations, half of what a
+commit can hold; one key per topic would rewrite thousands of offsets for one that moved, and could outgrow a commit.
+
+A group id is any text, so that it is escaped in keys: `/`, `%`, `~` and what is not printable become %XX of their UTF-8 bytes, and an
+id too long for a key is cut and ends in `~` and a hash. The values hold the id as it is.
+"""
+
+from hashlib import blake2b
+from typing import Final
+
+from holdfast.kernel.keys import partition_resource
+from holdfast.vocabulary.hashing import fmix_64, fnv1a_64
+from holdfast.vocabulary.nouns import Partition
+
+GROUPS: Final = "~groups"  # no topic can have this name
+PARTITIONS_PER_KEY: Final = 16
+
+_ESCAPED: Final = frozenset("/%~")
+_PLAIN_BYTES_MAX: Final = 512
+_CUT_CHARS: Final = 64
+
+
+def shard_of(group_id: str, shards: int) -> int:
+    """The shard a group belongs to. Stable for ever: the keys depend on it."""
+    return fmix_64(fnv1a_64(group_id.encode())) % shards
+
+
+def shard_resource(shard: int) -> str:
+    """The lease of a shard."""
+    return partition_resource(Partition(GROUPS, shard))
+
+
+def segment(group_id: str) -> str:
+    """A group id as part of a key."""
+    if not group_id:
+        return "~"
+    escaped = "".join(
+        "".join(f"%{byte:02X}" for byte in char.encode()) if char in _ESCAPED or not char.isprintable() else char
+        for char in group_id
+    )
+    if len(escaped.encode()) <= _PLAIN_BYTES_MAX:
+        return escaped
+    cut = "".join(char for char in group_id[:_CUT_CHARS] if char.isascii() and char.isalnum())
+    return f"{cut}~{blake2b(group_id.encode(), digest_size=20).hexdigest()}"
+
+
+def groups_prefix(shard: int) -> str:
+    """The groups of a shard."""
+    return f"group/{shard:05d}/"
+
+
+def group_key(shard: int, group_id: str) -> str:
+    """A group's record."""
+    return groups_prefix(shard) + segment(group_id)
+
+
+def offsets_prefix(shard: int) -> str:
+    """The offsets of a shard's groups."""
+    return f"offset/{shard:05d}/"
+
+
+def offsets_key(shard: int, group_id: str, partition: Partition) -> str:
+    """Where the offset of a partition is, with those of its neighbours."""
+    first = partition.number - partition.number % PARTITIONS_PER_KEY
+    return f"{offsets_prefix(shard)}{segment(group_id)}/{partition.topic}/{first:05d}"

@@ -1,0 +1,17 @@
+"""Lag: how far what a group has committed is behind the end of each partition."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from holdfast.groups.nouns import Lag, Offset
+from holdfast.vocabulary.nouns import Partition
+
+
+async def lag_of(
+    committed: Mapping[Partition, Offset], end_of: Callable[[Partition], Awaitable[int | None]]
+) -> Sequence[Lag]:
+    """By partition. An offset beyond the end (a topic made anew, perhaps) is no lag."""
+    lags = []
+    for partition, offset in sorted(committed.items()):
+        end = await end_of(partition)
+        lags.append(Lag(partition, offset.offset, end, None if end is None else max(0, end - offset.offset)))
+    return lags

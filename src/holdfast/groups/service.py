@@ -1,0 +1,131 @@
+"""Consumer groups as faces use them. Every face calls this, and none goes around it.
+
+It answers for the shards this process leads (none on an API-only node) and says `NotCoordinatorError` for the others: the face
+redirects or forwards. Any method may also raise `ShardLoadingError` (ask again), `UnavailableError` (nothing happened, ask again) and
+`GroupRefusedError` (see `errors.Refusal`); `OutcomeUnknownError` from a commit of offsets: it may have happened, commit again.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from holdfast.contracts.store import Store
+from holdfast.groups.errors import NotCoordinatorError
+from holdfast.groups.founding import shard_count
+from holdfast.groups.keys import shard_of
+from holdfast.groups.lag import lag_of
+from holdfast.groups.nouns import (
+    GroupDescription,
+    GroupListing,
+    GroupState,
+    Join,
+    Joined,
+    Lag,
+    Leaving,
+    Left,
+    Offset,
+    Sync,
+    Synced,
+)
+from holdfast.groups.settings import GroupCounters, GroupSettings
+from holdfast.groups.shard import Shard
+from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.nouns import Partition
+
+
+class Leading(Protocol):
+    """What this process leads."""
+
+    def shard(self, number: int) -> Shard | None:
+        """The shard if it is led here; None if not. `ShardLoadingError`: it will be in a moment."""
+        ...
+
+    def shards(self) -> Collection[Shard]:
+        """Every shard led here."""
+        ...
+
+
+class GroupService:
+    """The groups of one process."""
+
+    def __init__(self, *, store: Store, settings: GroupSettings | None = None) -> None:
+        self.settings = settings or GroupSettings()
+        self.counters = GroupCounters()
+        self.leading: Leading | None = None  # set by the agent, for as long as it has a session
+        self._store = store
+        self._shards = 0
+
+    async def coordinator(self, group_id: str) -> int:
+        """The shard of a group: `cluster.leader(GROUPS, shard)` says who leads it. `UnavailableError`: no agent was ever there."""
+        if not self._shards:
+            self._shards = await shard_count(self._store)
+        return shard_of(group_id, self._shards)
+
+    async def join(self, group_id: str, ask: Join) -> Joined:
+        """Be in the next generation; returns once it begins, which takes as long as the slowest member."""
+        return await (await self._shard(group_id)).join(group_id, ask)
+
+    async def sync(self, group_id: str, ask: Sync) -> Synced:
+        """The member's assignment, once the leader has brought it and it is durable."""
+        return await (await self._shard(group_id)).sync(group_id, ask)
+
+    async def heartbeat(
+        self, group_id: str, *, member_id: str, generation: int, instance_id: str | None = None
+    ) -> None:
+        """The member is alive. Refused with REBALANCE_IN_PROGRESS when it has to join again."""
+        (await self._shard(group_id)).heartbeat(group_id, member_id, generation, instance_id)
+
+    async def leave(self, group_id: str, members: Sequence[Leaving]) -> Sequence[Left]:
+        """Remove members, each by itself."""
+        return (await self._shard(group_id)).leave(group_id, members)
+
+    async def commit_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[Partition, Offset],
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+    ) -> Mapping[Partition, HoldfastError | None]:
+        """Commit; returns once it is durable, with an error for each partition that was refused (None: committed)."""
+        shard = await self._shard(group_id)
+        return await shard.commit_offsets(group_id, offsets, member_id, generation, instance_id)
+
+    async def fetch_offsets(
+        self, group_id: str, partitions: Collection[Partition] | None = None
+    ) -> Mapping[Partition, Offset]:
+        """The committed offsets of these partitions (or of all); what was never committed is left out."""
+        return (await self._shard(group_id)).fetch_offsets(group_id, partitions)
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Collection[Partition]
+    ) -> Mapping[Partition, HoldfastError | None]:
+        """Forget committed offsets. Refused for topics the group is subscribed to."""
+        return await (await self._shard(group_id)).delete_offsets(group_id, partitions)
+
+    async def list(self, states: Collection[GroupState] = ()) -> Sequence[GroupListing]:
+        """The groups coordinated here, by id; only those in one of `states`, if any are named."""
+        found = [listing for shard in self._led() for listing in shard.list()]
+        return sorted((each for each in found if not states or each.state in states), key=lambda each: each.id)
+
+    async def describe(self, group_id: str) -> GroupDescription:
+        """A group in full. Refused with NOT_FOUND."""
+        return (await self._shard(group_id)).describe(group_id)
+
+    async def delete(self, group_id: str) -> None:
+        """Delete a group and its offsets. Refused with NOT_FOUND or NOT_EMPTY."""
+        await (await self._shard(group_id)).delete(group_id)
+
+    async def lag(self, group_id: str, end_of: Callable[[Partition], Awaitable[int | None]]) -> Sequence[Lag]:
+        """How far the group is behind, by partition; `end_of` answers with a high watermark, or None if it is not known."""
+        return await lag_of(await self.fetch_offsets(group_id), end_of)
+
+    async def _shard(self, group_id: str) -> Shard:
+        number = await self.coordinator(group_id)
+        shard = self.leading.shard(number) if self.leading is not None else None
+        if shard is None:
+            raise NotCoordinatorError(group_id, number)
+        return shard
+
+    def _led(self) -> Collection[Shard]:
+        return self.leading.shards() if self.leading is not None else ()

@@ -1,0 +1,70 @@
+"""What an operator may tune about consumer groups, and what a coordinator counts. `docs/groups.md` is the table for people."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.settings import KIB, check_at_least, check_between
+
+_DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """How groups are kept.
+
+    `shards`: how many leases the groups of a store are spread over; fixed by whoever uses the store first.
+    `initial_delay_ms`: how long an empty group waits for more members after its first, and after each further one (up to the
+    rebalance timeout), before it assigns anything. Long enough for the consumers of one process to arrive together, short enough
+    that a single consumer does not notice.
+    `session_min_ms`, `session_max_ms`: what a member may ask for. `size_max`: members of a group.
+    `new_member_ms`: how long a member that has never been answered may wait for the others.
+    `members_bytes_max`, `assignment_bytes_max`: what a group's record may hold of either; together they fit into one commit.
+    `metadata_chars_max`: of one committed offset. `retention_ms`: how long offsets outlive their group's last member.
+    `sweep_ms`: how often a shard looks for offsets to forget.
+    `commit_bytes_max`: of one commit that many offset commits share.
+    """
+
+    shards: int = 16
+    initial_delay_ms: int = 200
+    session_min_ms: int = 6_000
+    session_max_ms: int = 1_800_000
+    new_member_ms: int = 300_000
+    size_max: int = 1_000
+    members_bytes_max: int = 240 * KIB
+    assignment_bytes_max: int = 240 * KIB
+    metadata_chars_max: int = 4_096
+    retention_ms: int = 7 * _DAY_MS
+    sweep_ms: int = 600_000
+    commit_bytes_max: int = 480 * KIB
+
+    def __post_init__(self) -> None:
+        check_between("shards", self.shards, 1, 1_000)
+        check_at_least("initial_delay_ms", self.initial_delay_ms, 0)
+        check_at_least("session_min_ms", self.session_min_ms, 1)
+        check_at_least("session_max_ms", self.session_max_ms, self.session_min_ms)
+        for name in ("new_member_ms", "size_max", "retention_ms", "sweep_ms"):
+            check_at_least(name, getattr(self, name), 1)
+        check_between("metadata_chars_max", self.metadata_chars_max, 0, 4_096)  # a chunk of offsets fits into one commit
+        check_between("commit_bytes_max", self.commit_bytes_max, 400 * KIB, 500 * KIB)
+        if self.members_bytes_max + self.assignment_bytes_max > self.commit_bytes_max:
+            raise InvalidError(
+                "members_bytes_max + assignment_bytes_max",
+                self.members_bytes_max + self.assignment_bytes_max,
+                f"at most commit_bytes_max ({self.commit_bytes_max})",
+            )
+
+
+@dataclass(slots=True)
+class GroupCounters:
+    """Since the process started."""
+
+    joins: int = 0
+    rebalances: int = 0
+    members_expired: int = 0
+    offset_commits: int = 0
+    offsets_committed: int = 0
+    store_commits: int = 0
+    offsets_forgotten: int = 0
+    shards_opened: int = 0
+    shards_lost: int = 0

@@ -1,0 +1,33 @@
+"""One shard of the coordinator: the groups of one lease."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from holdfast.groups.nouns import GroupDescription, GroupListing, Join, Joined, Leaving, Left, Offset, Sync, Synced
+from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.nouns import Partition
+
+
+class Shard:
+    """The groups of one lease."""
+
+    async def join(self, group_id: str, ask: Join) -> Joined: ...
+    async def sync(self, group_id: str, ask: Sync) -> Synced: ...
+    def heartbeat(self, group_id: str, member_id: str, generation: int, instance_id: str | None) -> None: ...
+    def leave(self, group_id: str, members: Sequence[Leaving]) -> Sequence[Left]: ...
+    async def commit_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[Partition, Offset],
+        member_id: str,
+        generation: int,
+        instance_id: str | None,
+    ) -> Mapping[Partition, HoldfastError | None]: ...
+    def fetch_offsets(
+        self, group_id: str, partitions: Collection[Partition] | None
+    ) -> Mapping[Partition, Offset]: ...
+    async def delete_offsets(
+        self, group_id: str, partitions: Collection[Partition]
+    ) -> Mapping[Partition, HoldfastError | None]: ...
+    def list(self) -> Sequence[GroupListing]: ...
+    def describe(self, group_id: str) -> GroupDescription: ...
+    async def delete(self, group_id: str) -> None: ...
