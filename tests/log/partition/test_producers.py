@@ -4,6 +4,7 @@ import pytest
 from tests.log.partition.making import batch
 
 from holdfast.log.batches import BatchHeader, parse_header
+from holdfast.log.batches.header import CONTROL, TRANSACTIONAL
 from holdfast.log.partition.producers import ProducerRefusedError, Producers, Refusal
 
 
@@ -38,8 +39,22 @@ def test_a_batch_that_skips_ahead_is_out_of_order() -> None:
     assert refused(appended(0, 1), header(3)) is Refusal.OUT_OF_ORDER
 
 
-def test_a_batch_that_overlaps_another_is_no_duplicate_of_it() -> None:
-    assert refused(appended(0, 1), header(1, count=2)) is Refusal.DUPLICATE
+def test_a_batch_of_which_only_a_part_has_come_is_not_called_a_duplicate_for_that_would_lose_the_rest() -> None:
+    assert refused(appended(0, 1), header(1, count=2)) is Refusal.OUT_OF_ORDER
+    assert refused(appended(0, 1, 2, 3, 4, 5), header(0, count=9)) is Refusal.OUT_OF_ORDER
+
+
+def test_records_that_have_come_in_other_batches_are_duplicates() -> None:
+    assert refused(appended(0, 1, 2), header(1, count=2)) is Refusal.DUPLICATE
+
+
+def test_what_came_before_the_first_batch_we_know_of_may_never_have_come() -> None:
+    producers = Producers()
+    producers.append(header(10), 0, 1_000)
+    assert refused(producers, header(9)) is Refusal.OUT_OF_ORDER
+    for sequence in range(11, 15):
+        producers.append(header(sequence), sequence, 1_000)
+    assert refused(producers, header(9)) is Refusal.DUPLICATE, "five came after it: nobody waits for it"
 
 
 def test_sequences_wrap_to_zero() -> None:
@@ -65,6 +80,42 @@ def test_a_new_epoch_starts_over_at_zero() -> None:
 
 def test_an_unknown_producer_may_start_anywhere() -> None:
     assert Producers().judge(header(41)) is None
+
+
+def marker(*, epoch: int = 0) -> BatchHeader:
+    return header(-1, epoch=epoch)._replace(attributes=TRANSACTIONAL | CONTROL)
+
+
+def test_a_marker_leaves_the_sequence_where_it_is() -> None:
+    producers = appended(0, 1)
+    assert producers.judge(marker()) is None
+    producers.append(marker(), 2, 1_000)
+    assert producers.judge(header(1)) == 1
+    assert producers.judge(header(2)) is None
+    assert refused(producers, header(3)) is Refusal.OUT_OF_ORDER
+
+
+def test_a_marker_of_an_older_epoch_is_refused_and_one_of_a_newer_begins_it() -> None:
+    producers = appended(0, 1)
+    producers.append(marker(epoch=2), 2, 1_000)
+    assert refused(producers, marker(epoch=1)) is Refusal.OLD_EPOCH
+    assert refused(producers, header(2)) is Refusal.OLD_EPOCH
+    assert producers.judge(header(0, epoch=2)) is None
+
+
+def test_a_marker_of_an_unknown_producer_makes_it_known_without_a_sequence() -> None:
+    producers = Producers()
+    producers.append(marker(epoch=3), 0, 1_000)
+    (known,) = producers.snapshot(1)
+    assert (known.producer_epoch, known.batches) == (3, ())
+    assert producers.judge(header(41, epoch=3)) is None
+
+
+def test_a_marker_that_is_taken_back_takes_its_epoch_with_it() -> None:
+    producers = appended(0, 1)
+    producers.append(marker(epoch=2), 2, 1_000)
+    producers.forget_from(2)
+    assert producers.judge(header(2)) is None
 
 
 def test_batches_without_a_producer_are_never_judged() -> None:

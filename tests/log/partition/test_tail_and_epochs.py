@@ -110,7 +110,14 @@ def test_which_epoch_was_leading_and_where_it_ended() -> None:
     assert end_of_epoch(history, 2, 12) == (1, 5)
     assert end_of_epoch(history, 4, 12) == (4, 12)
     assert end_of_epoch(history, 5, 12) == (-1, -1)
-    assert end_of_epoch(history, 0, 12) == (-1, -1)
+    assert end_of_epoch(history, -1, 12) == (-1, -1)
+    assert end_of_epoch((), 0, 12) == (-1, -1)
+
+
+def test_an_epoch_of_which_nothing_is_left_has_ended_where_the_history_begins() -> None:
+    history = forgotten(begun(begun((), 2, 0), 5, 10), 10)
+    assert end_of_epoch(history, 2, 30) == (2, 10)
+    assert end_of_epoch(history, 4, 30) == (4, 10)
 
 
 async def test_a_watermark_wakes_exactly_those_it_has_reached() -> None:

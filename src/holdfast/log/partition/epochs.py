@@ -30,10 +30,13 @@ def epoch_at(epochs: Sequence[EpochStart], offset: int) -> int:
 def end_of_epoch(epochs: Sequence[EpochStart], epoch: int, next_offset: int) -> tuple[int, int]:
     """Kafka's OffsetForLeaderEpoch: the largest known epoch ≤ `epoch`, and the offset where the next one began.
 
-    (-1, -1) when the asked epoch is newer than any known or older than all.
+    (-1, -1) when the asked epoch is newer than any known. One older than all has ended where the history begins: what it wrote
+    is gone, and a reader who comes from there goes on at the start.
     """
-    if not epochs or epoch > epochs[-1].epoch or epoch < epochs[0].epoch:
+    if not epochs or epoch < 0 or epoch > epochs[-1].epoch:
         return -1, -1
+    if epoch < epochs[0].epoch:
+        return epoch, epochs[0].start_offset
     known = max(each.epoch for each in epochs if each.epoch <= epoch)
     ends = [each.start_offset for each in epochs if each.epoch > known]
     return known, ends[0] if ends else next_offset

@@ -1,8 +1,14 @@
 """Idempotent producers of one partition: what each sent last. Pure; time is an argument.
 
 A producer may have five batches in flight. A batch that was seen before is answered with its first offset and not appended again;
-one that skips ahead, or comes from a former life of the producer, is refused. A producer nobody remembers may start anywhere: its
-state may have expired, and refusing would lose data for nothing.
+one that skips ahead, or comes from a former life of the producer, is refused. A producer nobody remembers may start anywhere, as
+with Kafka since 2.5: its state may have expired, and refusing would lose data for nothing. So nobody is ever told that his producer
+id is unknown.
+
+A client takes DUPLICATE for success. It is said only of a batch all of whose records are surely here: one that lies within what is
+remembered, or further back than five whole batches, which nobody who keeps to five in flight can still be waiting for.
+
+Markers of transactions are not numbered: they are judged by their epoch alone, and leave the sequence where it is.
 
 What was appended and is not durable yet can be taken back: each append keeps what it replaced until `settle` says it is safe.
 """
@@ -73,6 +79,8 @@ class Producers:
             raise self._refused(
                 Refusal.OLD_EPOCH, header, f"epoch {header.producer_epoch}", f"epoch {known.epoch} or newer"
             )
+        if header.is_control:
+            return None
         first, last = _range(header)
         if header.producer_epoch > known.epoch:
             if first != 0:
@@ -86,8 +94,7 @@ class Producers:
         expected = (known.batches[-1].last_seq + 1) % _SEQUENCES
         if first == expected:
             return None
-        behind = (expected - first) % _SEQUENCES < _SEQUENCES // 2
-        refusal = Refusal.DUPLICATE if behind else Refusal.OUT_OF_ORDER
+        refusal = Refusal.DUPLICATE if _all_here(known.batches, first, last) else Refusal.OUT_OF_ORDER
         raise self._refused(refusal, header, f"sequence {first}", f"{expected}")
 
     def append(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
@@ -96,7 +103,9 @@ class Producers:
             return
         known = self._producers.get(header.producer_id)
         earlier = known.batches if known is not None and known.epoch == header.producer_epoch else ()
-        batches = (*earlier, SequenceRange(*_range(header), base_offset))[-BATCHES_REMEMBERED_MAX:]
+        batches = earlier
+        if not header.is_control:
+            batches = (*earlier, SequenceRange(*_range(header), base_offset))[-BATCHES_REMEMBERED_MAX:]
         self._producers[header.producer_id] = _Producer(header.producer_epoch, batches, now_ms)
         self._replaced.append(_Replaced(base_offset, header.producer_id, known))
 
@@ -148,6 +157,16 @@ def _put_back(producers: dict[int, _Producer], replaced: _Replaced) -> None:
         producers.pop(replaced.producer_id, None)
     else:
         producers[replaced.producer_id] = replaced.before
+
+
+def _all_here(remembered: tuple[SequenceRange, ...], first: int, last: int) -> bool:
+    """Whether every record from `first` to `last` was appended before, for all we can know."""
+    newest = remembered[-1].last_seq
+    first_back, last_back = (newest - first) % _SEQUENCES, (newest - last) % _SEQUENCES
+    if not last_back <= first_back < _SEQUENCES // 2:
+        return False  # it reaches beyond what has come
+    oldest_back = (newest - remembered[0].first_seq) % _SEQUENCES
+    return first_back <= oldest_back or len(remembered) == BATCHES_REMEMBERED_MAX
 
 
 def _range(header: BatchHeader) -> tuple[int, int]:
