@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from holdfast.contracts.store import Store
-from holdfast.kernel.keys import MEMBERS, holder_key, member_key, partition_resource
+from holdfast.kernel.keys import MEMBERS, PLANNER, holder_key, member_key, partition_resource
 from holdfast.kernel.lease import Held, read_holder
 from holdfast.kernel.membership import read_member
 from holdfast.kernel.mirror import Mirror, mirroring
@@ -23,13 +23,34 @@ _PARTITIONS = "partition/"
 class Cluster:
     """What the mirrors show."""
 
-    def __init__(self, topics: Mirror[Topic], holders: Mirror[Held], members: Mirror[Member]) -> None:
-        self._topics, self._holders, self._members = topics, holders, members
+    def __init__(
+        self, topics: Mirror[Topic], holders: Mirror[Held], members: Mirror[Member], planners: Mirror[Held]
+    ) -> None:
+        self._topics, self._holders, self._members, self._planners = topics, holders, members, planners
+        self._ids: dict[str, str] = {}
+        self._ids_at = -1
         self.changed = Bell()  # rings when topics, holders or members change
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """Grows with every change of a topic, a holder or a member: what was made of them is good as long as it is the same."""
+        return self._topics.version, self._holders.version, self._members.version
+
+    @property
+    def planner(self) -> str | None:
+        """The id of the agent that plans, if there is one."""
+        return next((held.holder for held in self._planners.items.values()), None)
 
     def topic(self, name: str) -> Topic | None:
         """The topic of this name."""
         return self._topics.items.get(topic_key(name))
+
+    def name_of(self, topic_id: str) -> str | None:
+        """The name of the topic with this id (32 hex digits)."""
+        if self._ids_at != self._topics.version:
+            self._ids = {topic.id: topic.name for topic in self._topics.items.values()}
+            self._ids_at = self._topics.version
+        return self._ids.get(topic_id)
 
     @property
     def topics(self) -> list[Topic]:
@@ -60,8 +81,9 @@ async def watching_cluster(
         mirroring(store, TOPICS, read_topic, clock=clock, chance=chance, bell=topics_bell) as topics,
         mirroring(store, holder_key(_PARTITIONS), read_holder, clock=clock, chance=chance, bell=others_bell) as holders,
         mirroring(store, f"{MEMBERS}agent/", read_member, clock=clock, chance=chance, bell=others_bell) as members,
+        mirroring(store, holder_key(PLANNER), read_holder, clock=clock, chance=chance) as planners,
     ):
-        cluster = Cluster(topics, holders, members)
+        cluster = Cluster(topics, holders, members, planners)
 
         async def tell_topics() -> None:
             while True:
