@@ -6,10 +6,12 @@ agent's; a partition somebody else leads is a `NotLeaderError`, and the face red
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from holdfast.log.batches import Batch, Buffer, parse_header, set_append_time, split
 from holdfast.log.partition.leading import ALL, LEADER, NONE, Appended, LeadingPartition
+from holdfast.log.partition.terms import Place
+from holdfast.log.published import PublishedLog
 from holdfast.log.reading import Fetched, Reading, end_of_epoch
 from holdfast.log.segments import Reached
 from holdfast.log.topic_config import TopicConfig
@@ -17,6 +19,8 @@ from holdfast.log.topics import Topic, Topics, UnknownTopicError
 from holdfast.log.upkeep import Kit, check_keys, delete_records
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
+
+_PUBLISHED_MAX: Final = 1_024
 
 
 class NotLeaderError(HoldfastError):
@@ -82,6 +86,7 @@ class LogService:
         self.topics = topics
         self._leading, self._reading, self._kit, self._clock = leading, reading, kit, clock
         self._configs: dict[str, tuple[Topic, TopicConfig]] = {}
+        self._published: dict[Place, PublishedLog] = {}  # those read lately that others lead
 
     async def create_topic(self, name: str, partitions: int, config: Mapping[str, object] | None = None) -> Topic:
         """Create a topic. It can be used as soon as the planner has placed its partitions."""
@@ -125,7 +130,9 @@ class LogService:
         batches = split(payload, limits=limits)
         for header, _ in batches:
             if header.is_transactional:
-                raise InvalidError("attributes of a batch", "transactional", "not transactional: there are no transactions")
+                raise InvalidError(
+                    "attributes of a batch", "transactional", "not transactional: there are no transactions"
+                )
         if config.compacted:
             check_keys(batches, limits=limits)
         append_time_ms = -1
@@ -147,6 +154,29 @@ class LogService:
         """Whole batches from the one that holds `offset` on; see `Reading.fetch`."""
         led = await self.led(topic, partition)
         return await self._reading.fetch(led, offset, bytes_max=bytes_max, wait_ms=wait_ms, bytes_min=bytes_min)
+
+    async def read(self, led: LeadingPartition, offset: int, *, bytes_max: int) -> Fetched:
+        """What a partition led here holds from `offset` on, without waiting."""
+        return await self._reading.fetch(led, offset, bytes_max=bytes_max)
+
+    async def fetch_published(self, topic: str, partition: int, offset: int, *, bytes_max: int) -> Fetched | None:
+        """The same of a partition led elsewhere, as far as it is published; None: `offset` lies beyond that.
+
+        The high watermark it shows is where the published part ends, as far as this process knows.
+        """
+        found, _ = await self._topic(topic)
+        place = Place(topic=topic, topic_id=found.id, number=self._number(found, partition))
+        log = self._published.pop(place, None) or await PublishedLog.open(
+            place, store=self._kit.store, clock=self._clock
+        )
+        self._published[place] = log  # the youngest again
+        while len(self._published) > _PUBLISHED_MAX:
+            del self._published[next(iter(self._published))]
+        if offset >= log.high_watermark:
+            await log.refresh()
+            if offset >= log.high_watermark:
+                return None
+        return await self._reading.fetch(log, offset, bytes_max=bytes_max)
 
     async def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> Reached | None:
         """The first record at or after a time; EARLIEST, LATEST and MAX_TIMESTAMP as in `reading`."""

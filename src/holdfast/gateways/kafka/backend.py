@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.agent.cluster import Cluster
+from holdfast.gateways.kafka.fetch_sessions import FetchSessions
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.groups.service import GroupService
 from holdfast.log.producer_ids import ProducerIds
@@ -34,3 +35,12 @@ class Backend:
     clock: Clock
     chance: Chance
     settings: KafkaSettings = field(default_factory=KafkaSettings)
+    fetch_sessions: FetchSessions = field(init=False)
+
+    def __post_init__(self) -> None:
+        sessions = FetchSessions(
+            lambda: int(self.chance.token()[:7], 16),
+            count_max=self.settings.fetch_sessions_max,
+            idle_ms=self.settings.fetch_session_idle_ms,
+        )
+        object.__setattr__(self, "fetch_sessions", sessions)

@@ -30,7 +30,9 @@ def decode(key: int, version: int, body: memoryview) -> Any:
     except (SerialError, ValueError, IndexError, OverflowError, TypeError, MemoryError) as error:
         name = type(error).__name__
         raise MalformedRequestError(
-            f"body of a request with key {key} version {version}", f"{len(body)} bytes", f"a whole one ({name}: {error})"
+            f"body of a request with key {key} version {version}",
+            f"{len(body)} bytes",
+            f"a whole one ({name}: {error})",
         ) from None
     if size != len(body):
         raise MalformedRequestError(
@@ -127,7 +129,7 @@ def _tuple_of(convert: Convert | None) -> Convert:
 def _error_code() -> Convert:
     from kio.schema.errors import ErrorCode
 
-    codes = {code.value: code for code in ErrorCode}
+    codes: dict[int, ErrorCode] = {int(code.value): code for code in ErrorCode}
     return lambda value: codes[int(value)]
 
 
@@ -144,5 +146,7 @@ _SCALARS: dict[str, Convert] = {
     "timedelta_i32": _milliseconds,
     "timedelta_i64": _milliseconds,
     "datetime_i64": _moment,
-    "uuid": lambda value: value if isinstance(value, UUID) else UUID(value) if isinstance(value, str) else UUID(bytes=bytes(value)),
+    "uuid": lambda value: (
+        value if isinstance(value, UUID) else UUID(value) if isinstance(value, str) else UUID(bytes=bytes(value))
+    ),
 }

@@ -366,7 +366,7 @@ class LeadingPartition:
         return self.tail.read(offset, below=self.high_watermark, bytes_max=bytes_max)
 
     def tell_beyond(self, offset: int, waiter: "asyncio.Future[None]") -> None:
-        """Resolve `waiter` (which may wait for others, too) once the high watermark is above `offset`; fail it with the partition."""
+        """Resolve `waiter` (which may wait for others, too) once the high watermark is above `offset`, or fail it."""
         self._visible.tell(offset + 1, waiter)
 
     def forget(self, offset: int) -> None:

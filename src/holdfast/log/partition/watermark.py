@@ -58,7 +58,7 @@ class Watermark:
         return self.value >= value
 
     def tell(self, value: int, waiter: "asyncio.Future[None]") -> None:
-        """Resolve `waiter` when it stands at `value` or beyond, or fail it. It may be told by several watermarks: the first counts."""
+        """Resolve `waiter` when it stands at `value` or beyond, or fail it. Several may tell it: the first counts."""
         if self.value < value:
             heapq.heappush(self._waiters, (value, next(self._turn), waiter))
         elif not waiter.done():

@@ -1,0 +1,174 @@
+"""Fetch (1), versions 4 to 18. By hand: batches go from the log's memory to the socket as the bytes they are.
+
+Versions 0 to 3 carried older message formats. Not implemented: fetching by replicas (a replica id is ignored), transactions (the
+last stable offset is the high watermark, and nothing is ever aborted), diverging epochs, throttling.
+"""
+
+from struct import Struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from holdfast.gateways.kafka.api import Api, Call, Chunks
+from holdfast.gateways.kafka.codes import Code
+from holdfast.gateways.kafka.fetch_sessions import FINAL, Key, Plan, Session, Shown, Wanted
+from holdfast.gateways.kafka.fetching import Limits, Read, read_all
+from holdfast.gateways.kafka.leadership import NOBODY, endpoints_tags, leader_field, leader_of
+from holdfast.gateways.kafka.wire import INT16, INT32, INT64, NO_TAGS, Reader, array_length, string, tagged
+from holdfast.log.batches import Buffer
+
+_START_FROM: Final = 5
+_SESSIONS_FROM: Final = 7
+_EPOCHS_FROM: Final = 9
+_RACKS_FROM: Final = 11
+_LEADERS_FROM: Final = 12
+_TOPIC_IDS_FROM: Final = 13
+_REPLICAS_BELOW: Final = 15
+_ENDPOINTS_FROM: Final = 16
+
+_SEEN: Final = Struct(">ihqq")  # partition, error code, high watermark, last stable offset
+
+
+class _Request(NamedTuple):
+    limits: Limits
+    session_id: int
+    session_epoch: int
+    wanted: list[Wanted]
+    forgotten: list[Key]
+
+
+async def fetch(call: Call, body: memoryview) -> Chunks:
+    """Read every partition of the request, or of its session."""
+    request = _parse(call, Reader(body, flexible=call.api.is_flexible(call.version)))
+    del body  # a long poll holds no memory it arrived in
+    now_ms = call.backend.clock.boot_ms()
+    plan = call.backend.fetch_sessions.plan(
+        request.session_id, request.session_epoch, request.wanted, request.forgotten, now_ms
+    )
+    if isinstance(plan, Code):
+        return _encode(call, [], plan, 0)
+    reads = await read_all(call, plan.wanted, request.limits)
+    return _encode(call, _told(plan, reads), Code.NONE, plan.session.id if plan.session is not None else 0)
+
+
+def _told(plan: Plan, reads: list[Read]) -> list[Read]:
+    """What the client has to hear: everything, or in a session what differs from what it heard last."""
+    session = plan.session
+    if session is None:
+        return reads
+    told = [read for read in reads if _is_new(session, read) or plan.full]
+    for read in told:
+        key = read.wanted.key
+        session.shown[key] = Shown(read.high_watermark, read.start_offset, read.code)
+        if read.size and key in session.wanted:
+            session.served(key)
+    return told
+
+
+def _is_new(session: Session, read: Read) -> bool:
+    if read.size or read.code is not Code.NONE or read.preferred >= 0:
+        return True
+    return session.shown.get(read.wanted.key) != Shown(read.high_watermark, read.start_offset, read.code)
+
+
+def _parse(call: Call, reader: Reader) -> _Request:
+    version, settings = call.version, call.backend.settings
+    if version < _REPLICAS_BELOW:
+        reader.int32()  # replica id
+    wait_ms, bytes_min, bytes_max = reader.int32(), reader.int32(), reader.int32()
+    reader.int8()  # isolation level: without transactions they are the same
+    session_id, session_epoch = 0, FINAL
+    if version >= _SESSIONS_FROM:
+        session_id, session_epoch = reader.int32(), reader.int32()
+    wanted = [each for _ in range(reader.array()) for each in _topic(version, reader)]
+    forgotten: list[Key] = []
+    if version >= _SESSIONS_FROM:
+        for _ in range(reader.array()):
+            named = _named(version, reader)
+            forgotten += [(named, reader.int32()) for _ in range(reader.array())]
+            reader.tags()
+    rack = reader.text() if version >= _RACKS_FROM else ""
+    reader.tags()
+    reader.finish()
+    limits = Limits(
+        wait_ms=max(0, min(wait_ms, settings.fetch_wait_max_ms)),
+        bytes_min=bytes_min,
+        bytes_max=max(0, min(bytes_max, settings.fetch_bytes_max)),
+        rack=rack,
+    )
+    return _Request(limits, session_id, session_epoch, wanted, forgotten)
+
+
+def _topic(version: int, reader: Reader) -> list[Wanted]:
+    named = _named(version, reader)
+    wanted = []
+    for _ in range(reader.array()):
+        number = reader.int32()
+        leader_epoch = reader.int32() if version >= _EPOCHS_FROM else -1
+        offset = reader.int64()
+        if version >= _LEADERS_FROM:
+            reader.int32()  # last fetched epoch, of replicas
+        if version >= _START_FROM:
+            reader.int64()  # log start offset, of replicas
+        wanted.append(Wanted((named, number), offset, reader.int32(), leader_epoch))
+        reader.tags()
+    reader.tags()
+    return wanted
+
+
+def _named(version: int, reader: Reader) -> str | UUID:
+    return reader.uuid() if version >= _TOPIC_IDS_FROM else reader.text()
+
+
+def _encode(call: Call, reads: list[Read], code: Code, session_id: int) -> Chunks:
+    version, flexible = call.version, call.api.is_flexible(call.version)
+    chunks: list[Buffer] = []
+    leaders: set[int] = set()
+    out = bytearray(INT32.pack(0))  # throttle time
+    if version >= _SESSIONS_FROM:
+        out += INT16.pack(code) + INT32.pack(session_id)
+    by_topic: dict[str | UUID, list[Read]] = {}
+    for read in reads:
+        by_topic.setdefault(read.wanted.key[0], []).append(read)
+    out += array_length(len(by_topic), flexible=flexible)
+    for named, listed in by_topic.items():
+        out += named.bytes if isinstance(named, UUID) else string(named, flexible=flexible)
+        out += array_length(len(listed), flexible=flexible)
+        for read in listed:
+            out += _partition(version, read) + array_length(read.size, flexible=flexible)
+            if read.size:
+                chunks += (bytes(out), *read.batches)
+                out.clear()
+            if flexible:
+                out += _leader_tags(call, read, leaders)
+        if flexible:
+            out += NO_TAGS
+    if flexible:
+        out += endpoints_tags(call.backend, leaders) if version >= _ENDPOINTS_FROM else NO_TAGS
+    chunks.append(bytes(out))
+    return chunks
+
+
+def _partition(version: int, read: Read) -> bytes:
+    out = _SEEN.pack(read.wanted.key[1], read.code, read.high_watermark, read.high_watermark)
+    if version >= _START_FROM:
+        out += INT64.pack(read.start_offset)
+    out += _NULL_ARRAY if version < _LEADERS_FROM else b"\0"  # nothing was aborted
+    if version >= _RACKS_FROM:
+        out += INT32.pack(read.preferred)
+    return out
+
+
+def _leader_tags(call: Call, read: Read, leaders: set[int]) -> bytes:
+    """Who leads the partition, if it is not us."""
+    if read.topic is None or read.code not in (Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH):
+        return NO_TAGS
+    leader = leader_of(call.backend.cluster, read.topic, read.wanted.key[1])
+    if leader.node == NOBODY:
+        return NO_TAGS
+    leaders.add(leader.node)
+    return tagged({1: leader_field(leader)})
+
+
+_NULL_ARRAY: Final = INT32.pack(-1)
+
+APIS: Final = (Api(key=1, name="Fetch", versions=(4, 18), flexible_from=12, raw=fetch, waits=True),)

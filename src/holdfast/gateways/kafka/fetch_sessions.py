@@ -1,0 +1,112 @@
+"""Fetch sessions (KIP-227): a consumer of many partitions names them once, then only what changed; and hears only what is new.
+
+Pure: time is an argument. A session that is not found, or whose epoch does not follow, is a code, and the client starts over. There
+are at most so many; the one that was idle longest goes first.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from holdfast.gateways.kafka.codes import Code
+
+FINAL: Final = -1  # no session, and the end of one
+INITIAL: Final = 0  # the first fetch of a session
+_EPOCH_MAX: Final = 2**31 - 1
+
+Key = tuple[str | UUID, int]  # topic (as the client names it) and partition
+
+
+class Wanted(NamedTuple):
+    """What a client wants of one partition."""
+
+    key: Key
+    offset: int
+    bytes_max: int
+    leader_epoch: int = -1
+
+
+class Shown(NamedTuple):
+    """What a client was told of a partition last."""
+
+    high_watermark: int = -1
+    start_offset: int = -1
+    code: Code = Code.NONE
+
+
+@dataclass(slots=True)
+class Session:
+    """What one client fetches."""
+
+    id: int
+    epoch: int
+    used_at_ms: int
+    wanted: dict[Key, Wanted] = field(default_factory=dict)
+    shown: dict[Key, Shown] = field(default_factory=dict)
+
+    def served(self, key: Key) -> None:
+        """The partition had its turn: others come first next time."""
+        self.wanted[key] = self.wanted.pop(key)
+
+
+class Plan(NamedTuple):
+    """What to fetch, and for whom: `session` is None if there is none, `full` if every partition is to be answered for."""
+
+    wanted: Sequence[Wanted]
+    session: Session | None
+    full: bool
+
+
+class FetchSessions:
+    """The sessions of one node."""
+
+    def __init__(self, draw_id: Callable[[], int], *, count_max: int, idle_ms: int) -> None:
+        self._draw_id, self._count_max, self._idle_ms = draw_id, count_max, idle_ms
+        self._sessions: OrderedDict[int, Session] = OrderedDict()  # the one used longest ago first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(
+        self, session_id: int, epoch: int, wanted: Sequence[Wanted], forgotten: Iterable[Key], now_ms: int
+    ) -> Plan | Code:
+        """What this request asks for, together with what its session knows."""
+        if epoch in (FINAL, INITIAL):
+            self._sessions.pop(session_id, None)
+            session = self._open(wanted, now_ms) if epoch == INITIAL else None
+            return Plan(wanted, session, full=True)
+        session = self._sessions.get(session_id)
+        if session is None:
+            return Code.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != epoch:
+            return Code.INVALID_FETCH_SESSION_EPOCH
+        session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
+        session.used_at_ms = now_ms
+        self._sessions.move_to_end(session_id)
+        for each in wanted:
+            session.wanted[each.key] = each
+        for key in forgotten:
+            session.wanted.pop(key, None)
+            session.shown.pop(key, None)
+        return Plan(tuple(session.wanted.values()), session, full=False)
+
+    def _open(self, wanted: Sequence[Wanted], now_ms: int) -> Session | None:
+        if not wanted or not self._make_room(now_ms):
+            return None
+        session_id = self._draw_id()
+        while session_id in self._sessions or session_id == 0:
+            session_id = self._draw_id()
+        session = Session(session_id, 1, now_ms, {each.key: each for each in wanted})
+        self._sessions[session_id] = session
+        return session
+
+    def _make_room(self, now_ms: int) -> bool:
+        if len(self._sessions) < self._count_max:
+            return True
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now_ms - oldest.used_at_ms < self._idle_ms:
+            return False
+        del self._sessions[oldest.id]
+        return True

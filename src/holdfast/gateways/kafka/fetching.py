@@ -1,0 +1,137 @@
+"""Reading many partitions for one request: at least `bytes_min`, at most `bytes_max`, and one wait for all of them.
+
+The first partition that has anything returns at least one batch, however large, so that every reader gets on; the others stay
+within what is left. An error anywhere is answered at once. Waiting holds no record.
+
+A reader in another zone that is behind is sent to an agent of its own zone, which reads what is published straight from object
+storage; where that ends, it is sent back to the leader.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from holdfast.gateways.kafka.api import Call
+from holdfast.gateways.kafka.codes import Code, code_of
+from holdfast.gateways.kafka.fetch_sessions import Wanted
+from holdfast.log.batches import Buffer
+from holdfast.log.partition.leading import LeadingPartition
+from holdfast.log.reading import OffsetOutOfRangeError
+from holdfast.log.service import NotLeaderError
+from holdfast.vocabulary.errors import HoldfastError
+
+
+class Limits(NamedTuple):
+    """What a request allows: how long it may rest, how much it waits for, how much it takes."""
+
+    wait_ms: int
+    bytes_min: int
+    bytes_max: int
+    rack: str
+
+
+@dataclass(slots=True)
+class Read:
+    """What was found in one partition."""
+
+    wanted: Wanted
+    topic: str | None = None
+    code: Code = Code.NONE
+    high_watermark: int = -1
+    start_offset: int = -1
+    batches: Sequence[Buffer] = ()
+    size: int = 0
+    preferred: int = -1
+    led: LeadingPartition | None = field(default=None, repr=False)
+
+
+async def read_all(call: Call, wanted: Sequence[Wanted], limits: Limits) -> list[Read]:
+    """Every partition's part of the answer, in the order asked for."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + limits.wait_ms / 1000
+    reads: list[Read | None] = [None] * len(wanted)
+    while True:
+        left = limits.bytes_max
+        settled = False
+        for at, each in enumerate(wanted):
+            known = reads[at]
+            if known is None or (known.led is not None and known.led.high_watermark > known.high_watermark):
+                known = reads[at] = await _read(call, each, left, limits)
+                if known.size > max(0, min(left, each.bytes_max)) and left < limits.bytes_max:
+                    known.batches, known.size = (), 0  # others came first: its turn is next time
+            left -= known.size
+            settled = settled or known.code is not Code.NONE or known.preferred >= 0
+        got = limits.bytes_max - left
+        done = [each for each in reads if each is not None]
+        if settled or got >= limits.bytes_min or (got and got >= limits.bytes_max) or loop.time() >= deadline:
+            return done
+        await _news(done, deadline - loop.time())
+
+
+async def _news(reads: Sequence[Read], wait_s: float) -> None:
+    """Wait until one of the partitions has more than was seen, or is lost."""
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiting = [(read.led, read.high_watermark) for read in reads if read.led is not None]
+    for led, seen in waiting:
+        led.tell_beyond(seen, waiter)
+    try:
+        async with asyncio.timeout(wait_s):
+            await waiter
+    except (TimeoutError, HoldfastError):
+        pass  # reading again says what is the matter
+    finally:
+        for led, seen in waiting:
+            led.forget(seen)
+
+
+async def _read(call: Call, wanted: Wanted, left: int, limits: Limits) -> Read:
+    named, number = wanted.key
+    topic = call.backend.cluster.name_of(named.hex) if isinstance(named, UUID) else named
+    read = Read(wanted, topic)
+    if topic is None:
+        read.code = Code.UNKNOWN_TOPIC_ID
+        return read
+    try:
+        await _fill(call, read, topic, number, max(0, min(left, wanted.bytes_max)), limits.rack)
+    except OffsetOutOfRangeError as error:
+        read.code, read.start_offset, read.high_watermark = Code.OFFSET_OUT_OF_RANGE, error.start, error.end
+    except HoldfastError as error:
+        read.code = code_of(error)
+    return read
+
+
+async def _fill(call: Call, read: Read, topic: str, number: int, bytes_max: int, rack: str) -> None:
+    log, offset = call.backend.log, read.wanted.offset
+    try:
+        led = await log.led(topic, number)
+    except NotLeaderError:
+        me = call.backend.me()
+        if not rack or me is None or me.rack != rack:
+            raise
+        fetched = await log.fetch_published(topic, number, offset, bytes_max=bytes_max)
+        if fetched is None:
+            raise  # what is beyond is the leader's
+    else:
+        epoch = read.wanted.leader_epoch
+        if epoch >= 0 and epoch != led.lease.epoch:
+            read.code = Code.FENCED_LEADER_EPOCH if epoch < led.lease.epoch else Code.UNKNOWN_LEADER_EPOCH
+            return
+        read.led = led
+        if rack and led.start_offset <= offset < led.record.published:
+            read.preferred = _nearer(call, rack)
+            if read.preferred >= 0:
+                read.high_watermark, read.start_offset = led.high_watermark, led.start_offset
+                return
+        fetched = await log.read(led, offset, bytes_max=bytes_max)
+    read.high_watermark, read.start_offset = fetched.high_watermark, fetched.start_offset
+    read.batches, read.size = fetched.batches, fetched.size_bytes
+
+
+def _nearer(call: Call, rack: str) -> int:
+    """An agent in the reader's zone, if we are not in it ourselves."""
+    me = call.backend.me()
+    if me is None or me.rack == rack:
+        return -1
+    return next((member.node for member in call.backend.cluster.members if member.zone == rack), -1)
