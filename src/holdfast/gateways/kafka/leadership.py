@@ -1,4 +1,4 @@
-"""Who leads a partition, in the forms Kafka's answers have for it, so that a client that asked the wrong node knows the right one."""
+"""Who leads a partition, in the forms Kafka's answers have for it: a client that asked the wrong node learns the right one."""
 
 from struct import Struct
 from typing import Final, NamedTuple
