@@ -80,6 +80,7 @@ class Agent:
             reading=Reading(objects, clock=clock, settings=settings.log),
             kit=self._kit,
             clock=clock,
+            directory=wal.directory,
         )
 
     @property

@@ -6,6 +6,7 @@ agent's; a partition somebody else leads is a `NotLeaderError`, and the face red
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol
 
 from holdfast.log.batches import Batch, Buffer, parse_header, set_append_time, split
@@ -82,8 +83,18 @@ class Producing:
 class LogService:
     """The log of one process."""
 
-    def __init__(self, leading: Leading, *, topics: Topics, reading: Reading, kit: Kit, clock: Clock) -> None:
+    def __init__(
+        self,
+        leading: Leading,
+        *,
+        topics: Topics,
+        reading: Reading,
+        kit: Kit,
+        clock: Clock,
+        directory: Path | None = None,
+    ) -> None:
         self.topics = topics
+        self.directory = directory  # where what is not published yet is kept; None: this process keeps nothing
         self._leading, self._reading, self._kit, self._clock = leading, reading, kit, clock
         self._configs: dict[str, tuple[Topic, TopicConfig]] = {}
         self._published: dict[Place, PublishedLog] = {}  # those read lately that others lead
@@ -200,6 +211,16 @@ class LogService:
         """The partition, if it is led here. `NotLeaderError`, `UnknownTopicError`."""
         found, _ = await self._topic(topic)
         return self._leading.partition(found, self._number(found, partition))
+
+    def serving(self, topic: str, partition: int) -> LeadingPartition | None:
+        """The partition, if it is known and led here now. No waiting."""
+        found = self._leading.topic(topic)
+        if found is None or not 0 <= partition < found.partitions:
+            return None
+        try:
+            return self._leading.partition(found, partition)
+        except NotLeaderError:
+            return None
 
     async def _topic(self, name: str) -> tuple[Topic, TopicConfig]:
         topic = self._leading.topic(name)
