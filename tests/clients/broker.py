@@ -1,8 +1,8 @@
 """The broker that a client suite talks to, as a process that can be killed, frozen and started again.
 
 `HOLDFAST_TEST_BROKER` chooses it: nothing = `holdfast serve`; `apache` = Apache Kafka, to validate the suite itself;
-`host:port` = whatever listens there, for the tests that need no process of their own. The one rule: a suite never asks
-which broker it has, except where `Broker.kind` names a documented difference.
+`host:port` = whatever listens there (`apache@host:port` if it is that), for the tests that need no process of their
+own. The one rule: a suite never asks which broker it has, except where `Broker.kind` names a documented difference.
 """
 
 import itertools
@@ -177,7 +177,8 @@ def owned() -> bool:
 def serving(directory: Path, *options: str) -> Iterator[Broker]:
     """The chosen broker for the body. `options` are flags of `holdfast serve`, for tests of Holdfast alone."""
     if not owned():
-        yield Broker("holdfast", CHOICE, None)
+        kind, _, bootstrap = CHOICE.rpartition("@")
+        yield Broker(kind or "holdfast", bootstrap, None)
         return
     server: ServerProcess
     if CHOICE == "apache":

@@ -116,12 +116,15 @@ def take(client: Consumer, count: int, timeout_s: float = TIMEOUT_S) -> list[Got
     return messages
 
 
-def read_at(broker: Broker, topic: str, partition: int, offset: int, config: Config | None = None) -> Got:
-    """The message at `offset`."""
-    with consuming(broker, config) as client:
-        client.assign([TopicPartition(topic, partition, offset)])
-        (message,) = take(client, 1)
-    return message
+def take_until(client: Consumer, value: bytes, timeout_s: float = TIMEOUT_S) -> list[Got]:
+    """Everything up to the first message with `value`. Errors that the client only mentions are passed over."""
+    messages: list[Got] = []
+    deadline_ms = CLOCK.boot_ms() + timeout_s * 1_000
+    while not messages or messages[-1].value != value:
+        assert CLOCK.boot_ms() < deadline_ms, f"after {timeout_s} s {len(messages)} read, but not {value!r}"
+        if (message := client.poll(0.2)) is not None and message.error() is None:
+            messages.append(got(message))
+    return messages
 
 
 def read_all(
@@ -133,7 +136,8 @@ def read_all(
     timeout_s: float = TIMEOUT_S,
 ) -> list[Got]:
     """Everything from `start` to the end of each partition, in the order of arrival."""
-    with consuming(broker, {"enable.partition.eof": True, **(config or {})}) as client:
+    # The end is told by an answer without records, so ask for one soon.
+    with consuming(broker, {"enable.partition.eof": True, "fetch.wait.max.ms": 20, **(config or {})}) as client:
         client.assign([TopicPartition(topic, partition, start) for partition in partitions])
         return drain(client, len(partitions), timeout_s)
 
