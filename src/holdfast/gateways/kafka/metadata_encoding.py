@@ -1,0 +1,151 @@
+"""The Metadata answer, written by hand: a client that asks about thousands of partitions must not hold up the others.
+
+What is written of a topic is kept as long as nothing about topics, leaders and members has changed: asked again, it costs one look.
+"""
+
+from struct import Struct
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from holdfast.agent.cluster import Cluster
+from holdfast.gateways.kafka.backend import Broker
+from holdfast.gateways.kafka.codes import Code
+from holdfast.gateways.kafka.leadership import NOBODY, leader_of
+from holdfast.gateways.kafka.wire import INT16, INT32, NO_TAGS, array_length, string
+from holdfast.log.topics import Topic
+
+NOT_ASKED: Final = -(1 << 31)  # authorized operations nobody asked for
+
+_NO_ID: Final = bytes(16)
+_RACK, _CONTROLLER, _INTERNAL, _CLUSTER_ID, _THROTTLE = 1, 1, 1, 2, 3
+_OFFLINE, _EPOCHS, _OPERATIONS, _FLEXIBLE, _IDS, _CLUSTER_OPERATIONS_UNTIL, _NULL_NAMES, _ERROR = (
+    5,
+    7,
+    8,
+    9,
+    10,
+    10,
+    12,
+    13,
+)
+
+
+class _Shape(NamedTuple):
+    """How a version writes a partition: with a leader, and without."""
+
+    led: Struct
+    leaderless: Struct
+    epochs: bool
+    flexible: bool
+
+
+def _shape(version: int) -> _Shape:
+    epochs, flexible = version >= _EPOCHS, version >= _FLEXIBLE
+    head = ">hiii" if epochs else ">hii"
+    one, none = ("Bi", "B") if flexible else ("ii", "i")
+    tail = (none if version >= _OFFLINE else "") + ("x" if flexible else "")
+    return _Shape(Struct(head + one + one + tail), Struct(head + none + none + tail), epochs, flexible)
+
+
+_SHAPES: Final = tuple(_shape(version) for version in range(_ERROR + 1))
+
+
+class Asked(NamedTuple):
+    """One topic of an answer: as it is, or why not."""
+
+    topic: Topic | None
+    name: str | None = None
+    topic_id: bytes = _NO_ID
+    code: Code = Code.NONE
+
+
+class _Kept:
+    """What was written at one version of the cluster, by version of the API and name."""
+
+    def __init__(self, at: tuple[int, int, int]) -> None:
+        self.at = at
+        self.topics: dict[tuple[int, str], bytes] = {}
+
+
+_kept: "WeakKeyDictionary[Cluster, _Kept]" = WeakKeyDictionary()
+
+
+def encode_metadata(
+    version: int,
+    cluster: Cluster,
+    *,
+    brokers: list[Broker],
+    cluster_id: str,
+    controller: int,
+    topics: list[Asked],
+    topic_operations: int = NOT_ASKED,
+    cluster_operations: int = NOT_ASKED,
+) -> bytes:
+    """The body of the answer."""
+    flexible = version >= _FLEXIBLE
+    tags = NO_TAGS if flexible else b""
+    kept = _kept.get(cluster)
+    if kept is None or kept.at != cluster.version:
+        kept = _kept[cluster] = _Kept(cluster.version)
+    out = bytearray()
+    if version >= _THROTTLE:
+        out += INT32.pack(0)
+    out += array_length(len(brokers), flexible=flexible)
+    for broker in brokers:
+        out += INT32.pack(broker.node) + string(broker.host, flexible=flexible) + INT32.pack(broker.port)
+        if version >= _RACK:
+            out += string(broker.rack, flexible=flexible)
+        out += tags
+    if version >= _CLUSTER_ID:
+        out += string(cluster_id, flexible=flexible)
+    if version >= _CONTROLLER:
+        out += INT32.pack(controller)
+    out += array_length(len(topics), flexible=flexible)
+    for asked in topics:
+        out += _known(kept, cluster, version, asked.topic) if asked.topic is not None else _unknown(version, asked)
+        if version >= _OPERATIONS:
+            out += INT32.pack(topic_operations)
+        out += tags
+    if _OPERATIONS <= version <= _CLUSTER_OPERATIONS_UNTIL:
+        out += INT32.pack(cluster_operations)
+    if version >= _ERROR:
+        out += INT16.pack(Code.NONE)
+    out += tags
+    return bytes(out)
+
+
+def _known(kept: _Kept, cluster: Cluster, version: int, topic: Topic) -> bytes:
+    """A topic up to and with its partitions."""
+    key = (version, topic.name)
+    written = kept.topics.get(key)
+    if written is None:
+        asked = Asked(topic, topic.name, bytes.fromhex(topic.id))
+        written = kept.topics[key] = _head(version, asked) + _partitions(version, cluster, topic)
+    return written
+
+
+def _unknown(version: int, asked: Asked) -> bytes:
+    return _head(version, asked) + array_length(0, flexible=version >= _FLEXIBLE)
+
+
+def _head(version: int, asked: Asked) -> bytes:
+    name = asked.name if asked.name is not None or version >= _NULL_NAMES else ""
+    out = INT16.pack(asked.code) + string(name, flexible=version >= _FLEXIBLE)
+    if version >= _IDS:
+        out += asked.topic_id
+    return out + (b"\0" if version >= _INTERNAL else b"")
+
+
+def _partitions(version: int, cluster: Cluster, topic: Topic) -> bytes:
+    shape = _SHAPES[version]
+    one, none = (2, 1) if shape.flexible else (1, 0)  # compact lengths are one more
+    offline = (none,) if version >= _OFFLINE else ()
+    out = bytearray(array_length(topic.partitions, flexible=shape.flexible))
+    for number in range(topic.partitions):
+        leader, epoch = leader_of(cluster, topic.name, number)
+        epochs = (epoch,) if shape.epochs else ()
+        if leader == NOBODY:
+            out += shape.leaderless.pack(Code.LEADER_NOT_AVAILABLE, number, NOBODY, *epochs, none, none, *offline)
+        else:
+            out += shape.led.pack(Code.NONE, number, leader, *epochs, one, leader, one, leader, *offline)
+    return bytes(out)
