@@ -1,0 +1,149 @@
+"""`holdfast consume`: records of topics of any Kafka cluster, printed as they come."""
+
+import argparse
+import select
+import sys
+from collections.abc import Generator
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from holdfast.cli.kafka.options import add_command, bootstrap_of, whole
+from holdfast.cli.kafka.positions import POSITIONS, Beginning, End, Position, position_of
+from holdfast.cli.kafka.records import unescaped
+from holdfast.cli.kafka.shown import FORMAT, Show, Shown, as_bytes, as_format, as_json, as_lines
+from holdfast.cli.kafka.stopping import Stopping, stopping
+from holdfast.cli.output import OK
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.errors import InvalidError
+
+if TYPE_CHECKING:
+    from holdfast.cli.kafka.client import Connection
+
+
+def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register this family's commands."""
+    consume = add_command(
+        commands,
+        "consume",
+        "print records of topics of any Kafka cluster",
+        "  holdfast consume orders                           all there is, then stop\n"
+        "  holdfast consume orders --tail 10 -f              the last ten, and what comes\n"
+        "  holdfast consume orders --from -1h --json\n"
+        "  holdfast consume orders --partition 3 --from 1000 --until 2000\n"
+        "  holdfast consume orders --group billing --commit  go on where the group is\n"
+        "  holdfast consume orders --format '%p:%o %k=%v'\n\n" + POSITIONS + "\n" + FORMAT,
+        about="Prints records as they come and stops at the end, unless it follows. Control characters and bytes that are no "
+        "UTF-8 are shown as \\xNN. Ctrl-C leaves the group and exits with 130.",
+    )
+    consume.add_argument("topics", metavar="TOPIC", nargs="+")
+    consume.add_argument("--partition", action="append", default=[], metavar="N", help="default: all; may be repeated")
+    consume.add_argument("--from", dest="start", metavar="POSITION", help="where to start (default: beginning)")
+    consume.add_argument("--until", metavar="POSITION", help="stop before it (default: the end there is now)")
+    consume.add_argument(
+        "--tail", metavar="N", help="only the last N records, by time where there are several partitions"
+    )
+    consume.add_argument("--count", metavar="N", help="stop after so many records")
+    consume.add_argument(
+        "-f", "--follow", action="store_true", help="wait for more at the end (default with --from end)"
+    )
+    consume.add_argument("--group", metavar="G", help="read as a member of it, from where it is")
+    consume.add_argument("--commit", action="store_true", help="commit what was printed; only with --group")
+    shown = consume.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="one JSON object per record; what is no UTF-8 as *_base64")
+    shown.add_argument("--format", metavar="FORMAT", help="placeholders are listed below")
+    shown.add_argument("--raw", action="store_true", help="values as they are, whatever they do to a terminal")
+    consume.add_argument("--keys", action="store_true", help="print keys before values")
+    consume.add_argument("--headers", action="store_true", help="print headers before keys and values")
+    consume.add_argument("--key-separator", metavar="SEP", default="\\t", help=r"between them (default: \t)")
+    consume.add_argument("--null-marker", metavar="STR", default="null", help="how null is printed (default: null)")
+    consume.set_defaults(run=run_consume)
+
+
+def run_consume(args: argparse.Namespace) -> int:
+    """Print records until the end, the count, or Ctrl-C."""
+    bootstrap, show = bootstrap_of(args), _show(args)
+    _require_sense(args)
+    from holdfast.cli.kafka.client import Connection
+
+    with stopping() as wish, closing(_batches(args, Connection(bootstrap), wish)) as batches:
+        out = sys.stdout.buffer
+        for batch in batches:
+            out.writelines(map(show, batch))
+            out.flush()
+            if not batch and _nobody_reads():
+                raise BrokenPipeError
+    return wish.exit_code if wish.asked else OK
+
+
+def _show(args: argparse.Namespace) -> Show:
+    if (args.json or args.format or args.raw) and (args.keys or args.headers):
+        raise InvalidError("--keys and --headers", "given", "only without --json, --format and --raw")
+    if args.json:
+        return as_json
+    if args.raw:
+        return as_bytes
+    if args.format is not None:
+        return as_format(args.format, null=args.null_marker)
+    separator = unescaped(args.key_separator, "--key-separator")
+    return as_lines(keys=args.keys, headers=args.headers, separator=separator, null=args.null_marker)
+
+
+def _require_sense(args: argparse.Namespace) -> None:
+    if args.commit and args.group is None:
+        raise InvalidError("--commit", "given", "only with --group")
+    if args.group is not None and (args.partition or args.until or args.tail):
+        raise InvalidError("--group", args.group, "without --partition, --until and --tail: the group decides")
+    if args.group is not None and args.start not in (None, "beginning", "earliest", "end", "latest"):
+        raise InvalidError("--from", args.start, "beginning or end with --group; `holdfast group reset` moves a group")
+    if args.tail is not None and (args.start or args.until):
+        raise InvalidError("--tail", args.tail, "without --from and --until")
+    if args.follow and args.until:
+        raise InvalidError("--until", args.until, "without --follow")
+
+
+def _batches(args: argparse.Namespace, connection: "Connection", wish: Stopping) -> Generator[list[Shown], None, None]:
+    """What the arguments ask for."""
+    from holdfast.cli.kafka.consuming import Reading, read
+    from holdfast.cli.kafka.member import read_group
+
+    start, until, count = (
+        _position(args.start, "--from"),
+        _position(args.until, "--until"),
+        whole(args.count, "--count"),
+    )
+    partitions = [whole(number, "--partition") or 0 for number in args.partition]
+    tail = whole(args.tail, "--tail", least=1)
+    follow = args.follow or (isinstance(start, End) and until is None)
+    if count == 0:
+        return
+    if args.group is not None:
+        from_end = isinstance(start, End)
+        yield from read_group(
+            connection, args.group, args.topics, wish, from_end=from_end, follow=follow, commit=args.commit, count=count
+        )
+        return
+    reading = Reading(
+        topics=args.topics,
+        partitions=partitions,
+        start=start or Beginning(),
+        until=until or End(),
+        tail=tail,
+        follow=follow,
+        count=count,
+    )
+    yield from read(connection, reading, wish)
+
+
+def _position(text: str | None, option: str) -> Position | None:
+    return None if text is None else position_of(text, option=option, now_ms=RealClock().now_ms())
+
+
+def _nobody_reads() -> bool:
+    """Whether the other end of our pipe is closed: then it is no use to wait for more to print."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return False
+    watched = select.poll()
+    watched.register(descriptor, select.POLLERR)
+    return any(event & select.POLLERR for _, event in watched.poll(0))

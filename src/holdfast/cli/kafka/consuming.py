@@ -1,0 +1,133 @@
+"""Records of chosen partitions as they come: from a position to another, the last few, or for ever."""
+
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, TopicPartition
+
+from holdfast.cli.kafka.client import Connection
+from holdfast.cli.kafka.errors import RefusedError
+from holdfast.cli.kafka.offsets import Place, Span, known_spans, offsets_at, shown
+from holdfast.cli.kafka.polling import is_end, open_consumer, place_of, polled, record_of, records_in
+from holdfast.cli.kafka.positions import End, Position
+from holdfast.cli.kafka.shown import Shown
+from holdfast.cli.kafka.stopping import Stopping
+
+Batches = Iterator[list[Shown]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What to read of which topics; no partitions are all of them. `tail` takes the place of start and until."""
+
+    topics: Sequence[str]
+    partitions: Sequence[int]
+    start: Position
+    until: Position
+    tail: int | None
+    follow: bool
+    count: int | None
+
+
+def read(connection: Connection, reading: Reading, wish: Stopping) -> Batches:
+    """The records, in batches as they come; ends where it shall unless it follows, and when `wish` says so."""
+    left = reading.count
+    with closing(_read(connection, reading, wish)) as batches:
+        for batch in batches:
+            wanted = batch[:left]
+            yield wanted
+            left = None if left is None else left - len(wanted)
+            if left == 0:
+                return
+
+
+def _read(connection: Connection, reading: Reading, wish: Stopping) -> Generator[list[Shown], None, None]:
+    spans = known_spans(connection, _places(connection, reading))
+    with open_consumer(connection, {"group.id": "holdfast-cli", "auto.offset.reset": "earliest"}) as consumer:
+        if reading.tail is not None:
+            yield _last(connection, consumer, spans, reading.tail, wish)
+            starts = {place: span.latest for place, span in spans.items()}
+        else:
+            starts = offsets_at(connection, reading.start, spans)
+        if reading.follow:
+            _assign(consumer, starts)
+            for batch in polled(connection, consumer, wish, patience_s=lambda: float("inf")):
+                yield records_in(connection, batch)
+        elif reading.tail is None:
+            yield from _ranges(connection, consumer, starts, offsets_at(connection, reading.until, spans), wish)
+
+
+def _ranges(
+    connection: Connection, consumer: Consumer, starts: Mapping[Place, int], ends: Mapping[Place, int], wish: Stopping
+) -> Batches:
+    """Everything from start to before end, in each partition."""
+    unfinished = {place: end for place, end in ends.items() if starts[place] < end}
+    if not unfinished:
+        return
+    _assign(consumer, {place: starts[place] for place in unfinished})
+    for batch in polled(connection, consumer, wish, patience_s=lambda: connection.bootstrap.timeout_s):
+        wanted: list[Shown] = []
+        for message in batch:
+            place = place_of(message)
+            end = unfinished.get(place, -1)
+            if is_end(message):  # the last offsets may hold no record: a marker, or what compaction took
+                unfinished.pop(place, None)
+                continue
+            record = record_of(connection, message)
+            if record.offset < end:
+                wanted.append(record)
+            if record.offset + 1 >= end and place in unfinished:
+                del unfinished[place]
+                consumer.pause([TopicPartition(*place)])
+        yield wanted
+        if not unfinished:
+            return
+
+
+def _last(
+    connection: Connection, consumer: Consumer, spans: Mapping[Place, Span], count: int, wish: Stopping
+) -> list[Shown]:
+    """The last `count` records of all partitions together, by their timestamps.
+
+    A partition may have fewer records than offsets (compaction, markers): then it is read again from farther back.
+    """
+    kept: dict[Place, deque[Shown]] = {}
+    wanted, width = dict(spans), count
+    while wanted and not wish.asked:
+        starts = {place: max(span.earliest, span.latest - width) for place, span in wanted.items()}
+        kept.update({place: deque(maxlen=count) for place in wanted})
+        for batch in _ranges(connection, consumer, starts, offsets_at(connection, End(), wanted), wish):
+            for record in batch:
+                kept[record.topic, record.partition].append(record)
+        wanted = {
+            place: span for place, span in wanted.items() if len(kept[place]) < count and starts[place] > span.earliest
+        }
+        width *= 4
+    return merged(list(kept.values()))[-count:]
+
+
+def merged(partitions: Sequence[Sequence[Shown]]) -> list[Shown]:
+    """All records by time; those of one partition stay in the order of their offsets whatever their times."""
+    timed: list[tuple[int, Shown]] = []
+    for records in partitions:
+        latest_ms = -1
+        for record in records:
+            latest_ms = max(latest_ms, -1 if record.timestamp_ms is None else record.timestamp_ms)
+            timed.append((latest_ms, record))
+    return [record for _, record in sorted(timed, key=lambda each: each[0])]
+
+
+def _assign(consumer: Consumer, starts: Mapping[Place, int]) -> None:
+    consumer.assign([TopicPartition(*place, offset) for place, offset in starts.items()])
+
+
+def _places(connection: Connection, reading: Reading) -> list[Place]:
+    described = connection.describe(reading.topics).values()
+    there = [(topic.name, info.id) for topic in described for info in topic.partitions]
+    wanted = [(topic, number) for topic in reading.topics for number in reading.partitions]
+    for place in wanted:
+        if place not in there:
+            raise RefusedError("partition", shown(place), f"does not exist at {connection.bootstrap}")
+    return list(dict.fromkeys(wanted)) or there

@@ -1,0 +1,190 @@
+"""Consumer groups: who is in them, how far they are, how to move them. Nothing is moved while a group has members."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+from confluent_kafka.admin import ConsumerGroupDescription, ConsumerGroupListing  # type: ignore[attr-defined]
+
+from holdfast.cli.kafka.client import Connection
+from holdfast.cli.kafka.errors import RefusedError
+from holdfast.cli.kafka.offsets import Place, Span, known_spans, offsets_at, shown, spans_of
+from holdfast.cli.kafka.positions import Position
+from holdfast.vocabulary.errors import HoldfastError, InvalidError
+
+STATES: Final = {
+    "preparing": ConsumerGroupState.PREPARING_REBALANCING,
+    "completing": ConsumerGroupState.COMPLETING_REBALANCING,
+    "stable": ConsumerGroupState.STABLE,
+    "empty": ConsumerGroupState.EMPTY,
+    "dead": ConsumerGroupState.DEAD,
+    "unknown": ConsumerGroupState.UNKNOWN,
+}
+
+
+class Progress(NamedTuple):
+    """How far a group is in one partition. `member` reads it now."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+    member: str | None
+
+
+class Move(NamedTuple):
+    """A partition of a group, where it is, and where it shall be."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    to: int
+    change: int | None
+
+
+def list_groups(connection: Connection, states: Iterable[str]) -> list[ConsumerGroupListing]:
+    """Every group in one of these states (none given: in any), by name."""
+    wanted = {STATES[state] for state in states}
+    found = connection.ask_one(
+        "groups",
+        "",
+        lambda left_s: (
+            connection.admin.list_consumer_groups(states=wanted, request_timeout=left_s)
+            if wanted
+            else connection.admin.list_consumer_groups(request_timeout=left_s)
+        ),
+    )
+    return sorted(found.valid, key=lambda group: group.group_id)
+
+
+def state_name(group: ConsumerGroupListing | ConsumerGroupDescription) -> str:
+    """The group's state in one word."""
+    return next(name for name, state in STATES.items() if state is group.state)
+
+
+def describe_group(connection: Connection, group: str) -> ConsumerGroupDescription | None:
+    """The group and its members; None if there is none of that name."""
+    _require_name(group)
+    found = connection.ask(lambda left_s: connection.admin.describe_consumer_groups([group], request_timeout=left_s))[
+        group
+    ]
+    if isinstance(found, KafkaError):
+        if found.code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return None
+        raise connection.error(found, "group", group)
+    return None if found.state is ConsumerGroupState.DEAD else found
+
+
+def progress_of(connection: Connection, group: str, described: ConsumerGroupDescription) -> list[Progress]:
+    """One row for each partition that the group committed to or reads now."""
+    committed = committed_by(connection, group)
+    readers = {
+        (place.topic, place.partition): member.member_id
+        for member in described.members
+        for place in member.assignment.topic_partitions
+    }
+    places = sorted({*committed, *readers})
+    spans = spans_of(connection, places)
+    return [_progress(place, committed.get(place), spans[place], readers.get(place)) for place in places]
+
+
+def committed_by(connection: Connection, group: str) -> dict[Place, int]:
+    """The offsets that the group committed."""
+    asked = [ConsumerGroupTopicPartitions(group)]
+    found = connection.ask_one(
+        "group",
+        group,
+        lambda left_s: connection.admin.list_consumer_group_offsets(asked, request_timeout=left_s)[group],
+    )
+    return {(place.topic, place.partition): place.offset for place in found.topic_partitions if place.offset >= 0}
+
+
+def plan_reset(
+    connection: Connection,
+    group: str,
+    *,
+    topics: Sequence[str],
+    partitions: Sequence[int],
+    to: Position | None,
+    shift: int | None,
+) -> list[Move]:
+    """Where each partition of `topics` would go: `to` a position, or by `shift` from where it is."""
+    _require_name(group)
+    committed = committed_by(connection, group)
+    spans = known_spans(connection, _places(connection, topics, partitions))
+    if to is not None:
+        targets = offsets_at(connection, to, spans)
+    else:
+        assert shift is not None
+        targets = _shifted(group, committed, spans, shift)
+    return [
+        Move(topic, partition, before, target, None if before is None else target - before)
+        for (topic, partition), target in sorted(targets.items())
+        for before in [committed.get((topic, partition))]
+    ]
+
+
+def reset(connection: Connection, group: str, moves: Sequence[Move]) -> None:
+    """Do what was planned; refused while the group has members."""
+    require_no_members(connection, group)
+    places = [TopicPartition(move.topic, move.partition, move.to) for move in moves]
+    asked = [ConsumerGroupTopicPartitions(group, places)]
+    found = connection.ask(lambda left_s: connection.admin.alter_consumer_group_offsets(asked, request_timeout=left_s))[
+        group
+    ]
+    if isinstance(found, KafkaError):
+        if found.code() == KafkaError.UNKNOWN_MEMBER_ID:  # how a broker refuses a commit from outside
+            found = KafkaError(KafkaError.NON_EMPTY_GROUP)
+        raise connection.error(found, "group", group, change="resetting")
+    for place in found.topic_partitions:
+        if place.error is not None:
+            name = shown((place.topic, place.partition))
+            raise connection.error(place.error, "partition", name, change="resetting")
+
+
+def require_no_members(connection: Connection, group: str) -> None:
+    """Raises if somebody would go on from where it is, and commit over what we write."""
+    described = describe_group(connection, group)
+    if described is not None and described.members:
+        names = ", ".join(sorted(f"{member.client_id} at {member.host}" for member in described.members)[:3])
+        count = len(described.members)
+        members = f"{count} active member{'s' if count > 1 else ''} ({names}{', …' if count > 3 else ''})"
+        raise RefusedError("group", group, f"has {members}: stop them first")
+
+
+def delete_groups(connection: Connection, groups: Sequence[str]) -> dict[str, HoldfastError | None]:
+    """What became of each: None is done."""
+    return {group: _delete(connection, group) for group in dict.fromkeys(groups)}
+
+
+def _delete(connection: Connection, group: str) -> HoldfastError | None:
+    _require_name(group)
+    found = connection.ask(lambda left_s: connection.admin.delete_consumer_groups([group], request_timeout=left_s))
+    answer = found[group]
+    return connection.error(answer, "group", group, change="deleting") if isinstance(answer, KafkaError) else None
+
+
+def _require_name(group: str) -> None:
+    if not group:
+        raise InvalidError("group", group, "a name")
+
+
+def _places(connection: Connection, topics: Sequence[str], partitions: Sequence[int]) -> list[Place]:
+    there = [(topic.name, info.id) for topic in connection.describe(topics).values() for info in topic.partitions]
+    if missing := [(topic, number) for topic in topics for number in partitions if (topic, number) not in there]:
+        raise RefusedError("partition", shown(missing[0]), f"does not exist at {connection.bootstrap}")
+    return [place for place in there if not partitions or place[1] in partitions]
+
+
+def _shifted(group: str, committed: Mapping[Place, int], spans: Mapping[Place, Span], shift: int) -> dict[Place, int]:
+    known = {place: span.within(committed[place] + shift) for place, span in spans.items() if place in committed}
+    if not known:
+        raise RefusedError("group", group, "has committed nothing there: there is nothing to shift from")
+    return known
+
+
+def _progress(place: Place, committed: int | None, span: Span | KafkaError, member: str | None) -> Progress:
+    end = span.latest if isinstance(span, Span) else None
+    lag = None if end is None or committed is None else max(0, end - committed)
+    return Progress(*place, committed, end, lag, member)

@@ -1,0 +1,153 @@
+"""Topics of a cluster: make them, look at them, change their settings, remove them."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import KafkaError, Node
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    ResourceType,
+    TopicDescription,
+)
+
+from holdfast.cli.kafka.client import PAUSE_S, Connection
+from holdfast.cli.kafka.offsets import Span, spans_of
+from holdfast.vocabulary.errors import HoldfastError, UnavailableError
+
+TOPIC_SOURCE: Final = "topic"
+_SOURCES: Final = {
+    ConfigSource.DYNAMIC_TOPIC_CONFIG: TOPIC_SOURCE,
+    ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
+    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: "cluster",
+    ConfigSource.STATIC_BROKER_CONFIG: "broker's file",
+    ConfigSource.DEFAULT_CONFIG: "default",
+}
+
+
+class Setting(NamedTuple):
+    """One setting of a topic: what holds, who said so, and what would hold without."""
+
+    name: str
+    value: str | None
+    source: str
+    default: str | None
+    read_only: bool
+
+
+class PartitionRow(NamedTuple):
+    """One partition. Offsets are None where it has no leader to ask."""
+
+    partition: int
+    leader: int | None
+    leader_address: str | None
+    epoch: int | None
+    replicas: list[int]
+    in_sync: list[int]
+    earliest: int | None
+    latest: int | None
+    records: int | None
+
+
+def create_topic(
+    connection: Connection, name: str, *, partitions: int, replication_factor: int, config: Mapping[str, str]
+) -> bool:
+    """Create it and wait for its leaders; False if it existed already."""
+    new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
+    found = connection.ask(lambda left_s: connection.admin.create_topics([new], request_timeout=left_s))[name]
+    if isinstance(found, KafkaError):
+        if found.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        raise connection.error(found, "topic", name, change="creating")
+    _await(connection, f"topic {name} has no leaders yet", lambda: _led(connection, name))
+    return True
+
+
+def delete_topics(connection: Connection, names: Sequence[str]) -> dict[str, HoldfastError | None]:
+    """What became of each: None is done."""
+    found = connection.ask(lambda left_s: connection.admin.delete_topics(list(names), request_timeout=left_s))
+    return {
+        name: connection.error(answer, "topic", name, change="deleting") if isinstance(answer, KafkaError) else None
+        for name, answer in found.items()
+    }
+
+
+def list_topics(connection: Connection) -> list[TopicDescription]:
+    """Every topic, by name."""
+    names = sorted(connection.admin.list_topics(timeout=connection.bootstrap.timeout_s).topics)
+    return list(connection.describe(names).values()) if names else []
+
+
+def partition_rows(connection: Connection, topics: Iterable[TopicDescription]) -> dict[str, list[PartitionRow]]:
+    """The partitions of each topic."""
+    wanted = list(topics)
+    places = [(topic.name, info.id) for topic in wanted for info in topic.partitions if _there(info.leader)]
+    spans = spans_of(connection, places)
+    return {topic.name: [_row(info, spans.get((topic.name, info.id))) for info in topic.partitions] for topic in wanted}
+
+
+def settings_of(connection: Connection, topics: Sequence[str]) -> dict[str, list[Setting]]:
+    """All settings of each topic, by name."""
+    asked = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    found = connection.ask(lambda left_s: connection.admin.describe_configs(asked, request_timeout=left_s))
+    answers = connection.good("topic", {resource.name: answer for resource, answer in found.items()})
+    return {name: sorted(_setting(entry) for entry in answers[name].values()) for name in topics}
+
+
+def change_settings(connection: Connection, topic: str, *, to: Mapping[str, str], unset: Iterable[str]) -> None:
+    """Change these settings and no others, all or none."""
+    changes = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in to.items()]
+    changes += [ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in unset]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
+    connection.ask_one(
+        "topic",
+        topic,
+        lambda left_s: connection.admin.incremental_alter_configs([resource], request_timeout=left_s)[resource],
+        change="changing the settings of",
+    )
+
+
+def _led(connection: Connection, name: str) -> bool:
+    found = connection.admin.list_topics(timeout=connection.bootstrap.timeout_s).topics.get(name)
+    return found is not None and bool(found.partitions) and all(each.leader >= 0 for each in found.partitions.values())
+
+
+def _await(connection: Connection, otherwise: str, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + connection.bootstrap.timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise UnavailableError(f"Kafka at {connection.bootstrap}", otherwise)
+        time.sleep(PAUSE_S)
+
+
+def _row(info: Any, span: Span | KafkaError | None) -> PartitionRow:
+    known = span if isinstance(span, Span) else None
+    return PartitionRow(
+        partition=info.id,
+        leader=info.leader.id if _there(info.leader) else None,
+        leader_address=f"{info.leader.host}:{info.leader.port}" if _there(info.leader) else None,
+        epoch=known.epoch if known else None,
+        replicas=[node.id for node in info.replicas],
+        in_sync=[node.id for node in info.isr],
+        earliest=known.earliest if known else None,
+        latest=known.latest if known else None,
+        records=known.latest - known.earliest if known else None,
+    )
+
+
+def _there(leader: Node | None) -> bool:
+    return leader is not None and leader.id >= 0
+
+
+def _setting(entry: ConfigEntry) -> Setting:
+    source = ConfigSource(entry.source)
+    fallbacks = [
+        each.value for each in entry.synonyms.values() if ConfigSource(each.source) is ConfigSource.DEFAULT_CONFIG
+    ]
+    default = entry.value if source is ConfigSource.DEFAULT_CONFIG else next(iter(fallbacks), None)
+    value = "(hidden)" if entry.is_sensitive else entry.value
+    return Setting(entry.name, value, _SOURCES.get(source, "unknown"), default, bool(entry.is_read_only))
