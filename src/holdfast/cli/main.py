@@ -1,19 +1,38 @@
-"""`holdfast`: parse, call one function, print, return an exit code. No business here."""
+"""`holdfast`: parse, call one function, print, return an exit code. No business here.
+
+A family of commands is imported when it is called: `holdfast serve` does not pay for a Kafka client, nor `holdfast topic` for a
+server. Only what needs the whole command line (its help, a misspelt command) imports all of it.
+"""
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
 from holdfast import __version__
-from holdfast.cli import registry, segment, store, wal
-from holdfast.cli.output import EXIT_CODES, INTERRUPTED, exit_code, print_error
+from holdfast.cli.output import EXIT_CODES, INTERRUPTED, OK, exit_code, print_error
 from holdfast.vocabulary.errors import HoldfastError
 
+# command → the module that has it, with a function `add_commands`
+FAMILIES: Final = {
+    "config": "holdfast.cli.config",
+    "consume": "holdfast.cli.consume",
+    "group": "holdfast.cli.group",
+    "produce": "holdfast.cli.produce",
+    "registry": "holdfast.cli.registry",
+    "segment": "holdfast.cli.segment",
+    "serve": "holdfast.cli.serve",
+    "store": "holdfast.cli.store",
+    "topic": "holdfast.cli.topic",
+    "wal": "holdfast.cli.wal",
+}
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+
+def parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The command line: the family `argv` calls if that can be told from its first word, otherwise the whole."""
     made = argparse.ArgumentParser(
         prog="holdfast",
         description="Event logs, priority heaps and Spark pipelines on object storage.",
@@ -22,22 +41,32 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action="version", version=f"holdfast {__version__}")
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for family in (registry, segment, store, wal):
-        family.add_commands(commands)
+    called = FAMILIES.get(argv[0]) if argv else None
+    for module in [called] if called else dict.fromkeys(FAMILIES.values()):
+        import_module(module).add_commands(commands)
     return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command."""
-    args = parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
     try:
-        run: Callable[[argparse.Namespace], Coroutine[Any, Any, int]] = args.run
-        return asyncio.run(run(args))
+        args = parser(given).parse_args(given)
+        run: Callable[[argparse.Namespace], Coroutine[Any, Any, int] | int] = args.run
+        outcome = run(args)
+        if isinstance(outcome, int):  # a command that needs no event loop
+            return outcome
+        with asyncio.Runner(loop_factory=getattr(args, "loop_factory", None)) as runner:
+            return runner.run(outcome)
     except HoldfastError as error:
         print_error(error)
         return exit_code(error)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever reads our output has seen enough. What is still buffered must not complain when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
 
 
 if __name__ == "__main__":

@@ -2,11 +2,9 @@
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from holdfast.vocabulary.errors import (
     ClosedError,
@@ -18,6 +16,9 @@ from holdfast.vocabulary.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
+
+if TYPE_CHECKING:  # rich is imported when something is to be shown: a server never needs it
+    from rich.console import Console
 
 OK: Final = 0
 FAILED: Final = 1  # the command ran, and what it checked does not hold
@@ -63,6 +64,8 @@ def print_json(value: object) -> None:
 
 def print_table(title: str, rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> None:
     """A table on stdout; it says so when there is nothing to show."""
+    from rich.table import Table
+
     table = Table(*columns, title=title, title_justify="left")
     for row in rows:
         table.add_row(*(_shown(row[column]) for column in columns))
@@ -71,11 +74,15 @@ def print_table(title: str, rows: Iterable[Mapping[str, object]], columns: Seque
 
 def print_error(error: HoldfastError) -> None:
     """What went wrong, on stderr, in one sentence."""
+    from rich.console import Console
+
     Console(stderr=True, highlight=False, soft_wrap=True).print(f"holdfast: {error}", markup=False, style="red")
 
 
-def console() -> Console:
+def console() -> "Console":
     """Stdout for people."""
+    from rich.console import Console
+
     return Console(highlight=False)
 
 

@@ -1,0 +1,61 @@
+"""A node that owns nothing: it answers about the cluster from mirrors of the store, and sends everybody to whoever leads.
+
+It has a number and an address, so that clients can bootstrap from it; it is no member, so that nothing is ever placed on it.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import NoReturn
+
+from holdfast.agent.cluster import Cluster, watching_cluster
+from holdfast.app.config import ServeSettings
+from holdfast.contracts.objects import Objects
+from holdfast.contracts.store import Store
+from holdfast.groups.service import GroupService
+from holdfast.log.reading import Reading
+from holdfast.log.service import LogService, NotLeaderError
+from holdfast.log.topics import Topic, Topics
+from holdfast.log.upkeep import Kit
+from holdfast.vocabulary.clock import Chance, Clock
+
+
+class _NothingLed:
+    """Knows topics, leads none."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def topic(self, name: str) -> Topic | None:
+        return self._cluster.topic(name)
+
+    def partition(self, topic: Topic, number: int) -> NoReturn:
+        held = self._cluster.leader(topic.name, number)
+        raise NotLeaderError(topic.name, number, held.holder if held else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiNode:
+    """What a node without an agent has."""
+
+    cluster: Cluster
+    service: LogService
+    groups: GroupService
+
+
+@asynccontextmanager
+async def watching_node(
+    settings: ServeSettings, *, store: Store, objects: Objects, clock: Clock, chance: Chance
+) -> AsyncIterator[ApiNode]:
+    """An API-only node, for the body."""
+    async with watching_cluster(store, clock=clock, chance=chance, on_topics=lambda: None) as cluster:
+        tuning = settings.agent
+        kit = Kit(store=store, objects=objects, clock=clock, chance=chance, log=tuning.log, settings=tuning.upkeep)
+        service = LogService(
+            _NothingLed(cluster),
+            topics=Topics(store, clock=clock, chance=chance),
+            reading=Reading(objects, clock=clock, settings=tuning.log),
+            kit=kit,
+            clock=clock,
+        )
+        yield ApiNode(cluster=cluster, service=service, groups=GroupService(store=store, settings=settings.groups))

@@ -1,0 +1,19 @@
+"""How a server is told what to do: one catalogue of settings, five sources, one answer that knows where everything came from."""
+
+from holdfast.app.config.catalogue import CATALOGUE, Setting
+from holdfast.app.config.effective import Effective, effective_settings
+from holdfast.app.config.redaction import redacted
+from holdfast.app.config.settings import AGENT, API, ROLES, WORKER, ServeSettings
+
+__all__ = [
+    "AGENT",
+    "API",
+    "CATALOGUE",
+    "ROLES",
+    "WORKER",
+    "Effective",
+    "ServeSettings",
+    "Setting",
+    "effective_settings",
+    "redacted",
+]

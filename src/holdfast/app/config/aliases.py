@@ -1,0 +1,58 @@
+"""The variables StreamHouse's users know, for what they mean here. Ours win over them; they win over the file.
+
+What names a face that is not there yet is accepted and reported, so that an environment can be moved as it is.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+from urllib.parse import quote
+
+from holdfast.app.config.settings import API
+from holdfast.app.config.sources import Given
+from holdfast.vocabulary.errors import InvalidError
+
+_PLAIN: Final = {
+    "KAFKA_ADDR": "kafka.listen",
+    "DATABASE_URL": "store",
+    "AGENT_ID": "agent.id",
+    "AGENT_ZONE": "agent.zone",
+    "AGENT_GROUP": "agent.group",
+}
+_NOT_SERVED: Final = {
+    "HTTP_ADDR": "REST is not served yet",
+    "GRPC_ADDR": "gRPC is not served yet",
+    "AGENT_ADDRESS": "agents are reached at their Kafka address, which KAFKA_ADVERTISED_HOST and _PORT set",
+}
+_YES: Final = ("1", "true", "yes", "on")
+_NO: Final = ("0", "false", "no", "off")
+
+
+def from_aliases(environment: Mapping[str, str]) -> Iterator[Given]:
+    """What StreamHouse's variables say. An empty one says nothing."""
+    for variable, name in _PLAIN.items():
+        if value := environment.get(variable):
+            yield Given(name, value, f"alias {variable}")
+    host, port = environment.get("KAFKA_ADVERTISED_HOST", ""), environment.get("KAFKA_ADVERTISED_PORT", "")
+    if host or port:
+        origin = "/".join(
+            name for name, value in (("KAFKA_ADVERTISED_HOST", host), ("KAFKA_ADVERTISED_PORT", port)) if value
+        )
+        shown = f"[{host}]" if ":" in host and port and not host.startswith("[") else host
+        yield Given("kafka.advertise", f"{shown}:{port}" if port else host, f"alias {origin}")
+    if bucket := environment.get("STREAMHOUSE_BUCKET"):
+        endpoint = environment.get("S3_ENDPOINT")
+        url = f"s3://{bucket}" + (f"?endpoint={quote(endpoint, safe=':/')}" if endpoint else "")
+        yield Given("objects", url, "alias STREAMHOUSE_BUCKET" + ("/S3_ENDPOINT" if endpoint else ""))
+    if disabled := environment.get("DISABLE_EMBEDDED_AGENT"):
+        if disabled.lower() not in _YES + _NO:
+            raise InvalidError("environment variable DISABLE_EMBEDDED_AGENT", disabled, "1, true, 0 or false")
+        if disabled.lower() in _YES:
+            yield Given("roles", API, "alias DISABLE_EMBEDDED_AGENT")
+
+
+def notices(environment: Mapping[str, str]) -> list[str]:
+    """What is accepted and changes nothing."""
+    said = [f"{variable} is set: {why}" for variable, why in _NOT_SERVED.items() if environment.get(variable)]
+    if environment.get("S3_ENDPOINT") and not environment.get("STREAMHOUSE_BUCKET"):
+        said.append("S3_ENDPOINT is set without STREAMHOUSE_BUCKET: give the endpoint in the --objects URL")
+    return said

@@ -1,0 +1,68 @@
+"""Everything an operator may tell a server, as one frozen value. Where it came from is `effective`'s business."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from holdfast.agent.settings import AgentSettings
+from holdfast.app.addresses import Address, Advertised
+from holdfast.gateways.kafka.settings import KafkaSettings
+from holdfast.groups.settings import GroupSettings
+from holdfast.objects.caching import CacheSettings
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.settings import check_at_least, check_one_of
+
+API: Final = "api"
+AGENT: Final = "agent"
+WORKER: Final = "worker"
+ROLES: Final = (API, AGENT, WORKER)
+LOG_FORMATS: Final = ("text", "json")
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """What `holdfast serve` does.
+
+    `agent_id` is empty if it is to be drawn once and kept in `data`. `stop_ms` bounds a polite stop: what is not published by then
+    stays in the WAL. `print_addresses` is empty or a file. `agent` has no name and no address of its own yet: see `as_agent`.
+    """
+
+    data: Path
+    store: str
+    objects: str
+    roles: tuple[str, ...] = ROLES
+    insecure: bool = False
+    print_addresses: str = ""
+    stop_ms: int = 45_000
+    log_format: str = "text"
+    log_level: str = "info"
+    listen: Address = field(default_factory=lambda: Address("127.0.0.1", 9092))
+    advertise: Advertised = field(default_factory=Advertised)
+    agent_id: str = ""
+    zone: str = ""
+    group: str = "default"
+    agent: AgentSettings = field(default_factory=lambda: AgentSettings(id="unnamed"))
+    kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    groups: GroupSettings = field(default_factory=GroupSettings)
+    cache: CacheSettings = field(default_factory=CacheSettings)
+
+    def __post_init__(self) -> None:
+        if not self.roles:
+            raise InvalidError("roles", "", "one or more of " + ", ".join(ROLES))
+        for role in self.roles:
+            check_one_of("roles", role, ROLES)
+        check_one_of("log_format", self.log_format, LOG_FORMATS)
+        check_one_of("log_level", self.log_level, LOG_LEVELS)
+        check_at_least("stop_ms", self.stop_ms, 0)
+        if self.agent_id:
+            self.as_agent(self.agent_id, "")  # so that a name that cannot be one is refused before anything starts
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process may own partitions."""
+        return AGENT in self.roles
+
+    def as_agent(self, agent_id: str, address: str) -> AgentSettings:
+        """The settings of this process's agent, once its name and its address are known."""
+        return replace(self.agent, id=agent_id, address=address, zone=self.zone, group=self.group)

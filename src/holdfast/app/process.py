@@ -1,0 +1,81 @@
+"""A server as a process: it runs until it is told to stop, and stops within bounds.
+
+The first SIGTERM or SIGINT asks it to finish politely; the second ends it at once. Neither loses anything that was acknowledged:
+that is in the WAL, and so is what a polite stop could not publish in time.
+"""
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from holdfast.app.config import ServeSettings
+from holdfast.app.serving import Served, serving
+from holdfast.vocabulary.clock import Chance, Clock
+
+_log: Final = logging.getLogger(__name__)
+
+_LETTING_GO_S: Final = 5.0  # for what is cancelled when a polite stop takes too long
+STOPPED: Final = 0
+STOPPED_LATE: Final = 1
+
+
+class Stop:
+    """Whether, and how urgently, the process is to end."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    def listen(self) -> None:
+        """Take SIGTERM and SIGINT from here on."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._told, number)
+
+    def _told(self, number: signal.Signals) -> None:
+        if self.asked.is_set():
+            _log.warning("%s again: ending at once", number.name)
+            os._exit(128 + number)
+        _log.info("%s: stopping; once more ends at once", number.name)
+        self.asked.set()
+
+
+async def serve(
+    settings: ServeSettings, *, clock: Clock, chance: Chance, announce: Callable[[Served], None], stop: Stop
+) -> int:
+    """Serve until told to stop; `announce` is called once everything listens. What prevents serving, or ends it, is raised."""
+    life = asyncio.ensure_future(_live(settings, clock, chance, announce, stop))
+    asked = asyncio.ensure_future(stop.asked.wait())
+    try:
+        await asyncio.wait({life, asked}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({life}, timeout=settings.stop_ms / 1000)
+        if life.done():
+            life.result()
+            _log.info("stopped")
+            return STOPPED
+        _log.warning("not finished after %d ms: the rest stays in the WAL for the next start", settings.stop_ms)
+        return STOPPED_LATE
+    finally:
+        asked.cancel()
+        if not life.done():
+            life.cancel()
+            await asyncio.wait({life}, timeout=_LETTING_GO_S)
+
+
+async def _live(
+    settings: ServeSettings, clock: Clock, chance: Chance, announce: Callable[[Served], None], stop: Stop
+) -> None:
+    async with serving(settings, clock=clock, chance=chance) as served:
+        announce(served)
+        await stop.asked.wait()
+
+
+def allow_many_files() -> None:
+    """Every connection is a file: have as many as the system lets us."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

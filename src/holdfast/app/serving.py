@@ -1,0 +1,160 @@
+"""One server: store, objects, agent and faces, put together in the order in which they need each other, and taken apart backwards.
+
+The order matters. The address is bound before the agent joins, because it joins with the address; nothing is accepted before it
+has joined, because the first client asks who leads. On the way down clients are answered first, then everything is published,
+then the leases are given back.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from holdfast import __version__
+from holdfast.agent.agent import Agent, running_agent
+from holdfast.agent.cluster import Cluster
+from holdfast.app.addresses import Address, bound_address, check_reach
+from holdfast.app.api_node import watching_node
+from holdfast.app.cluster_identity import cluster_identity
+from holdfast.app.config import WORKER, ServeSettings, redacted
+from holdfast.app.data_directory import DataDirectory, held
+from holdfast.contracts.objects import Objects
+from holdfast.contracts.store import Store
+from holdfast.gateways.kafka.backend import Backend, Broker
+from holdfast.gateways.kafka.server import KafkaServer, bind, serving_kafka
+from holdfast.groups.service import GroupService
+from holdfast.kernel.membership import node_id
+from holdfast.log.producer_ids import ProducerIds
+from holdfast.log.service import LogService
+from holdfast.objects.caching import cached
+from holdfast.objects.urls import open_objects
+from holdfast.stores.urls import open_store
+from holdfast.vocabulary.clock import Chance, Clock
+
+_log: Final = logging.getLogger(__name__)
+
+_LOOK_MS: Final = 5  # between looks whether the agent has joined; it takes a few of them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A server that listens."""
+
+    kafka: Address
+    advertised: Address
+    node: int
+    name: str
+    cluster_id: str
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """One address per face, as `--print-addresses` writes them."""
+        return {"kafka": str(self.kafka)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What everything of a server stands on."""
+
+    settings: ServeSettings
+    directory: DataDirectory
+    store: Store
+    objects: Objects
+    clock: Clock
+    chance: Chance
+
+
+class _Services(Protocol):
+    """What the faces call: an agent's, or those of a node without one."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+    @property
+    def service(self) -> LogService: ...
+    @property
+    def groups(self) -> GroupService: ...
+
+
+@asynccontextmanager
+async def serving(settings: ServeSettings, *, clock: Clock, chance: Chance) -> AsyncIterator[Served]:
+    """A server for the body. Leaving the body answers, publishes and gives back; cancelling it does not wait for any of that."""
+    async with AsyncExitStack() as stack:
+        directory = stack.enter_context(held(settings.data))
+        sockets = await asyncio.to_thread(bind, settings.listen.host, settings.listen.port)
+        for each in sockets:
+            stack.callback(each.close)
+        bound = bound_address(sockets)
+        if check_reach(settings.listen, sockets, insecure=settings.insecure):
+            _log.warning(
+                "LISTENING BEYOND THIS MACHINE WITHOUT PROTECTION: anybody who reaches %s may do anything", bound
+            )
+        advertised = settings.advertise.over(bound, host_name=socket.gethostname())
+        store = await stack.enter_async_context(open_store(settings.store, clock=clock, chance=chance))
+        opened = await stack.enter_async_context(open_objects(settings.objects, clock=clock, chance=chance))
+        objects = await stack.enter_async_context(cached(opened, settings=settings.cache))
+        parts = _Parts(settings=settings, directory=directory, store=store, objects=objects, clock=clock, chance=chance)
+        served = await stack.enter_async_context(_node(parts, bound, advertised, sockets))
+        _log.info(
+            "serving",
+            extra={**served.addresses, "node": served.node, "store": redacted(settings.store), "version": __version__},
+        )
+        yield served
+        _log.info("stopping: clients are answered, records published, leases given back")
+
+
+@asynccontextmanager
+async def _node(
+    parts: _Parts, bound: Address, advertised: Address, sockets: list[socket.socket]
+) -> AsyncIterator[Served]:
+    """The node itself, once everything under it is open."""
+    settings, store, clock, chance = parts.settings, parts.store, parts.clock, parts.chance
+    cluster_id = await cluster_identity(store, clock=clock, chance=chance)
+    await asyncio.to_thread(parts.directory.belong_to, cluster_id)
+    name = settings.agent_id or await asyncio.to_thread(parts.directory.agent_id, chance)
+    if WORKER in settings.roles:
+        _log.info("the worker role has nothing to do before there are pipelines")
+    async with AsyncExitStack() as stack:
+        services: _Services
+        agent: Agent | None = None
+        if settings.leads:
+            services = agent = await stack.enter_async_context(_agent(parts, name, advertised))
+            node = agent.member.node if agent.member is not None else 0
+        else:
+            services = await stack.enter_async_context(
+                watching_node(settings, store=store, objects=parts.objects, clock=clock, chance=chance)
+            )
+            node = await node_id(store, name, clock=clock, chance=chance)
+        broker = Broker(node=node, host=advertised.host, port=advertised.port, rack=settings.zone or None)
+        backend = Backend(
+            cluster_id=cluster_id,
+            cluster=services.cluster,
+            log=services.service,
+            groups=services.groups,
+            producer_ids=ProducerIds(store, clock=clock, chance=chance),
+            me=lambda: broker,
+            clock=clock,
+            chance=chance,
+            settings=settings.kafka,
+        )
+        kafka: KafkaServer = await stack.enter_async_context(serving_kafka(backend, sockets))
+        yield Served(kafka=bound, advertised=advertised, node=node, name=name, cluster_id=cluster_id)
+        await kafka.close_gracefully()
+
+
+@asynccontextmanager
+async def _agent(parts: _Parts, name: str, advertised: Address) -> AsyncIterator[Agent]:
+    """The agent, once it has joined: then it has its number, and others know where it is."""
+    async with running_agent(
+        parts.settings.as_agent(name, str(advertised)),
+        parts.directory.wal,
+        store=parts.store,
+        objects=parts.objects,
+        clock=parts.clock,
+        chance=parts.chance,
+    ) as agent:
+        while agent.member is None:
+            await parts.clock.sleep_ms(_LOOK_MS)
+        yield agent

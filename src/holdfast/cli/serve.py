@@ -1,0 +1,105 @@
+"""`holdfast serve`: run a server until it is told to stop."""
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast import __version__
+from holdfast.app.config import ServeSettings, redacted
+from holdfast.cli.settings_flags import add_settings, effective_for
+from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.app.serving import Served
+
+_log = logging.getLogger(__name__)
+
+EPILOG = """\
+Every flag is also a variable: --kafka is HOLDFAST_KAFKA, --log-level is HOLDFAST_LOG_LEVEL, and so on; a file is given with
+--config or HOLDFAST_CONFIG. Later wins: default, file, variable, flag. `holdfast config show` tells what holds and why.
+
+examples:
+  holdfast serve                                       everything in ./holdfast-data, Kafka on 127.0.0.1:9092
+  holdfast serve --data /var/lib/holdfast --kafka 127.0.0.1:0 --print-addresses addresses.json
+  holdfast serve --store postgresql://me@db/holdfast --objects s3://bucket/prefix --advertise node-1:9092
+"""
+
+
+def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register this family's commands."""
+    made = commands.add_parser(
+        "serve",
+        help="run a server: the log, spoken to in Kafka's protocol",
+        description="Runs one server in this process until SIGTERM or SIGINT, which finish what is under way, publish and "
+        "give back what it owns; a second one ends it at once.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_settings(made)
+    made.set_defaults(run=run_serve, loop_factory=fast_loop)
+
+
+def fast_loop() -> asyncio.AbstractEventLoop:
+    """uvloop where it is installed."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+async def run_serve(args: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    # Imported here, so that the help of the command line does not wait for a server.
+    from holdfast.agent.agent import leaves
+    from holdfast.app.logs import log_lines
+    from holdfast.app.process import Stop, allow_many_files, serve
+
+    effective = effective_for(args)
+    settings = effective.settings
+    log_lines(settings.log_format, settings.log_level)
+    for notice in effective.notices:
+        _log.warning("%s", notice)
+    allow_many_files()
+    stop = Stop()
+    stop.listen()
+    try:
+        return await serve(
+            settings,
+            clock=RealClock(),
+            chance=RealChance(),
+            announce=lambda served: _announce(settings, served),
+            stop=stop,
+        )
+    except HoldfastError as error:
+        _log.error("ended: %s", error)
+        raise
+    except BaseExceptionGroup as group:
+        _log.critical("ended", exc_info=group)
+        for each in leaves(group):
+            if isinstance(each, HoldfastError):
+                raise each from None
+        raise
+
+
+def _announce(settings: ServeSettings, served: "Served") -> None:
+    from holdfast.app.data_directory import write_whole
+
+    lines = [
+        f"holdfast {__version__}, node {served.node} ({served.name}), cluster {served.cluster_id}",
+        f"kafka    {served.kafka}" + (f" as {served.advertised}" if served.advertised != served.kafka else ""),
+        f"data     {settings.data}",
+        f"store    {redacted(settings.store)}",
+        f"objects  {redacted(settings.objects)}",
+    ]
+    with suppress(OSError):  # nobody reads it: no reason not to serve
+        sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.flush()
+    if settings.print_addresses:
+        write_whole(Path(settings.print_addresses).absolute(), json.dumps(served.addresses) + "\n")
