@@ -1,0 +1,76 @@
+"""A broker's settings in Kafka's names: what tools look up before they decide. Read-only: the command line sets them."""
+
+from holdfast.gateways.kafka.backend import Backend, Broker
+from holdfast.gateways.kafka.config_names import FIXED, MAPPED, Kind, Row, spelt
+from holdfast.log.topic_config import TopicConfig
+
+
+def broker_rows(backend: Backend, broker: Broker) -> list[Row]:
+    """Every setting of a broker, by name."""
+    settings, groups = backend.settings, backend.groups.settings
+    values: dict[str, tuple[object, Kind, str]] = {
+        "node.id": (broker.node, Kind.INT, "The node's number, for ever."),
+        "broker.id": (broker.node, Kind.INT, "The same as node.id."),
+        "broker.rack": (broker.rack or "", Kind.STRING, "The zone the agent is in."),
+        "advertised.listeners": (
+            f"PLAINTEXT://{_host(broker.host)}:{broker.port}",
+            Kind.STRING,
+            "Where clients reach this node.",
+        ),
+        "num.partitions": (
+            settings.auto_create_partitions,
+            Kind.INT,
+            "Partitions of a topic whose creator does not say how many.",
+        ),
+        "default.replication.factor": (1, Kind.INT, "A partition has one replica."),
+        "auto.create.topics.enable": (
+            settings.auto_create_topics,
+            Kind.BOOLEAN,
+            "Whether asking for a topic makes it.",
+        ),
+        "delete.topic.enable": (True, Kind.BOOLEAN, "Topics can be deleted."),
+        "socket.request.max.bytes": (settings.request_bytes_max, Kind.INT, "The largest request."),
+        "max.connections": (settings.connections_max, Kind.INT, "Connections at a time."),
+        "connections.max.idle.ms": (
+            settings.idle_ms,
+            Kind.LONG,
+            "A connection without a request for so long is closed.",
+        ),
+        "fetch.max.bytes": (settings.fetch_bytes_max, Kind.INT, "What one fetch returns at most."),
+        "max.incremental.fetch.session.cache.slots": (
+            settings.fetch_sessions_max,
+            Kind.INT,
+            "Fetch sessions at a time.",
+        ),
+        "group.initial.rebalance.delay.ms": (
+            groups.initial_delay_ms,
+            Kind.INT,
+            "How long a new group waits for more members.",
+        ),
+        "group.min.session.timeout.ms": (groups.session_min_ms, Kind.INT, "The shortest session a member may ask for."),
+        "group.max.session.timeout.ms": (groups.session_max_ms, Kind.INT, "The longest session a member may ask for."),
+        "group.max.size": (groups.size_max, Kind.INT, "Members of a group."),
+        "offsets.retention.minutes": (
+            groups.retention_ms // 60_000,
+            Kind.INT,
+            "How long offsets outlive their group's last member.",
+        ),
+        "offset.metadata.max.bytes": (groups.metadata_chars_max, Kind.INT, "Metadata of one committed offset."),
+    }
+    rows = [Row(name, spelt(value), kind, text, read_only=True) for name, (value, kind, text) in values.items()]
+    default = TopicConfig()
+    rows += [
+        Row(mapped.broker, spelt(getattr(default, mapped.field)), mapped.kind, mapped.text, read_only=True)
+        for mapped in MAPPED.values()
+        if mapped.broker
+    ]
+    rows += [
+        Row(fixed.broker, fixed.value, fixed.kind, fixed.text, read_only=True)
+        for fixed in FIXED.values()
+        if fixed.broker
+    ]
+    return sorted(rows)
+
+
+def _host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

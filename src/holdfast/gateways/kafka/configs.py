@@ -1,0 +1,244 @@
+"""Settings of topics and brokers, in Kafka's names (`config_names` is the table).
+
+    DescribeConfigs         32   versions 1–4
+    AlterConfigs            33   versions 0–2   (replaces all settings of a topic)
+    IncrementalAlterConfigs 44   versions 0–1   (SET, DELETE; APPEND and SUBTRACT for cleanup.policy)
+
+Not implemented: changing a broker's settings (the command line and its file set them), and settings of loggers, groups and client
+metrics. A cluster-wide default that brokers share (the broker with the empty name) has no settings.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Final
+
+from holdfast.gateways.kafka.api import Answer, Api, Call
+from holdfast.gateways.kafka.backend import Backend
+from holdfast.gateways.kafka.broker_config import broker_rows
+from holdfast.gateways.kafka.codes import Code, code_of
+from holdfast.gateways.kafka.config_names import Kind, Row, field_of, kind_of, read_settings, topic_rows
+from holdfast.gateways.kafka.leadership import brokers
+from holdfast.log.topic_config import NAMES, read_config
+from holdfast.log.topics import Topic, UnknownTopicError, check_name
+from holdfast.vocabulary.errors import HoldfastError, InvalidError
+
+TOPIC: Final = 2
+BROKER: Final = 4
+
+SET_BY_TOPIC: Final = 1
+STATIC_BROKER: Final = 4
+DEFAULT: Final = 5
+
+
+class Change(IntEnum):
+    """Operations of IncrementalAlterConfigs."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class _Refused(Exception):  # noqa: N818  (an answer on its way out, never seen by others)
+    """A resource that cannot be answered for, with what its client is told."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(code, text)
+        self.code, self.text = code, text
+
+
+async def describe_configs(call: Call, request: Any) -> Answer:
+    """Settings with their values, where these come from, and what they mean."""
+    results = []
+    for resource in request.resources:
+        synonyms, texts = request.include_synonyms, getattr(request, "include_documentation", False)
+        try:
+            rows = await _rows(call.backend, resource)
+            wanted = resource.configuration_keys
+            configs = [
+                _described(row, resource.resource_type, synonyms, texts)
+                for row in rows
+                if not wanted or row.name in wanted
+            ]
+            results.append(_result(resource, Code.NONE, None) | {"configs": configs})
+        except (_Refused, HoldfastError) as error:
+            results.append(_result(resource, *_told(error)) | {"configs": ()})
+    return {"results": results}
+
+
+async def alter_configs(call: Call, request: Any) -> Answer:
+    """Replace all settings of topics: what is not named goes back to its default."""
+    responses = []
+    twice = _twice((each.resource_type, each.resource_name) for each in request.resources)
+    for resource in request.resources:
+        try:
+            _check_alterable(resource, twice)
+            settings = _read((each.name, each.value) for each in resource.configs)
+            changes = {name: settings.get(name) for name in NAMES}
+            await _alter(call.backend, resource.resource_name, changes, validate_only=request.validate_only)
+            responses.append(_result(resource, Code.NONE, None))
+        except (_Refused, HoldfastError) as error:
+            responses.append(_result(resource, *_told(error)))
+    return {"responses": responses}
+
+
+async def incremental_alter_configs(call: Call, request: Any) -> Answer:
+    """Change some settings of topics, all of a topic's together or none."""
+    responses = []
+    twice = _twice((each.resource_type, each.resource_name) for each in request.resources)
+    for resource in request.resources:
+        try:
+            _check_alterable(resource, twice)
+            topic = await _topic(call.backend, resource.resource_name)
+            changes = _changes(topic, resource.configs)
+            await _alter(call.backend, topic.name, changes, validate_only=request.validate_only)
+            responses.append(_result(resource, Code.NONE, None))
+        except (_Refused, HoldfastError) as error:
+            responses.append(_result(resource, *_told(error)))
+    return {"responses": responses}
+
+
+def _result(resource: Any, code: Code, text: str | None) -> dict[str, object]:
+    return {
+        "error_code": code,
+        "error_message": text,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+    }
+
+
+def _told(error: _Refused | HoldfastError) -> tuple[Code, str]:
+    if isinstance(error, _Refused):
+        return error.code, error.text
+    return code_of(error), str(error)
+
+
+async def _topic(backend: Backend, name: str) -> Topic:
+    """As the store has it now: whoever has just changed it sees the change."""
+    try:
+        check_name(name)
+    except InvalidError as error:
+        raise _Refused(Code.INVALID_TOPIC_EXCEPTION, str(error)) from None
+    return await backend.log.topics.get(name)
+
+
+async def _rows(backend: Backend, resource: Any) -> Sequence[Row]:
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == TOPIC:
+        topic = await _topic(backend, name)
+        return topic_rows(topic.config, topic.overrides)
+    if kind != BROKER:
+        raise _Refused(
+            Code.INVALID_REQUEST, f"resource type {kind} is not offered: topics ({TOPIC}) and brokers ({BROKER}) are"
+        )
+    if name == "":
+        return ()
+    me = backend.me()
+    for broker in (*brokers(backend), *((me,) if me is not None else ())):
+        if str(broker.node) == name:
+            return broker_rows(backend, broker)
+    raise _Refused(Code.INVALID_REQUEST, f"there is no broker {name[:80]!r}")
+
+
+def _described(row: Row, resource_type: int, synonyms: bool, texts: bool) -> Answer:
+    source = SET_BY_TOPIC if row.is_set else DEFAULT if resource_type == TOPIC else STATIC_BROKER
+    listed = []
+    if synonyms and row.is_set:
+        listed.append({"name": row.name, "value": row.value, "source": source})
+    if synonyms and row.default is not None:
+        listed.append({"name": row.broker or row.name, "value": row.default, "source": DEFAULT})
+    return {
+        "name": row.name,
+        "value": row.value,
+        "read_only": row.read_only,
+        "config_source": source,
+        "is_sensitive": False,
+        "synonyms": listed,
+        "config_type": row.kind,
+        "documentation": row.text if texts else None,
+    }
+
+
+def _check_alterable(resource: Any, twice: set[object]) -> None:
+    kind, name = resource.resource_type, resource.resource_name
+    if (kind, name) in twice:
+        raise _Refused(Code.INVALID_REQUEST, f"{name!r} is named more than once")
+    if kind == BROKER:
+        raise _Refused(
+            Code.INVALID_REQUEST,
+            "settings of a broker are read-only here: its command line and configuration file set them",
+        )
+    if kind != TOPIC:
+        raise _Refused(Code.INVALID_REQUEST, f"resource type {kind} is not offered: topics ({TOPIC}) are")
+    names = _twice(each.name for each in resource.configs)
+    if names:
+        raise _Refused(Code.INVALID_REQUEST, f"named more than once: {', '.join(sorted(map(str, names)))}")
+
+
+def _read(given: Iterable[tuple[str, str | None]]) -> dict[str, object]:
+    try:
+        return read_settings(given)
+    except InvalidError as error:
+        raise _Refused(Code.INVALID_CONFIG, str(error)) from None
+
+
+def _changes(topic: Topic, configs: Iterable[Any]) -> Mapping[str, object | None]:
+    """What the operations come to; None takes a setting back to its default."""
+    given: list[tuple[str, str | None]] = []
+    dropped: dict[str, None] = {}
+    for each in configs:
+        try:
+            operation = Change(each.config_operation)
+            field = field_of(each.name)
+        except ValueError:
+            raise _Refused(Code.INVALID_REQUEST, f"operation {each.config_operation} is unknown") from None
+        except InvalidError as error:
+            raise _Refused(Code.INVALID_CONFIG, str(error)) from None
+        if operation is Change.DELETE:
+            if field is not None:
+                dropped[field] = None
+        elif operation is Change.SET:
+            given.append((each.name, each.value))
+        else:
+            given.append((each.name, _in_list(topic, each.name, operation, each.value or "")))
+    return {**dropped, **_read(given)}
+
+
+def _in_list(topic: Topic, name: str, operation: Change, value: str) -> str:
+    if kind_of(name) is not Kind.LIST:
+        raise _Refused(Code.INVALID_CONFIG, f"{name} is no list: it can be SET and DELETEd, not {operation.name}ed")
+    words = dict.fromkeys(str(getattr(topic.config, field_of(name) or "")).split(","))
+    named = [word.strip() for word in value.split(",") if word.strip()]
+    if operation is Change.APPEND:
+        words |= dict.fromkeys(named)
+    else:
+        words = {word: None for word in words if word not in named}
+    return ",".join(words)
+
+
+async def _alter(backend: Backend, name: str, changes: Mapping[str, object | None], *, validate_only: bool) -> None:
+    try:
+        if validate_only:
+            topic = await _topic(backend, name)
+            after = {**topic.overrides, **changes}
+            read_config({setting: value for setting, value in after.items() if value is not None and setting in NAMES})
+        else:
+            check_name(name)
+            await backend.log.topics.alter(name, changes)
+    except UnknownTopicError:
+        raise
+    except InvalidError as error:
+        code = Code.INVALID_TOPIC_EXCEPTION if error.what == "topic name" else Code.INVALID_CONFIG
+        raise _Refused(code, str(error)) from None
+
+
+def _twice(named: Iterable[object]) -> set[object]:
+    seen: set[object] = set()
+    return {each for each in named if each in seen or seen.add(each)}  # type: ignore[func-returns-value]
+
+
+APIS: Final = (
+    Api(key=32, name="DescribeConfigs", versions=(1, 4), flexible_from=4, control=describe_configs),
+    Api(key=33, name="AlterConfigs", versions=(0, 2), flexible_from=2, control=alter_configs),
+    Api(key=44, name="IncrementalAlterConfigs", versions=(0, 1), flexible_from=1, control=incremental_alter_configs),
+)
