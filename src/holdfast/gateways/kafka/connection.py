@@ -74,8 +74,8 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._server.left(self)
         for request in self._under_way:
-            if request.answer is not None:
-                request.answer.cancel()
+            if request.answer is not None and request.api.waits:
+                request.answer.cancel()  # nobody waits any more; the others finish what they began
         self._server.released(self._bytes)
         self._waiting.clear()
         self._frame = None
@@ -171,6 +171,9 @@ class Connection(asyncio.BufferedProtocol):
     def _answered(self, request: _Request) -> None:
         request.done = True
         if self._closing:
+            assert request.answer is not None
+            if not request.answer.cancelled():
+                request.answer.exception()  # seen, and nobody is left to be told
             return
         while self._under_way and self._under_way[0].done:
             self._send(self._under_way.popleft())

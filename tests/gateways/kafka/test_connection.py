@@ -1,0 +1,187 @@
+"""Connections: frames in pieces, frames that are none, limits, and order."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+from tests.gateways.kafka.talking import (
+    API_VERSIONS,
+    FETCH,
+    PRODUCE,
+    Face,
+    face_on,
+    fetch_request,
+    produce_request,
+    request_frame,
+    versions_of,
+)
+from tests.log.partition.making import batch
+
+from holdfast.gateways.kafka.apis import APIS
+from holdfast.gateways.kafka.codes import Code
+from holdfast.log.batches import Record, encode
+
+SOFTWARE = {"client_software_name": "tests", "client_software_version": "1"}
+
+
+@pytest.mark.parametrize("version", versions_of(API_VERSIONS))
+async def test_api_versions_lists_exactly_what_is_implemented(tmp_path: Path, version: int) -> None:
+    async with face_on(tmp_path) as face:
+        answer = await (await face.client()).ask(API_VERSIONS, version, SOFTWARE)
+        listed = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        assert listed == {key: api.versions for key, api in APIS.items()}
+        assert not {24, 25, 26, 28, 17, 36, 68, 69} & set(listed)  # transactions, SASL, new groups: not offered
+
+
+async def test_a_newer_api_versions_request_is_answered_in_version_zero(tmp_path: Path) -> None:
+    async with face_on(tmp_path) as face:
+        client = await face.client()
+        frame = bytearray(request_frame(API_VERSIONS, 4, SOFTWARE, correlation=7, client_id="tests"))
+        frame[2:4] = (99).to_bytes(2, "big")
+        await client.send_bytes(len(frame).to_bytes(4, "big") + bytes(frame))
+        answer = client.understood(API_VERSIONS, 0, 7, await client.receive())
+        assert answer.error_code.value == Code.UNSUPPORTED_VERSION
+        assert {each.api_key for each in answer.api_keys} == set(APIS)
+
+
+async def test_a_request_may_come_byte_by_byte(tmp_path: Path) -> None:
+    async with face_on(tmp_path, topics={"orders": 1}) as face:
+        client = await face.client()
+        frame = request_frame(PRODUCE, 9, produce_request("orders", {0: batch("a")}), correlation=3, client_id="é")
+        for byte in len(frame).to_bytes(4, "big") + frame:
+            await client.send_bytes(bytes([byte]))
+            await face.backend.clock.sleep_ms(0)
+        answer = client.understood(PRODUCE, 9, 3, await client.receive())
+        assert answer.responses[0].partition_responses[0].base_offset == 0
+
+
+async def test_large_and_small_requests_mix_in_one_stream(tmp_path: Path) -> None:
+    async with face_on(tmp_path, topics={"orders": 1}) as face:
+        client = await face.client()
+        sizes = [10, 900_000, 30, 200_000, 700_000, 5]
+        stream = b""
+        for correlation, size in enumerate(sizes):
+            records = encode([Record(0, 1, None, bytes([size % 251]) * size)])
+            frame = request_frame(
+                PRODUCE, 9, produce_request("orders", {0: records}), correlation=correlation, client_id="tests"
+            )
+            stream += len(frame).to_bytes(4, "big") + frame
+        sending = asyncio.ensure_future(client.send_bytes(stream))
+        for correlation in range(len(sizes)):
+            answer = client.understood(PRODUCE, 9, correlation, await client.receive())
+            assert answer.responses[0].partition_responses[0].base_offset == correlation
+        await sending
+
+
+GARBAGE = {
+    "a length of zero": b"\0\0\0\0",
+    "a negative length": b"\xff\xff\xff\xff",
+    "a length beyond the limit": (1 << 30).to_bytes(4, "big"),
+    "an HTTP request": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a TLS hello": bytes.fromhex("1603010200010001fc0303") + bytes(100),
+    "an unknown api": (8).to_bytes(4, "big") + (999).to_bytes(2, "big") + bytes(6),
+    "a version nobody speaks": (10).to_bytes(4, "big") + b"\0\0\x03\xe7" + bytes(6),
+    "a client id longer than the request": (10).to_bytes(4, "big") + b"\0\x03\0\x01" + bytes(4) + b"\x7f\xff",
+    "a body that ends too soon": (11).to_bytes(4, "big") + b"\0\0\0\x03" + bytes(4) + b"\xff\xff\0",
+    "an array longer than the request": (20).to_bytes(4, "big")
+    + b"\0\0\0\x03"
+    + bytes(4)
+    + b"\xff\xff\xff\xff\0\x01"
+    + b"\0\0\0\x01\x7f\xff",
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE.keys())
+async def test_garbage_closes_that_connection_with_a_log_line_and_nothing_else(
+    tmp_path: Path, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with face_on(tmp_path, topics={"orders": 1}) as face:
+        other, client = await face.client(), await face.client()
+        with caplog.at_level(logging.WARNING, logger="holdfast.gateways.kafka"):
+            await client.send_bytes(garbage)
+            async with asyncio.timeout(10):
+                assert await client.hung_up()
+        lines = [each for each in caplog.records if each.name.startswith("holdfast.gateways.kafka")]
+        assert len(lines) == 1
+        assert "closing connection" in lines[0].getMessage()
+        assert lines[0].exc_info is None
+        answer = await other.ask(PRODUCE, 9, produce_request("orders", {0: batch("a")}))
+        assert answer.responses[0].partition_responses[0].error_code.value == 0
+        assert face.server.malformed == 1
+
+
+async def test_a_request_after_a_long_poll_waits_for_it(tmp_path: Path) -> None:
+    async with face_on(tmp_path, topics={"orders": 1}) as face:
+        client = await face.client()
+        poll = await client.send(FETCH, 12, fetch_request("orders", {0: 0}, wait_ms=200))
+        later = await client.send(API_VERSIONS, 0, {})
+        assert (await client.receive())[0] == poll
+        assert (await client.receive())[0] == later
+
+
+async def test_connections_beyond_the_limit_are_refused(tmp_path: Path) -> None:
+    async with face_on(tmp_path, connections_max=1) as face:
+        first = await face.client()
+        await first.ask(API_VERSIONS, 0, {})
+        second = await face.client()
+        async with asyncio.timeout(10):
+            assert await gone(second)
+        await first.ask(API_VERSIONS, 0, {})
+
+
+async def gone(client: object) -> bool:
+    try:
+        return await client.hung_up()  # type: ignore[attr-defined,no-any-return]
+    except ConnectionError:
+        return True
+
+
+async def test_what_is_overdue_is_said(tmp_path: Path) -> None:
+    async with face_on(tmp_path, idle_ms=1_000, frame_ms=1_000) as face:
+        idle, slow = await face.client(), await face.client()
+        await idle.ask(API_VERSIONS, 0, {})
+        await slow.send_bytes((100).to_bytes(4, "big") + b"\0")
+        async with asyncio.timeout(10):
+            while len(face.server.connections) < 2 or not any(
+                each._frame is not None for each in face.server.connections
+            ):
+                await face.backend.clock.sleep_ms(10)
+        now_ms = face.backend.clock.boot_ms()
+        assert [each.overdue(now_ms) for each in face.server.connections] == [None, None]
+        reasons = sorted(str(each.overdue(now_ms + 2_000)) for each in face.server.connections)
+        assert reasons == ["a request took more than 1000 ms to arrive", "no request for 1000 ms"]
+
+
+async def test_a_client_that_reads_nothing_is_not_read_from_and_does_not_fill_the_memory(tmp_path: Path) -> None:
+    async with face_on(tmp_path, topics={"orders": 1}, buffered_bytes_max=64 * 1024) as face:
+        await face.backend.log.produce("orders", 0, encode([Record(0, 1, None, bytes(1_000_000))]))
+        greedy, other = await face.client(), await face.client()
+        for _ in range(100):
+            await greedy.send(FETCH, 12, fetch_request("orders", {0: 0}))
+        await face.backend.clock.sleep_ms(200)
+        assert await served(face, other)
+        for _ in range(100):
+            async with asyncio.timeout(10):
+                await greedy.receive()
+
+
+async def served(face: Face, client: object) -> bool:
+    answer = await client.ask(PRODUCE, 9, produce_request("orders", {0: batch("a")}))  # type: ignore[attr-defined]
+    return bool(answer.responses[0].partition_responses[0].error_code.value == 0)
+
+
+async def test_a_graceful_close_answers_what_is_under_way_and_lets_long_polls_go(tmp_path: Path) -> None:
+    async with face_on(tmp_path, topics={"orders": 2}) as face:
+        polling, producing = await face.client(), await face.client()
+        await polling.send(FETCH, 12, fetch_request("orders", {1: 5}, wait_ms=60_000))
+        await polling.receive()  # out of range: answered at once
+        await polling.send(FETCH, 12, fetch_request("orders", {1: 0}, wait_ms=60_000))
+        sent = [await producing.send(PRODUCE, 9, produce_request("orders", {0: batch("a")})) for _ in range(5)]
+        async with asyncio.timeout(10):
+            while face.server.requests < 7:
+                await face.backend.clock.sleep_ms(5)
+            await face.server.close_gracefully()
+            assert [(await producing.receive())[0] for _ in sent] == sent
+            assert await producing.hung_up()
+            assert await polling.hung_up()

@@ -1,0 +1,156 @@
+"""Fetch: every version, long polls, limits, sessions, and who is told about leaders elsewhere."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.gateways.kafka.talking import FETCH, Face, face_on, fetch_request, versions_of
+from tests.log.partition.making import batch, records
+
+from holdfast.gateways.kafka.codes import Code
+
+
+async def filled(face: Face, topic: str = "orders", partitions: int = 1, *values: str) -> UUID:
+    for number in range(partitions):
+        for value in values or ("a", "b", "c"):
+            await face.backend.log.produce(topic, number, batch(value))
+    return UUID((await face.backend.log.topics.get(topic)).id)
+
+
+def read(answer: Any, at: int = 0) -> list[tuple[int, str]]:
+    data = answer.responses[0].partitions[at].records
+    return records([data]) if data else []
+
+
+@pytest.mark.parametrize("version", versions_of(FETCH))
+async def test_every_version_returns_what_was_produced(tmp_path: Path, version: int) -> None:
+    async with face_on(tmp_path, topics={"orders": 2}) as face:
+        topic_id = await filled(face, "orders", 2)
+        client = await face.client()
+        answer = await client.ask(FETCH, version, fetch_request("orders", {0: 1, 1: 0}, topic_id=topic_id))
+        (topic,) = answer.responses
+        assert topic.topic_id == topic_id if version >= 13 else topic.topic == "orders"
+        first, second = topic.partitions
+        assert (first.partition_index, first.error_code.value, first.high_watermark) == (0, 0, 3)
+        assert records([first.records]) == [(1, "b"), (2, "c")]
+        assert records([second.records]) == [(0, "a"), (1, "b"), (2, "c")]
+        assert first.last_stable_offset == 3
+        if version >= 5:
+            assert first.log_start_offset == 0
+
+
+async def test_a_long_poll_is_woken_by_the_first_of_many_partitions(tmp_path: Path) -> None:
+    async with face_on(tmp_path, topics={"orders": 5}) as face:
+        client = await face.client()
+        correlation = await client.send(FETCH, 12, fetch_request("orders", dict.fromkeys(range(5), 0), wait_ms=60_000))
+        await face.backend.clock.sleep_ms(50)
+        await face.backend.log.produce("orders", 3, batch("now"))
+        async with asyncio.timeout(10):
+            answer = client.understood(FETCH, 12, correlation, await client.receive())
+        assert [len(each.records or b"") > 0 for each in answer.responses[0].partitions] == [False] * 3 + [True, False]
+
+
+async def test_a_long_poll_ends_empty_in_time(tmp_path: Path) -> None:
+    async with face_on(tmp_path, topics={"orders": 1}) as face:
+        client = await face.client()
+        answer = await client.ask(FETCH, 12, fetch_request("orders", {0: 0}, wait_ms=50))
+        assert not answer.responses[0].partitions[0].records
+
+
+async def test_a_poll_waits_for_its_least_bytes(tmp_path: Path) -> None:
+    async with face_on(tmp_path, topics={"orders": 1}) as face:
+        client = await face.client()
+        one = len(batch("a"))
+        correlation = await client.send(FETCH, 12, fetch_request("orders", {0: 0}, wait_ms=60_000, bytes_min=3 * one))
+        for value in "abc":
+            await face.backend.clock.sleep_ms(20)
+            await face.backend.log.produce("orders", 0, batch(value))
+        async with asyncio.timeout(10):
+            answer = client.understood(FETCH, 12, correlation, await client.receive())
+        assert [value for _, value in read(answer)] == ["a", "b", "c"]
+
+
+async def test_limits_hold_but_the_first_batch_always_comes(tmp_path: Path) -> None:
+    async with face_on(tmp_path, topics={"orders": 2}) as face:
+        await filled(face, "orders", 2, "x" * 1000, "y" * 1000)
+        client = await face.client()
+        answer = await client.ask(FETCH, 12, fetch_request("orders", {0: 0, 1: 0}, partition_bytes_max=10))
+        assert [value[0] for _, value in read(answer)] == ["x"]
+        assert not answer.responses[0].partitions[1].records  # others came first
+        answer = await client.ask(FETCH, 12, fetch_request("orders", {0: 0, 1: 0}, bytes_max=2_500))
+        assert [value[0] for _, value in read(answer)] == ["x", "y"]
+        assert not answer.responses[0].partitions[1].records
+
+
+async def test_offsets_out_of_range_say_where_the_log_is(tmp_path: Path) -> None:
+    async with face_on(tmp_path, topics={"orders": 1}) as face:
+        await filled(face)
+        client = await face.client()
+        answer = await client.ask(FETCH, 12, fetch_request("orders", {0: 99}, wait_ms=60_000))
+        partition = answer.responses[0].partitions[0]
+        assert partition.error_code.value == Code.OFFSET_OUT_OF_RANGE
+        assert (partition.log_start_offset, partition.high_watermark) == (0, 3)
+
+
+@pytest.mark.parametrize(("topic", "number"), [("nowhere", 0), ("orders", 5)])
+async def test_unknown_partitions_are_answered_at_once(tmp_path: Path, topic: str, number: int) -> None:
+    async with face_on(tmp_path, topics={"orders": 1}) as face:
+        client = await face.client()
+        answer = await client.ask(FETCH, 12, fetch_request(topic, {number: 0}, wait_ms=60_000))
+        assert answer.responses[0].partitions[0].error_code.value == Code.UNKNOWN_TOPIC_OR_PARTITION
+        answer = await client.ask(FETCH, 13, fetch_request("", {0: 0}, wait_ms=60_000, topic_id=UUID(int=4711)))
+        assert answer.responses[0].partitions[0].error_code.value == Code.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize(("ahead", "code"), [(-1, Code.FENCED_LEADER_EPOCH), (1, Code.UNKNOWN_LEADER_EPOCH)])
+async def test_a_reader_with_another_leader_in_mind_is_told(tmp_path: Path, ahead: int, code: Code) -> None:
+    async with face_on(tmp_path, topics={"orders": 1}) as face:
+        client = await face.client()
+        epoch = (await face.backend.log.led("orders", 0)).lease.epoch
+        answer = await client.ask(FETCH, 12, fetch_request("orders", {0: 0}, leader_epoch=epoch + ahead))
+        assert answer.responses[0].partitions[0].error_code.value == code
+
+
+async def test_a_session_tells_only_what_is_new(tmp_path: Path) -> None:
+    async with face_on(tmp_path, topics={"orders": 3}) as face:
+        client = await face.client()
+        first = await client.ask(FETCH, 12, fetch_request("orders", {0: 0, 1: 0, 2: 0}, session=(0, 0)))
+        assert first.session_id > 0
+        assert len(first.responses[0].partitions) == 3
+        await face.backend.log.produce("orders", 1, batch("a"))
+        second = await client.ask(FETCH, 12, fetch_request("orders", {}, session=(first.session_id, 1)))
+        assert [each.partition_index for each in second.responses[0].partitions] == [1]
+        third = await client.ask(FETCH, 12, fetch_request("orders", {1: 1}, session=(first.session_id, 2)))
+        assert third.responses == ()
+        fourth = await client.ask(FETCH, 12, fetch_request("orders", {}, forgotten=[1], session=(first.session_id, 3)))
+        assert fourth.responses == ()
+        await face.backend.log.produce("orders", 1, batch("b"))
+        fifth = await client.ask(FETCH, 12, fetch_request("orders", {}, session=(first.session_id, 4)))
+        assert fifth.responses == ()
+
+
+@pytest.mark.parametrize(
+    ("session", "code"), [((4711, 1), Code.FETCH_SESSION_ID_NOT_FOUND), ((0, 5), Code.FETCH_SESSION_ID_NOT_FOUND)]
+)
+async def test_a_session_nobody_knows_is_a_code(tmp_path: Path, session: tuple[int, int], code: Code) -> None:
+    async with face_on(tmp_path, topics={"orders": 1}) as face:
+        client = await face.client()
+        assert (await client.ask(FETCH, 12, fetch_request("orders", {0: 0}, session=session))).error_code.value == code
+
+
+async def test_a_session_epoch_that_does_not_follow_is_a_code(tmp_path: Path) -> None:
+    async with face_on(tmp_path, topics={"orders": 1}) as face:
+        client = await face.client()
+        first = await client.ask(FETCH, 12, fetch_request("orders", {0: 0}, session=(0, 0)))
+        answer = await client.ask(FETCH, 12, fetch_request("orders", {}, session=(first.session_id, 7)))
+        assert answer.error_code.value == Code.INVALID_FETCH_SESSION_EPOCH
+
+
+async def test_published_records_are_read_from_object_storage(tmp_path: Path) -> None:
+    async with face_on(tmp_path, topics={"orders": 1}) as face:
+        await filled(face)
+        await face.backend.log.flush("orders", 0)
+        client = await face.client()
+        assert read(await client.ask(FETCH, 12, fetch_request("orders", {0: 0}))) == [(0, "a"), (1, "b"), (2, "c")]
