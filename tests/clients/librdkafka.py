@@ -54,8 +54,13 @@ def got(message: Message) -> Got:
 
 
 def producer(broker: Broker, config: Config | None = None) -> Producer:
-    """A producer that gives up within the patience of a test."""
-    return Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 30_000, **(config or {})})
+    """A producer that gives up within the patience of a test, idempotent unless `config` names its acks.
+
+    Without idempotence this client reorders what it has to send again.
+    """
+    given = config or {}
+    order: Config = {} if "acks" in given else {"enable.idempotence": True}
+    return Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 30_000, **order, **given})
 
 
 def send(
