@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from holdfast.gateways.kafka.api import Api, Call, Chunks, Peer
 from holdfast.gateways.kafka.apis import APIS
@@ -61,8 +61,7 @@ class Connection(asyncio.BufferedProtocol):
     # ── the transport's side ──
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
         self._peer = Peer(str(host), int(port))
         transport.set_write_buffer_limits(self._settings.buffered_bytes_max)
