@@ -26,7 +26,7 @@ def decode(key: int, version: int, body: memoryview) -> Any:
     from kio.serial.errors import SerialError
 
     try:
-        request, size = _reader(key, version)(body, 0)
+        request, size = _reader(key, version)(bytes(body), 0)  # kio takes nothing that could still change
     except (SerialError, ValueError, IndexError, OverflowError, TypeError, MemoryError) as error:
         name = type(error).__name__
         raise MalformedRequestError(
@@ -50,7 +50,7 @@ def encode(key: int, version: int, answer: Answer) -> bytes:
 
 
 @cache
-def _reader(key: int, version: int) -> Callable[[memoryview, int], tuple[Any, int]]:
+def _reader(key: int, version: int) -> Callable[[bytes, int], tuple[Any, int]]:
     from kio.index import load_request_schema
     from kio.serial import entity_reader
 
