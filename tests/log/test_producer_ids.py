@@ -83,3 +83,11 @@ async def test_a_task_that_gives_up_waiting_takes_no_id_from_the_others(store: F
 async def test_the_counter_goes_on_from_where_an_operator_set_it(store: FaultyStore) -> None:
     await store.commit(apply=(Put(PRODUCER_COUNTER, msgspec.json.encode({"next": 70_000})),))
     assert await process(store).next() == 70_000
+
+
+async def test_an_id_was_given_if_some_process_took_its_block(store: FaultyStore) -> None:
+    ann, bob = process(store), process(store, seed=3)
+    assert not await ann.was_given(1)
+    first, second = await ann.next(), await bob.next()
+    assert [await each.was_given(given) for each in (ann, bob) for given in (first, second)] == [True] * 4
+    assert [await ann.was_given(never) for never in (-1, 0, 2 * BLOCK + 1, 1 << 62)] == [False] * 4

@@ -43,6 +43,11 @@ class ProducerIds:
                 return self._first()
         return self._first()
 
+    async def was_given(self, producer_id: int) -> bool:
+        """Whether somebody has, or may have, this id."""
+        next_block, _ = await self._counter()
+        return 1 <= producer_id < next_block
+
     def _first(self) -> int:
         """The first id of the block. No await: nobody else gets it."""
         first, self._block = self._block[0], self._block[1:]
@@ -50,11 +55,7 @@ class ProducerIds:
 
     async def _take(self) -> range:
         for _ in range(_TRIES_MAX):
-            entry = await self._store.get(PRODUCER_COUNTER)
-            start = 1 if entry is None else msgspec.json.decode(entry.value, type=_Counter).next
-            unmoved: Requirement = (
-                Absent(PRODUCER_COUNTER) if entry is None else AtVersion(PRODUCER_COUNTER, entry.version)
-            )
+            start, unmoved = await self._counter()
             outcome = await commit_surely(
                 self._store,
                 clock=self._clock,
@@ -65,3 +66,10 @@ class ProducerIds:
             if isinstance(outcome, Committed):
                 return range(start, start + BLOCK)
         raise UnavailableError("counter of producer ids", f"others were faster {_TRIES_MAX} times")
+
+    async def _counter(self) -> tuple[int, Requirement]:
+        """Where the next block begins, and what holds as long as nobody takes it."""
+        entry = await self._store.get(PRODUCER_COUNTER)
+        if entry is None:
+            return 1, Absent(PRODUCER_COUNTER)
+        return msgspec.json.decode(entry.value, type=_Counter).next, AtVersion(PRODUCER_COUNTER, entry.version)

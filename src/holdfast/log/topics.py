@@ -158,11 +158,16 @@ class Topics:
             if isinstance(outcome, Committed):
                 return altered
 
-    async def delete(self, name: str) -> Topic:
-        """Delete the topic. Its records are out of reach at once, and removed by upkeep afterwards."""
+    async def delete(self, name: str, *, topic_id: str | None = None) -> Topic:
+        """Delete the topic. Its records are out of reach at once, and removed by upkeep afterwards.
+
+        With `topic_id`, only if it still has this id: a new topic of the same name is another one.
+        """
         while True:
             entry = await self._entry(name)
             topic = read_topic(entry)
+            if topic_id is not None and topic.id != topic_id:
+                raise UnknownTopicError(topic_id)
             mark = DeletedTopic(topic=name, deleted_at_ms=self._clock.now_ms())
             outcome = await commit_surely(
                 self._store,

@@ -1,0 +1,128 @@
+"""Offsets by time, and where leader epochs ended.
+
+    ListOffsets           2   versions 1–11
+    OffsetForLeaderEpoch 23   versions 2–4
+
+Times: -1 is the high watermark, -2 the start, -3 (from version 7 on) the record with the greatest timestamp, -4 (8) the earliest
+local offset, which is the start. -5 (9) and -6 (11) ask about Kafka's own tiering and are answered as by a Kafka without it:
+there is no such offset. Both isolation levels are answered alike as long as there are no transactions.
+
+Not implemented: version 0 of ListOffsets (a list of segments), and the time limit of versions from 10 on, which is about tiering.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from holdfast.gateways.kafka.api import Answer, Api, Call
+from holdfast.gateways.kafka.backend import Backend
+from holdfast.gateways.kafka.codes import Code, code_of
+from holdfast.log.partition.epochs import epoch_at
+from holdfast.log.partition.leading import LeadingPartition
+from holdfast.log.reading import EARLIEST, LATEST, MAX_TIMESTAMP
+from holdfast.vocabulary.errors import HoldfastError
+
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_NOT_TIERED: Final = -6
+
+# Since which version a time that is none may be asked for.
+_SINCE: Final = {EARLIEST: 0, LATEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_NOT_TIERED: 11}
+
+NO_EPOCH: Final = -1
+_LOOKUPS_MAX: Final = 32  # side by side
+
+
+async def list_offsets(call: Call, request: Any) -> Answer:
+    """The offset of a time, partition by partition."""
+    seen: set[tuple[str, int]] = set()
+    twice: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for each in topic.partitions:
+            which = (topic.name, each.partition_index)
+            (twice if which in seen else seen).add(which)
+    slots = asyncio.Semaphore(_LOOKUPS_MAX)
+
+    async def look(name: str, asked: Any) -> Answer:
+        if (name, asked.partition_index) in twice:
+            return _none(asked.partition_index, Code.INVALID_REQUEST)
+        try:
+            if asked.timestamp in (EARLIEST, LATEST):  # known at once: needs no turn
+                return await _offset(call, name, asked)
+            async with slots:
+                return await _offset(call, name, asked)
+        except HoldfastError as error:
+            return _none(asked.partition_index, code_of(error))
+
+    topics = []
+    for topic in request.topics:
+        if all(each.timestamp in (EARLIEST, LATEST) for each in topic.partitions):
+            partitions = [await look(topic.name, each) for each in topic.partitions]
+        else:
+            partitions = await asyncio.gather(*(look(topic.name, each) for each in topic.partitions))
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
+
+
+async def _offset(call: Call, name: str, asked: Any) -> Answer:
+    number, timestamp = asked.partition_index, asked.timestamp
+    if timestamp < 0 and call.version < _SINCE.get(timestamp, call.version + 1):
+        return _none(number, Code.UNSUPPORTED_VERSION)
+    led = await call.backend.log.led(name, number)
+    led.check_readable()
+    code = judge_epoch(led, getattr(asked, "current_leader_epoch", NO_EPOCH))
+    if code is not Code.NONE or timestamp in (LATEST_TIERED, EARLIEST_NOT_TIERED):
+        return _none(number, code)
+    if timestamp == EARLIEST_LOCAL:
+        timestamp = EARLIEST
+    reached = await call.backend.log.offset_for_timestamp(name, number, timestamp)
+    if reached is None:
+        return _none(number, Code.NONE)
+    return {
+        "partition_index": number,
+        "error_code": Code.NONE,
+        "timestamp": reached.timestamp_ms,
+        "offset": reached.offset,
+        "leader_epoch": led.lease.epoch if timestamp == LATEST else epoch_at(led.epochs, reached.offset),
+    }
+
+
+def _none(number: int, code: Code) -> Answer:
+    return {"partition_index": number, "error_code": code, "timestamp": -1, "offset": -1, "leader_epoch": NO_EPOCH}
+
+
+def judge_epoch(led: LeadingPartition, epoch: int) -> Code:
+    """Whether the client knows the leadership we have: an older one is fenced, a newer one has not reached us."""
+    if epoch == NO_EPOCH or epoch == led.lease.epoch:
+        return Code.NONE
+    return Code.FENCED_LEADER_EPOCH if epoch < led.lease.epoch else Code.UNKNOWN_LEADER_EPOCH
+
+
+async def offset_for_leader_epoch(call: Call, request: Any) -> Answer:
+    """Where an epoch ended, so that a reader can tell whether what it read is still there."""
+    return {
+        "topics": [
+            {
+                "topic": topic.topic,
+                "partitions": [await _end_of_epoch(call.backend, topic.topic, each) for each in topic.partitions],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+async def _end_of_epoch(backend: Backend, name: str, asked: Any) -> Answer:
+    epoch, end = NO_EPOCH, -1
+    try:
+        led = await backend.log.led(name, asked.partition)
+        code = judge_epoch(led, asked.current_leader_epoch)
+        if code is Code.NONE:
+            epoch, end = await backend.log.end_of_epoch(name, asked.partition, asked.leader_epoch)
+    except HoldfastError as error:
+        code = code_of(error)
+    return {"error_code": code, "partition": asked.partition, "leader_epoch": epoch, "end_offset": end}
+
+
+APIS: Final = (
+    Api(key=2, name="ListOffsets", versions=(1, 11), flexible_from=6, control=list_offsets),
+    Api(key=23, name="OffsetForLeaderEpoch", versions=(2, 4), flexible_from=4, control=offset_for_leader_epoch),
+)

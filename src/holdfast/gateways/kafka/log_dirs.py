@@ -1,0 +1,77 @@
+"""What partitions take.
+
+    DescribeLogDirs   35   versions 1–5
+
+One "directory" per agent: a partition's size is what is published of it, as stored, and what waits in the WAL to be. The bytes of
+the disk are those of the WAL's. A node without an agent has no directory.
+
+Not implemented: moving partitions between directories (there is one), and cordoning it.
+"""
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.gateways.kafka.api import Answer, Api, Call
+from holdfast.gateways.kafka.backend import Backend
+from holdfast.gateways.kafka.codes import Code
+
+_UNKNOWN: Final = -1
+
+
+async def describe_log_dirs(call: Call, request: Any) -> Answer:
+    """Sizes of the partitions led here: all, or those that are named."""
+    backend, directory = call.backend, call.backend.log.directory
+    if directory is None:
+        return {"error_code": Code.NONE, "results": ()}
+    total, usable = await asyncio.to_thread(_room, directory)
+    return {
+        "error_code": Code.NONE,
+        "results": [
+            {
+                "error_code": Code.NONE,
+                "log_dir": str(directory),
+                "topics": _topics(backend, request),
+                "total_bytes": total,
+                "usable_bytes": usable,
+                "is_cordoned": False,
+            }
+        ],
+    }
+
+
+def _room(directory: Path) -> tuple[int, int]:
+    try:
+        disk = shutil.disk_usage(directory)
+    except OSError:
+        return _UNKNOWN, _UNKNOWN
+    return disk.total, disk.free
+
+
+def _topics(backend: Backend, request: Any) -> list[Answer]:
+    if request.topics is None:
+        wanted = {topic.name: list(range(topic.partitions)) for topic in backend.cluster.topics}
+    else:
+        wanted = {}
+        for named in request.topics:
+            wanted.setdefault(named.topic, []).extend(named.partitions)
+    topics: list[Answer] = []
+    for name, numbers in wanted.items():
+        sizes = {number: _size(backend, name, number) for number in numbers}
+        partitions = [
+            {"partition_index": number, "partition_size": size, "offset_lag": 0, "is_future_key": False}
+            for number, size in sizes.items()
+            if size is not None
+        ]
+        if partitions:
+            topics.append({"name": name, "partitions": partitions})
+    return topics
+
+
+def _size(backend: Backend, name: str, number: int) -> int | None:
+    led = backend.log.serving(name, number)
+    return None if led is None else led.segments.size_bytes + led.unpublished_bytes
+
+
+APIS: Final = (Api(key=35, name="DescribeLogDirs", versions=(1, 5), flexible_from=2, control=describe_log_dirs),)
