@@ -1,4 +1,4 @@
-"""An agent: session, membership, planner and follower of the kernel, with the log as tenant; and the service its faces call.
+"""An agent: session, membership, planner and follower of the kernel, log and groups as tenants; and the services faces call.
 
 An agent that loses its session stops everything it did under it at once, and begins again with a new one, over the same WAL: what
 it had acknowledged and not published is still there. Left politely, it publishes everything and hands its leases back first.
@@ -14,12 +14,16 @@ from typing import Final
 from holdfast.agent.cluster import Cluster, watching_cluster
 from holdfast.agent.leftovers import Leftovers, SetAside
 from holdfast.agent.publishing import PublishingLoop
+from holdfast.agent.routing import RoutingTenant
 from holdfast.agent.settings import AgentCounters, AgentSettings
 from holdfast.agent.tenant import LogTenant
 from holdfast.agent.wal_owners import announce, end_former_life
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Delete, Store
 from holdfast.contracts.surely import commit_surely
+from holdfast.groups.founding import found_shards
+from holdfast.groups.service import GroupService
+from holdfast.groups.tenant import GroupTenant
 from holdfast.kernel.follower import Follower, following_plan
 from holdfast.kernel.keys import member_key
 from holdfast.kernel.membership import joined
@@ -67,6 +71,7 @@ class Agent:
         self._store, self._objects, self._clock, self._chance = store, objects, clock, chance
         self._leftovers = Leftovers(wal, wal_id, store)
         self._tenant: LogTenant | None = None
+        self._group_tenant: GroupTenant | None = None
         self._bell = Bell()
         self._budget = TailBudget(settings.tail_bytes_max)
         self._stopping = asyncio.Event()
@@ -82,6 +87,7 @@ class Agent:
             clock=clock,
             directory=wal.directory,
         )
+        self.groups = GroupService(store=store, settings=settings.groups)
 
     @property
     def leading(self) -> Mapping[Partition, LeadingPartition]:
@@ -115,6 +121,8 @@ class Agent:
         """Some topic was created, altered or deleted."""
         if self._tenant is not None:
             self._tenant.topics_changed()
+        if self._group_tenant is not None:
+            self._group_tenant.topics_changed()
 
     def policy(self, partition: LeadingPartition) -> Policy:
         """What upkeep is to do with a partition."""
@@ -149,21 +157,24 @@ class Agent:
             self.counters.sessions += 1
             await announce(store, self.wal_id, agent=settings.id, session=session.id, clock=clock, chance=chance)
             await self._leftovers.tidy()
-            tenant = self._new_tenant(session)
+            await found_shards(store, settings.groups.shards, clock=clock, chance=chance)
+            tenant = RoutingTenant(
+                self._new_tenant(session), self._new_group_tenant(session), drain_ms=settings.drain_ms
+            )
             stack.push_async_callback(self._end, tenant)
             self.member = await stack.enter_async_context(
                 joined(
                     store, "agent", self._as_member(session), clock=clock, chance=chance, settings=settings.membership
                 )
             )
-            self._tenant = tenant
+            self._tenant, self._group_tenant, self.groups.leading = tenant.log, tenant.groups, tenant.groups
             await self._work(session, tenant)
 
-    async def _work(self, session: HeldSession, tenant: LogTenant) -> None:
+    async def _work(self, session: HeldSession, tenant: RoutingTenant) -> None:
         settings, store, clock, chance = self.settings, self._store, self._clock, self._chance
         loop = PublishingLoop(
             self._publisher,
-            tenant.leading.values,
+            tenant.log.leading.values,
             wal=self.wal,
             session=session,
             clock=clock,
@@ -173,12 +184,12 @@ class Agent:
             bell=self._bell,
             budget=self._budget,
         )
-        upkept = Upkept(agent=settings.id, session=session, partitions=tenant.leading.values, policy=self.policy)
+        upkept = Upkept(agent=settings.id, session=session, partitions=tenant.log.leading.values, policy=self.policy)
         planning = run_planner(
             store, agent=settings.id, session=session, clock=clock, chance=chance, settings=settings.planner
         )
         async with (
-            beside(planning, loop.run(), tenant.keep_trying(), run_upkeep(upkept, self._kit)),
+            beside(planning, loop.run(), tenant.log.keep_trying(), tenant.groups.run(), run_upkeep(upkept, self._kit)),
             following_plan(
                 store,
                 tenant,
@@ -192,7 +203,7 @@ class Agent:
             await self._stopping.wait()
             if self.polite:
                 await self._hand_over(follower)
-                tenant.retiring = True
+                tenant.retiring(True)
         if self.polite:
             await tenant.retire()
 
@@ -209,12 +220,11 @@ class Agent:
                 return
             await follower.changed.wait_ms(self._clock, _LOOK_MS)
 
-    async def _end(self, tenant: LogTenant) -> None:
+    async def _end(self, tenant: RoutingTenant) -> None:
         """However the session ends: let go of what is still held, and remember what was not published."""
-        tenant.retiring = False
-        for lease in list(tenant.leases.values()):
-            await tenant.close(lease)
-        self._tenant = self.member = None
+        self.groups.leading = None
+        await tenant.end()
+        self._tenant = self._group_tenant = self.member = None
 
     def _new_tenant(self, session: HeldSession) -> LogTenant:
         return LogTenant(
@@ -233,6 +243,21 @@ class Agent:
             bell=self._bell,
             budget=self._budget,
         )
+
+    def _new_group_tenant(self, session: HeldSession) -> GroupTenant:
+        return GroupTenant(
+            store=self._store,
+            session=session,
+            clock=self._clock,
+            chance=self._chance,
+            settings=self.settings.groups,
+            counters=self.groups.counters,
+            topic_id=self._topic_id,
+        )
+
+    def _topic_id(self, name: str) -> str | None:
+        topic = self.topic(name)
+        return None if topic is None else topic.id
 
     def _as_member(self, session: HeldSession) -> Member:
         return Member(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from holdfast.groups.settings import GroupSettings
 from holdfast.kernel.follower import FollowerSettings
 from holdfast.kernel.membership import MembershipSettings
 from holdfast.kernel.planner import PlannerSettings
@@ -47,6 +48,7 @@ class AgentSettings:
     log: LogSettings = field(default_factory=LogSettings)
     wal: WalSettings = field(default_factory=WalSettings)
     upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
+    groups: GroupSettings = field(default_factory=GroupSettings)
 
     def __post_init__(self) -> None:
         if not self.id or not self.id.isprintable() or "/" in self.id:

@@ -8,8 +8,8 @@
 Sixteen partitions share a key. One key per partition would make a consumer of fifty commit fifty operations, half of what a
 commit can hold; one key per topic would rewrite thousands of offsets for one that moved, and could outgrow a commit.
 
-A group id is any text, so that it is escaped in keys: `/`, `%`, `~` and what is not printable become %XX of their UTF-8 bytes, and an
-id too long for a key is cut and ends in `~` and a hash. The values hold the id as it is.
+A group id is any text, so that it is escaped in keys: `/`, `%`, `~` and what is not printable become %XX of their UTF-8 bytes,
+and an id too long for a key is cut and ends in `~` and a hash. The values hold the id as it is.
 """
 
 from hashlib import blake2b

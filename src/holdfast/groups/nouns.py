@@ -109,12 +109,17 @@ class Left:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offset:
-    """A position in a partition, as a consumer committed it. `leader_epoch` -1: it did not say."""
+    """A position in a partition, as a consumer committed it. `leader_epoch` -1: it did not say.
+
+    `committed_at_ms` and `topic_id` are the coordinator's to fill in: an offset of a topic that was deleted means nothing in a
+    new topic of the same name.
+    """
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
     committed_at_ms: int = 0
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Consumer groups as faces use them. Every face calls this, and none goes around it.
 
 It answers for the shards this process leads (none on an API-only node) and says `NotCoordinatorError` for the others: the face
-redirects or forwards. Any method may also raise `ShardLoadingError` (ask again), `UnavailableError` (nothing happened, ask again) and
-`GroupRefusedError` (see `errors.Refusal`); `OutcomeUnknownError` from a commit of offsets: it may have happened, commit again.
+redirects or forwards. Any method may also raise `ShardLoadingError` (ask again), `UnavailableError` (nothing happened, ask
+again) and `GroupRefusedError` (see `errors.Refusal`); `OutcomeUnknownError` from a commit of offsets: it may have happened,
+commit again.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence

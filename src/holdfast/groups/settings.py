@@ -18,7 +18,6 @@ class GroupSettings:
     rebalance timeout), before it assigns anything. Long enough for the consumers of one process to arrive together, short enough
     that a single consumer does not notice.
     `session_min_ms`, `session_max_ms`: what a member may ask for. `size_max`: members of a group.
-    `new_member_ms`: how long a member that has never been answered may wait for the others.
     `members_bytes_max`, `assignment_bytes_max`: what a group's record may hold of either; together they fit into one commit.
     `metadata_chars_max`: of one committed offset. `retention_ms`: how long offsets outlive their group's last member.
     `sweep_ms`: how often a shard looks for offsets to forget.
@@ -29,7 +28,6 @@ class GroupSettings:
     initial_delay_ms: int = 200
     session_min_ms: int = 6_000
     session_max_ms: int = 1_800_000
-    new_member_ms: int = 300_000
     size_max: int = 1_000
     members_bytes_max: int = 240 * KIB
     assignment_bytes_max: int = 240 * KIB
@@ -43,9 +41,11 @@ class GroupSettings:
         check_at_least("initial_delay_ms", self.initial_delay_ms, 0)
         check_at_least("session_min_ms", self.session_min_ms, 1)
         check_at_least("session_max_ms", self.session_max_ms, self.session_min_ms)
-        for name in ("new_member_ms", "size_max", "retention_ms", "sweep_ms"):
+        for name in ("size_max", "retention_ms", "sweep_ms"):
             check_at_least(name, getattr(self, name), 1)
-        check_between("metadata_chars_max", self.metadata_chars_max, 0, 4_096)  # a chunk of offsets fits into one commit
+        check_between(
+            "metadata_chars_max", self.metadata_chars_max, 0, 4_096
+        )  # a chunk of offsets fits into one commit
         check_between("commit_bytes_max", self.commit_bytes_max, 400 * KIB, 500 * KIB)
         if self.members_bytes_max + self.assignment_bytes_max > self.commit_bytes_max:
             raise InvalidError(

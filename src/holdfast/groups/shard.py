@@ -1,19 +1,153 @@
-"""One shard of the coordinator: the groups of one lease."""
+"""One shard of the coordinator: the groups of one lease. It carries out what `group` decides, and `writer` writes.
 
-from collections.abc import Collection, Mapping, Sequence
+The one rule: nothing is answered that would be wrong if this process died right afterwards. Assignments and offsets are answered
+for once they are in the store; a waiting call whose caller goes away gives its place in the barrier up.
+"""
 
-from holdfast.groups.nouns import GroupDescription, GroupListing, Join, Joined, Leaving, Left, Offset, Sync, Synced
-from holdfast.vocabulary.errors import HoldfastError
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from holdfast.contracts.store import Store
+from holdfast.groups.errors import GroupRefusedError, NotCoordinatorError, Refusal
+from holdfast.groups.group import Group, Reply
+from holdfast.groups.keys import groups_prefix, offsets_prefix
+from holdfast.groups.ledger import Ledger
+from holdfast.groups.nouns import (
+    GroupDescription,
+    GroupListing,
+    GroupState,
+    Join,
+    Joined,
+    Leaving,
+    Left,
+    MemberDescription,
+    Offset,
+    Sync,
+    Synced,
+)
+from holdfast.groups.records import read_group, read_offsets
+from holdfast.groups.settings import GroupCounters, GroupSettings
+from holdfast.groups.sweeping import TopicId, forgettable, is_of, wanted_topics
+from holdfast.groups.timers import Timers
+from holdfast.groups.writer import Writer
+from holdfast.kernel.keys import partition_of
+from holdfast.kernel.lease import Lease
+from holdfast.kernel.mirror import scan_all
+from holdfast.log.topics import PARTITIONS_MAX, check_name
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import HoldfastError, InvalidError, UnavailableError
 from holdfast.vocabulary.nouns import Partition
+from holdfast.vocabulary.settings import check_between
+from holdfast.vocabulary.tasks import Bell
+
+_log: Final = logging.getLogger(__name__)
+
+_REBALANCE_MIN_MS: Final = 1_000  # nobody joins again faster than that
+_NAME_CHARS_MAX: Final = 128  # of a client's or instance's name, in a member's id
 
 
 class Shard:
-    """The groups of one lease."""
+    """The groups of one lease, from `load` to `close`. `bell` rings when its next deadline comes earlier."""
 
-    async def join(self, group_id: str, ask: Join) -> Joined: ...
-    async def sync(self, group_id: str, ask: Sync) -> Synced: ...
-    def heartbeat(self, group_id: str, member_id: str, generation: int, instance_id: str | None) -> None: ...
-    def leave(self, group_id: str, members: Sequence[Leaving]) -> Sequence[Left]: ...
+    def __init__(
+        self,
+        lease: Lease,
+        *,
+        store: Store,
+        clock: Clock,
+        chance: Chance,
+        settings: GroupSettings,
+        counters: GroupCounters,
+        topic_id: TopicId,
+        bell: Bell,
+    ) -> None:
+        self.lease, self.number = lease, partition_of(lease.resource).number
+        self.groups: dict[str, Group] = {}
+        self.accepting = True
+        self._store, self._clock, self._chance, self._settings = store, clock, chance, settings
+        self._counters, self._topic_id, self._bell = counters, topic_id, bell
+        self._ledger = Ledger(self.number)
+        self._timers = Timers()
+        self._sweep_at_ms = 0
+        self.writer = Writer(
+            lease,
+            self._ledger,
+            store=store,
+            clock=clock,
+            chance=chance,
+            settings=settings,
+            counters=counters,
+            settled=self._settle,
+            broke=bell.ring,
+        )
+
+    async def load(self) -> None:
+        """Read what the last coordinator left. Nobody else writes it: the lease is ours."""
+        now_ms = self._clock.boot_ms()
+        prefix = offsets_prefix(self.number)
+        for entry in (await scan_all(self._store, prefix, clock=self._clock, chance=self._chance)).entries:
+            self._ledger.load(*read_offsets(entry))
+        prefix = groups_prefix(self.number)
+        for entry in (await scan_all(self._store, prefix, clock=self._clock, chance=self._chance)).entries:
+            group = read_group(entry, self._settings, now_ms)
+            self.groups[group.id] = group
+            self._ledger.versions[group.id] = entry.version
+        self._adopt_strays()
+        for group in self.groups.values():
+            self._timers.set(group.id, group.next_deadline_ms())
+        self._sweep_at_ms = now_ms + round(self._chance.jitter(self._settings.sweep_ms))
+
+    # Members
+
+    async def join(self, group_id: str, ask: Join) -> Joined:
+        """See `GroupService.join`."""
+        self._check(group_id)
+        group = self.groups.get(group_id)
+        if group is None:
+            if ask.member_id:
+                raise GroupRefusedError(group_id, Refusal.UNKNOWN_MEMBER)
+            group = self.groups[group_id] = Group(group_id, self._settings)
+        self._counters.joins += 1
+        ask = replace(ask, rebalance_timeout_ms=max(ask.rebalance_timeout_ms, _REBALANCE_MIN_MS))
+        name = (ask.instance_id or ask.client_id)[:_NAME_CHARS_MAX]
+        new_id = f"{name}-{self._chance.token()}"
+        answer = await self._wait(group, lambda ticket, now_ms: group.join(ask, ticket, now_ms, new_id=new_id))
+        assert isinstance(answer, Joined)
+        return answer
+
+    async def sync(self, group_id: str, ask: Sync) -> Synced:
+        """See `GroupService.sync`."""
+        group = self._with_members(group_id)
+        answer = await self._wait(group, lambda ticket, now_ms: group.sync(ask, ticket, now_ms))
+        assert isinstance(answer, Synced)
+        return answer
+
+    def heartbeat(self, group_id: str, member_id: str, generation: int, instance_id: str | None) -> None:
+        """See `GroupService.heartbeat`. It only moves a deadline further away, so that no timer is touched."""
+        self._with_members(group_id).heartbeat(member_id, generation, instance_id, self._clock.boot_ms())
+
+    def leave(self, group_id: str, members: Sequence[Leaving]) -> Sequence[Left]:
+        """See `GroupService.leave`."""
+        self._check(group_id)
+        group = self.groups.get(group_id)
+        left = []
+        for leaving in members:
+            try:
+                if group is None:
+                    raise GroupRefusedError(group_id, Refusal.UNKNOWN_MEMBER)
+                group.leave(leaving, self._clock.boot_ms())
+                left.append(Left(leaving))
+            except GroupRefusedError as error:
+                left.append(Left(leaving, error))
+        if group is not None:
+            self._settle(group)
+        return left
+
+    # Offsets
+
     async def commit_offsets(
         self,
         group_id: str,
@@ -21,13 +155,235 @@ class Shard:
         member_id: str,
         generation: int,
         instance_id: str | None,
-    ) -> Mapping[Partition, HoldfastError | None]: ...
-    def fetch_offsets(
-        self, group_id: str, partitions: Collection[Partition] | None
-    ) -> Mapping[Partition, Offset]: ...
+    ) -> Mapping[Partition, HoldfastError | None]:
+        """See `GroupService.commit_offsets`."""
+        self._check(group_id, may_be_empty=True)
+        group = self.groups.get(group_id)
+        if group is not None:
+            group.check_commit(member_id, generation, instance_id, self._clock.boot_ms())
+        elif generation >= 0:
+            raise GroupRefusedError(group_id, Refusal.ILLEGAL_GENERATION)
+        now_ms = self._clock.now_ms()
+        results: dict[Partition, HoldfastError | None] = {}
+        stamped = {}
+        for partition, offset in offsets.items():
+            try:
+                self._check_offset(group_id, partition, offset)
+            except HoldfastError as error:
+                results[partition] = error
+                continue
+            topic_id = self._topic_id(partition.topic) or ""
+            stamped[partition] = replace(offset, committed_at_ms=now_ms, topic_id=topic_id)
+        results.update(await self.writer.commit(group_id, stamped))
+        self._counters.offset_commits += 1
+        self._counters.offsets_committed += sum(error is None for error in results.values())
+        self._adopt(group_id)
+        return results
+
+    def fetch_offsets(self, group_id: str, partitions: Collection[Partition] | None) -> Mapping[Partition, Offset]:
+        """See `GroupService.fetch_offsets`."""
+        self._check(group_id, may_be_empty=True)
+        known = self._ledger.offsets(group_id)
+        asked = known if partitions is None else partitions
+        found = ((partition, known[partition]) for partition in asked if partition in known)
+        return {partition: offset for partition, offset in found if is_of(offset, self._topic_id(partition.topic))}
+
     async def delete_offsets(
         self, group_id: str, partitions: Collection[Partition]
-    ) -> Mapping[Partition, HoldfastError | None]: ...
-    def list(self) -> Sequence[GroupListing]: ...
-    def describe(self, group_id: str) -> GroupDescription: ...
-    async def delete(self, group_id: str) -> None: ...
+    ) -> Mapping[Partition, HoldfastError | None]:
+        """See `GroupService.delete_offsets`."""
+        self._check(group_id)
+        group = self._known(group_id)
+        wanted = wanted_topics(group)
+        if group.members and wanted is None:
+            raise GroupRefusedError(group_id, Refusal.NOT_EMPTY)
+        taboo = wanted if group.members and wanted is not None else frozenset()
+        results: dict[Partition, HoldfastError | None] = {
+            each: GroupRefusedError(group_id, Refusal.SUBSCRIBED) if each.topic in taboo else None
+            for each in partitions
+        }
+        known = self._ledger.offsets(group_id)
+        gone = dict.fromkeys(each for each, error in results.items() if error is None and each in known)
+        results.update(await self.writer.commit(group_id, gone))
+        return results
+
+    # Operators
+
+    def list(self) -> Sequence[GroupListing]:
+        """Every group of the shard."""
+        return [GroupListing(group.id, group.protocol_type, group.state) for group in self.groups.values()]
+
+    def describe(self, group_id: str) -> GroupDescription:
+        """See `GroupService.describe`."""
+        self._check(group_id, may_be_empty=True)
+        group = self._known(group_id)
+        stable = group.state is GroupState.STABLE
+        return GroupDescription(
+            id=group_id,
+            state=group.state,
+            protocol_type=group.protocol_type,
+            protocol=group.protocol if stable else "",
+            generation=group.generation,
+            leader=group.leader,
+            members=[
+                MemberDescription(
+                    id=member.id,
+                    instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    metadata=member.metadata(group.protocol) if stable else b"",
+                    assignment=member.assignment if stable else b"",
+                )
+                for member in group.members.values()
+            ],
+        )
+
+    async def delete(self, group_id: str) -> None:
+        """See `GroupService.delete`."""
+        self._check(group_id, may_be_empty=True)
+        group = self._known(group_id)
+        if group.state is not GroupState.EMPTY:
+            raise GroupRefusedError(group_id, Refusal.NOT_EMPTY)
+        group.state = GroupState.DEAD
+        del self.groups[group_id]  # whoever joins from now on begins a new one
+        try:
+            await self.writer.forget(group_id)
+        finally:
+            self._adopt_strays()  # what could not be removed is still there
+
+    # Time and the end
+
+    def next_ms(self) -> int:
+        """When `tick` is due."""
+        group_ms = self._timers.next_ms()
+        return self._sweep_at_ms if group_ms is None else min(group_ms, self._sweep_at_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Do what time asks for, in the groups whose deadlines have come."""
+        for name in self._timers.due(now_ms):
+            group = self.groups.get(name)
+            if group is not None:
+                group.tick(now_ms)
+                self._settle(group)
+        if self._sweep_at_ms <= now_ms:
+            self._sweep_at_ms = now_ms + round(self._chance.jitter(self._settings.sweep_ms))
+            self.sweep()
+
+    def sweep_soon(self) -> None:
+        """A topic has gone, perhaps: look at the next tick."""
+        self._sweep_at_ms = self._clock.boot_ms()
+        self._bell.ring()
+
+    def sweep(self) -> None:
+        """Have forgotten what nobody wants any more: offsets by `sweeping`, and groups of which nothing is left."""
+        if self.writer.broken is not None or not self.accepting:
+            return
+        self._adopt_strays()
+        for group in list(self.groups.values()):
+            offsets = self._ledger.offsets(group.id)
+            gone = forgettable(
+                group,
+                offsets,
+                self._clock.now_ms(),
+                retention_ms=self._settings.retention_ms,
+                topic_id=self._topic_id,
+            )
+            if gone:
+                self._counters.offsets_forgotten += len(gone)
+                self.writer.put_offsets(group.id, dict.fromkeys(gone))
+            if group.state is GroupState.EMPTY and not group.invited and len(gone) == len(offsets):
+                self.writer.drop_record(group.id)
+                group.state = GroupState.DEAD
+                del self.groups[group.id]
+
+    async def close(self) -> None:
+        """Stop at once. Everybody who waits is told to look for another coordinator."""
+        self.accepting = False
+        await self.writer.close(NotCoordinatorError("", self.number))
+        for group in self.groups.values():
+            group.close(NotCoordinatorError(group.id, self.number))
+            self._hand_out(group)
+
+    # Small things
+
+    def _check(self, group_id: str, *, may_be_empty: bool = False) -> None:
+        if not self.accepting:
+            raise NotCoordinatorError(group_id, self.number)
+        if not group_id and not may_be_empty:
+            raise GroupRefusedError(group_id, Refusal.INVALID_GROUP_ID)
+
+    def _with_members(self, group_id: str) -> Group:
+        self._check(group_id)
+        group = self.groups.get(group_id)
+        if group is None:
+            raise GroupRefusedError(group_id, Refusal.UNKNOWN_MEMBER)
+        return group
+
+    def _known(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            raise GroupRefusedError(group_id, Refusal.NOT_FOUND)
+        return group
+
+    def _check_offset(self, group_id: str, partition: Partition, offset: Offset) -> None:
+        check_name(partition.topic)
+        check_between("partition", partition.number, 0, PARTITIONS_MAX)
+        if len(offset.metadata) > self._settings.metadata_chars_max:
+            raise GroupRefusedError(group_id, Refusal.METADATA_TOO_LARGE)
+        if offset.offset < 0:
+            raise InvalidError("offset", offset.offset, "0 or more")
+
+    def _adopt(self, group_id: str) -> None:
+        """A group that nobody ever joined is there as soon as it has offsets."""
+        if group_id not in self.groups and self._ledger.knows(group_id):
+            self.groups[group_id] = Group(group_id, self._settings)
+
+    def _adopt_strays(self) -> None:
+        for group_id in self._ledger.groups():
+            self._adopt(group_id)
+
+    async def _wait(self, group: Group, act: Callable[[asyncio.Future[Reply], int], None]) -> Reply:
+        ticket: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        try:
+            act(ticket, self._clock.boot_ms())
+        finally:
+            self._settle(group)
+        try:
+            return await ticket
+        except asyncio.CancelledError:
+            group.abandon(ticket, self._clock.boot_ms())
+            self._settle(group)
+            raise
+
+    def _settle(self, group: Group) -> None:
+        """After anything has happened to a group: answer, save, set its timer, and let go of what is nothing."""
+        if group.state is GroupState.EMPTY and group.generation and group.empty_since_ms is None:
+            group.empty_since_ms = self._clock.now_ms()
+        if group.take_change():
+            if self.writer.broken is None:
+                self.writer.save(group)
+            else:
+                group.not_saved(UnavailableError("group coordinator", str(self.writer.broken)))
+        self._hand_out(group)
+        self._count(group)
+        if self._timers.set(group.id, group.next_deadline_ms()):
+            self._bell.ring()
+        untouched = group.state is GroupState.EMPTY and not group.generation and not group.invited
+        if untouched and self.groups.get(group.id) is group and not self._ledger.knows(group.id):
+            del self.groups[group.id]
+
+    def _count(self, group: Group) -> None:
+        if group.expired:
+            _log.info("group %r: %d members were not heard of", group.id, group.expired)
+        self._counters.rebalances += group.begun
+        self._counters.members_expired += group.expired
+        group.begun = group.expired = 0
+
+    def _hand_out(self, group: Group) -> None:
+        for ticket, reply in group.take_answers():
+            assert isinstance(ticket, asyncio.Future)
+            if not ticket.done():
+                if isinstance(reply, HoldfastError):
+                    ticket.set_exception(reply)
+                else:
+                    ticket.set_result(reply)

@@ -1,0 +1,412 @@
+"""A group: who is in it, which generation it is in, who waits for what. Decisions only: no I/O, no clock, no chance.
+
+           join                     all joined, or time is up            the leader's assignment is saved
+    Empty ─────▶ PreparingRebalance ─────────────────────▶ CompletingRebalance ─────────────────────▶ Stable
+      ▲                ▲      │ nobody is left                     │                                   │
+      └────────────────┼──────┘                                    │                                   │
+                       └── a member joins, leaves, or is not heard of ─────────────────────────────────┘
+
+A call is refused at once (raised) or waits as a ticket for its answer. Duties of the caller, in order, after every call: if
+`take_change()`, save the group (`records.write_group`) and report with `saved` or `not_saved`; hand out `take_answers()`; call
+`tick` at `next_deadline_ms()`.
+"""
+
+from collections.abc import Sequence
+
+from holdfast.groups.errors import GroupRefusedError, Refusal
+from holdfast.groups.member import GroupMember, Ticket, new_member
+from holdfast.groups.nouns import GroupState, Join, Joined, JoinedMember, Leaving, Sync, Synced
+from holdfast.groups.protocols import agreeable, choose
+from holdfast.groups.settings import GroupSettings
+from holdfast.groups.subscription import same_subscription
+from holdfast.vocabulary.errors import HoldfastError
+
+Reply = Joined | Synced | HoldfastError
+Answer = tuple[Ticket, Reply]
+
+
+class Group:
+    """One group. Times are on the boot clock, except `empty_since_ms`, which outlives the process."""
+
+    def __init__(self, group_id: str, settings: GroupSettings) -> None:
+        self.id, self._settings = group_id, settings
+        self.state = GroupState.EMPTY
+        self.generation = 0
+        self.protocol_type = self.protocol = self.leader = ""
+        self.members: dict[str, GroupMember] = {}
+        self.instances: dict[str, str] = {}  # instance id → member id
+        self.invited: dict[str, int] = {}  # ids that were given out and have not joined yet → until when they may
+        self.empty_since_ms: int | None = None
+        self.changes = 0
+        self._handed_out = 0  # of the changes, those the caller knows of
+        self.begun = self.expired = 0  # generations begun, members not heard of any more: to be counted and set to 0
+        self._answers: list[Answer] = []
+        self._join_by_ms: int | None = None
+        self._gather_until_ms: int | None = None  # set while an empty group waits for company: not beyond this
+        self._company = False  # somebody came since the last look
+        self._sync_by_ms: int | None = None
+        self._assigned: dict[str, bytes] | None = None  # what the leader brought, until it is saved
+        self._assigned_at = 0
+
+    # Joining
+
+    def join(self, ask: Join, ticket: Ticket, now_ms: int, *, new_id: str) -> None:
+        """A member wants to be in the next generation; `new_id` is its id if it has none."""
+        self._check_limits(ask)
+        if ask.member_id:
+            self._rejoin(ask, ticket, now_ms)
+        elif ask.instance_id is not None and ask.instance_id in self.instances:
+            self._replace(self.members[self.instances[ask.instance_id]], ask, ticket, now_ms, new_id=new_id)
+        elif ask.instance_id is None and ask.id_required:
+            if len(self.invited) >= self._settings.size_max:
+                raise self._refused(Refusal.GROUP_FULL)
+            self.invited[new_id] = now_ms + ask.session_timeout_ms
+            raise GroupRefusedError(self.id, Refusal.MEMBER_ID_REQUIRED, new_id)
+        else:
+            self._add(new_id, ask, ticket, now_ms)
+
+    def _check_limits(self, ask: Join) -> None:
+        if not self._settings.session_min_ms <= ask.session_timeout_ms <= self._settings.session_max_ms:
+            raise self._refused(Refusal.INVALID_SESSION_TIMEOUT)
+        others = [member for member in self.members.values() if not _is(member, ask)]
+        if not ask.protocol_type or (others and ask.protocol_type != self.protocol_type):
+            raise self._refused(Refusal.INCONSISTENT_PROTOCOL)
+        if not agreeable(others, ask.protocols):
+            raise self._refused(Refusal.INCONSISTENT_PROTOCOL)
+        if self.state is GroupState.PREPARING:  # places are given anew: first come, first served
+            full = sum(member.joining is not None for member in others) >= self._settings.size_max
+        else:
+            full = len(others) == len(self.members) >= self._settings.size_max
+        if full:
+            raise self._refused(Refusal.GROUP_FULL)
+        size_bytes = new_member(ask.member_id or ask.client_id, ask).size_bytes
+        if size_bytes > self._settings.members_bytes_max:
+            raise self._refused(Refusal.TOO_LARGE)
+        if size_bytes + sum(member.size_bytes for member in others) > self._settings.members_bytes_max:
+            raise self._refused(Refusal.GROUP_FULL)
+
+    def _rejoin(self, ask: Join, ticket: Ticket, now_ms: int) -> None:
+        if ask.member_id in self.invited and ask.instance_id is None:
+            del self.invited[ask.member_id]
+            self._add(ask.member_id, ask, ticket, now_ms)
+            return
+        member = self._member(ask.member_id, ask.instance_id)
+        settled = self.state is GroupState.COMPLETING or (self.state is GroupState.STABLE and member.id != self.leader)
+        same = member.protocols == ask.protocols
+        member.update(ask)
+        member.breathe(now_ms)
+        if settled and same:
+            # It did not hear the answer, or asks again: nothing has changed, so that nobody else is disturbed.
+            self._answers.append((ticket, self._joined(member)))
+            return
+        self._await_join(member, ticket)
+        self._rebalance(now_ms)
+
+    def _replace(self, old: GroupMember, ask: Join, ticket: Ticket, now_ms: int, *, new_id: str) -> None:
+        """A static member is back without its old id: it takes the old one's place, and the old one is fenced."""
+        fenced = GroupRefusedError(self.id, Refusal.FENCED_INSTANCE)
+        self._answer_join(old, fenced)
+        self._answer_sync(old, fenced)
+        before = old.metadata(self.protocol)
+        self.members = {new_id if key == old.id else key: member for key, member in self.members.items()}
+        self.instances[str(old.instance_id)] = new_id
+        if self.leader == old.id:
+            self.leader = new_id
+        old.id = new_id
+        old.update(ask)
+        old.breathe(now_ms)
+        self._await_join(old, ticket)
+        if (
+            self.state is GroupState.STABLE
+            and choose(self.members.values()) == self.protocol
+            and same_subscription(before, old.metadata(self.protocol))
+        ):
+            self.changes += 1  # answered once the store knows its new id
+            old.replaced_at = self.changes
+        else:
+            self._rebalance(now_ms)
+
+    def _add(self, member_id: str, ask: Join, ticket: Ticket, now_ms: int) -> None:
+        member = new_member(member_id, ask)
+        member.breathe(now_ms)
+        if not self.members:
+            self.protocol_type = ask.protocol_type
+        self.members[member_id] = member
+        if member.instance_id is not None:
+            self.instances[member.instance_id] = member_id
+        self._company = True
+        self._await_join(member, ticket)
+        self._rebalance(now_ms)
+
+    def _await_join(self, member: GroupMember, ticket: Ticket) -> None:
+        self._answer_join(member, self._refused(Refusal.REBALANCE_IN_PROGRESS))  # it asks twice: the last one counts
+        member.joining = ticket
+        if not self.leader:
+            self.leader = member.id
+
+    # The two barriers
+
+    def _rebalance(self, now_ms: int) -> None:
+        """Begin a rebalance unless one is under way; end it if everybody is there."""
+        if self.state is not GroupState.PREPARING:
+            patience_ms = self._rebalance_timeout_ms()
+            if self.state is GroupState.EMPTY:
+                self._gather_until_ms = now_ms + patience_ms
+                self._join_by_ms = now_ms + min(self._settings.initial_delay_ms, patience_ms)
+                self._company = False
+            else:
+                self._join_by_ms = now_ms + patience_ms
+            for member in self.members.values():
+                self._answer_sync(member, self._refused(Refusal.REBALANCE_IN_PROGRESS))
+            self.state, self._sync_by_ms, self._assigned, self.empty_since_ms = GroupState.PREPARING, None, None, None
+        self._look_whether_all_joined(now_ms)
+
+    def _look_whether_all_joined(self, now_ms: int) -> None:
+        if self.state is not GroupState.PREPARING:
+            return
+        everybody = not self.invited and all(member.joining is not None for member in self.members.values())
+        if not self.members or (everybody and self._gather_until_ms is None):
+            self._begin_generation(now_ms)
+
+    def _join_time_is_up(self, now_ms: int) -> None:
+        if self._gather_until_ms is not None and self._company and now_ms < self._gather_until_ms:
+            self._company = False
+            self._join_by_ms = min(now_ms + self._settings.initial_delay_ms, self._gather_until_ms)
+            return
+        for member in list(self.members.values()):
+            if member.joining is None and member.instance_id is None:
+                self._forget(member)
+        if self.members and not any(member.joining is not None for member in self.members.values()):
+            self._join_by_ms = now_ms + self._rebalance_timeout_ms()  # static members that are away keep their places
+            return
+        self._begin_generation(now_ms)
+
+    def _begin_generation(self, now_ms: int) -> None:
+        self.generation += 1
+        self.begun += 1
+        self._join_by_ms = self._gather_until_ms = None
+        if not self.members:
+            self.state, self.protocol, self.leader = GroupState.EMPTY, "", ""
+            self.changes += 1
+            return
+        leader = self.members.get(self.leader)
+        if leader is None or leader.joining is None:
+            self.leader = next(member.id for member in self.members.values() if member.joining is not None)
+        self.protocol = choose(self.members.values())
+        self.state = GroupState.COMPLETING
+        self._sync_by_ms = now_ms + self._rebalance_timeout_ms()
+        for member in self.members.values():
+            member.synced, member.replaced_at = False, 0
+            if member.joining is not None:
+                member.breathe(now_ms)
+                self._answer_join(member, self._joined(member))
+
+    def sync(self, ask: Sync, ticket: Ticket, now_ms: int) -> None:
+        """A member asks for its assignment; the leader brings everybody's, and all are answered once that is saved."""
+        member = self._member(ask.member_id, ask.instance_id)
+        if ask.generation != self.generation:
+            raise self._refused(Refusal.ILLEGAL_GENERATION)
+        if ask.protocol_type not in (None, self.protocol_type) or ask.protocol not in (None, self.protocol):
+            raise self._refused(Refusal.INCONSISTENT_PROTOCOL)
+        if self.state is GroupState.PREPARING:
+            raise self._refused(Refusal.REBALANCE_IN_PROGRESS)
+        member.breathe(now_ms)
+        if self.state is GroupState.STABLE:
+            member.synced = True
+            self._answers.append((ticket, self._synced(member)))
+            return
+        if member.id == self.leader and self._assigned is None:
+            assigned = {each: bytes(ask.assignments.get(each, b"")) for each in self.members}
+            if sum(_base64_bytes(each) for each in assigned.values()) > self._settings.assignment_bytes_max:
+                raise self._refused(Refusal.TOO_LARGE)
+            self.changes += 1
+            self._assigned, self._assigned_at = assigned, self.changes
+        self._answer_sync(member, self._refused(Refusal.REBALANCE_IN_PROGRESS))  # it asks twice: the last one counts
+        member.syncing = ticket
+        member.synced = True
+
+    def saved(self, change: int) -> None:
+        """Everything up to this change is durable: whoever waited for it is told."""
+        if self.state is GroupState.COMPLETING and self._assigned is not None and self._assigned_at <= change:
+            self.state = GroupState.STABLE
+            for member in self.members.values():
+                member.assignment = self._assigned.get(member.id, b"")
+            self._assigned = None
+            for member in self.members.values():
+                self._answer_sync(member, self._synced(member))
+        if self.state is GroupState.STABLE:
+            for member in self.members.values():
+                if 0 < member.replaced_at <= change:
+                    member.replaced_at = 0
+                    self._answer_join(member, self._joined(member, replaced=True))
+
+    def not_saved(self, error: HoldfastError) -> None:
+        """The store did not take it: whoever waited for it is told, and may try again."""
+        if self._assigned is not None:
+            self._assigned = None
+            for member in self.members.values():
+                self._answer_sync(member, error)
+        if self.state is GroupState.STABLE:
+            for member in self.members.values():
+                if member.replaced_at:
+                    member.replaced_at = 0
+                    self._answer_join(member, error)
+
+    # Staying and going
+
+    def heartbeat(self, member_id: str, generation: int, instance_id: str | None, now_ms: int) -> None:
+        """The member is alive; refused if it has to join again."""
+        member = self._member(member_id, instance_id)
+        if generation != self.generation:
+            raise self._refused(Refusal.ILLEGAL_GENERATION)
+        member.breathe(now_ms)
+        if self.state is GroupState.PREPARING:
+            raise self._refused(Refusal.REBALANCE_IN_PROGRESS)
+
+    def check_commit(self, member_id: str, generation: int, instance_id: str | None, now_ms: int) -> None:
+        """Whether these may commit offsets: members of this generation; anybody without a membership while there are none."""
+        if not self.members and generation < 0:
+            return
+        if generation < 0 and not member_id and instance_id is None:
+            raise self._refused(Refusal.UNKNOWN_MEMBER)
+        member = self._member(member_id, instance_id)
+        if generation != self.generation:
+            raise self._refused(Refusal.ILLEGAL_GENERATION)
+        member.breathe(now_ms)
+        if self.state is GroupState.COMPLETING:
+            raise self._refused(Refusal.REBALANCE_IN_PROGRESS)  # it knows of a generation in which it has nothing yet
+
+    def leave(self, leaving: Leaving, now_ms: int) -> None:
+        """Remove a member, or an id that was given out."""
+        if leaving.instance_id is None and self.invited.pop(leaving.member_id, None) is not None:
+            self._look_whether_all_joined(now_ms)
+            return
+        if leaving.instance_id is not None and not leaving.member_id:
+            member = self._member(self.instances.get(leaving.instance_id, ""), leaving.instance_id)
+        else:
+            member = self._member(leaving.member_id, leaving.instance_id)
+        self._forget(member)
+        self._rebalance(now_ms)
+
+    def abandon(self, ticket: Ticket, now_ms: int) -> None:
+        """Whoever waited with this ticket has gone away (a broken connection): it is alive for a session timeout more."""
+        for member in self.members.values():
+            if member.joining is ticket:
+                member.joining = None
+                member.breathe(now_ms)
+            elif member.syncing is ticket:
+                member.syncing = None
+                member.breathe(now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Do what time asks for: forget the silent, end a barrier whose time is up."""
+        self.invited = {each: until_ms for each, until_ms in self.invited.items() if now_ms < until_ms}
+        silent = [m for m in self.members.values() if not m.waiting and m.deadline_ms <= now_ms]
+        if self._sync_by_ms is not None and self._sync_by_ms <= now_ms:
+            self._sync_by_ms = None
+            silent += [member for member in self.members.values() if not member.synced and member not in silent]
+        for member in silent:
+            self._forget(member)
+            self.expired += 1
+        if silent:
+            self._rebalance(now_ms)
+        self._look_whether_all_joined(now_ms)
+        if self._join_by_ms is not None and self._join_by_ms <= now_ms:
+            self._join_time_is_up(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        """When `tick` is due next, if nothing happens before."""
+        times = [member.deadline_ms for member in self.members.values() if not member.waiting]
+        times += self.invited.values()
+        times += [each for each in (self._join_by_ms, self._sync_by_ms) if each is not None]
+        return min(times, default=None)
+
+    def close(self, error: HoldfastError) -> None:
+        """Tell everybody who waits that this coordinator is gone."""
+        for member in self.members.values():
+            self._answer_join(member, error)
+            self._answer_sync(member, error)
+
+    def take_answers(self) -> Sequence[Answer]:
+        """What waiting calls are to be told, once."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    def take_change(self) -> bool:
+        """Whether there is something to save that was not there at the last call."""
+        new, self._handed_out = self.changes > self._handed_out, self.changes
+        return new
+
+    @property
+    def assignments(self) -> dict[str, bytes] | None:
+        """Everybody's assignment as it is to be saved; None while there is none."""
+        if self.state is GroupState.STABLE:
+            return {member.id: member.assignment for member in self.members.values()}
+        return self._assigned if self.state is GroupState.COMPLETING else None
+
+    # Small things
+
+    def _member(self, member_id: str, instance_id: str | None) -> GroupMember:
+        if instance_id is not None and self.instances.get(instance_id, member_id) != member_id:
+            raise self._refused(Refusal.FENCED_INSTANCE)
+        member = self.members.get(member_id)
+        if member is None or (instance_id is not None and instance_id not in self.instances):
+            raise self._refused(Refusal.UNKNOWN_MEMBER)
+        return member
+
+    def _forget(self, member: GroupMember) -> None:
+        unknown = self._refused(Refusal.UNKNOWN_MEMBER)
+        self._answer_join(member, unknown)
+        self._answer_sync(member, unknown)
+        del self.members[member.id]
+        if member.instance_id is not None:
+            del self.instances[member.instance_id]
+        if self.leader == member.id:
+            self.leader = next(iter(self.members), "")
+
+    def _answer_join(self, member: GroupMember, reply: Reply) -> None:
+        if member.joining is not None:
+            self._answers.append((member.joining, reply))
+            member.joining = None
+
+    def _answer_sync(self, member: GroupMember, reply: Reply) -> None:
+        if member.syncing is not None:
+            self._answers.append((member.syncing, reply))
+            member.syncing = None
+
+    def _joined(self, member: GroupMember, *, replaced: bool = False) -> Joined:
+        """The present generation as this member is told of it."""
+        leads = member.id == self.leader
+        # A replaced leader must not assign anew, since nobody else joins: it is told to skip, or not that it leads.
+        listed = leads and (not replaced or member.may_skip)
+        return Joined(
+            member_id=member.id,
+            generation=self.generation,
+            protocol_type=self.protocol_type,
+            protocol=self.protocol,
+            leader=self.leader if listed or not leads else "",
+            members=tuple(
+                JoinedMember(each.id, each.instance_id, each.metadata(self.protocol)) for each in self.members.values()
+            )
+            if listed
+            else (),
+            skip_assignment=leads and replaced and member.may_skip,
+        )
+
+    def _synced(self, member: GroupMember) -> Synced:
+        return Synced(self.protocol_type, self.protocol, member.assignment)
+
+    def _rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def _refused(self, refusal: Refusal) -> GroupRefusedError:
+        return GroupRefusedError(self.id, refusal)
+
+
+def _is(member: GroupMember, ask: Join) -> bool:
+    """Whether the one who asks is this member (or takes its place)."""
+    return member.id == ask.member_id or (ask.instance_id is not None and member.instance_id == ask.instance_id)
+
+
+def _base64_bytes(data: bytes) -> int:
+    return (len(data) + 2) // 3 * 4

@@ -1,0 +1,118 @@
+"""A member of a group, as its coordinator knows it, and as the store keeps it."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.groups.nouns import Join, Protocol
+
+Ticket = object  # a call that waits for its answer; whoever hands it in knows it again
+
+
+class MemberRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A member inside a group's record; bytes are base64."""
+
+    id: str
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    assignment: bytes = b""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class GroupMember:
+    """A member. `deadline_ms` counts only while no call of it waits here: a waiting member is a live one.
+
+    `replaced_at`: it took over an instance id in a stable group, and is answered when that change (by number) is saved.
+    """
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    assignment: bytes = b""
+    deadline_ms: int = 0
+    joining: Ticket | None = None
+    syncing: Ticket | None = None
+    synced: bool = False
+    may_skip: bool = False
+    replaced_at: int = 0
+    size_bytes: int = 0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a call of it waits for its answer."""
+        return self.joining is not None or self.syncing is not None
+
+    def metadata(self, protocol: str) -> bytes:
+        """What it says of itself in a protocol."""
+        return next((each.metadata for each in self.protocols if each.name == protocol), b"")
+
+    def breathe(self, now_ms: int) -> None:
+        """It has shown that it lives."""
+        self.deadline_ms = now_ms + self.session_timeout_ms
+
+    def update(self, ask: Join) -> None:
+        """Take over what it says of itself when it joins (again)."""
+        self.client_id, self.client_host = ask.client_id, ask.client_host
+        self.session_timeout_ms, self.rebalance_timeout_ms = ask.session_timeout_ms, ask.rebalance_timeout_ms
+        self.protocols, self.may_skip = ask.protocols, ask.may_skip
+        self.size_bytes = record_bytes(self)
+
+    def record(self, assignment: bytes) -> MemberRecord:
+        """As the store keeps it."""
+        return MemberRecord(
+            id=self.id,
+            instance_id=self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            session_timeout_ms=self.session_timeout_ms,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            protocols=tuple((each.name, each.metadata) for each in self.protocols),
+            assignment=assignment,
+        )
+
+
+def new_member(member_id: str, ask: Join) -> GroupMember:
+    """A member that has just asked to join."""
+    member = GroupMember(
+        id=member_id,
+        instance_id=ask.instance_id,
+        client_id=ask.client_id,
+        client_host=ask.client_host,
+        session_timeout_ms=ask.session_timeout_ms,
+        rebalance_timeout_ms=ask.rebalance_timeout_ms,
+        protocols=ask.protocols,
+        may_skip=ask.may_skip,
+    )
+    member.size_bytes = record_bytes(member)
+    return member
+
+
+def read_member(record: MemberRecord, now_ms: int) -> GroupMember:
+    """A member from the store: it gets its whole session timeout to find its new coordinator."""
+    member = GroupMember(
+        id=record.id,
+        instance_id=record.instance_id,
+        client_id=record.client_id,
+        client_host=record.client_host,
+        session_timeout_ms=record.session_timeout_ms,
+        rebalance_timeout_ms=record.rebalance_timeout_ms,
+        protocols=tuple(Protocol(name, metadata) for name, metadata in record.protocols),
+        assignment=record.assignment,
+        synced=True,
+    )
+    member.breathe(now_ms)
+    member.size_bytes = record_bytes(member)
+    return member
+
+
+def record_bytes(member: GroupMember) -> int:
+    """How much of the group's record the member takes, its assignment apart."""
+    return len(msgspec.json.encode(member.record(b""))) + 1

@@ -1,0 +1,264 @@
+"""The only one who writes for a shard: everything that comes while a commit is under way goes together in the next.
+
+Every commit is fenced by the shard's lease and requires the records of the groups it speaks of to be as they were written last.
+Changes land in the order in which they were handed in, so that what a member commits is there before a later generation begins.
+A commit whose outcome stays unknown breaks the writer: what is in the store has to be read again, once the outcome is resolved.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.contracts.checks import StoreLimits
+from holdfast.contracts.store import Conflict, Delete, Operation, Put, Requirement, Store
+from holdfast.groups.group import Group
+from holdfast.groups.keys import group_key, offsets_key
+from holdfast.groups.ledger import Changes, Ledger
+from holdfast.groups.nouns import Offset
+from holdfast.groups.records import write_group, write_offsets
+from holdfast.groups.settings import GroupCounters, GroupSettings
+from holdfast.kernel.lease import Lease, commit_fenced
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import (
+    CorruptError,
+    FencedError,
+    HoldfastError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from holdfast.vocabulary.nouns import Partition
+
+_log: Final = logging.getLogger(__name__)
+
+_OPS_MAX: Final = StoreLimits().ops_max
+
+
+@dataclass(slots=True, eq=False)
+class _Offsets:
+    """Changes of partitions that share a key."""
+
+    group_id: str
+    changes: dict[Partition, Offset | None]
+    merged: dict[int, Offset] = field(default_factory=dict)
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    error: HoldfastError | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Record:
+    """A group's record, as it will be when its turn comes; None: it is to go."""
+
+    group_id: str
+    group: Group | None
+    change: int = 0
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    error: HoldfastError | None = None
+
+
+_Unit = _Offsets | _Record
+
+
+@dataclass(slots=True)
+class _Batch:
+    units: list[_Unit] = field(default_factory=list)
+    require: dict[str, Requirement] = field(default_factory=dict)
+    apply: list[Operation] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+class Writer:
+    """Writes groups and offsets of one shard under one lease. `settled` is called when a group's record was saved, or not;
+    `broke` when it can write no more, for `broken`."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        ledger: Ledger,
+        *,
+        store: Store,
+        clock: Clock,
+        chance: Chance,
+        settings: GroupSettings,
+        counters: GroupCounters,
+        settled: Callable[[Group], None],
+        broke: Callable[[], None],
+    ) -> None:
+        self._lease, self._ledger, self._store, self._clock, self._chance = lease, ledger, store, clock, chance
+        self._settings, self._counters, self._settled, self._broke = settings, counters, settled, broke
+        self._queue: dict[str, _Unit] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.broken: HoldfastError | None = None
+
+    async def commit(self, group_id: str, changes: Changes) -> Mapping[Partition, HoldfastError | None]:
+        """Write offsets; returns once each is durable, or with the reason why it may not be."""
+        units = self.put_offsets(group_id, changes)
+        for unit in units:
+            await unit.done.wait()
+        return {partition: unit.error for unit in units for partition in unit.changes if partition in changes}
+
+    def put_offsets(self, group_id: str, changes: Changes) -> list[_Offsets]:
+        """Have offsets written, without waiting for it."""
+        units: dict[str, _Offsets] = {}
+        for partition, offset in changes.items():
+            key = offsets_key(self._ledger.shard, group_id, partition)
+            unit = self._queue.get(key)
+            if not isinstance(unit, _Offsets):
+                unit = _Offsets(group_id, {})
+                self._enqueue(key, unit)
+            unit.changes[partition] = offset
+            units[key] = unit
+        return list(units.values())
+
+    def save(self, group: Group) -> None:
+        """Have a group's record written as it is when its turn comes."""
+        self._put_record(group.id, group)
+
+    async def forget(self, group_id: str) -> None:
+        """Remove a group's offsets, then its record. Raises what kept it from being done."""
+        units = [*self.put_offsets(group_id, self._all_gone(group_id)), self._put_record(group_id, None)]
+        for unit in units:
+            await unit.done.wait()
+            if unit.error is not None:
+                raise unit.error
+
+    def drop_record(self, group_id: str) -> None:
+        """Have a group's record removed, without waiting for it."""
+        self._put_record(group_id, None)
+
+    async def flush(self) -> None:
+        """Return once nothing is left to write."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def close(self, error: HoldfastError) -> None:
+        """Write nothing more; whoever waits gets `error`."""
+        self.broken = self.broken or error
+        if self._task is not None:
+            self._task.cancel()
+            await self.flush()
+        self._fail(list(self._queue.values()), error)
+        self._queue.clear()
+
+    def _put_record(self, group_id: str, group: Group | None) -> _Unit:
+        key = group_key(self._ledger.shard, group_id)
+        unit = self._queue.get(key)
+        if isinstance(unit, _Record):
+            unit.group = group
+        else:
+            unit = _Record(group_id, group)
+            self._enqueue(key, unit)
+        return unit
+
+    def _all_gone(self, group_id: str) -> dict[Partition, None]:
+        queued = [unit for unit in self._queue.values() if isinstance(unit, _Offsets) and unit.group_id == group_id]
+        return dict.fromkeys([*self._ledger.offsets(group_id), *(each for unit in queued for each in unit.changes)])
+
+    def _enqueue(self, key: str, unit: _Unit) -> None:
+        if self.broken is not None:
+            raise UnavailableError("group coordinator", str(self.broken))
+        self._queue[key] = unit
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        batch = _Batch()
+        try:
+            while self._queue and self.broken is None:
+                batch = self._take()
+                await self._write(batch)
+        except asyncio.CancelledError:
+            self._fail(batch.units, self.broken or UnavailableError("group coordinator", "it was stopped"))
+            raise
+        except Exception as error:  # nobody may wait for ever, whatever is wrong here
+            _log.exception("%s cannot be written", self._lease.resource)
+            self._break(UnavailableError("group coordinator", repr(error)), batch)
+        finally:
+            self._task = None
+
+    def _take(self) -> _Batch:
+        """The next commit: what was handed in first, and as much more as fits."""
+        batch = _Batch()
+        for key, unit in list(self._queue.items()):
+            operation = self._operation(key, unit)
+            if operation is not None:
+                size_bytes = 2 * len(key.encode()) + (len(operation.value) if isinstance(operation, Put) else 0)
+                fence_and_this = 2 + (unit.group_id not in batch.require)
+                operations = len(batch.require) + len(batch.apply) + fence_and_this
+                if batch.apply and (
+                    operations > _OPS_MAX or batch.size_bytes + size_bytes > self._settings.commit_bytes_max
+                ):
+                    break
+                batch.apply.append(operation)
+                batch.require[unit.group_id] = self._ledger.unmoved(unit.group_id)
+                batch.size_bytes += size_bytes
+            del self._queue[key]
+            batch.units.append(unit)
+        return batch
+
+    def _operation(self, key: str, unit: _Unit) -> Operation | None:
+        """What a unit asks of the store; None: nothing any more."""
+        if isinstance(unit, _Offsets):
+            unit.merged = self._ledger.merged(unit.group_id, unit.changes)
+            topic = next(iter(unit.changes)).topic
+            return Put(key, write_offsets(unit.group_id, topic, unit.merged)) if unit.merged else Delete(key)
+        if unit.group is None:
+            return Delete(key)
+        record = write_group(unit.group)
+        unit.change = 0 if record is None else unit.group.changes
+        return None if record is None else Put(key, record)
+
+    async def _write(self, batch: _Batch) -> None:
+        if not batch.apply:
+            self._fail(batch.units, None)
+            return
+        try:
+            outcome = await commit_fenced(
+                self._store,
+                self._lease,
+                clock=self._clock,
+                chance=self._chance,
+                require=tuple(batch.require.values()),
+                apply=batch.apply,
+            )
+        except (FencedError, OutcomeUnknownError, CorruptError) as error:
+            self._break(error, batch)
+        except HoldfastError as error:
+            _log.warning("%s: %d changes were not written: %s", self._lease.resource, len(batch.units), error)
+            self._fail(batch.units, error)
+        else:
+            if isinstance(outcome, Conflict):
+                self._break(UnavailableError(self._lease.resource, "its records were changed by somebody else"), batch)
+                return
+            self._counters.store_commits += 1
+            self._applied(batch, outcome.version)
+
+    def _applied(self, batch: _Batch, version: int) -> None:
+        for unit in batch.units:
+            if isinstance(unit, _Offsets):
+                self._ledger.replace(unit.group_id, unit.changes, unit.merged)
+            elif unit.group is None:
+                self._ledger.versions.pop(unit.group_id, None)
+            elif unit.change:  # it was worth writing
+                self._ledger.versions[unit.group_id] = version
+                unit.group.saved(unit.change)
+                self._settled(unit.group)
+            unit.done.set()
+
+    def _break(self, error: HoldfastError, batch: _Batch) -> None:
+        """What is in the store is not what we think, or no longer ours to change."""
+        _log.warning("%s stops writing: %s", self._lease.resource, error)
+        self.broken = error
+        self._fail(batch.units, error)
+        self._fail(list(self._queue.values()), UnavailableError("group coordinator", str(error)))
+        self._queue.clear()
+        self._broke()
+
+    def _fail(self, units: list[_Unit], error: HoldfastError | None) -> None:
+        for unit in units:
+            unit.error = error
+            unit.done.set()
+            if error is not None and isinstance(unit, _Record) and unit.group is not None:
+                unit.group.not_saved(error)
+                self._settled(unit.group)
