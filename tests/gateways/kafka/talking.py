@@ -46,6 +46,8 @@ def build(kind: type, given: Mapping[str, Any]) -> Any:
 
 def _fitting(annotation: Any, value: Any) -> Any:
     nested = _entity(annotation)
+    if nested is not None and isinstance(value, Mapping):
+        return build(nested, value)
     if nested is not None and isinstance(value, (list, tuple)):
         return tuple(build(nested, each) for each in value)
     if isinstance(value, list):

@@ -109,13 +109,14 @@ async def _create_missing(backend: Backend, names: Iterable[str]) -> dict[str, C
     async def create(name: str) -> Code:
         async with slots:
             try:
-                await backend.log.create_topic(name, backend.settings.auto_create_partitions)
+                async with asyncio.timeout(PLACED_WAIT_MS / 1000):
+                    await backend.log.create_topic(name, backend.settings.auto_create_partitions)
             except TopicExistsError:
                 pass  # somebody was faster
             except InvalidError:
                 return Code.INVALID_TOPIC_EXCEPTION
-            except HoldfastError as error:
-                _log.warning("topic %s, which was asked for, cannot be created now: %s", name, error)
+            except (HoldfastError, TimeoutError) as error:
+                _log.warning("topic %s, which was asked for, cannot be created now: %s", name, str(error) or "no answer")
                 return Code.UNKNOWN_TOPIC_OR_PARTITION  # ask again
             return Code.LEADER_NOT_AVAILABLE
 

@@ -1,0 +1,272 @@
+"""Metadata, DescribeCluster and DescribeTopicPartitions: every version, every way to ask, and topics that come into being by it."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.index import load_response_schema
+from kio.serial import entity_reader
+from tests.gateways.kafka.asking import Admin, admin_of, code, versions
+from tests.log.partition.making import batch
+
+from holdfast.agent.cluster import Cluster
+from holdfast.gateways.kafka.backend import Broker
+from holdfast.gateways.kafka.codes import Code
+from holdfast.gateways.kafka.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from holdfast.gateways.kafka.metadata_encoding import NOT_ASKED, Asked, encode_metadata
+from holdfast.kernel.keys import holder_key, member_key, partition_resource
+from holdfast.kernel.lease import Held
+from holdfast.kernel.mirror import Mirror
+from holdfast.log.keys import topic_key
+from holdfast.log.topics import Topic
+from holdfast.vocabulary.nouns import Member, Partition
+from holdfast.vocabulary.tasks import Bell
+
+
+def names(*wanted: str) -> list[dict[str, Any]]:
+    return [{"name": name} for name in wanted]
+
+
+async def test_every_version_names_brokers_topics_and_leaders(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 3}) as admin:
+        led = [await admin.backend.log.led("orders", number) for number in range(3)]
+        for version in versions("Metadata"):
+            answer = await admin.ask("Metadata", version, topics=names("orders"))
+            (broker,) = answer.brokers
+            assert (broker.node_id, broker.host, broker.port) == (admin.node, "127.0.0.1", admin.face.port)
+            (topic,) = answer.topics
+            assert (code(topic), topic.name) == (Code.NONE, "orders")
+            assert [each.partition_index for each in topic.partitions] == [0, 1, 2]
+            for partition in topic.partitions:
+                assert code(partition) is Code.NONE
+                assert partition.leader_id == admin.node
+                assert partition.replica_nodes == partition.isr_nodes == (admin.node,)
+            if version >= 1:
+                assert (broker.rack, answer.controller_id, topic.is_internal) == (None, admin.node, False)
+            if version >= 2:
+                assert answer.cluster_id == "tests"
+            if version >= 5:
+                assert [each.offline_replicas for each in topic.partitions] == [(), (), ()]
+            if version >= 7:
+                assert [each.leader_epoch for each in topic.partitions] == [each.lease.epoch for each in led]
+            if version >= 8:
+                assert topic.topic_authorized_operations == NOT_ASKED
+            if version >= 10:
+                assert topic.topic_id.hex == led[0].place.topic_id
+            if version >= 13:
+                assert code(answer) is Code.NONE
+
+
+async def test_every_version_lists_all_topics_or_none(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"b": 1, "a": 2}) as admin:
+        for version in versions("Metadata"):
+            everything = await admin.ask("Metadata", version, topics=() if version == 0 else None)
+            assert [topic.name for topic in everything.topics] == ["a", "b"]
+            if version > 0:
+                assert (await admin.ask("Metadata", version, topics=())).topics == ()
+
+
+async def test_topics_are_asked_for_by_id(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        topic_id = UUID((await admin.backend.log.topics.get("orders")).id)
+        for version in (each for each in versions("Metadata") if each >= 12):
+            answer = await admin.ask(
+                "Metadata",
+                version,
+                topics=[{"topic_id": topic_id, "name": None}, {"topic_id": UUID(int=7), "name": None}],
+            )
+            known, unknown = answer.topics
+            assert (known.name, known.topic_id, code(known)) == ("orders", topic_id, Code.NONE)
+            assert (unknown.name, unknown.topic_id, code(unknown)) == (None, UUID(int=7), Code.UNKNOWN_TOPIC_ID)
+
+
+async def test_a_topic_named_twice_is_answered_once(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        answer = await admin.ask("Metadata", topics=names("orders", "orders"))
+        assert len(answer.topics) == 1
+
+
+async def test_who_may_do_what_is_told_to_those_who_ask(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        for version in (8, 9, 10, 11, 12, 13):
+            answer = await admin.ask(
+                "Metadata",
+                version,
+                topics=None,
+                include_topic_authorized_operations=True,
+                include_cluster_authorized_operations=True,
+            )
+            assert answer.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
+            if version <= 10:
+                assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS
+
+
+async def test_asking_for_a_topic_makes_it_and_it_can_be_written_to_at_once(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, auto_create_partitions=3) as admin:
+        for version in versions("Metadata"):
+            name = f"fresh-{version}"
+            answer = await admin.ask("Metadata", version, topics=names(name), allow_auto_topic_creation=True)
+            (topic,) = answer.topics
+            assert (code(topic), topic.name) == (Code.NONE, name)
+            assert [(code(each), each.leader_id) for each in topic.partitions] == [(Code.NONE, admin.node)] * 3
+            await admin.backend.log.produce(name, 2, batch("a"))
+
+
+async def test_many_clients_that_ask_for_the_same_new_topic_make_one(tmp_path: Path) -> None:
+    async with admin_of(tmp_path) as admin:
+        clients = [Admin(admin.face, await admin.face.client()) for _ in range(8)]
+        answers = await asyncio.gather(*(each.ask("Metadata", topics=names("fresh")) for each in clients))
+        assert {(code(answer.topics[0]), answer.topics[0].topic_id) for answer in answers} == {
+            (Code.NONE, answers[0].topics[0].topic_id)
+        }
+        assert [code(answer.topics[0].partitions[0]) for answer in answers] == [Code.NONE] * 8
+
+
+@pytest.mark.parametrize(
+    ("settings", "allowed"), [({"auto_create_topics": False}, True), ({"auto_create_topics": True}, False)]
+)
+async def test_nothing_is_made_unless_both_the_settings_and_the_client_want_it(
+    tmp_path: Path, settings: dict[str, Any], allowed: bool
+) -> None:
+    async with admin_of(tmp_path, **settings) as admin:
+        answer = await admin.ask("Metadata", topics=names("nowhere"), allow_auto_topic_creation=allowed)
+        (topic,) = answer.topics
+        assert (code(topic), topic.name, topic.partitions) == (Code.UNKNOWN_TOPIC_OR_PARTITION, "nowhere", ())
+        assert topic.topic_id is None
+        assert not await admin.backend.log.list_topics()
+
+
+@pytest.mark.parametrize("name", ["", ".", "a/b", "é", "x" * 250])
+async def test_a_name_no_topic_can_have_is_called_that(tmp_path: Path, name: str) -> None:
+    async with admin_of(tmp_path) as admin:
+        for version in versions("Metadata"):
+            answer = await admin.ask("Metadata", version, topics=names(name), allow_auto_topic_creation=True)
+            assert code(answer.topics[0]) is Code.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+async def test_topics_that_kafka_keeps_for_itself_are_not_made_by_asking(tmp_path: Path, name: str) -> None:
+    async with admin_of(tmp_path) as admin:
+        answer = await admin.ask("Metadata", topics=names(name))
+        assert code(answer.topics[0]) is Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_topic_that_cannot_be_made_now_is_to_be_asked_for_again(tmp_path: Path) -> None:
+    async with admin_of(tmp_path) as admin:
+        admin.face.node.store.reachable = False
+        answer = await admin.ask("Metadata", topics=names("fresh"))
+        admin.face.node.store.reachable = True
+        assert code(answer.topics[0]) is Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_partition_without_a_leader_says_so_in_every_version(tmp_path: Path) -> None:
+    topic = Topic(id="ab" * 16, name="orders", partitions=2, created_at_ms=0)
+    cluster = made_up(topic, leaders={1: "ann"})
+    for version in versions("Metadata"):
+        answer = read(version, encoded(version, cluster, [Asked(topic)]))
+        lost, kept = answer.topics[0].partitions
+        assert (code(lost), lost.leader_id, lost.replica_nodes) == (Code.LEADER_NOT_AVAILABLE, -1, ())
+        assert (code(kept), kept.leader_id, kept.replica_nodes) == (Code.NONE, 4, (4,))
+
+
+async def test_what_was_written_is_written_anew_when_a_leader_changes() -> None:
+    topic = Topic(id="ab" * 16, name="orders", partitions=1, created_at_ms=0)
+    cluster = made_up(topic, leaders={})
+    assert read(12, encoded(12, cluster, [Asked(topic)])).topics[0].partitions[0].leader_id == -1
+    holders = cluster._holders
+    holders.items[holder_key(partition_resource(Partition("orders", 0)))] = held("orders", 0, "ann")
+    assert read(12, encoded(12, cluster, [Asked(topic)])).topics[0].partitions[0].leader_id == -1, "nobody said so"
+    holders.version += 1
+    assert read(12, encoded(12, cluster, [Asked(topic)])).topics[0].partitions[0].leader_id == 4
+
+
+def held(topic: str, number: int, holder: str) -> Held:
+    return Held(resource=partition_resource(Partition(topic, number)), holder=holder, session="s", epoch=7, version=1)
+
+
+def made_up(topic: Topic, leaders: dict[int, str]) -> Cluster:
+    """A cluster as mirrors would show it."""
+
+    def nobody_reads(_: object) -> Any:
+        raise AssertionError
+
+    topics: Mirror[Topic] = Mirror("topic/", nobody_reads, Bell())
+    holders: Mirror[Held] = Mirror("lease/", nobody_reads, Bell())
+    members: Mirror[Member] = Mirror("member/", nobody_reads, Bell())
+    planners: Mirror[Held] = Mirror("planner/", nobody_reads, Bell())
+    topics.items[topic_key(topic.name)] = topic
+    members.items[member_key("agent", "ann")] = Member(id="ann", session="s", address="h:1", node=4)
+    for number, holder in leaders.items():
+        lease = held(topic.name, number, holder)
+        holders.items[holder_key(lease.resource)] = lease
+    return Cluster(topics, holders, members, planners)
+
+
+def encoded(version: int, cluster: Cluster, topics: list[Asked]) -> bytes:
+    broker = Broker(node=4, host="h", port=1, rack="a")
+    return encode_metadata(version, cluster, brokers=[broker], cluster_id="c", controller=4, topics=topics)
+
+
+def read(version: int, data: bytes) -> Any:
+    answer, size = entity_reader(load_response_schema(3, version))(data, 0)
+    assert size == len(data)
+    return answer
+
+
+async def test_every_version_describes_the_cluster(tmp_path: Path) -> None:
+    async with admin_of(tmp_path) as admin:
+        for version in versions("DescribeCluster"):
+            answer = await admin.ask("DescribeCluster", version, include_cluster_authorized_operations=version > 0)
+            assert (code(answer), answer.cluster_id, answer.controller_id) == (Code.NONE, "tests", admin.node)
+            (broker,) = answer.brokers
+            assert (broker.broker_id, broker.host, broker.port) == (admin.node, "127.0.0.1", admin.face.port)
+            assert answer.cluster_authorized_operations == (CLUSTER_OPERATIONS if version > 0 else NOT_ASKED)
+
+
+@pytest.mark.parametrize(
+    ("endpoint_type", "refusal"), [(2, Code.MISMATCHED_ENDPOINT_TYPE), (9, Code.UNSUPPORTED_ENDPOINT_TYPE)]
+)
+async def test_whoever_asks_a_broker_for_controllers_is_told_that_it_is_none(
+    tmp_path: Path, endpoint_type: int, refusal: Code
+) -> None:
+    async with admin_of(tmp_path) as admin:
+        answer = await admin.ask("DescribeCluster", endpoint_type=endpoint_type)
+        assert (code(answer), answer.brokers) == (refusal, ())
+        assert "this is a broker" in answer.error_message
+
+
+async def test_partitions_are_described_page_by_page(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"a": 3, "b": 1, "c": 4}) as admin:
+        found: list[tuple[str, int]] = []
+        cursor, pages = None, 0
+        while True:
+            answer = await admin.ask("DescribeTopicPartitions", topics=(), response_partition_limit=2, cursor=cursor)
+            pages += 1
+            for topic in answer.topics:
+                assert code(topic) is Code.NONE
+                found += [(topic.name, each.partition_index) for each in topic.partitions]
+                assert all(each.leader_id == admin.node for each in topic.partitions)
+            if answer.next_cursor is None:
+                break
+            cursor = {
+                "topic_name": answer.next_cursor.topic_name,
+                "partition_index": answer.next_cursor.partition_index,
+            }
+        assert found == [*(("a", n) for n in range(3)), ("b", 0), *(("c", n) for n in range(4))]
+        assert pages == 4
+
+
+async def test_topics_that_are_described_by_name_may_be_unknown(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"a": 1}) as admin:
+        answer = await admin.ask(
+            "DescribeTopicPartitions", topics=names("nowhere", "a", "b/c"), response_partition_limit=2000
+        )
+        assert {topic.name: code(topic) for topic in answer.topics} == {
+            "a": Code.NONE,
+            "b/c": Code.INVALID_TOPIC_EXCEPTION,
+            "nowhere": Code.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+        assert answer.next_cursor is None
+        assert [topic.name for topic in await admin.backend.log.list_topics()] == ["a"], "describing makes nothing"
