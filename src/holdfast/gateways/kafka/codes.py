@@ -7,6 +7,8 @@ outcome is unknown is answered as a time-out, which makes idempotent producers s
 from enum import IntEnum
 from typing import Final
 
+from holdfast.groups.errors import GroupRefusedError, NotCoordinatorError, ShardLoadingError
+from holdfast.groups.errors import Refusal as GroupRefusal
 from holdfast.log.batches import CorruptBatchError, InvalidBatchError, Rule
 from holdfast.log.partition.producers import ProducerRefusedError, Refusal
 from holdfast.log.reading import OffsetOutOfRangeError
@@ -77,6 +79,7 @@ class Code(IntEnum):
     MEMBER_ID_REQUIRED = 79
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
     THROTTLING_QUOTA_EXCEEDED = 89
@@ -93,6 +96,23 @@ _REFUSALS: Final = {
     Refusal.OLD_EPOCH: Code.INVALID_PRODUCER_EPOCH,
 }
 
+_GROUP_REFUSALS: Final = {
+    GroupRefusal.UNKNOWN_MEMBER: Code.UNKNOWN_MEMBER_ID,
+    GroupRefusal.ILLEGAL_GENERATION: Code.ILLEGAL_GENERATION,
+    GroupRefusal.REBALANCE_IN_PROGRESS: Code.REBALANCE_IN_PROGRESS,
+    GroupRefusal.INCONSISTENT_PROTOCOL: Code.INCONSISTENT_GROUP_PROTOCOL,
+    GroupRefusal.INVALID_GROUP_ID: Code.INVALID_GROUP_ID,
+    GroupRefusal.INVALID_SESSION_TIMEOUT: Code.INVALID_SESSION_TIMEOUT,
+    GroupRefusal.MEMBER_ID_REQUIRED: Code.MEMBER_ID_REQUIRED,
+    GroupRefusal.GROUP_FULL: Code.GROUP_MAX_SIZE_REACHED,
+    GroupRefusal.FENCED_INSTANCE: Code.FENCED_INSTANCE_ID,
+    GroupRefusal.NOT_EMPTY: Code.NON_EMPTY_GROUP,
+    GroupRefusal.NOT_FOUND: Code.GROUP_ID_NOT_FOUND,
+    GroupRefusal.SUBSCRIBED: Code.GROUP_SUBSCRIBED_TO_TOPIC,
+    GroupRefusal.METADATA_TOO_LARGE: Code.OFFSET_METADATA_TOO_LARGE,
+    GroupRefusal.TOO_LARGE: Code.INVALID_REQUEST,
+}
+
 # The first that fits decides: particular errors before their kinds.
 _CODES: Final[tuple[tuple[type[HoldfastError], Code], ...]] = (
     (UnknownTopicError, Code.UNKNOWN_TOPIC_OR_PARTITION),
@@ -100,6 +120,8 @@ _CODES: Final[tuple[tuple[type[HoldfastError], Code], ...]] = (
     (OffsetOutOfRangeError, Code.OFFSET_OUT_OF_RANGE),
     (CorruptBatchError, Code.CORRUPT_MESSAGE),
     (NotLeaderError, Code.NOT_LEADER_OR_FOLLOWER),
+    (NotCoordinatorError, Code.NOT_COORDINATOR),
+    (ShardLoadingError, Code.COORDINATOR_LOAD_IN_PROGRESS),
     (InvalidError, Code.INVALID_REQUEST),
     (UnavailableError, Code.NOT_LEADER_OR_FOLLOWER),
     (FencedError, Code.NOT_LEADER_OR_FOLLOWER),
@@ -107,6 +129,17 @@ _CODES: Final[tuple[tuple[type[HoldfastError], Code], ...]] = (
     (ClosedError, Code.NOT_LEADER_OR_FOLLOWER),
     (OutcomeUnknownError, Code.REQUEST_TIMED_OUT),
     (CorruptError, Code.KAFKA_STORAGE_ERROR),
+)
+
+# What sends a client to look for a partition's leader elsewhere sends it to look for the coordinator in the APIs of groups. A
+# commit of offsets whose outcome is unknown may be sent again as it is.
+_GROUP_CODES: Final[tuple[tuple[type[HoldfastError], Code], ...]] = (
+    (UnavailableError, Code.COORDINATOR_NOT_AVAILABLE),
+    (OutcomeUnknownError, Code.COORDINATOR_NOT_AVAILABLE),
+    (FencedError, Code.NOT_COORDINATOR),
+    (ExpiredError, Code.NOT_COORDINATOR),
+    (ClosedError, Code.NOT_COORDINATOR),
+    (CorruptError, Code.UNKNOWN_SERVER_ERROR),
 )
 
 _RULES: Final = {
@@ -125,6 +158,13 @@ def code_of(error: HoldfastError) -> Code:
     """What a client is told about `error`."""
     if isinstance(error, ProducerRefusedError):
         return _REFUSALS[error.refusal]
+    if isinstance(error, GroupRefusedError):
+        return _GROUP_REFUSALS[error.refusal]
     if isinstance(error, InvalidBatchError):
         return _RULES.get(error.rule, Code.INVALID_RECORD)
     return next((code for kind, code in _CODES if isinstance(error, kind)), Code.UNKNOWN_SERVER_ERROR)
+
+
+def group_code_of(error: HoldfastError) -> Code:
+    """What a client of the APIs of groups and offsets is told about `error`."""
+    return next((code for kind, code in _GROUP_CODES if isinstance(error, kind)), None) or code_of(error)

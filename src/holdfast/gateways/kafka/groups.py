@@ -1,0 +1,285 @@
+"""Consumer groups: finding the coordinator, joining, staying, leaving, looking at them.
+
+    FindCoordinator  10   versions 0–6   (groups; see below)
+    JoinGroup        11   versions 0–9
+    Heartbeat        12   versions 0–4
+    LeaveGroup       13   versions 0–5
+    SyncGroup        14   versions 0–5
+    DescribeGroups   15   versions 0–6
+    ListGroups       16   versions 0–5
+    DeleteGroups     42   versions 0–2
+
+The rules are those of `holdfast.groups`; here is only their form. A call that waits for other members (JoinGroup, SyncGroup) simply
+takes that long.
+
+Not implemented: coordinators of transactions and of share groups (each such key is answered with INVALID_REQUEST), groups of the
+newer protocol (every group is of type "classic"), who may do what (everybody may do everything until there is a way to log in).
+"""
+
+from datetime import timedelta
+from typing import Any, Final
+
+from holdfast.gateways.kafka.api import Answer, Api, Call
+from holdfast.gateways.kafka.backend import Backend
+from holdfast.gateways.kafka.codes import Code, group_code_of
+from holdfast.gateways.kafka.leadership import NOBODY, broker
+from holdfast.groups.errors import GroupRefusedError, Refusal
+from holdfast.groups.keys import GROUPS
+from holdfast.groups.nouns import GroupDescription, GroupState, Join, Leaving, Protocol, Sync
+from holdfast.vocabulary.errors import HoldfastError
+
+_GROUP, _TRANSACTION = 0, 1  # types of keys
+_CLASSIC: Final = "classic"
+_FIRST_WITH_REQUIRED_ID: Final = 4  # of JoinGroup
+_FIRST_WITH_SKIPPING: Final = 9
+_FIRST_WITH_NOT_FOUND: Final = 6  # of DescribeGroups
+_OPERATIONS_NOT_ASKED: Final = -(1 << 31)
+_OPERATIONS: Final = sum(1 << bit for bit in (3, 6, 8, 10, 11))  # read, delete, describe, describe and alter configs
+_STATES: Final = {state.lower(): state for state in GroupState}
+
+
+async def find_coordinator(call: Call, request: Any) -> Answer:
+    """Who coordinates a group: one key, or several from version 4 on."""
+    kind = getattr(request, "key_type", _GROUP)
+    keys = request.coordinator_keys if hasattr(request, "coordinator_keys") else (request.key,)
+    found = [await _coordinator(call.backend, kind, key) for key in keys]
+    return {"coordinators": found, **(found[0] if found else {})}
+
+
+async def _coordinator(backend: Backend, kind: int, key: str) -> dict[str, object]:
+    nobody = {"key": key, "node_id": NOBODY, "host": "", "port": NOBODY}
+    if kind != _GROUP:
+        what = "transactions are" if kind == _TRANSACTION else f"key type {kind} is"
+        return {**nobody, "error_code": Code.INVALID_REQUEST, "error_message": f"{what} not supported"}
+    if not key:
+        return {**nobody, "error_code": Code.INVALID_GROUP_ID, "error_message": "a group id cannot be empty"}
+    try:
+        shard = await backend.groups.coordinator(key)
+    except HoldfastError as error:
+        return {**nobody, "error_code": group_code_of(error), "error_message": str(error)}
+    held = backend.cluster.leader(GROUPS, shard)
+    member = backend.cluster.member(held.holder) if held is not None else None
+    if member is None or not member.address:
+        text = f"nobody coordinates shard {shard} at the moment"
+        return {**nobody, "error_code": Code.COORDINATOR_NOT_AVAILABLE, "error_message": text}
+    node = broker(member)
+    return {
+        "key": key,
+        "node_id": node.node,
+        "host": node.host,
+        "port": node.port,
+        "error_code": Code.NONE,
+        "error_message": None,
+    }
+
+
+async def join_group(call: Call, request: Any) -> Answer:
+    """Be in the group's next generation."""
+    session_timeout_ms = _ms(request.session_timeout)
+    rebalance_timeout = getattr(request, "rebalance_timeout", None)
+    ask = Join(
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        client_id=call.client_id or "",
+        client_host=f"/{call.peer.host}",
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else _ms(rebalance_timeout),
+        protocol_type=request.protocol_type,
+        protocols=tuple(Protocol(each.name, bytes(each.metadata)) for each in request.protocols),
+        id_required=call.version >= _FIRST_WITH_REQUIRED_ID,
+        may_skip=call.version >= _FIRST_WITH_SKIPPING,
+        reason=getattr(request, "reason", None) or "",
+    )
+    try:
+        joined = await call.backend.groups.join(request.group_id, ask)
+    except HoldfastError as error:
+        given = error.member_id if isinstance(error, GroupRefusedError) else ""
+        return {
+            "error_code": group_code_of(error),
+            "generation_id": -1,
+            "protocol_type": None,
+            "protocol_name": "",
+            "leader": "",
+            "member_id": given or request.member_id,
+            "members": (),
+        }
+    return {
+        "error_code": Code.NONE,
+        "generation_id": joined.generation,
+        "protocol_type": joined.protocol_type,
+        "protocol_name": joined.protocol,
+        "leader": joined.leader,
+        "skip_assignment": joined.skip_assignment,
+        "member_id": joined.member_id,
+        "members": [
+            {"member_id": each.id, "group_instance_id": each.instance_id, "metadata": each.metadata}
+            for each in joined.members
+        ],
+    }
+
+
+async def sync_group(call: Call, request: Any) -> Answer:
+    """Get the assignment; the leader brings everybody's."""
+    ask = Sync(
+        member_id=request.member_id,
+        generation=request.generation_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        protocol_type=getattr(request, "protocol_type", None),
+        protocol=getattr(request, "protocol_name", None),
+        assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+    )
+    try:
+        synced = await call.backend.groups.sync(request.group_id, ask)
+    except HoldfastError as error:
+        return {"error_code": group_code_of(error), "assignment": b""}
+    return {
+        "error_code": Code.NONE,
+        "protocol_type": synced.protocol_type,
+        "protocol_name": synced.protocol,
+        "assignment": synced.assignment,
+    }
+
+
+async def heartbeat(call: Call, request: Any) -> Answer:
+    """Be alive."""
+    try:
+        await call.backend.groups.heartbeat(
+            request.group_id,
+            member_id=request.member_id,
+            generation=request.generation_id,
+            instance_id=getattr(request, "group_instance_id", None),
+        )
+    except HoldfastError as error:
+        return {"error_code": group_code_of(error)}
+    return {"error_code": Code.NONE}
+
+
+async def leave_group(call: Call, request: Any) -> Answer:
+    """Leave: one member, or several from version 3 on."""
+    if hasattr(request, "members"):
+        leaving = [
+            Leaving(each.member_id, each.group_instance_id, getattr(each, "reason", None) or "")
+            for each in request.members
+        ]
+    else:
+        leaving = [Leaving(request.member_id)]
+    try:
+        left = await call.backend.groups.leave(request.group_id, leaving)
+    except HoldfastError as error:
+        return {"error_code": group_code_of(error), "members": ()}
+    codes = [Code.NONE if each.error is None else group_code_of(each.error) for each in left]
+    return {
+        "error_code": Code.NONE if hasattr(request, "members") else codes[0],
+        "members": [
+            {
+                "member_id": each.leaving.member_id,
+                "group_instance_id": each.leaving.instance_id,
+                "error_code": code,
+            }
+            for each, code in zip(left, codes, strict=True)
+        ],
+    }
+
+
+async def describe_groups(call: Call, request: Any) -> Answer:
+    """Groups in full, each by itself."""
+    asked = getattr(request, "include_authorized_operations", False)
+    operations = _OPERATIONS if asked else _OPERATIONS_NOT_ASKED
+    groups = []
+    for group_id in request.groups:
+        try:
+            described = _described(await call.backend.groups.describe(group_id))
+        except HoldfastError as error:
+            described = _not_described(group_id, error, call.version)
+        groups.append({**described, "authorized_operations": operations})
+    return {"groups": groups}
+
+
+def _described(group: GroupDescription) -> dict[str, object]:
+    return {
+        "error_code": Code.NONE,
+        "error_message": None,
+        "group_id": group.id,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol,
+        "members": [
+            {
+                "member_id": each.id,
+                "group_instance_id": each.instance_id,
+                "client_id": each.client_id,
+                "client_host": each.client_host,
+                "member_metadata": each.metadata,
+                "member_assignment": each.assignment,
+            }
+            for each in group.members
+        ],
+    }
+
+
+def _not_described(group_id: str, error: HoldfastError, version: int) -> dict[str, object]:
+    """A group that is not there is dead; that this is an error, too, is said from version 6 on."""
+    code, state = group_code_of(error), ""
+    if isinstance(error, GroupRefusedError) and error.refusal is Refusal.NOT_FOUND:
+        state = GroupState.DEAD
+        if version < _FIRST_WITH_NOT_FOUND:
+            code = Code.NONE
+    return {
+        "error_code": code,
+        "error_message": f"Group {group_id} not found." if state else str(error),
+        "group_id": group_id,
+        "group_state": state,
+        "protocol_type": "",
+        "protocol_data": "",
+        "members": (),
+    }
+
+
+async def list_groups(call: Call, request: Any) -> Answer:
+    """The groups this node coordinates: clients ask every node."""
+    names = [name.lower() for name in getattr(request, "states_filter", ())]
+    kinds = [kind.lower() for kind in getattr(request, "types_filter", ())]
+    states = [_STATES[name] for name in names if name in _STATES]
+    nothing = (names and not states) or (kinds and _CLASSIC not in kinds)
+    groups = () if nothing else await call.backend.groups.list(states)
+    return {
+        "error_code": Code.NONE,
+        "groups": [
+            {
+                "group_id": each.id,
+                "protocol_type": each.protocol_type,
+                "group_state": each.state,
+                "group_type": _CLASSIC,
+            }
+            for each in groups
+        ],
+    }
+
+
+async def delete_groups(call: Call, request: Any) -> Answer:
+    """Delete groups that have no members, each by itself."""
+    results = []
+    for group_id in request.groups_names:
+        code = Code.NONE
+        try:
+            await call.backend.groups.delete(group_id)
+        except HoldfastError as error:
+            code = group_code_of(error)
+        results.append({"group_id": group_id, "error_code": code})
+    return {"results": results}
+
+
+def _ms(duration: timedelta) -> int:
+    return round(duration.total_seconds() * 1000)
+
+
+APIS: Final = (
+    Api(key=10, name="FindCoordinator", versions=(0, 6), flexible_from=3, control=find_coordinator),
+    Api(key=11, name="JoinGroup", versions=(0, 9), flexible_from=6, control=join_group),
+    Api(key=12, name="Heartbeat", versions=(0, 4), flexible_from=4, control=heartbeat),
+    Api(key=13, name="LeaveGroup", versions=(0, 5), flexible_from=4, control=leave_group),
+    Api(key=14, name="SyncGroup", versions=(0, 5), flexible_from=4, control=sync_group),
+    Api(key=15, name="DescribeGroups", versions=(0, 6), flexible_from=5, control=describe_groups),
+    Api(key=16, name="ListGroups", versions=(0, 5), flexible_from=3, control=list_groups),
+    Api(key=42, name="DeleteGroups", versions=(0, 2), flexible_from=2, control=delete_groups),
+)

@@ -1,0 +1,205 @@
+"""Committed offsets of groups.
+
+    OffsetCommit   8   versions 2–10   (topics by id from version 10 on)
+    OffsetFetch    9   versions 1–10   (several groups from version 8 on, topics by id from version 10 on)
+    OffsetDelete  47   version 0
+
+Not implemented: the retention time of OffsetCommit before version 5 (the server's setting holds for every group, as it does from
+version 5 on); offsets inside transactions (every committed offset is a stable one); members of the newer group protocol (what
+OffsetFetch says of a member is not looked at, as it is not for classic groups).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from holdfast.gateways.kafka.api import Answer, Api, Call
+from holdfast.gateways.kafka.backend import Backend
+from holdfast.gateways.kafka.codes import Code, group_code_of
+from holdfast.gateways.kafka.control import NO_UUID
+from holdfast.groups.nouns import Offset
+from holdfast.log.topics import UnknownTopicError
+from holdfast.vocabulary.errors import HoldfastError, InvalidError
+from holdfast.vocabulary.nouns import Partition
+
+_NOTHING: Final = Offset(offset=-1)
+_FIRST_WITH_ERROR: Final = 2  # of OffsetFetch: one code for the whole answer
+_FIRST_WITH_GROUPS: Final = 8
+_FIRST_WITH_IDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A topic of a request: `code` says why it cannot be used, if it cannot."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[Any, ...]
+    code: Code = Code.NONE
+
+
+async def offset_commit(call: Call, request: Any) -> Answer:
+    """Commit offsets; answered once they are durable."""
+    backend = call.backend
+    asked = [await _asked(backend, topic, topic.partitions) for topic in request.topics]
+    offsets = {}
+    for topic in asked:
+        known = backend.cluster.topic(topic.name)
+        for each in topic.partitions:
+            if topic.code is Code.NONE and (known is None or 0 <= each.partition_index < known.partitions):
+                offsets[Partition(topic.name, each.partition_index)] = Offset(
+                    offset=each.committed_offset,
+                    leader_epoch=getattr(each, "committed_leader_epoch", -1),
+                    metadata=each.committed_metadata or "",
+                )
+    codes = await _commit(backend, request, offsets)
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "topic_id": topic.topic_id,
+                "partitions": [
+                    {
+                        "partition_index": each.partition_index,
+                        "error_code": topic.code
+                        or codes.get(Partition(topic.name, each.partition_index), Code.UNKNOWN_TOPIC_OR_PARTITION),
+                    }
+                    for each in topic.partitions
+                ],
+            }
+            for topic in asked
+        ]
+    }
+
+
+async def _commit(backend: Backend, request: Any, offsets: dict[Partition, Offset]) -> dict[Partition, Code]:
+    try:
+        results = await backend.groups.commit_offsets(
+            request.group_id,
+            offsets,
+            member_id=request.member_id,
+            generation=request.generation_id_or_member_epoch,
+            instance_id=getattr(request, "group_instance_id", None),
+        )
+    except HoldfastError as error:
+        return dict.fromkeys(offsets, group_code_of(error))
+    return {partition: Code.NONE if error is None else group_code_of(error) for partition, error in results.items()}
+
+
+async def offset_fetch(call: Call, request: Any) -> Answer:
+    """Committed offsets: of one group, or of several from version 8 on."""
+    if call.version >= _FIRST_WITH_GROUPS:
+        return {"groups": [await _fetch(call, group.group_id, group.topics) for group in request.groups]}
+    return await _fetch(call, request.group_id, request.topics)
+
+
+async def _fetch(call: Call, group_id: str, topics: Any) -> dict[str, object]:
+    backend = call.backend
+    asked = None
+    wanted = None
+    if topics is not None:
+        asked = [await _asked(backend, topic, topic.partition_indexes, must_exist=False) for topic in topics]
+        wanted = [Partition(topic.name, number) for topic in asked for number in topic.partitions if not topic.code]
+    code, found = Code.NONE, {}
+    try:
+        found = dict(await backend.groups.fetch_offsets(group_id, wanted))
+    except HoldfastError as error:
+        code = group_code_of(error)
+    if asked is None:
+        asked = _all(backend, found, named_by_id=call.version >= _FIRST_WITH_IDS)
+    elif code is not Code.NONE and call.version >= _FIRST_WITH_ERROR:
+        asked = []
+    return {
+        "group_id": group_id,
+        "error_code": code,
+        "topics": [
+            {
+                "name": topic.name,
+                "topic_id": topic.topic_id,
+                "partitions": [
+                    _fetched(number, found.get(Partition(topic.name, number), _NOTHING), topic.code or code)
+                    for number in topic.partitions
+                ],
+            }
+            for topic in asked
+        ],
+    }
+
+
+def _fetched(number: int, offset: Offset, code: Code) -> dict[str, object]:
+    return {
+        "partition_index": number,
+        "committed_offset": offset.offset,
+        "committed_leader_epoch": offset.leader_epoch,
+        "metadata": offset.metadata,
+        "error_code": code,
+    }
+
+
+def _all(backend: Backend, found: Iterable[Partition], *, named_by_id: bool) -> list[_Asked]:
+    """The topics of everything that was found."""
+    numbers: dict[str, list[int]] = {}
+    for partition in sorted(found):
+        numbers.setdefault(partition.topic, []).append(partition.number)
+    topics = []
+    for name, listed in numbers.items():
+        topic = backend.cluster.topic(name)
+        if topic is not None or not named_by_id:
+            topics.append(_Asked(name, NO_UUID if topic is None else UUID(topic.id), tuple(listed)))
+    return topics
+
+
+async def offset_delete(call: Call, request: Any) -> Answer:
+    """Forget offsets of topics the group is not subscribed to."""
+    backend = call.backend
+    asked = [await _asked(backend, topic, topic.partitions) for topic in request.topics]
+    partitions = [
+        Partition(topic.name, each.partition_index) for topic in asked if not topic.code for each in topic.partitions
+    ]
+    try:
+        results = await backend.groups.delete_offsets(request.group_id, partitions)
+    except HoldfastError as error:
+        return {"error_code": group_code_of(error), "topics": ()}
+    codes = {partition: group_code_of(error) if error else Code.NONE for partition, error in results.items()}
+    return {
+        "error_code": Code.NONE,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {
+                        "partition_index": each.partition_index,
+                        "error_code": topic.code or codes[Partition(topic.name, each.partition_index)],
+                    }
+                    for each in topic.partitions
+                ],
+            }
+            for topic in asked
+        ],
+    }
+
+
+async def _asked(backend: Backend, topic: Any, partitions: tuple[Any, ...], *, must_exist: bool = True) -> _Asked:
+    """A topic of a request, by name or by id."""
+    if hasattr(topic, "topic_id"):
+        topic_id = topic.topic_id or NO_UUID
+        name = backend.cluster.name_of(topic_id.hex)
+        code = Code.NONE if name is not None else Code.UNKNOWN_TOPIC_ID
+        return _Asked(name or "", topic_id, partitions, code)
+    code = Code.NONE
+    if must_exist and backend.cluster.topic(topic.name) is None:
+        try:
+            await backend.log.topics.get(topic.name)  # created a moment ago, perhaps elsewhere
+        except (UnknownTopicError, InvalidError):
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+        except HoldfastError as error:
+            code = group_code_of(error)
+    return _Asked(topic.name, NO_UUID, partitions, code)
+
+
+APIS: Final = (
+    Api(key=8, name="OffsetCommit", versions=(2, 10), flexible_from=8, control=offset_commit),
+    Api(key=9, name="OffsetFetch", versions=(1, 10), flexible_from=6, control=offset_fetch),
+    Api(key=47, name="OffsetDelete", versions=(0, 0), flexible_from=1, control=offset_delete),
+)
