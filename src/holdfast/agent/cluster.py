@@ -66,6 +66,13 @@ class Cluster:
         """Who holds the lease of a partition, and at which epoch."""
         return self._holders.items.get(holder_key(partition_resource(Partition(topic, number))))
 
+    def leaders(self, topic: str, count: int) -> list[Held | None]:
+        """Who holds the leases of the partitions from 0 to `count`: `leader` for thousands at a time."""
+        first = holder_key(partition_resource(Partition(topic, 0)))
+        stem, digits = first.rstrip("0"), len(first) - len(first.rstrip("0"))
+        found = self._holders.items.get
+        return [found(f"{stem}{number:0{digits}d}") for number in range(count)]
+
     def member(self, member_id: str) -> Member | None:
         """A live agent."""
         return self._members.items.get(member_key("agent", member_id))

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.backend import Broker
 from holdfast.gateways.kafka.codes import Code
-from holdfast.gateways.kafka.leadership import NOBODY, leader_of
+from holdfast.gateways.kafka.leadership import NOBODY
 from holdfast.gateways.kafka.wire import INT16, INT32, NO_TAGS, array_length, string
 from holdfast.log.topics import Topic
 
@@ -101,11 +101,10 @@ def encode_metadata(
     if version >= _CONTROLLER:
         out += INT32.pack(controller)
     out += array_length(len(topics), flexible=flexible)
+    after = (INT32.pack(topic_operations) if version >= _OPERATIONS else b"") + tags
     for asked in topics:
         out += _known(kept, cluster, version, asked.topic) if asked.topic is not None else _unknown(version, asked)
-        if version >= _OPERATIONS:
-            out += INT32.pack(topic_operations)
-        out += tags
+        out += after
     if _OPERATIONS <= version <= _CLUSTER_OPERATIONS_UNTIL:
         out += INT32.pack(cluster_operations)
     if version >= _ERROR:
@@ -141,11 +140,18 @@ def _partitions(version: int, cluster: Cluster, topic: Topic) -> bytes:
     one, none = (2, 1) if shape.flexible else (1, 0)  # compact lengths are one more
     offline = (none,) if version >= _OFFLINE else ()
     out = bytearray(array_length(topic.partitions, flexible=shape.flexible))
-    for number in range(topic.partitions):
-        leader, epoch = leader_of(cluster, topic.name, number)
-        epochs = (epoch,) if shape.epochs else ()
-        if leader == NOBODY:
+    nodes: dict[str, int] = {}
+    for number, held in enumerate(cluster.leaders(topic.name, topic.partitions)):
+        leader = NOBODY
+        if held is not None:
+            if held.holder not in nodes:
+                member = cluster.member(held.holder)
+                nodes[held.holder] = NOBODY if member is None else member.node
+            leader = nodes[held.holder]
+        if held is None or leader == NOBODY:
+            epochs = (NOBODY,) if shape.epochs else ()
             out += shape.leaderless.pack(Code.LEADER_NOT_AVAILABLE, number, NOBODY, *epochs, none, none, *offline)
         else:
-            out += shape.led.pack(Code.NONE, number, leader, *epochs, one, leader, one, leader, *offline)
+            epochs = (held.epoch,) if shape.epochs else ()
+            out += shape.led.pack(0, number, leader, *epochs, one, leader, one, leader, *offline)
     return bytes(out)
