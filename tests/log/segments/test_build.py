@@ -14,6 +14,7 @@ from holdfast.log.segments import (
     ProducerSnapshot,
     SegmentSettings,
     SequenceRange,
+    blocks,
     build_segment,
     decode_blocks,
     read_footer,
@@ -112,6 +113,27 @@ def test_what_lz4_cannot_shrink_is_stored() -> None:
     noise = hashlib.shake_256(b"seed").digest(4000)
     (block,) = walk_blocks(blocks_of(a_segment([encode([Record(0, NOW_MS, None, noise)])])))
     assert block.header.codec == 0
+
+
+def test_lz4_is_hardly_tried_where_it_does_not_help_and_soon_again_where_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[int] = []
+    pack = blocks.lz4.block.compress
+
+    def compress(raw: bytes, **how: bool) -> bytes:
+        tried.append(len(raw))
+        packed: bytes = pack(raw, **how)
+        return packed
+
+    monkeypatch.setattr(blocks.lz4.block, "compress", compress)
+    noise = [hashlib.shake_256(bytes([n])).digest(1_000) for n in range(60)]
+    batches = [a_batch(n, records=1, value=value) for n, value in enumerate([*noise, *[bytes(1_000)] * 20])]
+    built = build_segment(batches, topic_id="ab", partition=0, block_bytes=1_000)
+    assert len(tried) < 30
+    stored = [block.header.codec for block in walk_blocks(blocks_of(body(built)))]
+    assert stored[:60] == [0] * 60
+    assert stored[-4:] == [1] * 4
 
 
 def test_a_block_ends_before_it_would_grow_too_large() -> None:

@@ -40,8 +40,8 @@ class Block(NamedTuple):
     data: memoryview
 
 
-def seal_block(raw: bytes, *, batch_count: int, first_offset: int, pack: bool) -> tuple[bytes, bytes]:
-    """The header and payload of a block of batches. With `pack`, LZ4 is used where it saves an eighth or more."""
+def seal_block(raw: Buffer, *, batch_count: int, first_offset: int, pack: bool) -> tuple[bytes, Buffer]:
+    """The header and payload of a block of batches: `raw` itself, unless `pack` and LZ4 saves an eighth or more."""
     codec, payload = STORED, raw
     if pack and len(raw) <= _LZ4_INPUT_MAX:
         packed: bytes = lz4.block.compress(raw, store_size=False)

@@ -1,7 +1,10 @@
 """Building a segment from batches, as fast as LZ4 and memory allow.
 
 The one rule: batches are stored as they are. Their headers are read, their records never. Call it on a thread: packing
-and checksums release the GIL. The result owns its memory; the batches may go as soon as it is there.
+and checksums release the GIL. The result may share the memory of large batches: leave them unchanged for as long as it is used.
+
+Packing what cannot be packed is the largest waste there is, so blocks after one that LZ4 did not shrink are stored without
+trying: one more after each failure in a row, so that a change of data is noticed within a few blocks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,6 +28,7 @@ from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import MIB, check_between, check_one_of
 
 _BLOCK_BYTES_MAX: Final = 64 * MIB
+_UNTRIED_MAX: Final = 15
 
 
 @dataclass(slots=True)
@@ -38,8 +42,10 @@ class _Body:
     record_count: int = 0
     batch_count: int = 0
     min_timestamp_ms: int = -1
+    unpackable: int = 0  # blocks in a row that LZ4 did not shrink
+    untried: int = 0  # blocks to come that are stored without trying
 
-    def add(self, raw: bytes, *, pack: bool) -> None:
+    def add(self, raw: Buffer, *, pack: bool) -> None:
         """One more block, of the batches in `raw`."""
         headers = scan_batches(raw)
         if isinstance(headers, tuple):
@@ -47,13 +53,23 @@ class _Body:
         if not headers:
             raise InvalidError("bytes of a batch", 0, "at least one whole batch")
         packed_bytes = self._note(headers)
-        pack = pack and 2 * packed_bytes < len(raw)
+        pack = pack and 2 * packed_bytes < len(raw) and self._is_tried()
         first_offset = headers[0].base_offset
         header, payload = seal_block(raw, batch_count=len(headers), first_offset=first_offset, pack=pack)
+        if pack:
+            self.unpackable = self.unpackable + 1 if payload is raw else 0
+            self.untried = min(self.unpackable, _UNTRIED_MAX)
         start, self.at = self.at, self.at + len(header) + len(payload)
         self.parts += (header, payload)
         max_timestamp_ms = max(header.max_timestamp for header in headers)
         self.places.append(BlockPlace(start, self.at, first_offset, self.end_offset, len(raw), max_timestamp_ms))
+
+    def _is_tried(self) -> bool:
+        """Whether LZ4 gets a chance with the next block."""
+        if self.untried:
+            self.untried -= 1
+            return False
+        return True
 
     def _note(self, headers: Sequence[BatchHeader]) -> int:
         """Check the order, count, and say how many bytes the producers packed themselves."""
@@ -110,17 +126,17 @@ def build_segment(
     return _finish(body, SegmentIndex(topic_id, _checked(epochs, end), body.places), partition, (base, end), producers)
 
 
-def _blocks(batches: Sequence[Buffer], block_bytes: int) -> Iterator[bytes]:
-    """Batches joined: as many buffers as fit `block_bytes`; one that does not fit has a block of its own."""
+def _blocks(batches: Sequence[Buffer], block_bytes: int) -> Iterator[Buffer]:
+    """Batches joined: as many buffers as fit `block_bytes`; one that does not fit has a block of its own, where it lies."""
     chosen: list[Buffer] = []
     size_bytes = 0
     for batch in batches:
         if chosen and size_bytes + len(batch) > block_bytes:
-            yield b"".join(chosen)
+            yield chosen[0] if len(chosen) == 1 else b"".join(chosen)
             chosen, size_bytes = [], 0
         chosen.append(batch)
         size_bytes += len(batch)
-    yield b"".join(chosen)
+    yield chosen[0] if len(chosen) == 1 else b"".join(chosen)
 
 
 def _finish(
