@@ -2,6 +2,7 @@
 
 import hashlib
 
+import lz4.block
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,6 @@ from holdfast.log.segments import (
     ProducerSnapshot,
     SegmentSettings,
     SequenceRange,
-    blocks,
     build_segment,
     decode_blocks,
     read_footer,
@@ -119,14 +119,14 @@ def test_lz4_is_hardly_tried_where_it_does_not_help_and_soon_again_where_it_does
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tried: list[int] = []
-    pack = blocks.lz4.block.compress
+    pack = lz4.block.compress
 
     def compress(raw: bytes, **how: bool) -> bytes:
         tried.append(len(raw))
         packed: bytes = pack(raw, **how)
         return packed
 
-    monkeypatch.setattr(blocks.lz4.block, "compress", compress)
+    monkeypatch.setattr(lz4.block, "compress", compress)
     noise = [hashlib.shake_256(bytes([n])).digest(1_000) for n in range(60)]
     batches = [a_batch(n, records=1, value=value) for n, value in enumerate([*noise, *[bytes(1_000)] * 20])]
     built = build_segment(batches, topic_id="ab", partition=0, block_bytes=1_000)
