@@ -65,7 +65,8 @@ def run_consume(args: argparse.Namespace) -> int:
     _require_sense(args)
     from holdfast.cli.kafka.client import Connection
 
-    with stopping() as wish, closing(_batches(args, Connection(bootstrap), wish)) as batches:
+    connection = Connection(bootstrap)
+    with stopping() as wish, closing(_batches(args, connection, wish)) as batches:
         out = sys.stdout.buffer
         for batch in batches:
             out.writelines(map(show, batch))

@@ -83,8 +83,9 @@ def run_produce(args: argparse.Namespace) -> int:
         count=count,
         delivery_timeout_s=timeout_s,
     )
+    connection = Connection(bootstrap)
     with _input(args.file) as lines, stopping() as wish, _progress(lines) as progress:
-        sent = send(Connection(bootstrap), sending, lines, parse, wish, progress=progress)
+        sent = send(connection, sending, lines, parse, wish, progress=progress)
     return _report(sent, args.topic, wish, as_json=args.json)
 
 

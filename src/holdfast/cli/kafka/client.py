@@ -1,5 +1,6 @@
 """One connection to a cluster: asks, waits no longer than it may, and says why when nothing came."""
 
+import re
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
@@ -11,7 +12,7 @@ from confluent_kafka.admin import AdminClient, TopicDescription  # type: ignore[
 
 from holdfast.cli.kafka.errors import AnswerLostError, error_of, kafka_error
 from holdfast.cli.kafka.options import Bootstrap
-from holdfast.vocabulary.errors import HoldfastError, InvalidError, UnavailableError
+from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -37,18 +38,19 @@ class Connection:
 
     def _await_answer(self) -> None:
         """The first answer proves the address; only then is a later silence about the question."""
-        deadline = time.monotonic() + self.bootstrap.timeout_s
-        while not self.admin.cluster_id(timeout=PAUSE_S):  # in short steps, so that Ctrl-C is heard
-            self.admin.poll(0)
-            if time.monotonic() > deadline:
-                raise UnavailableError(f"Kafka at {self.bootstrap}", self.silence())
+        timeout_s = self.bootstrap.timeout_s
+        found = _outcomes({"": self.admin.describe_cluster(request_timeout=timeout_s)}, timeout_s)[""]
+        self.admin.poll(0)
+        if isinstance(found, KafkaError):
+            raise self.error(found, "cluster", str(self.bootstrap))
 
     def silence(self) -> str:
         """Why nothing came, as far as the network said."""
         within = f"no answer within {self.bootstrap.timeout_s:g} s"
         if self._heard is None:
             return within
-        return f"{within} ({self._heard.str().partition(' (after ')[0]})"
+        said = re.sub(r"^\S+/\S+: | \(after .*", "", self._heard.str())  # who said it, and in which state it was
+        return f"{within} ({said})"
 
     def ask(self, call: Callable[[float], Mapping[K, "Future[T]"]]) -> dict[K, T | KafkaError]:
         """The answer or the error for each key; a coordinator that is just moving is asked again."""

@@ -120,7 +120,9 @@ def merged(partitions: Sequence[Sequence[Shown]]) -> list[Shown]:
 
 
 def _assign(consumer: Consumer, starts: Mapping[Place, int]) -> None:
-    consumer.assign([TopicPartition(*place, offset) for place, offset in starts.items()])
+    places = [TopicPartition(*place, offset) for place, offset in starts.items()]
+    consumer.assign(places)
+    consumer.resume(places)  # one that was read to its end is paused, and stays so through an assignment
 
 
 def _places(connection: Connection, reading: Reading) -> list[Place]:

@@ -95,8 +95,8 @@ def error_of(found: KafkaError, what: str, given: str, bootstrap: Bootstrap, *, 
     if code in _UNAVAILABLE:
         return UnavailableError(f"Kafka at {bootstrap}", reason or said)
     if code in _UNCERTAIN:
-        within = f"{given} was not acknowledged in time" if code == KafkaError._MSG_TIMED_OUT else said
-        return AnswerLostError(f"sending to {what} {given}", f"{within} by Kafka at {bootstrap}")
+        heard = "no acknowledgement in time" if code == KafkaError._MSG_TIMED_OUT else said
+        return AnswerLostError(f"sending to {what} {given}", f"{heard} from Kafka at {bootstrap}")
     if code in _LOST:
         return ExpiredError(f"membership in {what} {given}", said)
     if code in _CORRUPT:

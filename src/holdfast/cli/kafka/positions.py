@@ -71,6 +71,8 @@ def position_of(text: str, *, option: str, now_ms: int) -> Position:
         ago_ms = sum(int(count) * _UNITS_MS[unit] for count, unit in _STEP.findall(found[1]))
         return AtTime(max(0, now_ms - ago_ms))
     try:
+        if not re.match(r"\d{4}-", word):  # other spellings of a date look like an offset
+            raise ValueError
         return AtTime(max(0, round(datetime.fromisoformat(word).timestamp() * 1_000)))
     except (ValueError, OverflowError, OSError):
         raise InvalidError(option, text, _ALLOWED) from None
