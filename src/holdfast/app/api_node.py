@@ -58,4 +58,4 @@ async def watching_node(
             kit=kit,
             clock=clock,
         )
-        yield ApiNode(cluster=cluster, service=service, groups=GroupService(store=store, settings=settings.groups))
+        yield ApiNode(cluster=cluster, service=service, groups=GroupService(store=store, settings=tuning.groups))

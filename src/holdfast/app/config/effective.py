@@ -25,7 +25,7 @@ from holdfast.vocabulary.errors import InvalidError
 
 CONFIG_VARIABLE: Final = "HOLDFAST_CONFIG"
 DEFAULT: Final = "default"
-_AGENT_PARTS: Final = ("session", "membership", "planner", "follower", "log", "wal", "upkeep")
+_AGENT_PARTS: Final = ("session", "membership", "planner", "follower", "log", "wal", "upkeep", "groups")
 _WORDS: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
@@ -151,7 +151,6 @@ def _built(values: _Values, data: Path) -> ServeSettings:
             group=values["agent.group"],
             agent=agent,
             kafka=values.section("kafka"),
-            groups=values.section("groups"),
             cache=values.section("cache"),
         )
     except InvalidError as error:

@@ -7,7 +7,6 @@ from typing import Final
 from holdfast.agent.settings import AgentSettings
 from holdfast.app.addresses import Address, Advertised
 from holdfast.gateways.kafka.settings import KafkaSettings
-from holdfast.groups.settings import GroupSettings
 from holdfast.objects.caching import CacheSettings
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_at_least, check_one_of
@@ -44,7 +43,6 @@ class ServeSettings:
     group: str = "default"
     agent: AgentSettings = field(default_factory=lambda: AgentSettings(id="unnamed"))
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
-    groups: GroupSettings = field(default_factory=GroupSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
 
     def __post_init__(self) -> None:
