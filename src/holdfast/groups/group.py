@@ -99,14 +99,14 @@ class Group:
             # It did not hear the answer, or asks again: nothing has changed, so that nobody else is disturbed.
             self._answers.append((ticket, self._joined(member)))
             return
-        self._await_join(member, ticket)
+        self._await_join(member, ticket, now_ms)
         self._rebalance(now_ms)
 
     def _replace(self, old: GroupMember, ask: Join, ticket: Ticket, now_ms: int, *, new_id: str) -> None:
         """A static member is back without its old id: it takes the old one's place, and the old one is fenced."""
         fenced = GroupRefusedError(self.id, Refusal.FENCED_INSTANCE)
-        self._answer_join(old, fenced)
-        self._answer_sync(old, fenced)
+        self._answer_join(old, fenced, now_ms)
+        self._answer_sync(old, fenced, now_ms)
         before = old.metadata(self.protocol)
         self.members = {new_id if key == old.id else key: member for key, member in self.members.items()}
         self.instances[str(old.instance_id)] = new_id
@@ -115,7 +115,7 @@ class Group:
         old.id = new_id
         old.update(ask)
         old.breathe(now_ms)
-        self._await_join(old, ticket)
+        self._await_join(old, ticket, now_ms)
         if (
             self.state is GroupState.STABLE
             and choose(self.members.values()) == self.protocol
@@ -135,11 +135,12 @@ class Group:
         if member.instance_id is not None:
             self.instances[member.instance_id] = member_id
         self._company = True
-        self._await_join(member, ticket)
+        self._await_join(member, ticket, now_ms)
         self._rebalance(now_ms)
 
-    def _await_join(self, member: GroupMember, ticket: Ticket) -> None:
-        self._answer_join(member, self._refused(Refusal.REBALANCE_IN_PROGRESS))  # it asks twice: the last one counts
+    def _await_join(self, member: GroupMember, ticket: Ticket, now_ms: int) -> None:
+        # If it asks twice, the last call counts.
+        self._answer_join(member, self._refused(Refusal.REBALANCE_IN_PROGRESS), now_ms)
         member.joining = ticket
         if not self.leader:
             self.leader = member.id
@@ -157,7 +158,7 @@ class Group:
             else:
                 self._join_by_ms = now_ms + patience_ms
             for member in self.members.values():
-                self._answer_sync(member, self._refused(Refusal.REBALANCE_IN_PROGRESS))
+                self._answer_sync(member, self._refused(Refusal.REBALANCE_IN_PROGRESS), now_ms)
             self.state, self._sync_by_ms, self._assigned, self.empty_since_ms = GroupState.PREPARING, None, None, None
         self._look_whether_all_joined(now_ms)
 
@@ -175,7 +176,7 @@ class Group:
             return
         for member in list(self.members.values()):
             if member.joining is None and member.instance_id is None:
-                self._forget(member)
+                self._forget(member, now_ms)
         if self.members and not any(member.joining is not None for member in self.members.values()):
             self._join_by_ms = now_ms + self._rebalance_timeout_ms()  # static members that are away keep their places
             return
@@ -198,8 +199,7 @@ class Group:
         for member in self.members.values():
             member.synced, member.replaced_at = False, 0
             if member.joining is not None:
-                member.breathe(now_ms)
-                self._answer_join(member, self._joined(member))
+                self._answer_join(member, self._joined(member), now_ms)
 
     def sync(self, ask: Sync, ticket: Ticket, now_ms: int) -> None:
         """A member asks for its assignment; the leader brings everybody's, and all are answered once that is saved."""
@@ -221,11 +221,12 @@ class Group:
                 raise self._refused(Refusal.TOO_LARGE)
             self.changes += 1
             self._assigned, self._assigned_at = assigned, self.changes
-        self._answer_sync(member, self._refused(Refusal.REBALANCE_IN_PROGRESS))  # it asks twice: the last one counts
+        # If it asks twice, the last call counts.
+        self._answer_sync(member, self._refused(Refusal.REBALANCE_IN_PROGRESS), now_ms)
         member.syncing = ticket
         member.synced = True
 
-    def saved(self, change: int) -> None:
+    def saved(self, change: int, now_ms: int) -> None:
         """Everything up to this change is durable: whoever waited for it is told."""
         if self.state is GroupState.COMPLETING and self._assigned is not None and self._assigned_at <= change:
             self.state = GroupState.STABLE
@@ -233,24 +234,24 @@ class Group:
                 member.assignment = self._assigned.get(member.id, b"")
             self._assigned = None
             for member in self.members.values():
-                self._answer_sync(member, self._synced(member))
+                self._answer_sync(member, self._synced(member), now_ms)
         if self.state is GroupState.STABLE:
             for member in self.members.values():
                 if 0 < member.replaced_at <= change:
                     member.replaced_at = 0
-                    self._answer_join(member, self._joined(member, replaced=True))
+                    self._answer_join(member, self._joined(member, replaced=True), now_ms)
 
-    def not_saved(self, error: HoldfastError) -> None:
+    def not_saved(self, error: HoldfastError, now_ms: int) -> None:
         """The store did not take it: whoever waited for it is told, and may try again."""
         if self._assigned is not None:
             self._assigned = None
             for member in self.members.values():
-                self._answer_sync(member, error)
+                self._answer_sync(member, error, now_ms)
         if self.state is GroupState.STABLE:
             for member in self.members.values():
                 if member.replaced_at:
                     member.replaced_at = 0
-                    self._answer_join(member, error)
+                    self._answer_join(member, error, now_ms)
 
     # Staying and going
 
@@ -285,7 +286,7 @@ class Group:
             member = self._member(self.instances.get(leaving.instance_id, ""), leaving.instance_id)
         else:
             member = self._member(leaving.member_id, leaving.instance_id)
-        self._forget(member)
+        self._forget(member, now_ms)
         self._rebalance(now_ms)
 
     def abandon(self, ticket: Ticket, now_ms: int) -> None:
@@ -306,7 +307,7 @@ class Group:
             self._sync_by_ms = None
             silent += [member for member in self.members.values() if not member.synced and member not in silent]
         for member in silent:
-            self._forget(member)
+            self._forget(member, now_ms)
             self.expired += 1
         if silent:
             self._rebalance(now_ms)
@@ -321,11 +322,11 @@ class Group:
         times += [each for each in (self._join_by_ms, self._sync_by_ms) if each is not None]
         return min(times, default=None)
 
-    def close(self, error: HoldfastError) -> None:
+    def close(self, error: HoldfastError, now_ms: int) -> None:
         """Tell everybody who waits that this coordinator is gone."""
         for member in self.members.values():
-            self._answer_join(member, error)
-            self._answer_sync(member, error)
+            self._answer_join(member, error, now_ms)
+            self._answer_sync(member, error, now_ms)
 
     def take_answers(self) -> Sequence[Answer]:
         """What waiting calls are to be told, once."""
@@ -354,25 +355,27 @@ class Group:
             raise self._refused(Refusal.UNKNOWN_MEMBER)
         return member
 
-    def _forget(self, member: GroupMember) -> None:
+    def _forget(self, member: GroupMember, now_ms: int) -> None:
         unknown = self._refused(Refusal.UNKNOWN_MEMBER)
-        self._answer_join(member, unknown)
-        self._answer_sync(member, unknown)
+        self._answer_join(member, unknown, now_ms)
+        self._answer_sync(member, unknown, now_ms)
         del self.members[member.id]
         if member.instance_id is not None:
             del self.instances[member.instance_id]
         if self.leader == member.id:
             self.leader = next(iter(self.members), "")
 
-    def _answer_join(self, member: GroupMember, reply: Reply) -> None:
+    def _answer_join(self, member: GroupMember, reply: Reply, now_ms: int) -> None:
         if member.joining is not None:
             self._answers.append((member.joining, reply))
             member.joining = None
+            member.breathe(now_ms)  # it was alive as long as it waited
 
-    def _answer_sync(self, member: GroupMember, reply: Reply) -> None:
+    def _answer_sync(self, member: GroupMember, reply: Reply, now_ms: int) -> None:
         if member.syncing is not None:
             self._answers.append((member.syncing, reply))
             member.syncing = None
+            member.breathe(now_ms)
 
     def _joined(self, member: GroupMember, *, replaced: bool = False) -> Joined:
         """The present generation as this member is told of it."""

@@ -301,7 +301,7 @@ class Shard:
         self.accepting = False
         await self.writer.close(NotCoordinatorError("", self.number))
         for group in self.groups.values():
-            group.close(NotCoordinatorError(group.id, self.number))
+            group.close(NotCoordinatorError(group.id, self.number), self._clock.boot_ms())
             self._hand_out(group)
 
     # Small things
@@ -363,7 +363,8 @@ class Shard:
             if self.writer.broken is None:
                 self.writer.save(group)
             else:
-                group.not_saved(UnavailableError("group coordinator", str(self.writer.broken)))
+                error = UnavailableError("group coordinator", str(self.writer.broken))
+                group.not_saved(error, self._clock.boot_ms())
         self._hand_out(group)
         self._count(group)
         if self._timers.set(group.id, group.next_deadline_ms()):

@@ -242,7 +242,7 @@ class Writer:
                 self._ledger.versions.pop(unit.group_id, None)
             elif unit.change:  # it was worth writing
                 self._ledger.versions[unit.group_id] = version
-                unit.group.saved(unit.change)
+                unit.group.saved(unit.change, self._clock.boot_ms())
                 self._settled(unit.group)
             unit.done.set()
 
@@ -260,5 +260,5 @@ class Writer:
             unit.error = error
             unit.done.set()
             if error is not None and isinstance(unit, _Record) and unit.group is not None:
-                unit.group.not_saved(error)
+                unit.group.not_saved(error, self._clock.boot_ms())
                 self._settled(unit.group)
