@@ -51,7 +51,8 @@ CASES: Final = (
     Case("100B-12", 100, 12),
     Case("1KiB-1", 1024, 1),
     Case("1KiB-12", 1024, 12),
-    Case("1KiB-1-plain", 1024, 1, ("enable.idempotence=false",), reads=False),
+    # Not everywhere: with five requests in flight librdkafka spins while it waits, and takes the CPU a slow server needs.
+    Case("1KiB-1-idempotent", 1024, 1, ("enable.idempotence=true",), reads=False),
 )
 LATENCY: Final = "latency"
 LATENCY_SIZE: Final = 1024

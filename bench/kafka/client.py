@@ -15,7 +15,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 WARM_UP_S = 0.5
 PRODUCING = {
     "acks": "all",
-    "enable.idempotence": True,
     "message.timeout.ms": 60_000,
     "socket.nagle.disable": True,
 }
@@ -86,7 +85,7 @@ def consume(consumer: Consumer, topic: str, partitions: int, limit: int, seconds
     while records < limit and last < started + seconds:
         for message in consumer.consume(10_000, 0.1):
             if message.error() is None:
-                records, size, last = records + 1, len(message.value()), time.perf_counter()
+                records, size, last = records + 1, len(message.value() or b""), time.perf_counter()
         if time.perf_counter() > last + 30:
             sys.exit("client: nothing more arrives")
     return _done(records, size, last - started, records)

@@ -60,11 +60,12 @@ const char *rd_kafka_err2str(int);
 #define BATCH 512       /* messages handed over at once, all to one partition */
 #define READ_BATCH 8192
 #define STUCK_S 30.0
-#define PAYLOADS 64     /* different ones: a server that compresses or compares would not gain much */
+#define POOL (256 << 10) /* bytes of different payloads: more than LZ4 looks back, so that nobody gains by compressing */
 #define LATENCIES_MAX 4000000
 
 static _Atomic int64_t acked, acked_bytes, failed;
-static char *payloads[PAYLOADS];
+static char **payloads;
+static size_t payload_count;
 static int first_error;
 
 static void die(const char *what, const char *why) {
@@ -87,7 +88,9 @@ static double cpu_seconds(void) {
 
 static void make_payloads(size_t size) {
     uint64_t state = 0x9e3779b97f4a7c15u;
-    for (int each = 0; each < PAYLOADS; each++) {
+    payload_count = POOL / (size ? size : 1) + 1;
+    payloads = malloc(payload_count * sizeof *payloads);
+    for (size_t each = 0; each < payload_count; each++) {
         payloads[each] = malloc(size);
         for (size_t at = 0; at < size; at++) {
             state ^= state << 13, state ^= state >> 7, state ^= state << 17; /* xorshift: does not compress */
@@ -145,7 +148,6 @@ static rd_kafka_conf_t *producer_conf(const char *bootstrap) {
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     set(conf, "bootstrap.servers", bootstrap);
     set(conf, "acks", "all");
-    set(conf, "enable.idempotence", "true");
     set(conf, "message.timeout.ms", "60000");
     set(conf, "socket.nagle.disable", "true");
     set(conf, "topic.metadata.refresh.fast.interval.ms", "100");
@@ -166,6 +168,7 @@ static int produce(const char *bootstrap, const char *topic_name, int partitions
     rd_kafka_topic_t *topic = rd_kafka_topic_new(client, topic_name, NULL);
     make_payloads(size);
     rd_kafka_message_t batch[BATCH];
+    size_t next_payload = 0;
     double begin = 0, end = 0, started = now(), first_ack = 0;
     int64_t records = 0, bytes = 0;
     for (int32_t partition = 0;; partition = (partition + 1) % partitions) {
@@ -178,7 +181,10 @@ static int produce(const char *bootstrap, const char *topic_name, int partitions
         }
         if (first_ack == 0 && at > started + STUCK_S) die("produce", "nothing was acknowledged");
         memset(batch, 0, sizeof batch);
-        for (int each = 0; each < BATCH; each++) batch[each].payload = payloads[each % PAYLOADS], batch[each].len = size;
+        for (int each = 0; each < BATCH; each++) {
+            batch[each].payload = payloads[next_payload], batch[each].len = size;
+            if (++next_payload == payload_count) next_payload = 0;
+        }
         int sent = 0;
         while (sent < BATCH) {
             sent += rd_kafka_produce_batch(topic, partition, 0, batch + sent, BATCH - sent);
@@ -270,7 +276,7 @@ static int latency(const char *bootstrap, const char *topic_name, int partitions
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL) == EINTR) {}
         double *stamp = malloc(sizeof *stamp);
         *stamp = now();
-        if (rd_kafka_produce(topic, (int32_t)(sent % partitions), 0, payloads[sent % PAYLOADS], size, NULL, 0, stamp) != 0)
+        if (rd_kafka_produce(topic, (int32_t)(sent % partitions), 0, payloads[(size_t)sent % payload_count], size, NULL, 0, stamp) != 0)
             die("latency", rd_kafka_err2str(rd_kafka_last_error()));
     }
     rd_kafka_flush(client, 60000);

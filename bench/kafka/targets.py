@@ -71,7 +71,7 @@ class KafkaTarget:
     def _admin(self) -> Any:
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient({"bootstrap.servers": self.bootstrap})
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def produce(self, topic: str, partitions: int, size: int, seconds: float, *settings: str) -> Done:
         return self._load("produce", topic, partitions, size, seconds, *settings)
