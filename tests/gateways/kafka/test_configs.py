@@ -1,0 +1,327 @@
+"""Settings in Kafka's names: described, replaced, changed one by one; what is not offered says so."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gateways.kafka.asking import Admin, admin_of, code, versions
+
+from holdfast.gateways.kafka.codes import Code
+from holdfast.gateways.kafka.config_names import FIXED, IGNORED, MAPPED, Kind, read_settings, spelt, topic_rows
+from holdfast.gateways.kafka.configs import BROKER, TOPIC, Change
+from holdfast.log.topic_config import NAMES, TopicConfig
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.settings import MIB
+
+
+def resource(name: str, kind: int = TOPIC, **given: Any) -> dict[str, Any]:
+    return {"resource_type": kind, "resource_name": name, "configuration_keys": None, **given}
+
+
+def setting(values: Mapping[str, str | None]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value, "config_operation": Change.SET} for name, value in values.items()]
+
+
+async def described(admin: Admin, name: str = "orders") -> dict[str, Any]:
+    answer = await admin.ask("DescribeConfigs", resources=[resource(name)])
+    return {each.name: each for each in answer.results[0].configs}
+
+
+# ── the table ──
+
+
+def test_every_setting_of_a_topic_has_a_name_of_kafkas() -> None:
+    assert {mapped.field for mapped in MAPPED.values()} == set(NAMES)
+    assert not set(MAPPED) & set(FIXED) | set(MAPPED) & IGNORED | set(FIXED) & IGNORED
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "read"),
+    [
+        ("retention.ms", "1000", "retention_ms", 1_000),
+        ("retention.ms", "-1", "retention_ms", -1),
+        ("retention.ms", str(2**63 - 1), "retention_ms", 1_000 * 365 * 86_400_000),
+        ("segment.bytes", str(1 << 30), "roll_bytes", 100 * MIB),
+        ("segment.bytes", "16384", "roll_bytes", MIB),
+        ("segment.bytes", str(50 * MIB), "roll_bytes", 50 * MIB),
+        ("segment.ms", "1", "roll_ms", 100),
+        ("cleanup.policy", "delete, compact", "cleanup_policy", "compact,delete"),
+        ("message.timestamp.type", "LogAppendTime", "message_timestamp_type", "append_time"),
+        ("message_timestamp_type", "append_time", "message_timestamp_type", "append_time"),
+        ("unclean.leader.election.enable", "TRUE", "unclean_takeover", True),
+        ("holdfast.unclean.takeover", "true", "unclean_takeover", True),
+        ("holdfast.durability", "object", "durability", "object"),
+        ("durability", "object", "durability", "object"),
+        ("min.cleanable.dirty.ratio", "0.25", "min_dirty_ratio", 0.25),
+        ("max.message.bytes", "2097152", "max_message_bytes", 2 * MIB),
+    ],
+)
+def test_names_and_values_of_kafka_become_ours(name: str, value: str, field: str, read: object) -> None:
+    assert read_settings([(name, value)]) == {field: read}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("retention.ms", "soon", "retention.ms cannot be 'soon'"),
+        ("retention.ms", "-2", "retention.ms cannot be '-2'"),
+        ("segment.bytes", "0", "segment.bytes cannot be '0'"),
+        ("roll_bytes", "1", "roll_bytes cannot be '1'"),
+        ("cleanup.policy", "", "cleanup.policy"),
+        ("cleanup.policy", "keep", "one of delete, compact"),
+        ("message.timestamp.type", "now", "CreateTime or LogAppendTime"),
+        ("max.message.bytes", str(64 * MIB), "max.message.bytes"),
+        ("compression.type", "zstd", "producer: Batches are kept as the producer compressed them"),
+        ("min.insync.replicas", "2", "one replica"),
+        ("remote.storage.enable", "true", "object storage"),
+        ("colour", "red", "colour"),
+        ("retention.ms", None, "a value"),
+    ],
+)
+def test_what_cannot_be_set_is_refused_by_the_name_the_client_used(name: str, value: str | None, text: str) -> None:
+    with pytest.raises(InvalidError) as error:
+        read_settings([(name, value)])
+    assert text in str(error.value)
+
+
+@pytest.mark.parametrize("name", sorted(IGNORED))
+def test_what_tunes_another_storage_engine_is_accepted_and_not_kept(name: str) -> None:
+    assert read_settings([(name, "1")]) == {}
+
+
+@pytest.mark.parametrize("name", sorted(FIXED))
+def test_what_has_one_value_may_be_given_that_value(name: str) -> None:
+    assert read_settings([(name, FIXED[name].value)]) == {}
+
+
+def test_one_setting_by_two_names_must_have_one_value() -> None:
+    both = [("unclean.leader.election.enable", "true"), ("holdfast.unclean.takeover", "true")]
+    assert read_settings(both) == {"unclean_takeover": True}
+    with pytest.raises(InvalidError, match="by another name"):
+        read_settings([both[0], ("holdfast.unclean.takeover", "false")])
+
+
+def test_what_is_described_can_be_given_back() -> None:
+    rows = topic_rows(TopicConfig(), ())
+    back = read_settings((row.name, row.value) for row in rows)
+    assert back == {name: getattr(TopicConfig(), name) for name in NAMES}
+
+
+def test_values_are_spelt_as_kafkas_clients_read_them() -> None:
+    assert [spelt(each) for each in (True, False, 5, 0.5, "append_time", "delete")] == [
+        "true",
+        "false",
+        "5",
+        "0.5",
+        "LogAppendTime",
+        "delete",
+    ]
+
+
+# ── describing ──
+
+
+async def test_every_version_describes_a_topic(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}, config={"retention_ms": 1_000}) as admin:
+        for version in versions("DescribeConfigs"):
+            answer = await admin.ask("DescribeConfigs", version, resources=[resource("orders")])
+            (result,) = answer.results
+            assert (code(result), result.resource_type, result.resource_name) == (Code.NONE, TOPIC, "orders")
+            configs = {each.name: each for each in result.configs}
+            assert set(configs) == set(MAPPED) | set(FIXED)
+            assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("1000", 1)
+            assert (configs["segment.ms"].value, configs["segment.ms"].config_source) == ("60000", 5)
+            assert configs["compression.type"].read_only
+            assert not configs["retention.ms"].read_only
+            assert all(each.synonyms == () for each in result.configs), "nobody asked for them"
+            if version >= 3:
+                assert configs["retention.ms"].config_type == Kind.LONG
+                assert configs["retention.ms"].documentation is None
+
+
+async def test_synonyms_and_documentation_come_to_those_who_ask(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}, config={"retention_ms": 1_000}) as admin:
+        answer = await admin.ask(
+            "DescribeConfigs", resources=[resource("orders")], include_synonyms=True, include_documentation=True
+        )
+        configs = {each.name: each for each in answer.results[0].configs}
+        assert [(each.name, each.value, each.source) for each in configs["retention.ms"].synonyms] == [
+            ("retention.ms", "1000", 1),
+            ("log.retention.ms", "604800000", 5),
+        ]
+        assert [(each.name, each.source) for each in configs["segment.ms"].synonyms] == [("log.roll.ms", 5)]
+        assert all(each.documentation for each in answer.results[0].configs)
+
+
+async def test_only_the_settings_that_are_named_are_described(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        wanted = resource("orders", configuration_keys=["retention.ms", "cleanup.policy", "colour"])
+        answer = await admin.ask("DescribeConfigs", resources=[wanted])
+        assert [each.name for each in answer.results[0].configs] == ["cleanup.policy", "retention.ms"]
+
+
+async def test_every_version_describes_a_broker(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, auto_create_partitions=3) as admin:
+        for version in versions("DescribeConfigs"):
+            wanted = [resource(str(admin.node), BROKER), resource("", BROKER), resource("999", BROKER)]
+            answer = await admin.ask("DescribeConfigs", version, resources=wanted, include_synonyms=True)
+            mine, shared, unknown = answer.results
+            values = {each.name: each.value for each in mine.configs}
+            assert values["num.partitions"] == "3"
+            assert values["auto.create.topics.enable"] == "true"
+            assert values["message.max.bytes"] == "1048588"
+            assert values["log.retention.ms"] == "604800000"
+            assert (values["default.replication.factor"], values["min.insync.replicas"]) == ("1", "1")
+            assert values["advertised.listeners"] == f"PLAINTEXT://127.0.0.1:{admin.face.port}"
+            assert all(each.read_only and each.value is not None for each in mine.configs)
+            assert len(values) == len(mine.configs)
+            assert (code(shared), shared.configs) == (Code.NONE, ())
+            assert code(unknown) is Code.INVALID_REQUEST
+            assert "999" in unknown.error_message
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "refusal"),
+    [
+        ("nowhere", TOPIC, Code.UNKNOWN_TOPIC_OR_PARTITION),
+        ("a/b", TOPIC, Code.INVALID_TOPIC_EXCEPTION),
+        ("1", 8, Code.INVALID_REQUEST),
+        ("x", 16, Code.INVALID_REQUEST),
+        ("x", 32, Code.INVALID_REQUEST),
+    ],
+)
+async def test_what_cannot_be_described_or_altered_says_why(
+    tmp_path: Path, name: str, kind: int, refusal: Code
+) -> None:
+    async with admin_of(tmp_path) as admin:
+        (result,) = (await admin.ask("DescribeConfigs", resources=[resource(name, kind)])).results
+        assert (code(result), result.configs) == (refusal, ())
+        assert result.error_message
+        for api in ("AlterConfigs", "IncrementalAlterConfigs"):
+            wanted = resource(name, kind, configs=setting({"retention.ms": "1000"}))
+            (response,) = (await admin.ask(api, resources=[wanted])).responses
+            assert code(response) is refusal
+            assert response.error_message
+
+
+# ── altering ──
+
+
+async def test_every_version_of_alter_configs_replaces_all_settings(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}, config={"retention_bytes": 5, "retention_ms": 1}) as admin:
+        for version in versions("AlterConfigs"):
+            wanted = resource("orders", configs=setting({"retention.ms": f"{1000 + version}", "flush.ms": "1"}))
+            (validated,) = (await admin.ask("AlterConfigs", version, resources=[wanted], validate_only=True)).responses
+            assert code(validated) is Code.NONE
+            assert (await admin.backend.log.topics.get("orders")).config.retention_ms != 1_000 + version
+            (altered,) = (await admin.ask("AlterConfigs", version, resources=[wanted])).responses
+            assert (code(altered), altered.resource_name, altered.resource_type) == (Code.NONE, "orders", TOPIC)
+            assert (await admin.backend.log.topics.get("orders")).overrides == {"retention_ms": 1_000 + version}
+        await admin.ask("AlterConfigs", resources=[resource("orders", configs=[])])
+        assert (await admin.backend.log.topics.get("orders")).overrides == {}
+
+
+async def test_every_version_of_incremental_alter_configs_changes_only_what_it_names(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}, config={"retention_bytes": 5, "retention_ms": 1}) as admin:
+        for version in versions("IncrementalAlterConfigs"):
+            await admin.backend.log.topics.alter("orders", {"retention_bytes": 5})
+            changes = [
+                {"name": "retention.ms", "value": f"{1000 + version}", "config_operation": Change.SET},
+                {"name": "retention.bytes", "value": None, "config_operation": Change.DELETE},
+            ]
+            wanted = resource("orders", configs=changes)
+            (validated,) = (
+                await admin.ask("IncrementalAlterConfigs", version, resources=[wanted], validate_only=True)
+            ).responses
+            assert code(validated) is Code.NONE
+            assert (await admin.backend.log.topics.get("orders")).config.retention_bytes == 5
+            (altered,) = (await admin.ask("IncrementalAlterConfigs", version, resources=[wanted])).responses
+            assert (code(altered), altered.resource_name) == (Code.NONE, "orders")
+            assert (await admin.backend.log.topics.get("orders")).overrides == {"retention_ms": 1_000 + version}
+            assert (await described(admin))["retention.ms"].value == f"{1000 + version}"
+
+
+async def test_a_list_is_appended_to_and_subtracted_from(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        for operation, value, after in (
+            (Change.APPEND, "compact", "compact,delete"),
+            (Change.APPEND, "compact", "compact,delete"),
+            (Change.SUBTRACT, "delete", "compact"),
+        ):
+            change = {"name": "cleanup.policy", "value": value, "config_operation": operation}
+            await admin.ask("IncrementalAlterConfigs", resources=[resource("orders", configs=[change])])
+            assert (await described(admin))["cleanup.policy"].value == after
+
+
+REFUSED: dict[str, tuple[list[dict[str, Any]], Code, str]] = {
+    "appending to a number": (
+        [{"name": "retention.ms", "value": "1", "config_operation": Change.APPEND}],
+        Code.INVALID_CONFIG,
+        "no list",
+    ),
+    "leaving a list empty": (
+        [{"name": "cleanup.policy", "value": "delete", "config_operation": Change.SUBTRACT}],
+        Code.INVALID_CONFIG,
+        "cleanup.policy",
+    ),
+    "an unknown operation": (
+        [{"name": "retention.ms", "value": "1", "config_operation": 9}],
+        Code.INVALID_REQUEST,
+        "operation 9",
+    ),
+    "a setting named twice": (
+        [*setting({"retention.ms": "1"}), *setting({"retention.ms": "2"})],
+        Code.INVALID_REQUEST,
+        "more than once: retention.ms",
+    ),
+    "no value": (setting({"retention.ms": None}), Code.INVALID_CONFIG, "retention.ms"),
+    "an unknown setting": (setting({"colour": "red"}), Code.INVALID_CONFIG, "colour"),
+    "deleting an unknown setting": (
+        [{"name": "colour", "value": None, "config_operation": Change.DELETE}],
+        Code.INVALID_CONFIG,
+        "colour",
+    ),
+    "settings that exclude each other": (
+        setting({"cleanup.policy": "compact", "holdfast.unclean.takeover": "true"}),
+        Code.INVALID_CONFIG,
+        "compacted topic",
+    ),
+}
+
+
+async def test_a_change_that_is_refused_changes_nothing_and_says_why(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        for what, (configs, refusal, text) in REFUSED.items():
+            (response,) = (
+                await admin.ask("IncrementalAlterConfigs", resources=[resource("orders", configs=configs)])
+            ).responses
+            assert (what, code(response)) == (what, refusal)
+            assert text in response.error_message, what
+        assert (await admin.backend.log.topics.get("orders")).overrides == {}
+
+
+async def test_a_change_that_only_the_rest_of_the_settings_forbids_is_refused_too(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}, config={"cleanup_policy": "compact"}) as admin:
+        for validate_only in (True, False):
+            configs = setting({"unclean.leader.election.enable": "true"})
+            (response,) = (
+                await admin.ask(
+                    "IncrementalAlterConfigs",
+                    resources=[resource("orders", configs=configs)],
+                    validate_only=validate_only,
+                )
+            ).responses
+            assert code(response) is Code.INVALID_CONFIG
+
+
+@pytest.mark.parametrize("api", ["AlterConfigs", "IncrementalAlterConfigs"])
+async def test_brokers_cannot_be_altered_and_a_resource_is_named_once(tmp_path: Path, api: str) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        configs = setting({"log.retention.ms": "1"})
+        (response,) = (await admin.ask(api, resources=[resource(str(admin.node), BROKER, configs=configs)])).responses
+        assert code(response) is Code.INVALID_REQUEST
+        assert "read-only" in response.error_message
+        twice = [resource("orders", configs=setting({"retention.ms": value})) for value in ("1", "2")]
+        responses = (await admin.ask(api, resources=twice)).responses
+        assert [code(each) for each in responses] == [Code.INVALID_REQUEST] * 2

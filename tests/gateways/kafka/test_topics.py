@@ -1,0 +1,271 @@
+"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords: every version, and a sentence for everything that is refused."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.gateways.kafka.asking import admin_of, code, versions
+from tests.log.partition.making import batch
+
+from holdfast.gateways.kafka.codes import Code
+from holdfast.log.batches import Record, encode
+from holdfast.log.topics import PARTITIONS_MAX
+
+SOON = timedelta(seconds=10)
+
+
+def topic(name: str, partitions: int = 1, replicas: int = 1, **given: Any) -> dict[str, Any]:
+    configs = [{"name": key, "value": value} for key, value in given.pop("configs", {}).items()]
+    return {"name": name, "num_partitions": partitions, "replication_factor": replicas, "configs": configs, **given}
+
+
+async def test_every_version_creates_a_topic_that_can_be_written_to_at_once(tmp_path: Path) -> None:
+    async with admin_of(tmp_path) as admin:
+        for version in versions("CreateTopics"):
+            name = f"orders-{version}"
+            wanted = topic(name, 2, configs={"retention.ms": "60000", "cleanup.policy": "delete,compact"})
+            answer = await admin.ask("CreateTopics", version, topics=[wanted], timeout=SOON)
+            (made,) = answer.topics
+            assert (code(made), made.name, made.error_message) == (Code.NONE, name, None)
+            await admin.backend.log.produce(name, 1, batch_with_key())
+            stored = await admin.backend.log.topics.get(name)
+            assert (stored.partitions, stored.config.retention_ms) == (2, 60_000)
+            assert stored.overrides == {"retention_ms": 60_000, "cleanup_policy": "compact,delete"}
+            if version >= 5:
+                assert (made.num_partitions, made.replication_factor) == (2, 1)
+                configs = {each.name: each for each in made.configs}
+                assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("60000", 1)
+                assert configs["segment.bytes"].config_source == 5
+                assert configs["min.insync.replicas"].read_only
+            if version >= 7:
+                assert made.topic_id == UUID(stored.id)
+
+
+def batch_with_key() -> bytes:
+    return encode([Record(0, 1_000, b"key", b"value")])
+
+
+async def test_validating_makes_nothing_and_refuses_what_making_would_refuse(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"there": 1}) as admin:
+        for version in versions("CreateTopics"):
+            answer = await admin.ask(
+                "CreateTopics",
+                version,
+                topics=[topic("orders", 3), topic("there"), topic("bad", configs={"retention.ms": "soon"})],
+                timeout=SOON,
+                validate_only=True,
+            )
+            assert [code(each) for each in answer.topics] == [
+                Code.NONE,
+                Code.TOPIC_ALREADY_EXISTS,
+                Code.INVALID_CONFIG,
+            ]
+            if version >= 5:
+                assert answer.topics[0].num_partitions == 3
+            if version >= 7:
+                assert answer.topics[0].topic_id is None
+        assert [each.name for each in await admin.backend.log.list_topics()] == ["there"]
+
+
+async def test_numbers_that_are_left_out_are_the_brokers(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, auto_create_partitions=4) as admin:
+        answer = await admin.ask("CreateTopics", topics=[topic("orders", -1, -1)], timeout=SOON)
+        assert (answer.topics[0].num_partitions, answer.topics[0].replication_factor) == (4, 1)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], Code, str]] = {
+    "a name that is taken": (topic("there"), Code.TOPIC_ALREADY_EXISTS, "not taken"),
+    "a name no topic can have": (topic("a/b"), Code.INVALID_TOPIC_EXCEPTION, "letters, digits"),
+    "no partitions": (topic("x", 0), Code.INVALID_PARTITIONS, "1 to"),
+    "fewer than none": (topic("x", -2), Code.INVALID_PARTITIONS, "1 to"),
+    "too many partitions": (topic("x", PARTITIONS_MAX + 1), Code.INVALID_PARTITIONS, "1 to"),
+    "several replicas": (topic("x", 1, 3), Code.INVALID_REPLICATION_FACTOR, "one replica"),
+    "no replica": (topic("x", 1, 0), Code.INVALID_REPLICATION_FACTOR, "one replica"),
+    "a setting nobody has heard of": (topic("x", configs={"colour": "red"}), Code.INVALID_CONFIG, "colour"),
+    "a value that does not fit": (topic("x", configs={"max.message.bytes": "1"}), Code.INVALID_CONFIG, "max.message"),
+    "a setting without a value": (topic("x", configs={"retention.ms": None}), Code.INVALID_CONFIG, "retention.ms"),
+    "what is not offered": (topic("x", configs={"min.insync.replicas": "2"}), Code.INVALID_CONFIG, "one replica"),
+    "settings that exclude each other": (
+        topic("x", configs={"cleanup.policy": "compact", "unclean.leader.election.enable": "true"}),
+        Code.INVALID_CONFIG,
+        "unclean.leader.election.enable",
+    ),
+    "a broker that is not there": (
+        topic("x", -1, -1, assignments=[{"partition_index": 0, "broker_ids": [999]}]),
+        Code.INVALID_REPLICA_ASSIGNMENT,
+        "planned",
+    ),
+    "a gap between partitions": (
+        topic("x", -1, -1, assignments=[{"partition_index": 1, "broker_ids": [1]}]),
+        Code.INVALID_REPLICA_ASSIGNMENT,
+        "numbered from 0",
+    ),
+    "assignments and numbers": (
+        topic("x", 1, 1, assignments=[{"partition_index": 0, "broker_ids": [1]}]),
+        Code.INVALID_REQUEST,
+        "exclude each other",
+    ),
+}
+
+
+async def test_what_is_refused_is_refused_with_a_reason_and_the_rest_is_made(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"there": 1}) as admin:
+        for at, (what, (wanted, refusal, text)) in enumerate(REFUSED.items()):
+            answer = await admin.ask("CreateTopics", topics=[wanted, topic(f"fine-{at}")], timeout=SOON)
+            refused, made = answer.topics
+            assert (what, code(refused), refused.name) == (what, refusal, wanted["name"])
+            assert text in refused.error_message, what
+            assert code(made) is Code.NONE
+
+
+async def test_a_topic_named_twice_is_not_made(tmp_path: Path) -> None:
+    async with admin_of(tmp_path) as admin:
+        answer = await admin.ask("CreateTopics", topics=[topic("x"), topic("x", 2), topic("y")], timeout=SOON)
+        assert {each.name: code(each) for each in answer.topics} == {"x": Code.INVALID_REQUEST, "y": Code.NONE}
+        assert len(answer.topics) == 2
+
+
+async def test_assignments_that_say_what_would_be_done_anyway_are_taken(tmp_path: Path) -> None:
+    async with admin_of(tmp_path) as admin:
+        assignments = [{"partition_index": number, "broker_ids": [admin.node]} for number in range(3)]
+        answer = await admin.ask("CreateTopics", topics=[topic("x", -1, -1, assignments=assignments)], timeout=SOON)
+        assert (code(answer.topics[0]), answer.topics[0].num_partitions) == (Code.NONE, 3)
+
+
+async def test_a_topic_that_is_not_placed_in_time_is_there_all_the_same(tmp_path: Path) -> None:
+    async with admin_of(tmp_path) as admin:
+        answer = await admin.ask("CreateTopics", topics=[topic("x")], timeout=timedelta(0))
+        assert code(answer.topics[0]) is Code.NONE
+        assert (await admin.backend.log.topics.get("x")).partitions == 1
+
+
+async def test_every_version_deletes_topics_which_are_gone_at_once(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={f"t{version}": 1 for version in versions("DeleteTopics")}) as admin:
+        for version in versions("DeleteTopics"):
+            name = f"t{version}"
+            topic_id = UUID((await admin.backend.log.topics.get(name)).id)
+            wanted = [name, "nowhere", "a/b"]
+            answer = await admin.ask(
+                "DeleteTopics",
+                version,
+                topic_names=wanted,
+                topics=[{"name": each, "topic_id": None} for each in wanted],
+                timeout=SOON,
+            )
+            assert [(each.name, code(each)) for each in answer.responses] == [
+                (name, Code.NONE),
+                ("nowhere", Code.UNKNOWN_TOPIC_OR_PARTITION),
+                ("a/b", Code.INVALID_TOPIC_EXCEPTION),
+            ]
+            assert admin.backend.cluster.topic(name) is None
+            if version >= 5:
+                assert "nowhere" in answer.responses[1].error_message
+            if version >= 6:
+                assert answer.responses[0].topic_id == topic_id
+
+
+async def test_topics_are_deleted_by_id_and_only_the_one_that_has_it(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"a": 1, "b": 1}) as admin:
+        first = UUID((await admin.backend.log.topics.get("a")).id)
+        wanted = [{"name": None, "topic_id": each} for each in (first, UUID(int=7))]
+        answer = await admin.ask("DeleteTopics", topics=wanted, timeout=SOON)
+        assert [(each.name, each.topic_id, code(each)) for each in answer.responses] == [
+            ("a", first, Code.NONE),
+            (None, UUID(int=7), Code.UNKNOWN_TOPIC_ID),
+        ]
+        await admin.backend.log.create_topic("a", 1)
+        again = await admin.ask("DeleteTopics", topics=wanted[:1], timeout=SOON)
+        assert code(again.responses[0]) is Code.UNKNOWN_TOPIC_ID
+        assert [each.name for each in await admin.backend.log.list_topics()] == ["a", "b"]
+
+
+async def test_a_topic_to_delete_is_named_once_and_in_one_way(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"a": 1}) as admin:
+        topic_id = UUID((await admin.backend.log.topics.get("a")).id)
+        for wanted in (
+            [{"name": "a", "topic_id": topic_id}],
+            [{"name": None, "topic_id": None}],
+            [{"name": "a", "topic_id": None}, {"name": "a", "topic_id": None}],
+        ):
+            answer = await admin.ask("DeleteTopics", topics=wanted, timeout=SOON)
+            assert [code(each) for each in answer.responses] == [Code.INVALID_REQUEST]
+        assert len(await admin.backend.log.list_topics()) == 1
+
+
+async def test_the_number_of_partitions_never_changes_and_the_refusal_says_why(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"a": 2}) as admin:
+        for version in versions("CreatePartitions"):
+            for validate_only in (True, False):
+                answer = await admin.ask(
+                    "CreatePartitions",
+                    version,
+                    topics=[{"name": "a", "count": 5, "assignments": None}, {"name": "b", "count": 5}],
+                    timeout=SOON,
+                    validate_only=validate_only,
+                )
+                refused, unknown = answer.results
+                assert (refused.name, code(refused)) == ("a", Code.INVALID_PARTITIONS)
+                assert "has 2 partitions, and that never changes" in refused.error_message
+                assert (unknown.name, code(unknown)) == ("b", Code.UNKNOWN_TOPIC_OR_PARTITION)
+        assert (await admin.backend.log.topics.get("a")).partitions == 2
+
+
+def records(name: str, offsets: dict[int, int]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "partitions": [{"partition_index": number, "offset": offset} for number, offset in offsets.items()],
+    }
+
+
+async def test_every_version_deletes_records_below_an_offset(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"a": 4}) as admin:
+        for version in versions("DeleteRecords"):
+            for _ in range(3):
+                await admin.backend.log.produce("a", version, batch("x"))
+            answer = await admin.ask("DeleteRecords", version, topics=[records("a", {version: 2})], timeout=SOON)
+            (partition,) = answer.topics[0].partitions
+            assert (code(partition), partition.partition_index, partition.low_watermark) == (Code.NONE, version, 2)
+        answer = await admin.ask("DeleteRecords", topics=[records("a", {0: -1})], timeout=SOON)
+        assert answer.topics[0].partitions[0].low_watermark == 3
+
+
+async def test_records_that_cannot_be_deleted_get_their_code(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"a": 1}) as admin:
+        await admin.backend.log.create_topic("compacted", 1, {"cleanup_policy": "compact"})
+        answer = await admin.ask(
+            "DeleteRecords",
+            topics=[
+                records("a", {0: 1, 5: 0}),
+                records("nowhere", {0: 0}),
+                records("a", {0: -2}),
+            ],
+            timeout=SOON,
+        )
+        codes = [code(each) for topic in answer.topics for each in topic.partitions]
+        assert codes == [
+            Code.OFFSET_OUT_OF_RANGE,
+            Code.UNKNOWN_TOPIC_OR_PARTITION,
+            Code.UNKNOWN_TOPIC_OR_PARTITION,
+            Code.OFFSET_OUT_OF_RANGE,
+        ]
+        assert [each.low_watermark for topic in answer.topics for each in topic.partitions] == [-1] * 4
+        answer = await admin.ask("DeleteRecords", topics=[records("compacted", {0: 0})], timeout=SOON)
+        assert code(answer.topics[0].partitions[0]) is Code.POLICY_VIOLATION
+
+
+async def test_records_of_a_partition_led_elsewhere_are_not_deleted_here(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"a": 1}) as admin:
+        agent = admin.face.node.agent
+        assert agent._tenant is not None
+        agent._tenant.leading.clear()
+        answer = await admin.ask("DeleteRecords", topics=[records("a", {0: 0})], timeout=SOON)
+        assert code(answer.topics[0].partitions[0]) is Code.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize("name", ["CreateTopics", "DeleteTopics", "CreatePartitions", "DeleteRecords"])
+async def test_asking_for_nothing_is_answered_with_nothing(tmp_path: Path, name: str) -> None:
+    async with admin_of(tmp_path) as admin:
+        for version in versions(name):
+            await admin.ask(name, version, topics=(), timeout=SOON)
