@@ -40,6 +40,7 @@ fix: $(VENV)/.ready ## format and mend what lint can mend
 bench: $(VENV)/.ready ## measure, as ratios to a reference in the same run
 	$(BIN)/python -m bench.store
 	$(BIN)/python -m bench.log
+	$(BIN)/python -m bench.kafka
 
 proto: $(VENV)/.ready ## generate the etcd messages from proto/etcd.proto
 	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=src/holdfast/stores/etcd --pyi_out=src/holdfast/stores/etcd proto/etcd.proto
