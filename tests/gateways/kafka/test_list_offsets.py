@@ -1,0 +1,175 @@
+"""ListOffsets and OffsetForLeaderEpoch: every version, every time that is none, and leaders nobody knows of."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gateways.kafka.asking import Admin, admin_of, code, versions
+from tests.log.partition.making import batch
+
+from holdfast.gateways.kafka.codes import Code
+from holdfast.gateways.kafka.list_offsets import EARLIEST_LOCAL, EARLIEST_NOT_TIERED, LATEST_TIERED
+from holdfast.log.reading import EARLIEST, LATEST, MAX_TIMESTAMP
+
+
+def wanted(name: str, times: dict[int, int], epoch: int = -1) -> dict[str, Any]:
+    partitions = [
+        {"partition_index": number, "timestamp": time_ms, "current_leader_epoch": epoch}
+        for number, time_ms in times.items()
+    ]
+    return {"name": name, "partitions": partitions}
+
+
+async def filled(admin: Admin, partitions: int = 1) -> int:
+    """Records at 0.5, 1, 3, 2 and 3 s, of which the first is deleted; the leader's epoch."""
+    for number in range(partitions):
+        for at_ms in (500, 1_000, 3_000, 2_000, 3_000):
+            await admin.backend.log.produce("orders", number, batch("x", at_ms=at_ms))
+        await admin.backend.log.delete_records("orders", number, 1)
+    return (await admin.backend.log.led("orders", 0)).lease.epoch
+
+
+async def asked(admin: Admin, time_ms: int, version: int | None = None, **given: Any) -> tuple[Code, int, int]:
+    answer = await admin.ask("ListOffsets", version, replica_id=-1, topics=[wanted("orders", {0: time_ms}, **given)])
+    (partition,) = answer.topics[0].partitions
+    return code(partition), partition.offset, partition.timestamp
+
+
+async def test_every_version_finds_start_end_and_times(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        epoch = await filled(admin)
+        for version in versions("ListOffsets"):
+            found = {
+                time_ms: await asked(admin, time_ms, version) for time_ms in (EARLIEST, LATEST, 0, 1_500, 2_500, 9_999)
+            }
+            assert found == {
+                EARLIEST: (Code.NONE, 1, -1),
+                LATEST: (Code.NONE, 5, -1),
+                0: (Code.NONE, 1, 1_000),
+                1_500: (Code.NONE, 2, 3_000),
+                2_500: (Code.NONE, 2, 3_000),
+                9_999: (Code.NONE, -1, -1),
+            }
+            if version >= 4:
+                answer = await admin.ask(
+                    "ListOffsets", version, replica_id=-1, topics=[wanted("orders", {0: LATEST}, epoch)]
+                )
+                assert answer.topics[0].partitions[0].leader_epoch == epoch
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "since", "offset", "timestamp"),
+    [
+        (MAX_TIMESTAMP, 7, 2, 3_000),
+        (EARLIEST_LOCAL, 8, 1, -1),
+        (LATEST_TIERED, 9, -1, -1),
+        (EARLIEST_NOT_TIERED, 11, -1, -1),
+        (-7, 99, -1, -1),
+    ],
+)
+async def test_times_that_are_none_are_known_from_some_version_on(
+    tmp_path: Path, time_ms: int, since: int, offset: int, timestamp: int
+) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        await filled(admin)
+        for version in versions("ListOffsets"):
+            unsupported = (Code.UNSUPPORTED_VERSION, -1, -1)
+            expected = unsupported if version < since else (Code.NONE, offset, timestamp)
+            assert await asked(admin, time_ms, version) == expected, version
+
+
+async def test_both_isolation_levels_are_answered_alike(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        await filled(admin)
+        for level in (0, 1):
+            answer = await admin.ask(
+                "ListOffsets", replica_id=-1, isolation_level=level, topics=[wanted("orders", {0: LATEST})]
+            )
+            assert answer.topics[0].partitions[0].offset == 5
+
+
+async def test_many_partitions_are_asked_about_together(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 3}) as admin:
+        await filled(admin, 3)
+        times = {0: LATEST, 1: 1_500, 2: MAX_TIMESTAMP}
+        answer = await admin.ask("ListOffsets", replica_id=-1, topics=[wanted("orders", times)])
+        assert [each.offset for each in answer.topics[0].partitions] == [5, 2, 2]
+
+
+async def test_an_empty_partition_has_no_record_of_any_time(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        assert await asked(admin, EARLIEST) == await asked(admin, LATEST) == (Code.NONE, 0, -1)
+        assert await asked(admin, 0) == await asked(admin, MAX_TIMESTAMP) == (Code.NONE, -1, -1)
+
+
+async def test_a_client_with_another_leader_in_mind_is_told(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        epoch = await filled(admin)
+        for version in (each for each in versions("ListOffsets") if each >= 4):
+            assert (await asked(admin, LATEST, version, epoch=epoch - 1))[0] is Code.FENCED_LEADER_EPOCH
+            assert (await asked(admin, LATEST, version, epoch=epoch + 1))[0] is Code.UNKNOWN_LEADER_EPOCH
+            assert (await asked(admin, LATEST, version, epoch=epoch))[0] is Code.NONE
+
+
+async def test_partitions_that_are_not_here_get_their_code_and_the_others_an_answer(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 2}) as admin:
+        await filled(admin)
+        agent = admin.face.node.agent
+        assert agent._tenant is not None
+        del agent._tenant.leading[next(each for each in agent.leading if each.number == 1)]
+        answer = await admin.ask(
+            "ListOffsets",
+            replica_id=-1,
+            topics=[wanted("orders", {0: LATEST, 1: LATEST, 7: LATEST}), wanted("nowhere", {0: 5})],
+        )
+        assert [code(each) for topic in answer.topics for each in topic.partitions] == [
+            Code.NONE,
+            Code.NOT_LEADER_OR_FOLLOWER,
+            Code.UNKNOWN_TOPIC_OR_PARTITION,
+            Code.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+
+
+async def test_a_partition_named_twice_is_refused(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 2}) as admin:
+        topics = [wanted("orders", {0: LATEST, 1: LATEST}), wanted("orders", {0: EARLIEST})]
+        answer = await admin.ask("ListOffsets", replica_id=-1, topics=topics)
+        assert [code(each) for topic in answer.topics for each in topic.partitions] == [
+            Code.INVALID_REQUEST,
+            Code.NONE,
+            Code.INVALID_REQUEST,
+        ]
+
+
+# ── leader epochs ──
+
+
+def ended(name: str, number: int, epoch: int, current: int = -1) -> dict[str, Any]:
+    return {
+        "topic": name,
+        "partitions": [{"partition": number, "leader_epoch": epoch, "current_leader_epoch": current}],
+    }
+
+
+async def test_every_version_says_where_an_epoch_ended(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        epoch = await filled(admin)
+        for version in versions("OffsetForLeaderEpoch"):
+
+            async def end(asked: int, current: int = -1, version: int = version) -> tuple[Code, int, int]:
+                answer = await admin.ask("OffsetForLeaderEpoch", version, topics=[ended("orders", 0, asked, current)])
+                (partition,) = answer.topics[0].partitions
+                assert partition.partition == 0
+                return code(partition), partition.leader_epoch, partition.end_offset
+
+            assert await end(epoch, epoch) == (Code.NONE, epoch, 5)
+            assert await end(epoch + 1) == (Code.NONE, -1, -1)
+            assert await end(epoch - 1) == (Code.NONE, epoch - 1, 0)
+            assert await end(epoch, epoch - 1) == (Code.FENCED_LEADER_EPOCH, -1, -1)
+            assert await end(epoch, epoch + 1) == (Code.UNKNOWN_LEADER_EPOCH, -1, -1)
+
+
+async def test_epochs_of_partitions_that_are_not_here_get_their_code(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        answer = await admin.ask("OffsetForLeaderEpoch", topics=[ended("orders", 7, 1), ended("nowhere", 0, 1)])
+        assert [code(topic.partitions[0]) for topic in answer.topics] == [Code.UNKNOWN_TOPIC_OR_PARTITION] * 2

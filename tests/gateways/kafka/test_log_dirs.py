@@ -1,0 +1,56 @@
+"""DescribeLogDirs: what partitions take, in every version."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.gateways.kafka.asking import admin_of, code, versions
+from tests.log.partition.making import batch
+
+from holdfast.gateways.kafka.codes import Code
+from holdfast.gateways.kafka.log_dirs import _room
+
+
+def sizes(answer: Any) -> dict[tuple[str, int], int]:
+    (result,) = answer.results
+    assert code(result) is Code.NONE
+    return {
+        (topic.name, each.partition_index): each.partition_size for topic in result.topics for each in topic.partitions
+    }
+
+
+async def test_every_version_tells_what_was_published_and_what_waits(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 2, "empty": 1}) as admin:
+        await admin.backend.log.produce("orders", 0, batch("x" * 1_000))
+        await admin.backend.log.flush("orders", 0)
+        await admin.backend.log.produce("orders", 0, batch("y" * 1_000))
+        led = await admin.backend.log.led("orders", 0)
+        assert led.segments.size_bytes > 0
+        for version in versions("DescribeLogDirs"):
+            answer = await admin.ask("DescribeLogDirs", version, topics=None)
+            assert sizes(answer) == {
+                ("empty", 0): 0,
+                ("orders", 0): led.segments.size_bytes + led.unpublished_bytes,
+                ("orders", 1): 0,
+            }
+            (result,) = answer.results
+            assert all(each.offset_lag == 0 for topic in result.topics for each in topic.partitions)
+            if version >= 4:
+                assert result.total_bytes >= result.usable_bytes > 0
+            if version >= 3:
+                assert code(answer) is Code.NONE
+
+
+async def test_only_what_is_named_and_led_here_is_told(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 2}) as admin:
+        wanted = [{"topic": "orders", "partitions": [1, 7]}, {"topic": "nowhere", "partitions": [0]}]
+        assert sizes(await admin.ask("DescribeLogDirs", topics=wanted)) == {("orders", 1): 0}
+
+
+async def test_a_node_that_keeps_nothing_has_no_directory(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        admin.backend.log.directory = None
+        assert (await admin.ask("DescribeLogDirs", topics=None)).results == ()
+
+
+def test_a_disk_that_cannot_be_asked_is_of_unknown_size(tmp_path: Path) -> None:
+    assert _room(tmp_path / "gone") == (-1, -1)

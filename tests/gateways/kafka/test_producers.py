@@ -1,0 +1,103 @@
+"""InitProducerId and DescribeProducers: every version, ids that go on, and what is said about transactions."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gateways.kafka.asking import Admin, admin_of, code, versions
+from tests.log.partition.making import batch
+
+from holdfast.gateways.kafka.codes import Code
+from holdfast.log.producer_ids import BLOCK
+
+
+async def init(admin: Admin, version: int | None = None, **given: Any) -> tuple[Code, int, int]:
+    answer = await admin.ask(
+        "InitProducerId",
+        version,
+        **{"transactional_id": None, "transaction_timeout": timedelta(0), **given},
+    )
+    return code(answer), answer.producer_id, answer.producer_epoch
+
+
+async def test_every_version_gives_an_id_nobody_has(tmp_path: Path) -> None:
+    async with admin_of(tmp_path) as admin:
+        given = [await init(admin, version) for version in versions("InitProducerId") for _ in range(2)]
+        assert {(refusal, epoch) for refusal, _, epoch in given} == {(Code.NONE, 0)}
+        assert len({producer_id for _, producer_id, _ in given}) == len(given)
+
+
+async def test_who_goes_on_with_an_id_gets_its_next_epoch(tmp_path: Path) -> None:
+    async with admin_of(tmp_path) as admin:
+        _, mine, _ = await init(admin)
+        for version in (each for each in versions("InitProducerId") if each >= 3):
+            assert await init(admin, version, producer_id=mine, producer_epoch=4) == (Code.NONE, mine, 5)
+            again = await init(admin, version, producer_id=mine, producer_epoch=4)
+            assert again == (Code.NONE, mine, 5), "the answer was lost, perhaps"
+
+
+@pytest.mark.parametrize("epoch", [32_766, 32_767])
+async def test_who_has_used_up_the_epochs_gets_a_fresh_id(tmp_path: Path, epoch: int) -> None:
+    async with admin_of(tmp_path) as admin:
+        _, mine, _ = await init(admin)
+        refusal, fresh, first = await init(admin, producer_id=mine, producer_epoch=epoch)
+        assert (refusal, first) == (Code.NONE, 0)
+        assert fresh != mine
+
+
+async def test_who_goes_on_with_an_id_nobody_gave_gets_a_fresh_one(tmp_path: Path) -> None:
+    async with admin_of(tmp_path) as admin:
+        refusal, fresh, epoch = await init(admin, producer_id=77 * BLOCK, producer_epoch=4)
+        assert (refusal, epoch) == (Code.NONE, 0)
+        assert fresh != 77 * BLOCK
+
+
+@pytest.mark.parametrize(("known", "epoch"), [(5, -1), (-1, 5)])
+async def test_half_an_identity_is_none(tmp_path: Path, known: int, epoch: int) -> None:
+    async with admin_of(tmp_path) as admin:
+        assert await init(admin, producer_id=known, producer_epoch=epoch) == (Code.INVALID_REQUEST, -1, -1)
+
+
+async def test_transactions_are_refused_as_not_supported_in_every_version(tmp_path: Path) -> None:
+    async with admin_of(tmp_path) as admin:
+        for version in versions("InitProducerId"):
+            assert await init(admin, version, transactional_id="t") == (Code.UNSUPPORTED_VERSION, -1, -1)
+
+
+async def test_ids_that_cannot_be_had_now_are_to_be_asked_for_again(tmp_path: Path) -> None:
+    async with admin_of(tmp_path) as admin:
+        ids = admin.backend.producer_ids
+        ids._store = admin.face.node.store
+        admin.face.node.store.reachable = False
+        assert await init(admin) == (Code.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
+        admin.face.node.store.reachable = True
+        assert (await init(admin))[0] is Code.NONE
+
+
+async def test_producers_of_a_partition_are_described(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 2}) as admin:
+        for sequence in range(7):
+            await admin.backend.log.produce("orders", 0, batch("x", producer=4, epoch=2, sequence=sequence))
+        await admin.backend.log.produce("orders", 0, batch("x", "y", producer=9, epoch=0, sequence=0))
+        await admin.backend.log.produce("orders", 0, batch("nobody's"))
+        before_ms = admin.backend.clock.now_ms()
+        answer = await admin.ask(
+            "DescribeProducers",
+            topics=[
+                {"name": "orders", "partition_indexes": [0, 1, 7]},
+                {"name": "nowhere", "partition_indexes": [0]},
+            ],
+        )
+        (mine, empty, unknown), (nowhere,) = (topic.partitions for topic in answer.topics)
+        assert [(each.producer_id, each.producer_epoch, each.last_sequence) for each in mine.active_producers] == [
+            (4, 2, 6),
+            (9, 0, 1),
+        ]
+        for each in mine.active_producers:
+            assert 0 < each.last_timestamp <= before_ms
+            assert (each.coordinator_epoch, each.current_txn_start_offset) == (-1, -1)
+        assert (code(empty), empty.active_producers) == (Code.NONE, ())
+        for each in (unknown, nowhere):
+            assert code(each) is Code.UNKNOWN_TOPIC_OR_PARTITION
+            assert each.error_message
