@@ -22,11 +22,11 @@ NO_UUID = UUID(int=0)
 
 
 def decode(key: int, version: int, body: memoryview) -> Any:
-    """The request in `body`. `MalformedRequestError`."""
+    """The request in `body`. `MalformedRequestError`. Bytes after its last field mean nothing, as in Kafka: librdkafka sends some."""
     from kio.serial.errors import SerialError
 
     try:
-        request, size = _reader(key, version)(bytes(body), 0)  # kio takes nothing that could still change
+        request, _ = _reader(key, version)(bytes(body), 0)  # kio takes nothing that could still change
     except (SerialError, ValueError, IndexError, OverflowError, TypeError, MemoryError) as error:
         name = type(error).__name__
         raise MalformedRequestError(
@@ -34,10 +34,6 @@ def decode(key: int, version: int, body: memoryview) -> Any:
             f"{len(body)} bytes",
             f"a whole one ({name}: {error})",
         ) from None
-    if size != len(body):
-        raise MalformedRequestError(
-            f"bytes of a request with key {key} version {version}", len(body), f"the {size} its fields fill"
-        )
     return request
 
 

@@ -88,7 +88,6 @@ def _parse(call: Call, reader: Reader) -> _Request:
             reader.tags()
     rack = reader.text() if version >= _RACKS_FROM else ""
     reader.tags()
-    reader.finish()
     limits = Limits(
         wait_ms=max(0, min(wait_ms, settings.fetch_wait_max_ms)),
         bytes_min=bytes_min,

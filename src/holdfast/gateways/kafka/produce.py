@@ -85,7 +85,6 @@ def _topics(call: Call, reader: Reader) -> list[tuple[str | UUID, list[_Ask]]]:
         topics.append((named, asks))
         reader.tags()
     reader.tags()
-    reader.finish()
     return topics
 
 

@@ -112,11 +112,6 @@ class Reader:
                 self.uvarint()
                 self.take(self.uvarint())
 
-    def finish(self) -> None:
-        """Nothing may be left."""
-        if self.at != self.end:
-            raise MalformedRequestError("bytes after the last field", self.end - self.at, "0")
-
     def _cut(self, wanted: int) -> MalformedRequestError:
         return MalformedRequestError("bytes left in the request", self.end - self.at, f"the {wanted} its fields need")
 
