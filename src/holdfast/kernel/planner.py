@@ -1,7 +1,8 @@
 """The planner: one agent at a time, by lease, turns members and workloads into the plan that all agents follow.
 
-It is driven by watches and waits a little for things to settle, so that three agents that start together make one plan; a slow
-tick is the safety net. Every plan is written under the planner's lease: a planner that was paused cannot overwrite its successor's.
+It is driven by watches; a slow tick is the safety net. A plan that moves something waits a little for things to settle, so that
+three agents that start together, or one that comes right back, make one plan; one that only places what is new does not wait.
+Every plan is written under the planner's lease: a planner that was paused cannot overwrite its successor's.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +26,7 @@ from holdfast.vocabulary.tasks import Bell
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerSettings:
-    """How patient the planner is. `chunk_*` bound one commit of a large plan."""
+    """How patient the planner is: `settle_ms` before it moves anything. `chunk_*` bound one commit of a large plan."""
 
     settle_ms: int = 500
     tick_ms: int = 30_000
@@ -76,6 +77,16 @@ def plan_changes(before: Mapping[str, bytes], after: Plan) -> list[Operation]:
     return changes
 
 
+def moves(before: Plan, after: Plan) -> bool:
+    """Whether anything that has a place gets another one. What is new or gone moves nothing."""
+    return any(
+        old and old != new
+        for topic, placements in before.items()
+        if topic in after
+        for old, new in zip(placements, after[topic], strict=False)
+    )
+
+
 def chunked(changes: Iterable[Operation], settings: PlannerSettings) -> Iterable[list[Operation]]:
     """Changes in commits of bounded size. A plan is right topic by topic, so that a crash in between leaves no harm."""
     chunk: list[Operation] = []
@@ -120,10 +131,16 @@ async def _plan_under(lease: Lease, store: Store, *, clock: Clock, chance: Chanc
             mirroring(store, WORKLOADS, read_workload, clock=clock, chance=chance, bell=bell)
         )
         while True:
-            await clock.sleep_ms(settings.settle_ms)
+            began_ms = clock.boot_ms()
             before = {key.removeprefix(PLANS): read_placements(value) for key, value in written.items()}
             after = make_plan(before, list(agents.items.values()), list(workloads.items.values()))
+            took_ms = clock.boot_ms() - began_ms
+            if moves(before, after):
+                await clock.sleep_ms(settings.settle_ms)
+                after = make_plan(before, list(agents.items.values()), list(workloads.items.values()))
             for chunk in chunked(plan_changes(written, after), settings):
                 await commit_fenced(store, lease, clock=clock, chance=chance, apply=chunk)
             written = {plan_key(topic): write_plan(placements) for topic, placements in after.items()}
             await bell.wait_ms(clock, chance.jitter(settings.tick_ms))
+            # Planning looks at everything: of a thousand topics made one after the other, many are planned together.
+            await clock.sleep_ms(min(settings.settle_ms, 4 * took_ms))
