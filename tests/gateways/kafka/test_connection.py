@@ -8,6 +8,7 @@ import pytest
 from tests.gateways.kafka.talking import (
     API_VERSIONS,
     FETCH,
+    METADATA,
     PRODUCE,
     Face,
     face_on,
@@ -109,6 +110,15 @@ async def test_garbage_closes_that_connection_with_a_log_line_and_nothing_else(
         answer = await other.ask(PRODUCE, 9, produce_request("orders", {0: batch("a")}))
         assert answer.responses[0].partition_responses[0].error_code.value == 0
         assert face.server.malformed == 1
+
+
+async def test_bytes_after_the_last_field_mean_nothing(tmp_path: Path) -> None:
+    async with face_on(tmp_path) as face:
+        client = await face.client()
+        frame = request_frame(METADATA, 13, {"topics": None}, correlation=5, client_id="tests") + bytes(3)
+        await client.send_bytes(len(frame).to_bytes(4, "big") + frame)
+        answer = client.understood(METADATA, 13, 5, await client.receive())
+        assert [each.node_id for each in answer.brokers] == [1]
 
 
 async def test_a_request_after_a_long_poll_waits_for_it(tmp_path: Path) -> None:

@@ -22,7 +22,10 @@ NO_UUID = UUID(int=0)
 
 
 def decode(key: int, version: int, body: memoryview) -> Any:
-    """The request in `body`. `MalformedRequestError`. Bytes after its last field mean nothing, as in Kafka: librdkafka sends some."""
+    """The request in `body`. `MalformedRequestError`.
+
+    Bytes after its last field mean nothing, as in Kafka: librdkafka 2.16 sends some.
+    """
     from kio.serial.errors import SerialError
 
     try:
