@@ -1,5 +1,6 @@
 """Settings in Kafka's names: described, replaced, changed one by one; what is not offered says so."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,18 @@ def test_values_are_spelt_as_kafkas_clients_read_them() -> None:
         "LogAppendTime",
         "delete",
     ]
+
+
+def test_the_page_for_people_says_the_same() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text()
+    rows = re.findall(r"^\| `([a-z.]+)` \| `([a-z_]+)` \| ([^|]+) \|$", page, re.MULTILINE)
+    assert {name: (field, "refused" not in beyond) for name, field, beyond in rows} == {
+        name: (mapped.field, mapped.bounds is not None) for name, mapped in MAPPED.items()
+    }
+    fixed = re.findall(r"^\| `([a-z.]+)` \| ([a-z0-9-]+) \| [^|]*\|$", page, re.MULTILINE)
+    assert dict(fixed) == {name: each.value for name, each in FIXED.items()}
+    ignored = page.partition("not\nkept: ")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`([a-z0-9.]+)`", ignored)) == IGNORED
 
 
 # ── describing ──
