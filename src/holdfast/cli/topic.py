@@ -184,11 +184,11 @@ def run_config(args: argparse.Namespace) -> int:
 
     connection = Connection(bootstrap)
     connection.describe([args.name])
-    changed = {*to, *args.unset}
-    if changed:
-        change_settings(connection, args.name, to=to, unset=args.unset)
-    settings = settings_of(connection, [args.name])[args.name]
-    rows = [setting._asdict() for setting in settings if not changed or setting.name in changed]
+    if to or args.unset:
+        settings = change_settings(connection, args.name, to=to, unset=args.unset)
+    else:
+        settings = settings_of(connection, [args.name])[args.name]
+    rows = [setting._asdict() for setting in settings]
     if args.json:
         for row in rows:
             print_json(row)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, Node
+from confluent_kafka import KafkaError, KafkaException, Node
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AlterConfigOpType,
     ConfigEntry,
@@ -13,13 +13,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
     ResourceType,
     TopicDescription,
+    TopicMetadata,
 )
 
 from holdfast.cli.kafka.client import PAUSE_S, Connection
+from holdfast.cli.kafka.errors import kafka_error
 from holdfast.cli.kafka.offsets import Span, spans_of
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 
 TOPIC_SOURCE: Final = "topic"
+SETTLE_S: Final = 2.0
 _SOURCES: Final = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: TOPIC_SOURCE,
     ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
@@ -63,13 +66,16 @@ def create_topic(
         if found.code() == KafkaError.TOPIC_ALREADY_EXISTS:
             return False
         raise connection.error(found, "topic", name, change="creating")
-    _await(connection, f"topic {name} has no leaders yet", lambda: _led(connection, name))
+    if not _becomes(lambda: _led(connection, name), within_s=connection.bootstrap.timeout_s):
+        raise UnavailableError(f"Kafka at {connection.bootstrap}", f"topic {name} is created and has no leaders yet")
     return True
 
 
 def delete_topics(connection: Connection, names: Sequence[str]) -> dict[str, HoldfastError | None]:
     """What became of each: None is done."""
     found = connection.ask(lambda left_s: connection.admin.delete_topics(list(names), request_timeout=left_s))
+    done = {name for name, answer in found.items() if not isinstance(answer, KafkaError)}
+    _becomes(lambda: not done & {*_metadata(connection)}, within_s=SETTLE_S)
     return {
         name: connection.error(answer, "topic", name, change="deleting") if isinstance(answer, KafkaError) else None
         for name, answer in found.items()
@@ -78,7 +84,7 @@ def delete_topics(connection: Connection, names: Sequence[str]) -> dict[str, Hol
 
 def list_topics(connection: Connection) -> list[TopicDescription]:
     """Every topic, by name."""
-    names = sorted(connection.admin.list_topics(timeout=connection.bootstrap.timeout_s).topics)
+    names = sorted(_metadata(connection))
     return list(connection.describe(names).values()) if names else []
 
 
@@ -98,8 +104,10 @@ def settings_of(connection: Connection, topics: Sequence[str]) -> dict[str, list
     return {name: sorted(_setting(entry) for entry in answers[name].values()) for name in topics}
 
 
-def change_settings(connection: Connection, topic: str, *, to: Mapping[str, str], unset: Iterable[str]) -> None:
-    """Change these settings and no others, all or none."""
+def change_settings(
+    connection: Connection, topic: str, *, to: Mapping[str, str], unset: Iterable[str]
+) -> list[Setting]:
+    """Change these settings and no others, all or none; what they are then."""
     changes = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in to.items()]
     changes += [ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in unset]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
@@ -109,19 +117,41 @@ def change_settings(connection: Connection, topic: str, *, to: Mapping[str, str]
         lambda left_s: connection.admin.incremental_alter_configs([resource], request_timeout=left_s)[resource],
         change="changing the settings of",
     )
+    changed: list[Setting] = []
+
+    def settled() -> bool:
+        found = settings_of(connection, [topic])[topic]
+        changed[:] = [setting for setting in found if setting.name in to or setting.name in unset]
+        return all(
+            setting.value == to[setting.name] if setting.name in to else setting.source != TOPIC_SOURCE
+            for setting in changed
+        )
+
+    _becomes(settled, within_s=SETTLE_S)
+    return changed
+
+
+def _metadata(connection: Connection) -> dict[str, TopicMetadata]:
+    """Every topic. Asking for all of them, unlike asking for one, never creates any."""
+    try:
+        return connection.admin.list_topics(timeout=connection.bootstrap.timeout_s).topics
+    except KafkaException as failure:
+        raise connection.error(kafka_error(failure), "topics of", str(connection.bootstrap)) from None
 
 
 def _led(connection: Connection, name: str) -> bool:
-    found = connection.admin.list_topics(timeout=connection.bootstrap.timeout_s).topics.get(name)
+    found = _metadata(connection).get(name)
     return found is not None and bool(found.partitions) and all(each.leader >= 0 for each in found.partitions.values())
 
 
-def _await(connection: Connection, otherwise: str, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + connection.bootstrap.timeout_s
+def _becomes(condition: Callable[[], bool], *, within_s: float) -> bool:
+    """Whether it does: a broker of a cluster may learn of a change a moment after the one that made it."""
+    deadline = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline:
-            raise UnavailableError(f"Kafka at {connection.bootstrap}", otherwise)
+            return False
         time.sleep(PAUSE_S)
+    return True
 
 
 def _row(info: Any, span: Span | KafkaError | None) -> PartitionRow:
