@@ -1,0 +1,29 @@
+"""Who has a WAL open, and what its next owner may do about it."""
+
+from holdfast.agent.wal_owners import announce, end_former_life
+from holdfast.contracts.store import Committed, Put
+from holdfast.log.keys import wal_key
+from holdfast.stores.memory import MemoryStore
+from holdfast.vocabulary.clock import FakeClock, SeededChance
+
+
+async def test_the_next_owner_of_a_wal_ends_the_session_of_the_dead_one_and_no_other() -> None:
+    clock, chance = FakeClock(), SeededChance(1)
+    store = MemoryStore(clock=clock, chance=chance)
+    dead, other = await store.open_session(30_000), await store.open_session(30_000)
+    for wal_id, session in (("a", dead), ("b", other)):
+        await announce(store, wal_id, agent="ann", session=session.id, clock=clock, chance=chance)
+        put = Put(f"lease/holder/partition/{wal_id}", b"{}", session.id)
+        assert isinstance(await store.commit(require=(), apply=(put,)), Committed)
+    await end_former_life(store, "a")
+    assert await store.get("lease/holder/partition/a") is None
+    assert await store.get(wal_key("a")) is None
+    assert not await store.keep_alive(dead.id)
+    assert await store.keep_alive(other.id)
+    assert await store.get("lease/holder/partition/b") is not None
+
+
+async def test_a_wal_nobody_has_open_has_no_former_life() -> None:
+    clock, chance = FakeClock(), SeededChance(1)
+    store = MemoryStore(clock=clock, chance=chance)
+    await end_former_life(store, "a")
