@@ -1,0 +1,91 @@
+"""A member of a consumer group that runs kafka-python: `python kp_member.py SETTINGS`, the settings as JSON.
+
+It speaks as `group_members` says. Rebalances happen inside of `poll`, so nothing comes between reading and committing.
+"""
+
+import json
+import signal
+import sys
+from collections.abc import Collection
+from typing import Any
+
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafka.errors import KafkaError
+
+from holdfast.vocabulary.clock import RealClock
+from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
+
+CLOCK = RealClock()
+ASSIGNORS = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "sticky": StickyPartitionAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
+
+
+def say(event: str, **facts: object) -> None:
+    print(json.dumps({"event": event, "at": CLOCK.boot_ms(), **facts}), flush=True)
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        say("revoked", partitions=sorted(each.partition for each in revoked))
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        say("assigned", partitions=sorted(each.partition for each in assigned))
+
+    def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
+        say("revoked", partitions=sorted(each.partition for each in lost))
+
+
+def work(consumer: KafkaConsumer, settings: dict[str, Any], turn: int) -> int:
+    """Read some and commit them; returns how often there was something to commit."""
+    polled = consumer.poll(timeout_ms=50, max_records=20)
+    records = [record for partition in polled.values() for record in partition]
+    if not records:
+        return turn
+    say("committing", values=[record.value.decode() for record in records])
+    if turn + 1 == settings.get("hold_at"):
+        say("holding")
+        sys.stdin.readline()
+    offsets = {place: OffsetAndMetadata(some[-1].offset + 1, "", -1) for place, some in polled.items() if some}
+    try:
+        consumer.commit(offsets)
+    except KafkaError as refusal:
+        say("refused", error=type(refusal).__name__)
+    else:
+        say("committed")
+    return turn + 1
+
+
+def main(settings: dict[str, Any]) -> None:
+    leaving: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: leaving.append(number))
+    consumer = KafkaConsumer(
+        bootstrap_servers=settings["bootstrap"],
+        group_id=settings["group"],
+        group_instance_id=settings.get("instance"),
+        session_timeout_ms=settings["session_ms"],
+        heartbeat_interval_ms=300,
+        max_poll_interval_ms=60_000,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        partition_assignment_strategy=[ASSIGNORS[settings.get("assignor", "range")]],
+        request_timeout_ms=10_000,
+        metadata_max_age_ms=1_000,
+    )
+    consumer.subscribe([settings["topic"]], listener=Listener())
+    turn = 0
+    try:
+        while not leaving:
+            turn = work(consumer, settings, turn)
+    finally:
+        consumer.close()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,196 @@
+"""kafka-python: groups whose members come, go, freeze and die, with offsets that nobody loses and nobody counts twice."""
+
+from collections.abc import Iterable
+
+import pytest
+from tests.clients.broker import Broker, until
+from tests.clients.group_members import await_committed, await_shared, committed, members, verdict
+from tests.clients.kp_client import OffsetAndMetadata, TopicPartition, errors
+from tests.clients.kp_steps import TIMEOUT_S, administering, consuming, joined, producing, send, take
+from tests.clients.workload import Item, keyed
+
+ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
+
+
+def send_items(broker: Broker, topic: str, items: Iterable[Item]) -> list[bytes]:
+    """Send a workload and wait for every answer; what was sent."""
+    with producing(broker) as producer:
+        told = list(items)
+        for future in [producer.send(topic, item.value, item.key) for item in told]:
+            future.get(TIMEOUT_S)
+    return [item.value for item in told]
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_members_share_what_there_is_as_they_come_and_go(broker: Broker, assignor: str) -> None:
+    topic, group = broker.create_topic("shared", 6), broker.unique("group")
+    with members(broker.bootstrap, "kp_member.py", topic=topic, group=group, assignor=assignor) as start:
+        ann = start("ann")
+        await_shared([ann], 6)
+        sent = send_items(broker, topic, keyed(200, keys=30))
+        bob, eve = start("bob"), start("eve")
+        await_shared([ann, bob, eve], 6)
+        assert {len(each.assigned) for each in (ann, bob, eve)} == {2}
+        sent += send_items(broker, topic, keyed(200, keys=30, start=200))
+        held = eve.assigned
+        ann.leave()
+        await_shared([bob, eve], 6)
+        if "sticky" in assignor:
+            assert held < eve.assigned
+        sent += send_items(broker, topic, keyed(200, keys=30, start=400))
+        await_committed([ann, bob, eve], sent)
+        bob.leave()
+        await_shared([eve], 6)
+        eve.leave()
+        judged = verdict([ann, bob, eve], sent)
+        assert judged.clean, judged
+
+
+def test_cooperative_members_keep_reading_what_they_keep(broker: Broker) -> None:
+    topic, group = broker.create_topic("cooperative", 4), broker.unique("group")
+    with members(broker.bootstrap, "kp_member.py", topic=topic, group=group, assignor="cooperative-sticky") as start:
+        ann = start("ann")
+        await_shared([ann], 4)
+        bob = start("bob")
+        await_shared([ann, bob], 4)
+        revoked = {number for event in ann.said("revoked") for number in event["partitions"]}
+        assert revoked == bob.assigned  # only what bob got was taken from her
+
+
+def test_a_group_outlives_members_that_join_freeze_and_die(broker: Broker) -> None:
+    topic, group = broker.create_topic("lives", 6), broker.unique("group")
+    with members(broker.bootstrap, "kp_member.py", topic=topic, group=group) as start:
+        those = [start("ann"), start("bob", hold_at=2), start("eve")]
+        await_shared(those, 6)
+        ann, bob, eve = those
+        sent = send_items(broker, topic, keyed(600, keys=30))
+        until(lambda: bob.said("holding"), what="bob holds what he has read")
+        bob.freeze()
+        eve.kill()
+        sent += send_items(broker, topic, keyed(300, keys=30, start=600))
+        dan = start("dan")
+        those.append(dan)
+        await_shared([ann, dan], 6)
+        await_committed(those, sent)
+        bob.thaw()
+        bob.go()  # what he commits now was read and committed by the others
+        until(lambda: bob.said("refused"), what="bob's late commit is refused")
+        await_shared([ann, bob, dan], 6)
+        sent += send_items(broker, topic, keyed(300, keys=30, start=900))
+        await_committed(those, sent)
+        for member in (ann, bob, dan):
+            member.leave()
+        judged = verdict(those, sent)
+        assert judged.clean, judged
+        assert committed([bob])[0]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_a_group_outlives_many_deaths(broker: Broker, assignor: str) -> None:
+    topic, group = broker.create_topic("deaths", 8), broker.unique("group")
+    sent: list[bytes] = []
+    with members(broker.bootstrap, "kp_member.py", topic=topic, group=group, assignor=assignor) as start:
+        living = [start("0"), start("1"), start("2")]
+        every = list(living)
+        for turn in range(6):
+            await_shared(living, 8)
+            sent += send_items(broker, topic, keyed(400, keys=40, start=400 * turn))
+            victim = living.pop(0)
+            victim.kill() if turn % 2 else victim.leave()
+            living.append(start(str(3 + turn)))
+            every.append(living[-1])
+            await_committed(every, sent)
+        judged = verdict(every, sent)
+        assert judged.clean, judged
+
+
+def test_a_static_member_returns_without_a_rebalance(broker: Broker) -> None:
+    topic, group = broker.create_topic("static", 4), broker.unique("group")
+    with members(broker.bootstrap, "kp_member.py", topic=topic, group=group, session_ms=30_000) as start:
+        ann, bob = start("ann", instance="ann"), start("bob", instance="bob")
+        await_shared([ann, bob], 4)
+        held, so_far = bob.assigned, len(ann.said("revoked"))
+        bob.kill()
+        again = start("bob again", instance="bob")
+        await_shared([ann, again], 4)
+        assert again.assigned == held
+        assert len(ann.said("revoked")) == so_far
+
+
+def test_a_second_bearer_of_a_name_fences_the_first(broker: Broker) -> None:
+    topic, group = broker.create_topic("fenced"), broker.unique("group")
+    told = {"group_id": group, "group_instance_id": "ann"}
+    place = TopicPartition(topic, 0)
+    with consuming(broker, topic, **told) as first:
+        joined(first)
+        with consuming(broker, topic, **told) as second:
+            joined(second)
+            with pytest.raises(errors.FencedInstanceIdError):
+                first.commit({place: OffsetAndMetadata(1, "", -1)})
+            second.commit({place: OffsetAndMetadata(2, "", -1)})
+            assert second.committed(place) == 2
+
+
+@pytest.mark.parametrize("version", [None, (0, 11), (1, 0), (2, 0), (2, 4), (3, 0)], ids=str)
+def test_a_group_starts_where_it_committed(broker: Broker, version: tuple[int, ...] | None) -> None:
+    topic, group = broker.create_topic("resumed"), broker.unique("group")
+    place = TopicPartition(topic, 0)
+    with producing(broker) as producer:
+        send(producer, topic, [b"%d" % number for number in range(20)])
+    told = {"group_id": group, "api_version": version}
+    with consuming(broker, topic, **told) as consumer:
+        joined(consumer)
+        assert consumer.committed(place) is None
+        consumer.seek_to_beginning(place)
+        take(consumer, 5)
+        consumer.commit()
+        assert consumer.committed(place) == 5
+    with consuming(broker, topic, **told) as consumer:
+        assert take(consumer, 1)[0].offset == 5
+        consumer.commit({place: OffsetAndMetadata(12, "twelve", -1)})
+        found = consumer.committed(place, metadata=True)
+        assert (found.offset, found.metadata) == (12, "twelve")
+    with consuming(broker, topic, **told) as consumer:
+        assert take(consumer, 1)[0].offset == 12
+
+
+def test_offsets_are_committed_by_themselves(broker: Broker) -> None:
+    topic, group = broker.create_topic("auto"), broker.unique("group")
+    with producing(broker) as producer:
+        send(producer, topic, [b"x"] * 5)
+    told = {"group_id": group, "enable_auto_commit": True, "auto_commit_interval_ms": 100}
+    with consuming(broker, topic, **told) as consumer, administering(broker) as admin:
+        take(consumer, 5)
+
+        def stored() -> bool:
+            consumer.poll(timeout_ms=50)
+            return [each.offset for each in admin.list_group_offsets(group)[group].values()] == [5]
+
+        until(stored, what="the offset is stored")
+
+
+def test_metadata_that_is_too_large_is_refused(broker: Broker) -> None:
+    topic, group = broker.create_topic("metadata"), broker.unique("group")
+    place = TopicPartition(topic, 0)
+    with consuming(broker, topic, group_id=group) as consumer:
+        joined(consumer)
+        with pytest.raises(errors.OffsetMetadataTooLargeError):
+            consumer.commit({place: OffsetAndMetadata(1, "m" * 5_000, -1)})
+        consumer.commit({place: OffsetAndMetadata(1, "m" * 4_000, -1)})
+
+
+def test_offsets_are_kept_without_a_group_of_members(broker: Broker) -> None:
+    topic, group = broker.create_topic("alone"), broker.unique("group")
+    place = TopicPartition(topic, 0)
+    with consuming(broker, group_id=group) as consumer:
+        consumer.assign([place])
+        consumer.commit({place: OffsetAndMetadata(3, "by hand", -1)})
+        assert consumer.committed(place) == 3
+
+
+def test_a_session_too_short_is_refused(broker: Broker) -> None:
+    topic, group = broker.create_topic("short"), broker.unique("group")
+    told = {"group_id": group, "session_timeout_ms": 10, "heartbeat_interval_ms": 3}
+    with consuming(broker, topic, **told) as consumer, pytest.raises(errors.InvalidSessionTimeoutError):
+        joined(consumer)
