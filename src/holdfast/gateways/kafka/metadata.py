@@ -14,16 +14,16 @@ that is gone is not listed), who may do what (everybody may do everything until 
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from holdfast.gateways.kafka.api import Answer, Api, Call, Chunks
 from holdfast.gateways.kafka.backend import Backend
 from holdfast.gateways.kafka.codes import Code
-from holdfast.gateways.kafka.control import decode
 from holdfast.gateways.kafka.leadership import NOBODY, brokers, leader_of
 from holdfast.gateways.kafka.metadata_encoding import NOT_ASKED, Asked, encode_metadata
 from holdfast.gateways.kafka.placing import PLACED_WAIT_MS, until_placed
+from holdfast.gateways.kafka.wire import Reader
 from holdfast.log.topics import Topic, TopicExistsError, check_name
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
@@ -37,29 +37,54 @@ CLUSTER_OPERATIONS: Final = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 # Kafka keeps these itself. Here they are no topics, and asking for them must not make them.
 NEVER_CREATED: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 
+_CREATION_FROM, _TOPIC_OPERATIONS_FROM, _IDS_FROM = 4, 8, 10
+_CLUSTER_OPERATIONS_IN: Final = range(8, 11)
 _BROKERS, _CONTROLLERS = 1, 2  # types of endpoints
 _PARTITIONS_MAX: Final = 1_000  # in one answer of DescribeTopicPartitions: the client asks on from the cursor
 _CREATIONS_MAX: Final = 16  # side by side
 
 
+class _Asking(NamedTuple):
+    """A request. `topics`: names and ids, each once; None is all of them."""
+
+    topics: tuple[tuple[str | None, UUID | None], ...] | None
+    may_create: bool
+    cluster_operations: bool
+    topic_operations: bool
+
+
+def _read(version: int, body: memoryview, *, flexible: bool) -> _Asking:
+    """By hand, because every client begins with it: nobody should wait for the large import that reads the other requests."""
+    reader = Reader(body, flexible=flexible)
+    count = reader.length()
+    topics: dict[tuple[str | None, UUID | None], None] = {}
+    for _ in range(count):
+        topic_id = reader.uuid() if version >= _IDS_FROM else None
+        name = reader.string() if version >= _IDS_FROM else reader.text()
+        reader.tags()
+        topics[name, topic_id if name is None else None] = None
+    may_create = bool(reader.int8()) if version >= _CREATION_FROM else True
+    cluster_operations = bool(reader.int8()) if version in _CLUSTER_OPERATIONS_IN else False
+    topic_operations = bool(reader.int8()) if version >= _TOPIC_OPERATIONS_FROM else False
+    reader.tags()
+    everything = count < 0 or (version == 0 and count == 0)
+    return _Asking(None if everything else tuple(topics), may_create, cluster_operations, topic_operations)
+
+
 async def metadata(call: Call, body: memoryview) -> Chunks:
     """Brokers, and topics by name, by id, or all of them."""
     backend, version = call.backend, call.version
-    request = decode(call.api.key, version, body)
-    everything = request.topics is None or (version == 0 and not request.topics)
-    if everything:
+    request = _read(version, body, flexible=call.api.is_flexible(version))
+    if request.topics is None:
         asked = [Asked(topic) for topic in backend.cluster.topics]
     else:
-        wanted = {(topic.name, getattr(topic, "topic_id", None)): topic for topic in request.topics}
-        names = list(dict.fromkeys(name for name, _ in wanted if name is not None))
+        names = [name for name, _ in request.topics if name is not None]
         created: dict[str, Code] = {}
-        if getattr(request, "allow_auto_topic_creation", True) and backend.settings.auto_create_topics:
+        if request.may_create and backend.settings.auto_create_topics:
             created = await _create_missing(backend, names)
         made = [name for name, code in created.items() if code is Code.LEADER_NOT_AVAILABLE]
         await until_placed(backend, dict.fromkeys([*made, *_young(backend, names)]), PLACED_WAIT_MS)
-        asked = [_asked(backend, name, topic_id, created) for name, topic_id in wanted]
-    topic_operations = getattr(request, "include_topic_authorized_operations", False)
-    cluster_operations = getattr(request, "include_cluster_authorized_operations", False)
+        asked = [_asked(backend, name, topic_id, created) for name, topic_id in request.topics]
     return (
         encode_metadata(
             version,
@@ -68,8 +93,8 @@ async def metadata(call: Call, body: memoryview) -> Chunks:
             cluster_id=backend.cluster_id,
             controller=controller(backend),
             topics=asked,
-            topic_operations=TOPIC_OPERATIONS if topic_operations else NOT_ASKED,
-            cluster_operations=CLUSTER_OPERATIONS if cluster_operations else NOT_ASKED,
+            topic_operations=TOPIC_OPERATIONS if request.topic_operations else NOT_ASKED,
+            cluster_operations=CLUSTER_OPERATIONS if request.cluster_operations else NOT_ASKED,
         ),
     )
 
@@ -116,7 +141,9 @@ async def _create_missing(backend: Backend, names: Iterable[str]) -> dict[str, C
             except InvalidError:
                 return Code.INVALID_TOPIC_EXCEPTION
             except (HoldfastError, TimeoutError) as error:
-                _log.warning("topic %s, which was asked for, cannot be created now: %s", name, str(error) or "no answer")
+                _log.warning(
+                    "topic %s, which was asked for, cannot be created now: %s", name, str(error) or "no answer"
+                )
                 return Code.UNKNOWN_TOPIC_OR_PARTITION  # ask again
             return Code.LEADER_NOT_AVAILABLE
 
