@@ -1,6 +1,7 @@
 """Who has a WAL open, and what its next owner may do about it."""
 
 from holdfast.agent.wal_owners import announce, end_former_life
+from holdfast.contracts.checks import StoreLimits
 from holdfast.contracts.store import Committed, Put
 from holdfast.log.keys import wal_key
 from holdfast.stores.memory import MemoryStore
@@ -9,7 +10,7 @@ from holdfast.vocabulary.clock import FakeClock, SeededChance
 
 async def test_the_next_owner_of_a_wal_ends_the_session_of_the_dead_one_and_no_other() -> None:
     clock, chance = FakeClock(), SeededChance(1)
-    store = MemoryStore(clock=clock, chance=chance)
+    store = MemoryStore(clock=clock, chance=chance, limits=StoreLimits())
     dead, other = await store.open_session(30_000), await store.open_session(30_000)
     for wal_id, session in (("a", dead), ("b", other)):
         await announce(store, wal_id, agent="ann", session=session.id, clock=clock, chance=chance)
@@ -25,5 +26,5 @@ async def test_the_next_owner_of_a_wal_ends_the_session_of_the_dead_one_and_no_o
 
 async def test_a_wal_nobody_has_open_has_no_former_life() -> None:
     clock, chance = FakeClock(), SeededChance(1)
-    store = MemoryStore(clock=clock, chance=chance)
+    store = MemoryStore(clock=clock, chance=chance, limits=StoreLimits())
     await end_former_life(store, "a")
