@@ -26,7 +26,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder = folder / "java"
     folder.mkdir(exist_ok=True)
     selected = [
-        item.callspec.params["scenario"]
+        str(item.callspec.params["scenario"])
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.originalname == "test_scenario" and item.path == Path(__file__)
     ]

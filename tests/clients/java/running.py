@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.clients.broker import Broker
 from tests.clients.shapes import SHAPES
 
-from holdfast.testing.apache_kafka import VERSION, java_argv, kafka_classpath
+from holdfast.testing.apache_kafka import TOOLS, VERSION, ToolRun, java_argv, kafka_classpath
 from holdfast.testing.maven import default_cache
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -114,3 +114,30 @@ def _plain(
 
 def _text(content: bytes | None) -> str | None:
     return None if content is None else base64.b64encode(content).decode()
+
+
+class Tools:
+    """One JVM that runs Kafka's tools one after another; each would take seconds to start on its own."""
+
+    def __init__(self) -> None:
+        argv = command("conformance.Tools")
+        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, tool: str, *args: str, stdin: str = "") -> ToolRun:
+        """Like `kafka_tool`."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        main_class = TOOLS.get(tool, f"org.apache.kafka.tools.{tool}")
+        self._process.stdin.write(json.dumps({"main": main_class, "args": args, "stdin": stdin}) + "\n")
+        self._process.stdin.flush()
+        return ToolRun(**json.loads(self._process.stdout.readline()))
+
+    def close(self) -> None:
+        """End the JVM, whatever it is doing."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def member_command(settings: Mapping[str, object]) -> tuple[list[str], None]:
+    """A member of a group as `group_members.started` wants it."""
+    return command("conformance.Member", json.dumps(settings), heap="128m"), None

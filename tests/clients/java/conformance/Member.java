@@ -34,8 +34,7 @@ public final class Member implements ConsumerRebalanceListener {
         properties.put("enable.auto.commit", "false");
         properties.put("auto.offset.reset", "earliest");
         properties.put("max.poll.records", "20");
-        String assignor = settings.has("assignor") ? settings.get("assignor").asText() : "CooperativeStickyAssignor";
-        properties.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer." + assignor);
+        properties.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer." + settings.get("assignor").asText());
         holdAt = settings.has("hold_at") ? settings.get("hold_at").asInt() : -1;
         consumer = new KafkaConsumer<>(properties, new StringDeserializer(), new StringDeserializer());
         consumer.subscribe(List.of(settings.get("topic").asText()), this);
