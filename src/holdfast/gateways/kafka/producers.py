@@ -6,8 +6,9 @@
 A producer that asks to go on with its id (from version 3 on) gets the next epoch of it, which bars what it sent before and may
 still be on its way; a fresh id if the epochs are used up, or if it was never given that id.
 
-Not implemented: transactions. Who brings a transactional id hears UNSUPPORTED_VERSION: Java's producer fails with it at once, and
-librdkafka says "not supported" in its log. Version 6 (two-phase commit of transactions) is not offered.
+Not implemented: transactions. Who brings a transactional id hears UNSUPPORTED_VERSION. Few come that far: clients look for the
+transaction's coordinator first, which FindCoordinator refuses; Java's producer fails with that at once, librdkafka at its time-out.
+Version 6 (transactions in two phases) is not offered.
 """
 
 from typing import Any, Final
