@@ -67,7 +67,7 @@ class Turns:
                 try:
                     self._latency_turn(name, target, round_)
                 except Exception as error:  # as below
-                    self._found.failures.append(f"{name}, {LATENCY}: {error}")
+                    self._found.failures.append(f"{name}, {LATENCY}: {error!r}")
 
     def _round(self, case: Case, found: Found, round_: int) -> None:
         for name, (system, target) in self._running.items():
@@ -77,7 +77,7 @@ class Turns:
             try:
                 self._turn(system, target, case, found, round_)
             except Exception as error:  # one target that fails is a finding; the others go on
-                self._found.failures.append(f"{name}, {case.name}: {error}")
+                self._found.failures.append(f"{name}, {case.name}: {error!r}")
 
     def _turn(self, system: System, target: Target, case: Case, found: Found, round_: int) -> None:
         def note(metric: str, value: float) -> None:
