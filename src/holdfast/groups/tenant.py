@@ -6,7 +6,7 @@ meanwhile is told so. One task serves the deadlines of all shards.
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Final
 
 from holdfast.contracts.store import Store
@@ -60,7 +60,7 @@ class GroupTenant:
             raise ShardLoadingError(number, self.loading[number])
         return shard
 
-    def shards(self) -> Collection[Shard]:
+    def shards(self) -> Sequence[Shard]:
         """Every shard served here."""
         return list(self._shards.values()) if self._session.alive() else ()
 

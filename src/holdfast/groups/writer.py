@@ -127,6 +127,11 @@ class Writer:
         """Have a group's record removed, without waiting for it."""
         self._put_record(group_id, None)
 
+    @property
+    def writing(self) -> bool:
+        """Whether anything is under way."""
+        return self._task is not None
+
     async def flush(self) -> None:
         """Return once nothing is left to write."""
         while self._task is not None:

@@ -1,0 +1,409 @@
+"""Groups and offsets on a store: what is answered is there, whatever happens next."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+import pytest_asyncio
+from tests.groups.making import subscription
+from tests.groups.test_joining import refused_with
+from tests.groups.world import QUICK, World, held_back, one_of, until
+
+from holdfast.contracts.store import Put, Store
+from holdfast.groups.errors import GroupRefusedError, NotCoordinatorError, Refusal, ShardLoadingError
+from holdfast.groups.founding import found_shards
+from holdfast.groups.keys import group_key, offsets_prefix, segment, shard_of
+from holdfast.groups.nouns import GroupState, Leaving, Offset, Protocol
+from holdfast.groups.service import GroupService
+from holdfast.groups.settings import GroupSettings
+from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.nouns import Partition
+
+ORDERS = Partition("orders", 0)
+
+
+@pytest_asyncio.fixture
+async def world(store: Store) -> AsyncIterator[World]:
+    made = World(store)
+    yield made
+    await made.end()
+
+
+async def test_a_group_is_in_the_store_when_its_members_get_their_assignments(world: World) -> None:
+    ann = await world.coordinator()
+    one, two = await asyncio.gather(ann.join("g"), ann.join("g"))
+    leader, follower = (one, two) if one.leader == one.member_id else (two, one)
+    waiting = asyncio.ensure_future(ann.sync("g", follower))
+    own = await ann.sync("g", leader, {leader.member_id: b"1", follower.member_id: b"2"})
+    entry = await world.store.get(group_key(shard_of("g", 2), "g"))
+    assert entry is not None
+    record = msgspec.json.decode(entry.value)
+    assert (record["generation"], record["state"], record["leader"]) == (1, "Stable", leader.member_id)
+    assert {each["id"] for each in record["members"]} == {one.member_id, two.member_id}
+    assert (own.assignment, (await waiting).assignment) == (b"1", b"2")
+
+
+async def test_a_stable_group_goes_on_with_its_next_coordinator_without_a_rebalance(world: World) -> None:
+    ann = await world.coordinator("ann")
+    member = await ann.member("g", instance_id="i")
+    await ann.commit("g", {("orders", 0): 5, ("bills", 3): 7}, member)
+    await ann.stop()
+    bob = await world.coordinator("bob")
+    await bob.service.heartbeat("g", member_id=member.member_id, generation=member.generation, instance_id="i")
+    assert (await bob.sync("g", member)).assignment == b"everything"
+    assert await bob.committed("g") == {("orders", 0): 5, ("bills", 3): 7}
+    described = await bob.service.describe("g")
+    assert (described.state, described.protocol, described.generation) == (GroupState.STABLE, "range", 1)
+    (shown,) = described.members
+    assert (shown.id, shown.instance_id, shown.client_id) == (member.member_id, "i", "app")
+    assert (shown.metadata, shown.assignment) == (subscription("orders"), b"everything")
+
+
+async def test_members_that_do_not_find_the_next_coordinator_are_removed(world: World) -> None:
+    ann = await world.coordinator("ann")
+    await ann.member("g", session_timeout_ms=50)
+    bob = await world.coordinator("bob")
+    await until(lambda: bob.service.counters.members_expired)
+    assert (await bob.service.describe("g")).state is GroupState.EMPTY
+
+
+async def test_an_empty_group_keeps_its_generation_and_its_offsets(world: World) -> None:
+    ann = await world.coordinator("ann")
+    member = await ann.member("g")
+    await ann.commit("g", {("orders", 0): 5}, member)
+    (left,) = await ann.service.leave("g", [Leaving(member.member_id)])
+    assert left.error is None
+    for lease in ann.leases:
+        await ann.tenant.drain(lease)
+    bob = await world.coordinator("bob")
+    described = await bob.service.describe("g")
+    assert (described.state, described.generation, described.protocol_type) == (GroupState.EMPTY, 2, "consumer")
+    assert await bob.committed("g") == {("orders", 0): 5}
+    assert (await bob.join("g")).generation == 3
+
+
+@pytest.mark.parametrize(
+    "group_id",
+    ["a/b", "100%", "~", "tab\there", "ünïcode ☃ 🚀", "x" * 600, "🚀" * 300, " ", "%2F", "a~b"],
+)
+async def test_any_text_is_a_group_id(world: World, group_id: str) -> None:
+    ann = await world.coordinator("ann")
+    member = await ann.member(group_id)
+    await ann.commit(group_id, {("orders", 0): 5}, member)
+    bob = await world.coordinator("bob")
+    assert await bob.committed(group_id) == {("orders", 0): 5}
+    assert [each.id for each in await bob.service.list()] == [group_id]
+
+
+def test_different_ids_have_different_keys() -> None:
+    ids = ["", "a/b", "a%2Fb", "a~b", "a%7Eb", "~", "x" * 600, "x" * 601, "a\n", "a%0A", "é", "%C3%A9"]
+    assert len({segment(each) for each in ids}) == len(ids)
+    assert all("/" not in segment(each) and len(segment(each).encode()) <= 512 for each in ids)
+
+
+async def test_only_the_empty_id_is_no_group_and_may_still_keep_offsets(world: World) -> None:
+    ann = await world.coordinator()
+    with refused_with(Refusal.INVALID_GROUP_ID):
+        await ann.join("")
+    await ann.commit("", {("orders", 0): 1})
+    assert await ann.committed("") == {("orders", 0): 1}
+
+
+async def test_commits_that_come_together_share_commits_of_the_store(world: World) -> None:
+    ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=10, session_min_ms=50))
+    before = ann.store.calls.get("commit", 0)
+    wanted = {f"g{number}": {("orders", at): number + at for at in range(50)} for number in range(40)}
+    await asyncio.gather(*(ann.commit(group_id, offsets) for group_id, offsets in wanted.items()))
+    # 40 groups × 4 keys of 16 partitions, and 40 requirements: what fits into three commits; the first goes alone.
+    assert ann.store.calls["commit"] - before <= 4
+    for group_id, offsets in wanted.items():
+        assert await ann.committed(group_id) == offsets
+    await ann.stop()
+    bob = await world.coordinator("bob", settings=GroupSettings(shards=1))
+    for group_id, offsets in wanted.items():
+        assert await bob.committed(group_id) == offsets
+
+
+async def test_the_last_of_several_commits_of_a_partition_counts(world: World) -> None:
+    ann = await world.coordinator("ann")
+    await asyncio.gather(*(ann.commit("g", {("orders", 0): number}) for number in range(100)))
+    assert await ann.committed("g") == {("orders", 0): 99}
+    bob = await world.coordinator("bob")
+    assert await bob.committed("g") == {("orders", 0): 99}
+
+
+async def test_more_partitions_than_a_commit_can_hold_are_committed_in_several(world: World) -> None:
+    ann = await world.coordinator()
+    offsets = {(topic, number): number for topic in ("orders", "bills") for number in range(2_500)}
+    await ann.commit("g", offsets)
+    assert await ann.committed("g") == offsets
+
+
+async def test_offsets_with_long_metadata_fit_into_commits(world: World) -> None:
+    ann = await world.coordinator("ann")
+    metadata = "\x01" * QUICK.metadata_chars_max
+    offsets = {Partition("orders", number): Offset(offset=1, metadata=metadata) for number in range(64)}
+    assert set((await ann.service.commit_offsets("g", offsets)).values()) == {None}
+    bob = await world.coordinator("bob")
+    assert {each.metadata for each in (await bob.service.fetch_offsets("g")).values()} == {metadata}
+
+
+async def test_what_cannot_be_committed_is_refused_by_partition(world: World) -> None:
+    ann = await world.coordinator()
+    results = await ann.service.commit_offsets(
+        "g",
+        {
+            Partition("orders", 0): Offset(offset=1),
+            Partition("orders", 1): Offset(offset=1, metadata="x" * 4_097),
+            Partition("no/topic", 0): Offset(offset=1),
+            Partition("orders", 2): Offset(offset=-5),
+        },
+    )
+    assert results[Partition("orders", 0)] is None
+    too_large = results[Partition("orders", 1)]
+    assert isinstance(too_large, GroupRefusedError)
+    assert too_large.refusal is Refusal.METADATA_TOO_LARGE
+    assert isinstance(results[Partition("no/topic", 0)], InvalidError)
+    assert isinstance(results[Partition("orders", 2)], InvalidError)
+    assert await ann.committed("g") == {("orders", 0): 1}
+
+
+async def test_offsets_say_what_was_committed_and_when(world: World) -> None:
+    ann = await world.coordinator("ann")
+    given = Offset(offset=9, leader_epoch=4, metadata="mine")
+    before_ms = world.clock.now_ms()
+    await ann.service.commit_offsets("g", {ORDERS: given})
+    bob = await world.coordinator("bob")
+    found = (await bob.service.fetch_offsets("g", [ORDERS, Partition("orders", 1)]))[ORDERS]
+    assert (found.offset, found.leader_epoch, found.metadata) == (9, 4, "mine")
+    assert before_ms <= found.committed_at_ms <= world.clock.now_ms()
+
+
+async def test_a_commit_whose_answer_was_lost_is_acknowledged_once_it_is_found(world: World) -> None:
+    ann = await world.coordinator()
+    ann.store.lose_answer_to("offset/")
+    await ann.commit("g", {("orders", 0): 5})
+    ann.store.lose_request("offset/")
+    await ann.commit("g", {("orders", 0): 6})
+    assert await ann.committed("g") == {("orders", 0): 6}
+    assert ann.store.calls["resolve"] == 2
+
+
+async def test_a_commit_whose_outcome_stays_unknown_is_not_acknowledged_and_the_shard_is_read_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = await world.coordinator()
+    await ann.commit("g", {("orders", 0): 4})
+    real = ann.store.resolve
+    lost = True
+
+    async def resolve(commit_id: str) -> object:
+        if lost:
+            raise UnavailableError("store", "away")
+        return await real(commit_id)
+
+    async def impatient(store: Store, lease: object, **commit: object) -> object:
+        commit.pop("clock"), commit.pop("chance")
+        return await store.commit(require=(lease.fence(), *commit["require"]), apply=commit["apply"])  # type: ignore
+
+    monkeypatch.setattr(ann.store, "resolve", resolve)
+    monkeypatch.setattr("holdfast.groups.writer.commit_fenced", impatient)
+    ann.store.lose_answer_to("offset/")
+    with pytest.raises(OutcomeUnknownError):
+        await ann.commit("g", {("orders", 0): 5})
+    shard = shard_of("g", 2)
+    await until(lambda: shard in ann.tenant.loading)
+    with pytest.raises(ShardLoadingError):
+        await ann.committed("g")
+    lost = False
+    await until(lambda: shard not in ann.tenant.loading)
+    assert await ann.committed("g") == {("orders", 0): 5}  # it had happened
+    await ann.commit("g", {("orders", 0): 6})
+
+
+async def test_a_store_that_is_away_refuses_commits_and_assignments_and_takes_them_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def impatient(store: Store, lease: object, **commit: object) -> object:
+        return await store.commit(require=(lease.fence(), *commit["require"]), apply=commit["apply"])  # type: ignore
+
+    monkeypatch.setattr("holdfast.groups.writer.commit_fenced", impatient)
+    ann = await world.coordinator()
+    joined = await ann.join("g")
+    ann.store.reachable = False
+    with pytest.raises(UnavailableError):
+        await ann.sync("g", joined, {joined.member_id: b"1"})
+    with pytest.raises(UnavailableError):
+        await ann.commit("other", {("orders", 0): 1})
+    ann.store.reachable = True
+    assert (await ann.sync("g", joined, {joined.member_id: b"1"})).assignment == b"1"
+    await ann.commit("other", {("orders", 0): 1})
+
+
+async def test_records_changed_by_somebody_else_are_read_again_before_anything_is_written(world: World) -> None:
+    ann = await world.coordinator()
+    member = await ann.member("g")
+    key = group_key(shard_of("g", 2), "g")
+    entry = await world.store.get(key)
+    assert entry is not None
+    await world.store.commit(apply=(Put(key, entry.value),))
+    with pytest.raises(UnavailableError, match="somebody else"):
+        await ann.commit("g", {("orders", 0): 1}, member)
+    await until(lambda: not ann.tenant.loading and all(s.writer.broken is None for s in ann.tenant.shards()))
+    await ann.commit("g", {("orders", 0): 1}, member)
+
+
+async def test_only_members_commit_for_a_group_that_has_some(world: World) -> None:
+    ann = await world.coordinator()
+    await ann.commit("g", {("orders", 0): 1})
+    member = await ann.member("g")
+    with refused_with(Refusal.UNKNOWN_MEMBER):
+        await ann.commit("g", {("orders", 0): 2})
+    with refused_with(Refusal.ILLEGAL_GENERATION):
+        await ann.service.commit_offsets("new", {ORDERS: Offset(offset=1)}, member_id="m", generation=3)
+    await ann.commit("g", {("orders", 0): 3}, member)
+    assert await ann.committed("g") == {("orders", 0): 3}
+
+
+async def test_a_joiner_that_hangs_up_gives_its_place_up(world: World) -> None:
+    ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=300, session_min_ms=50))
+    impatient = asyncio.ensure_future(ann.join("g", session_timeout_ms=50))
+    patient = asyncio.ensure_future(ann.join("g"))
+    await until(lambda: ann.service.counters.joins == 2)
+    impatient.cancel()
+    joined = await patient
+    assert [each.id for each in joined.members] == [joined.member_id]
+
+
+async def test_closing_sends_everybody_who_waits_elsewhere(world: World) -> None:
+    ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=60_000))
+    waiting = asyncio.ensure_future(ann.join("g"))
+    await until(lambda: ann.service.counters.joins)
+    await ann.tenant.close(ann.leases[0])
+    with pytest.raises(NotCoordinatorError):
+        await waiting
+    with pytest.raises(NotCoordinatorError):
+        await ann.join("g")
+    assert await ann.service.list() == []
+
+
+async def test_draining_writes_what_was_accepted_and_accepts_nothing_more(world: World) -> None:
+    ann = await world.coordinator(settings=GroupSettings(shards=1))
+    (lease,), (shard,) = ann.leases, ann.tenant.shards()
+    with held_back(ann.store) as go:
+        committing = asyncio.ensure_future(ann.commit("g", {("orders", 0): 1}))
+        await until(lambda: shard.writer.writing)
+        draining = asyncio.ensure_future(ann.tenant.drain(lease))
+        await until(lambda: not shard.accepting)
+        with pytest.raises(NotCoordinatorError):
+            await ann.commit("g", {("orders", 0): 2})
+        assert not draining.done()
+        go.set()
+        await draining
+    await committing
+    await ann.tenant.resume(lease)
+    await ann.commit("g", {("orders", 0): 3})
+
+
+async def test_a_shard_that_cannot_be_read_says_so_and_is_tried_again(world: World) -> None:
+    ann = await world.coordinator("ann")
+    await ann.commit("g", {("orders", 0): 1})
+    number = shard_of("g", 2)
+    lease = ann.leases[number]
+    await ann.tenant.close(lease)
+    real = ann.store.scan
+
+    async def broken(*args: object, **kwargs: object) -> object:
+        raise UnavailableError("store", "away")
+
+    ann.store.scan = broken  # type: ignore[assignment, method-assign]
+    opening = asyncio.ensure_future(ann.tenant.open(lease))
+    await until(lambda: number in ann.tenant.loading)
+    with pytest.raises(ShardLoadingError):
+        await ann.committed("g")
+    ann.store.scan = real  # type: ignore[method-assign]
+    await opening
+    await until(lambda: number not in ann.tenant.loading)
+    assert await ann.committed("g") == {("orders", 0): 1}
+
+
+async def test_a_node_that_leads_nothing_says_so(world: World) -> None:
+    service = GroupService(store=world.store)
+    with pytest.raises(UnavailableError):
+        await service.coordinator("g")
+    await world.coordinator()
+    assert await service.coordinator("g") == shard_of("g", 2)
+    with pytest.raises(NotCoordinatorError):
+        await service.describe("g")
+    assert await service.list() == []
+
+
+async def test_the_number_of_shards_is_what_the_store_says(world: World) -> None:
+    await world.coordinator()
+    assert await found_shards(world.store, 99, clock=world.clock, chance=world.chance) == 2
+
+
+# Operators
+
+
+async def test_groups_are_listed_by_state(world: World) -> None:
+    ann = await world.coordinator()
+    await ann.commit("simple", {("orders", 0): 1})
+    await ann.member("full")
+    listed = {each.id: (each.state, each.protocol_type) for each in await ann.service.list()}
+    assert listed == {"simple": (GroupState.EMPTY, ""), "full": (GroupState.STABLE, "consumer")}
+    assert [each.id for each in await ann.service.list([GroupState.STABLE])] == ["full"]
+
+
+async def test_a_group_is_deleted_with_its_offsets_once_it_has_no_members(world: World) -> None:
+    ann = await world.coordinator("ann")
+    with refused_with(Refusal.NOT_FOUND):
+        await ann.service.delete("g")
+    member = await ann.member("g")
+    await ann.commit("g", {("orders", number): 1 for number in range(200)}, member)
+    with refused_with(Refusal.NOT_EMPTY):
+        await ann.service.delete("g")
+    await ann.service.leave("g", [Leaving(member.member_id)])
+    await ann.service.delete("g")
+    with refused_with(Refusal.NOT_FOUND):
+        await ann.service.describe("g")
+    prefix = offsets_prefix(shard_of("g", 2))
+    assert (await world.store.scan(prefix, prefix + "~~")).entries == ()
+    bob = await world.coordinator("bob")
+    assert await bob.service.list() == []
+    assert (await bob.join("g")).generation == 1
+
+
+async def test_offsets_are_deleted_unless_the_group_is_subscribed(world: World) -> None:
+    ann = await world.coordinator("ann")
+    member = await ann.member("g", protocols=one_of("orders"))
+    await ann.commit("g", {("orders", 0): 1, ("bills", 0): 2}, member)
+    results = dict(await ann.service.delete_offsets("g", [ORDERS, Partition("bills", 0), Partition("bills", 1)]))
+    refused = results.pop(ORDERS)
+    assert isinstance(refused, GroupRefusedError)
+    assert refused.refusal is Refusal.SUBSCRIBED
+    assert set(results.values()) == {None}
+    bob = await world.coordinator("bob")
+    assert await bob.committed("g") == {("orders", 0): 1}
+    with refused_with(Refusal.NOT_FOUND):
+        await bob.service.delete_offsets("nobody", [ORDERS])
+    await bob.member("connect", protocol_type="connect", protocols=(Protocol("default", b""),))
+    with refused_with(Refusal.NOT_EMPTY):
+        await bob.service.delete_offsets("connect", [ORDERS])
+
+
+async def test_lag_is_what_lies_between_the_committed_offset_and_the_end(world: World) -> None:
+    ann = await world.coordinator()
+    await ann.commit("g", {("orders", 0): 5, ("orders", 1): 9, ("bills", 0): 3})
+    ends = {ORDERS: 15, Partition("orders", 1): 7}
+
+    async def end_of(partition: Partition) -> int | None:
+        return ends.get(partition)
+
+    lags = await ann.service.lag("g", end_of)
+    assert [(str(each.partition), each.committed, each.end, each.lag) for each in lags] == [
+        ("bills:0", 3, None, None),
+        ("orders:0", 5, 15, 10),
+        ("orders:1", 9, 7, 0),
+    ]

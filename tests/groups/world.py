@@ -1,0 +1,188 @@
+"""Coordinators on one store: each has its session, its shards by lease, and the service faces call."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from tests.groups.making import joining, subscription
+
+from holdfast.contracts.store import Store
+from holdfast.groups.errors import NotCoordinatorError
+from holdfast.groups.founding import found_shards
+from holdfast.groups.keys import shard_resource
+from holdfast.groups.nouns import Joined, Offset, Protocol, Sync, Synced
+from holdfast.groups.service import GroupService
+from holdfast.groups.settings import GroupSettings
+from holdfast.groups.tenant import GroupTenant
+from holdfast.kernel.keys import holder_key
+from holdfast.kernel.lease import Lease, acquire
+from holdfast.kernel.session import HeldSession, SessionSettings
+from holdfast.testing.faults import FaultyStore
+from holdfast.vocabulary.clock import Clock, RealClock, SeededChance
+from holdfast.vocabulary.nouns import Partition
+from holdfast.vocabulary.tasks import beside
+
+T = TypeVar("T")
+
+QUICK = GroupSettings(shards=2, initial_delay_ms=10, session_min_ms=50)
+
+
+class Coordinator:
+    """One agent as far as groups are concerned."""
+
+    def __init__(self, world: "World", name: str, session: HeldSession, settings: GroupSettings) -> None:
+        self.world, self.name, self.session = world, name, session
+        self.store = FaultyStore(world.store, chance=world.chance)
+        self.service = GroupService(store=self.store, settings=settings)
+        self.tenant = GroupTenant(
+            store=self.store,
+            session=session,
+            clock=world.clock,
+            chance=world.chance,
+            settings=settings,
+            counters=self.service.counters,
+            topic_id=world.topic_id,
+        )
+        self.service.leading = self.tenant
+        self.leases: list[Lease] = []
+        self._running = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        async with beside(self.tenant.run()):
+            await asyncio.Event().wait()
+
+    async def take_all(self) -> None:
+        """Take every shard, from whoever has it."""
+        for number in range(self.service.settings.shards):
+            resource = shard_resource(number)
+            held = await self.world.store.get(holder_key(resource))
+            if held is not None and held.session is not None:
+                await self.world.store.close_session(held.session)
+            lease = await acquire(
+                self.world.store,
+                resource,
+                holder=self.name,
+                session=self.session.id,
+                clock=self.world.clock,
+                chance=self.world.chance,
+            )
+            assert isinstance(lease, Lease), lease
+            self.leases.append(lease)
+        await asyncio.gather(*(self.tenant.open(lease) for lease in self.leases))
+
+    async def stop(self) -> None:
+        """The process is gone: nothing more is done, nobody is told."""
+        self._running.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._running
+
+    async def close(self) -> None:
+        for lease in self.leases:
+            await self.tenant.close(lease)
+        await self.stop()
+
+    # What clients do
+
+    async def join(self, group_id: str, **changes: Any) -> Joined:
+        return await self.service.join(group_id, joining(**changes))
+
+    async def sync(self, group_id: str, joined: Joined, assignments: dict[str, bytes] | None = None) -> Synced:
+        ask = Sync(member_id=joined.member_id, generation=joined.generation, assignments=assignments or {})
+        return await self.service.sync(group_id, ask)
+
+    async def member(self, group_id: str, **changes: Any) -> Joined:
+        """A group of one, stable."""
+        joined = await self.join(group_id, **changes)
+        await self.sync(group_id, joined, {joined.member_id: b"everything"})
+        return joined
+
+    async def commit(self, group_id: str, offsets: Mapping[tuple[str, int], int], member: Joined | None = None) -> None:
+        results = await self.service.commit_offsets(
+            group_id,
+            {Partition(*where): Offset(offset=offset) for where, offset in offsets.items()},
+            member_id=member.member_id if member else "",
+            generation=member.generation if member else -1,
+        )
+        for error in results.values():
+            if error is not None:
+                raise error
+
+    async def committed(self, group_id: str) -> dict[tuple[str, int], int]:
+        found = await self.service.fetch_offsets(group_id)
+        return {(partition.topic, partition.number): each.offset for partition, each in found.items()}
+
+
+class World:
+    """One store and its coordinators."""
+
+    def __init__(self, store: Store, *, clock: Clock | None = None) -> None:
+        self.store, self.clock, self.chance = store, clock or RealClock(), SeededChance(7)
+        self.topics: dict[str, str] = {"orders": "id-1", "bills": "id-2"}
+        self.coordinators: list[Coordinator] = []
+
+    def topic_id(self, name: str) -> str | None:
+        return self.topics.get(name)
+
+    async def coordinator(self, name: str = "ann", settings: GroupSettings = QUICK) -> Coordinator:
+        await found_shards(self.store, settings.shards, clock=self.clock, chance=self.chance)
+        opened = await self.store.open_session(600_000)
+        session = HeldSession(
+            opened.id,
+            opened.ttl_ms,
+            opened_ms=self.clock.boot_ms(),
+            clock=self.clock,
+            settings=SessionSettings(),
+        )
+        coordinator = Coordinator(self, name, session, settings)
+        self.coordinators.append(coordinator)
+        await coordinator.take_all()
+        return coordinator
+
+    async def end(self) -> None:
+        for coordinator in self.coordinators:
+            coordinator.store.reachable = True
+            await coordinator.close()
+
+
+@contextmanager
+def held_back(store: FaultyStore) -> Iterator[asyncio.Event]:
+    """Commits do not begin before the event is set."""
+    go, real = asyncio.Event(), store.commit
+
+    async def commit(**given: Any) -> Any:
+        await go.wait()
+        return await real(**given)
+
+    store.commit = commit  # type: ignore[method-assign]
+    try:
+        yield go
+    finally:
+        go.set()
+        store.commit = real  # type: ignore[method-assign]
+
+
+def one_of(*topics: str) -> tuple[Protocol, ...]:
+    """A subscription to these topics."""
+    return (Protocol("range", subscription(*topics)),)
+
+
+async def until(condition: Callable[[], object], *, within_ms: int = 20_000) -> None:
+    """Return when the condition holds."""
+    clock = RealClock()
+    deadline_ms = clock.boot_ms() + within_ms
+    while not condition():
+        assert clock.boot_ms() < deadline_ms, "waited in vain"
+        await clock.sleep_ms(2)
+
+
+async def patiently(call: Callable[[], Awaitable[T]], *, within_ms: int = 20_000) -> T:
+    """As clients do: ask again while nobody coordinates."""
+    clock = RealClock()
+    deadline_ms = clock.boot_ms() + within_ms
+    while True:
+        try:
+            return await call()
+        except NotCoordinatorError:
+            assert clock.boot_ms() < deadline_ms, "waited in vain"
+            await clock.sleep_ms(5)
