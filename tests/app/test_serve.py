@@ -1,0 +1,232 @@
+"""`holdfast serve` as an operator meets it: real processes, real signals, a real Kafka client."""
+
+import json
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from tests.app.node import Node, environment, produce, read, started, until
+
+from holdfast import __version__
+from holdfast.app.addresses import Address, check_reach
+from holdfast.log.wal.inspection import inspect
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.errors import InvalidError
+
+CLOCK = RealClock()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path / "node")
+
+
+def refused(*options: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """A call of `holdfast serve` that is to end by itself."""
+    argv = [sys.executable, "-m", "holdfast", "serve", *options]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=100, cwd=cwd, env=environment(**env))
+
+
+def test_it_prints_where_it_listens_once_it_does(node: Node) -> None:
+    with started(node):
+        assert node.port > 0
+        assert json.loads(node.addresses.read_text()) == {"kafka": node.kafka}
+        lines = node.out.splitlines()
+        assert lines[0].startswith(f"holdfast {__version__}, node 1 (agent-")
+        assert f"kafka    {node.kafka}" in lines
+        assert f"data     {node.data}" in lines
+        assert f"store    sqlite:///{node.data}/store.db" in lines
+        assert f"objects  file://{node.data}/objects" in lines
+        assert "serving kafka=" in node.log
+        assert "worker role" in node.log
+        socket.create_connection(("127.0.0.1", node.port)).close()
+        assert not list(node.directory.glob(".addresses*"))
+
+
+def test_what_was_acknowledged_is_there_after_a_polite_stop_and_nothing_is_left_to_publish(node: Node) -> None:
+    with started(node):
+        assert produce(node.kafka, "orders", "a", "b", "c") == [0, 1, 2]
+        name = node.out.splitlines()[0]
+        assert node.terminate() == 0
+        assert "stopped" in node.log
+        frames = sum(file.frames for file in inspect(node.data / "wal").files)
+        assert frames <= 1, "what is published is released"
+        assert list((node.data / "objects").rglob("*"))
+        node.start()
+        assert node.out.splitlines()[0] == name, "the same node of the same cluster"
+        assert read(node.kafka, "orders", 3) == ["a", "b", "c"]
+        assert produce(node.kafka, "orders", "d") == [3]
+
+
+def test_what_was_acknowledged_is_there_after_a_kill(node: Node) -> None:
+    with started(node):
+        for life in range(3):
+            expected = [f"{each}-{n}" for each in range(life + 1) for n in range(10)]
+            produce(node.kafka, "orders", *expected[-10:])
+            node.kill()
+            node.start()
+            assert read(node.kafka, "orders", len(expected)) == expected
+
+
+def test_an_interrupt_is_as_polite(node: Node) -> None:
+    with started(node):
+        produce(node.kafka, "orders", "a")
+        node.process.send_signal(signal.SIGINT)
+        assert node.ended() == 0
+
+
+def test_a_stop_does_not_wait_for_a_client_that_waits_for_records(node: Node) -> None:
+    with started(node):
+        produce(node.kafka, "orders", "a")
+        patient = Consumer(
+            {"bootstrap.servers": node.kafka, "group.id": "g", "fetch.wait.max.ms": 50_000, "log_level": 0}
+        )
+        try:
+            patient.assign([TopicPartition("orders", 0, 0)])
+            until(lambda: patient.poll(0.1), what="it reads what there is, and asks for more")
+            began_ms = CLOCK.boot_ms()
+            assert node.terminate() == 0
+            assert CLOCK.boot_ms() - began_ms < 40_000
+        finally:
+            patient.close()
+
+
+def test_log_lines_are_json_when_asked_for(tmp_path: Path) -> None:
+    node = Node(tmp_path, "--log", "json", "--log-level", "debug", env={"HTTP_ADDR": "127.0.0.1:8080"})
+    with started(node):
+        produce(node.kafka, "orders", "a")
+        assert node.terminate() == 0
+        lines = [json.loads(line) for line in node.log.splitlines()]
+        assert all({"ts", "level", "logger", "message"} <= set(line) for line in lines)
+        serving = next(line for line in lines if line["message"] == "serving")
+        assert serving["fields"]["kafka"] == node.kafka
+        assert [line["level"] for line in lines if "HTTP_ADDR" in line["message"]] == ["warning"]
+
+
+def test_only_one_process_uses_a_data_directory(node: Node, tmp_path: Path) -> None:
+    with started(node):
+        for roles in ("api", "agent"):
+            second = refused("--data", str(node.data), "--kafka", "127.0.0.1:0", "--roles", roles, cwd=tmp_path)
+            assert second.returncode == 3
+            assert f"data directory {node.data}" in second.stderr
+            assert f"process {node.process.pid} " in second.stderr
+            assert not second.stdout
+        assert produce(node.kafka, "orders", "a") == [0]
+
+
+def test_only_one_process_listens_at_an_address(node: Node, tmp_path: Path) -> None:
+    with started(node):
+        second = refused("--data", str(tmp_path / "other"), "--kafka", node.kafka, cwd=tmp_path)
+        assert second.returncode == 3
+        assert node.kafka in second.stderr
+
+
+def test_a_data_directory_is_not_used_with_another_clusters_store(node: Node, tmp_path: Path) -> None:
+    with started(node):
+        produce(node.kafka, "orders", "a")
+        node.kill()
+        strange = refused("--data", str(node.data), "--kafka", "127.0.0.1:0", "--store", "memory:", cwd=tmp_path)
+        assert strange.returncode == 2
+        assert "the store of cluster" in strange.stderr
+        node.start()
+        assert read(node.kafka, "orders", 1) == ["a"]
+
+
+def test_listening_beyond_this_machine_is_refused(tmp_path: Path) -> None:
+    done = refused("--data", str(tmp_path / "data"), "--kafka", "0.0.0.0:0", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "nothing protects this server" in done.stderr
+    assert "--insecure" in done.stderr
+    assert not done.stdout
+
+
+def test_listening_beyond_this_machine_is_possible_and_known_to_be_so() -> None:
+    with socket.socket() as bound:
+        bound.bind(("0.0.0.0", 0))  # bound and never listening
+        with pytest.raises(InvalidError):
+            check_reach(Address("0.0.0.0", 0), [bound], insecure=False)
+        assert check_reach(Address("0.0.0.0", 0), [bound], insecure=True)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        assert not check_reach(Address("127.0.0.1", 0), [bound], insecure=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "env", "says"),
+    [
+        (["--kafka", "9092"], {}, "kafka.listen (from flag --kafka)"),
+        (["--roles", "boss"], {}, "api, agent, worker"),
+        (["--store", "mysql://u:s3cr3t@h/d"], {}, "store (from flag --store)"),
+        (["--set", "kafka.idel_ms=1"], {}, "did you mean kafka.idle_ms"),
+        ([], {"HOLDFAST_WAL_FILE_BYTES": "7"}, "wal.file_bytes (from env HOLDFAST_WAL_FILE_BYTES)"),
+        (["--kafka", "no-such-host.invalid:9092"], {}, "no-such-host.invalid"),
+        (["--config", "missing.toml"], {}, "missing.toml"),
+    ],
+)
+def test_a_wrong_call_is_refused_in_one_sentence(
+    options: list[str], env: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    done = refused("--data", str(tmp_path / "data"), *options, cwd=tmp_path, **env)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "s3cr3t" not in done.stderr
+    assert not done.stdout
+
+
+def test_a_stop_that_cannot_publish_is_bounded_and_loses_nothing(tmp_path: Path) -> None:
+    node = Node(tmp_path / "node", "--stop-ms", "300")
+    with started(node):
+        produce(node.kafka, "orders", "a", "b")
+        objects, aside = node.data / "objects", node.data / "aside"
+        objects.rename(aside)
+        objects.write_text("no folder")
+        assert node.terminate() == 1
+        assert "not finished after 300 ms" in node.log
+        objects.unlink()
+        aside.rename(objects)
+        node.start()
+        assert read(node.kafka, "orders", 2) == ["a", "b"]
+
+
+def test_a_second_signal_ends_it_at_once_and_loses_nothing(node: Node) -> None:
+    with started(node):
+        produce(node.kafka, "orders", "a", "b")
+        objects, aside = node.data / "objects", node.data / "aside"
+        objects.rename(aside)
+        objects.write_text("no folder")
+        node.process.send_signal(signal.SIGTERM)
+        until(lambda: "once more ends at once" in node.log, what="it heard the first signal")
+        assert node.terminate() == 128 + signal.SIGTERM
+        objects.unlink()
+        aside.rename(objects)
+        node.start()
+        assert read(node.kafka, "orders", 2) == ["a", "b"]
+
+
+def test_a_disk_that_fails_ends_the_process_with_the_reason(node: Node) -> None:
+    with started(node):
+        produce(node.kafka, "orders", "a")
+        # From here on no file may be written beyond its first page: the WAL's next write is an error of the disk's.
+        resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (4096, 4096))
+        with pytest.raises(AssertionError):
+            produce(node.kafka, "orders", "b", **{"message.timeout.ms": 3_000})
+        assert node.ended() not in (0, -signal.SIGKILL)
+        assert "WAL file" in node.log
+        node.start()
+        assert read(node.kafka, "orders", 1)[0] == "a"
+
+
+def test_a_server_does_not_import_what_it_does_not_need() -> None:
+    heavy = ("rich", "kio", "confluent_kafka", "pyarrow", "obstore", "asyncpg", "grpc", "redis", "numpy")
+    code = (
+        "import sys, holdfast.cli.main as m, holdfast.cli.serve, holdfast.app.process; m.parser(['serve']);"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n", done.stderr
