@@ -1,0 +1,251 @@
+"""Consumer groups over the wire, in every version of every API."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.agent.making import until
+from tests.gateways.kafka.asking import Admin, admin_of, code, versions
+from tests.gateways.kafka.grouping import committed, join_request, joined, stable, synced
+from tests.groups.making import subscription
+
+from holdfast.gateways.kafka.codes import Code, code_of, group_code_of
+from holdfast.groups.errors import GroupRefusedError, NotCoordinatorError, Refusal, ShardLoadingError
+from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError, UnavailableError
+
+TRANSACTION, SHARE = 1, 2
+
+
+@pytest_asyncio.fixture
+async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
+    async with admin_of(tmp_path, topics={"orders": 4}) as made:
+        agent = made.face.node.agent
+        await until(lambda: agent.groups.leading is not None and len(agent.groups.leading.shards()) == 16)
+        yield made
+
+
+def coordinators(answer: Any) -> list[Any]:
+    """One, before version 4."""
+    return list(answer.coordinators) if hasattr(answer, "coordinators") else [answer]
+
+
+async def found(admin: Admin, version: int, key: str, kind: int = 0) -> Any:
+    answer = await admin.ask("FindCoordinator", version, key=key, coordinator_keys=(key,), key_type=kind)
+    (coordinator,) = coordinators(answer)
+    return coordinator
+
+
+@pytest.mark.parametrize("version", versions("FindCoordinator"))
+async def test_the_coordinator_of_a_group_is_found(admin: Admin, version: int) -> None:
+    coordinator = await found(admin, version, "some/group é")
+    assert code(coordinator) is Code.NONE
+    assert (coordinator.node_id, coordinator.host, coordinator.port) == (admin.node, "127.0.0.1", admin.face.port)
+    assert code(await found(admin, version, "")) is Code.INVALID_GROUP_ID
+
+
+@pytest.mark.parametrize("version", versions("FindCoordinator")[1:])
+@pytest.mark.parametrize("kind", [TRANSACTION, SHARE])
+async def test_other_coordinators_are_not_to_be_had(admin: Admin, version: int, kind: int) -> None:
+    assert code(await found(admin, version, "x", kind)) is Code.INVALID_REQUEST
+
+
+async def test_several_coordinators_are_found_at_once(admin: Admin) -> None:
+    answer = await admin.ask("FindCoordinator", 6, coordinator_keys=("a", "b", ""))
+    assert [(each.key, code(each)) for each in answer.coordinators] == [
+        ("a", Code.NONE),
+        ("b", Code.NONE),
+        ("", Code.INVALID_GROUP_ID),
+    ]
+
+
+@pytest.mark.parametrize("version", versions("JoinGroup"))
+async def test_a_member_joins(admin: Admin, version: int) -> None:
+    answer = await admin.ask("JoinGroup", version, **join_request("g"))
+    if version >= 4:
+        assert code(answer) is Code.MEMBER_ID_REQUIRED
+        answer = await admin.ask("JoinGroup", version, **join_request("g", member=answer.member_id))
+    assert code(answer) is Code.NONE
+    assert (answer.generation_id, answer.protocol_name, answer.leader) == (1, "range", answer.member_id)
+    assert [(each.member_id, each.metadata) for each in answer.members] == [(answer.member_id, subscription("orders"))]
+    if version >= 7:
+        assert answer.protocol_type == "consumer"
+
+
+@pytest.mark.parametrize("version", versions("JoinGroup"))
+async def test_joining_is_refused_with_the_right_codes(admin: Admin, version: int) -> None:
+    async def refused(**changes: Any) -> Code:
+        return code(await admin.ask("JoinGroup", version, **{**join_request("g"), **changes}))
+
+    assert await refused(group_id="") is Code.INVALID_GROUP_ID
+    assert await refused(member_id="made up") is Code.UNKNOWN_MEMBER_ID
+    assert await refused(session_timeout=timedelta(milliseconds=1)) is Code.INVALID_SESSION_TIMEOUT
+    assert await refused(protocols=[]) is Code.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize("version", versions("SyncGroup"))
+async def test_a_member_gets_its_assignment(admin: Admin, version: int) -> None:
+    member = await joined(admin, "g")
+    answer = await synced(admin, "g", member, version)
+    assert (code(answer), answer.assignment) == (Code.NONE, b"all of it")
+    if version >= 5:
+        assert (answer.protocol_type, answer.protocol_name) == ("consumer", "range")
+    assert code(await synced(admin, "g", member, version, generation_id=9)) is Code.ILLEGAL_GENERATION
+    assert code(await synced(admin, "g", member, version, member_id="x")) is Code.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("version", versions("Heartbeat"))
+async def test_heartbeats(admin: Admin, version: int) -> None:
+    member = await stable(admin)
+
+    async def beat(**changes: Any) -> Code:
+        given = {"group_id": "g", "generation_id": member.generation_id, "member_id": member.member_id}
+        return code(await admin.ask("Heartbeat", version, **{**given, **changes}))
+
+    assert await beat() is Code.NONE
+    assert await beat(generation_id=7) is Code.ILLEGAL_GENERATION
+    assert await beat(member_id="x") is Code.UNKNOWN_MEMBER_ID
+    assert await beat(group_id="other") is Code.UNKNOWN_MEMBER_ID
+    assert await beat(group_id="") is Code.INVALID_GROUP_ID
+    other = await admin.face.client()
+    newcomer = asyncio.ensure_future(other.ask(11, 0, join_request("g")))
+    await until(lambda: admin.backend.groups.counters.joins >= 3)
+    assert await beat() is Code.REBALANCE_IN_PROGRESS
+    newcomer.cancel()
+
+
+@pytest.mark.parametrize("version", versions("LeaveGroup"))
+async def test_a_member_leaves(admin: Admin, version: int) -> None:
+    member = await stable(admin)
+    given = {"group_id": "g", "member_id": member.member_id, "members": [{"member_id": member.member_id}]}
+    answer = await admin.ask("LeaveGroup", version, **given)
+    assert code(answer) is Code.NONE
+    again = await admin.ask("LeaveGroup", version, **given)
+    if version >= 3:
+        assert [code(each) for each in answer.members] == [Code.NONE]
+        assert [code(each) for each in again.members] == [Code.UNKNOWN_MEMBER_ID]
+    else:
+        assert code(again) is Code.UNKNOWN_MEMBER_ID
+
+
+async def test_several_members_leave_by_instance_id(admin: Admin) -> None:
+    other = await admin.face.client()
+    one, two = await asyncio.gather(
+        admin.client.ask(11, 9, join_request("g", group_instance_id="a")),
+        other.ask(11, 9, join_request("g", group_instance_id="b")),
+    )
+    assert one.generation_id == two.generation_id == 1
+    answer = await admin.ask(
+        "LeaveGroup",
+        group_id="g",
+        members=[{"member_id": "", "group_instance_id": name} for name in ("a", "b", "c")],
+    )
+    assert [(each.group_instance_id, code(each)) for each in answer.members] == [
+        ("a", Code.NONE),
+        ("b", Code.NONE),
+        ("c", Code.UNKNOWN_MEMBER_ID),
+    ]
+
+
+@pytest.mark.parametrize("version", versions("JoinGroup")[5:])
+async def test_a_static_member_that_restarts_is_in_the_same_generation(admin: Admin, version: int) -> None:
+    first = await stable(admin, group_instance_id="a")
+    again = await joined(admin, "g", version, group_instance_id="a")
+    assert again.generation_id == first.generation_id
+    assert again.member_id != first.member_id
+    if version >= 9:
+        assert again.skip_assignment
+        assert again.leader == again.member_id
+    else:
+        assert again.leader != again.member_id
+    given = {"group_id": "g", "generation_id": first.generation_id, "group_instance_id": "a"}
+    fenced = await admin.ask("Heartbeat", **given, member_id=first.member_id)
+    assert code(fenced) is Code.FENCED_INSTANCE_ID
+
+
+@pytest.mark.parametrize("version", versions("DescribeGroups"))
+async def test_groups_are_described(admin: Admin, version: int) -> None:
+    member = await stable(admin)
+    answer = await admin.ask("DescribeGroups", version, groups=("g", "nobody"), include_authorized_operations=True)
+    group, nobody = answer.groups
+    assert (code(group), group.group_state, group.protocol_type, group.protocol_data) == (
+        Code.NONE,
+        "Stable",
+        "consumer",
+        "range",
+    )
+    (shown,) = group.members
+    assert (shown.member_id, shown.client_id, shown.client_host) == (member.member_id, "tests", "/127.0.0.1")
+    assert (shown.member_metadata, shown.member_assignment) == (subscription("orders"), b"all of it")
+    assert nobody.group_state == "Dead"
+    assert code(nobody) is (Code.GROUP_ID_NOT_FOUND if version >= 6 else Code.NONE)
+    if version >= 6:
+        assert nobody.error_message == "Group nobody not found."
+
+
+@pytest.mark.parametrize("version", versions("ListGroups"))
+async def test_groups_are_listed(admin: Admin, version: int) -> None:
+    await stable(admin)
+    await committed(admin, "simple", {0: 1})
+    answer = await admin.ask("ListGroups", version)
+    assert code(answer) is Code.NONE
+    assert [(each.group_id, each.protocol_type) for each in answer.groups] == [("g", "consumer"), ("simple", "")]
+    if version >= 4:
+        assert [each.group_state for each in answer.groups] == ["Stable", "Empty"]
+        only = await admin.ask("ListGroups", version, states_filter=("stable", "dead"))
+        assert [each.group_id for each in only.groups] == ["g"]
+        assert (await admin.ask("ListGroups", version, states_filter=("odd",))).groups == ()
+    if version >= 5:
+        assert {each.group_type for each in answer.groups} == {"classic"}
+        assert len((await admin.ask("ListGroups", version, types_filter=("Classic",))).groups) == 2
+        assert (await admin.ask("ListGroups", version, types_filter=("consumer",))).groups == ()
+
+
+@pytest.mark.parametrize("version", versions("DeleteGroups"))
+async def test_groups_are_deleted(admin: Admin, version: int) -> None:
+    await stable(admin)
+    await committed(admin, "simple", {0: 1})
+    answer = await admin.ask("DeleteGroups", version, groups_names=("g", "simple", "nobody"))
+    assert [(each.group_id, code(each)) for each in answer.results] == [
+        ("g", Code.NON_EMPTY_GROUP),
+        ("simple", Code.NONE),
+        ("nobody", Code.GROUP_ID_NOT_FOUND),
+    ]
+    assert [each.group_id for each in (await admin.ask("ListGroups")).groups] == ["g"]
+
+
+async def test_a_node_that_does_not_coordinate_says_so(admin: Admin) -> None:
+    admin.backend.groups.leading = None
+    assert code(await admin.ask("JoinGroup", **join_request("g"))) is Code.NOT_COORDINATOR
+    assert code(await admin.ask("Heartbeat", group_id="g", generation_id=1)) is Code.NOT_COORDINATOR
+    (group,) = (await admin.ask("DescribeGroups", groups=("g",))).groups
+    assert code(group) is Code.NOT_COORDINATOR
+    assert (await admin.ask("ListGroups")).groups == ()
+    assert await committed(admin, "g", {0: 1}) == [Code.NOT_COORDINATOR]
+    for version in versions("OffsetFetch")[:-1]:
+        asked = [{"name": "orders", "partition_indexes": (0,)}]
+        given = {"group_id": "g", "topics": asked, "groups": [{"group_id": "g", "topics": asked}]}
+        answer = await admin.ask("OffsetFetch", version, **given)
+        if version == 1:
+            assert code(answer.topics[0].partitions[0]) is Code.NOT_COORDINATOR
+        else:
+            assert code(answer.groups[0] if version >= 8 else answer) is Code.NOT_COORDINATOR
+
+
+async def test_a_topic_of_groups_is_never_seen(admin: Admin) -> None:
+    await stable(admin)
+    answer = await admin.ask("Metadata", topics=None)
+    assert [topic.name for topic in answer.topics] == ["orders"]
+
+
+def test_every_refusal_has_its_code() -> None:
+    codes = {refusal: code_of(GroupRefusedError("g", refusal)) for refusal in Refusal}
+    assert len({each for each in codes.values() if each is not Code.INVALID_REQUEST}) == len(Refusal) - 1
+    assert group_code_of(NotCoordinatorError("g", 1)) is Code.NOT_COORDINATOR
+    assert group_code_of(ShardLoadingError(1)) is Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert group_code_of(UnavailableError("store", "away")) is Code.COORDINATOR_NOT_AVAILABLE
+    assert group_code_of(OutcomeUnknownError("1", "lost")) is Code.COORDINATOR_NOT_AVAILABLE
+    assert group_code_of(FencedError("r", 1, 2)) is Code.NOT_COORDINATOR
