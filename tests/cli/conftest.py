@@ -4,7 +4,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 from tests.clients.broker import Broker
 from tests.clients.conftest import broker as broker
 from tests.clients.conftest import own_broker as own_broker
+from tests.clients.conftest import pytest_runtest_makereport as pytest_runtest_makereport
 
 from holdfast.cli.main import main
 
@@ -36,6 +37,13 @@ class Ran:
 
 Run = Callable[..., Ran]
 Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+def produce_json(broker: Broker, topic: str, records: Iterable[Mapping[str, object]]) -> None:
+    """Fills a topic that several tests read."""
+    told = [sys.executable, "-m", "holdfast", "produce", topic, "--json-lines", "--bootstrap", broker.bootstrap]
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    subprocess.run(told, input=lines, text=True, check=True, capture_output=True, timeout=60)
 
 
 @pytest.fixture

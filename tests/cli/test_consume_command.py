@@ -7,19 +7,30 @@ import subprocess
 import sys
 
 import pytest
-from tests.cli.conftest import Run, Start
+from tests.cli.conftest import Run, Start, produce_json
 from tests.clients.broker import Broker, until
 
 T0_MS = 1_700_000_000_000
 
 
-@pytest.fixture
-def numbers(kafka: Run, broker: Broker) -> str:
+def fill(broker: Broker) -> str:
     """A topic of one partition with the values 0 to 9, a second apart."""
     topic = broker.create_topic("numbers")
-    lines = "".join(f'{{"key":"k{i}","value":"{i}","timestamp":{T0_MS + i * 1000}}}\n' for i in range(10))
-    assert kafka("produce", topic, "--json-lines", stdin=lines.encode()).code == 0
+    records = ({"key": f"k{i}", "value": f"{i}", "timestamp": T0_MS + i * 1000} for i in range(10))
+    produce_json(broker, topic, records)
     return topic
+
+
+@pytest.fixture(scope="module")
+def numbers(broker: Broker) -> str:
+    """Such a topic, to be read only."""
+    return fill(broker)
+
+
+@pytest.fixture
+def growing(broker: Broker) -> str:
+    """Such a topic, to which the test may write."""
+    return fill(broker)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +82,8 @@ def test_binary_values_cannot_harm_a_terminal(kafka: Run, broker: Broker) -> Non
 
 def test_several_topics_and_partitions_are_read_to_their_ends(kafka: Run, broker: Broker) -> None:
     first, second = broker.create_topic("first", partitions=3), broker.create_topic("second", partitions=2)
-    for topic, word in ((first, b"f"), (second, b"s")):
-        kafka("produce", topic, "--key-separator", ":", stdin=b"".join(b"%d:%s%d\n" % (i, word, i) for i in range(30)))
+    for topic, word in ((first, "f"), (second, "s")):
+        produce_json(broker, topic, ({"key": f"{i}", "value": f"{word}{i}"} for i in range(30)))
     rows = kafka("consume", first, second, "--json").rows
     assert sorted(str(row["value"]) for row in rows) == sorted(f"{word}{i}" for word in "fs" for i in range(30))
     for place in {(row["topic"], row["partition"]) for row in rows}:
@@ -127,8 +138,8 @@ def test_a_topic_that_does_not_exist_is_named_and_not_made(kafka: Run, broker: B
 
 
 @pytest.mark.parametrize("argv", [["--from", "end"], ["--tail", "1", "-f"]])
-def test_following_prints_what_comes_until_ctrl_c(kafka: Run, start: Start, numbers: str, argv: list[str]) -> None:
-    reading = start("consume", numbers, *argv, "--json")
+def test_following_prints_what_comes_until_ctrl_c(kafka: Run, start: Start, growing: str, argv: list[str]) -> None:
+    reading = start("consume", growing, *argv, "--json")
     assert reading.stdout is not None
     if argv[0] == "--tail":
         assert b'"value":"9"' in reading.stdout.readline()
@@ -136,7 +147,7 @@ def test_following_prints_what_comes_until_ctrl_c(kafka: Run, start: Start, numb
     os.set_blocking(reading.stdout.fileno(), False)
 
     def seen() -> bytes | None:
-        kafka("produce", numbers, stdin=b"later\n")
+        kafka("produce", growing, stdin=b"later\n")
         assert reading.stdout is not None
         return reading.stdout.read()
 
@@ -158,9 +169,9 @@ def test_a_group_goes_on_where_it_committed(kafka: Run, broker: Broker, numbers:
     assert kafka("consume", numbers, *group, "--commit").text == ""
 
 
-def test_a_new_group_may_start_at_the_end(kafka: Run, start: Start, broker: Broker, numbers: str) -> None:
+def test_a_new_group_may_start_at_the_end(kafka: Run, start: Start, broker: Broker, growing: str) -> None:
     group = broker.unique("late")
-    reading = start("consume", numbers, "--group", group, "--from", "end", "--commit", "--count", "1")
+    reading = start("consume", growing, "--group", group, "--from", "end", "--commit", "--count", "1")
 
     def joined() -> bool:
         found = kafka("group", "describe", group, "--json")
@@ -169,7 +180,7 @@ def test_a_new_group_may_start_at_the_end(kafka: Run, start: Start, broker: Brok
     until(joined, what="it has its partition")
 
     def sent() -> bool:
-        kafka("produce", numbers, stdin=b"new\n")
+        kafka("produce", growing, stdin=b"new\n")
         return reading.poll() is not None
 
     until(sent, what="it has read one record")

@@ -6,31 +6,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.cli.conftest import Run, Start
+from tests.cli.conftest import Run, Start, produce_json
 from tests.clients.broker import Broker, until
 
 T0_MS = 1_700_000_000_000
 
 
-@pytest.fixture
-def topic(kafka: Run, broker: Broker) -> str:
-    """Two partitions: ten records in 0, twenty in 1, a second apart."""
+@pytest.fixture(scope="module")
+def topic(broker: Broker) -> str:
+    """Two partitions: ten records in 0, twenty in 1, a second apart. To be read only."""
+    return fill(broker)
+
+
+def fill(broker: Broker) -> str:
     name = broker.create_topic("grouped", partitions=2)
-    lines = [
-        f'{{"value":"{i}","partition":{p},"timestamp":{T0_MS + i * 1000}}}\n'
-        for p in (0, 1)
-        for i in range(10 + 10 * p)
-    ]
-    assert kafka("produce", name, "--json-lines", stdin="".join(lines).encode()).code == 0
+    places = [(partition, i) for partition in (0, 1) for i in range(10 + 10 * partition)]
+    produce_json(broker, name, ({"value": f"{i}", "partition": p, "timestamp": T0_MS + i * 1000} for p, i in places))
     return name
 
 
 @pytest.fixture
 def group(kafka: Run, broker: Broker, topic: str) -> str:
-    """A group that has read all of `topic`."""
+    """A group that is at the end of `topic`."""
+    return at_end(kafka, broker, topic)
+
+
+def at_end(kafka: Run, broker: Broker, topic: str) -> str:
     name = broker.unique("readers")
-    done = kafka("consume", topic, "--group", name, "--commit")
-    assert len(done.out.splitlines()) == 30, done.err
+    done = kafka("group", "reset", name, "--topic", topic, "--to", "end", "--execute")
+    assert done.code == 0, done.err
     return name
 
 
@@ -69,7 +73,9 @@ def test_groups_are_listed_by_state(kafka: Run, start: Start, topic: str, group:
         assert group not in listed("--state", "empty")
 
 
-def test_a_description_has_members_partitions_and_lag(kafka: Run, start: Start, topic: str, group: str) -> None:
+def test_a_description_has_members_partitions_and_lag(kafka: Run, start: Start, broker: Broker) -> None:
+    topic = fill(broker)
+    group = at_end(kafka, broker, topic)
     kafka("produce", topic, "--partition", "0", stdin=b"a\nb\nc\n")
     with member(kafka, start, group, topic):
         (shown,) = kafka("group", "describe", group, "--json").rows

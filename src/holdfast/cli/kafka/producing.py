@@ -5,6 +5,7 @@ Idempotent unless the acks are fewer than all; keys choose partitions as Java's 
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
 
@@ -14,9 +15,11 @@ from holdfast.cli.kafka.client import PAUSE_S, Connection
 from holdfast.cli.kafka.errors import RefusedError, kafka_error
 from holdfast.cli.kafka.records import Outgoing
 from holdfast.cli.kafka.stopping import Stopped, Stopping
+from holdfast.cli.kafka.topics import settings_of
 from holdfast.vocabulary.errors import HoldfastError
 
-RECORD_BYTES_MAX: Final = 256 * 2**20  # the broker's limit shall speak, not the client's
+RECORD_BYTES_MAX: Final = 1_000_000_000  # librdkafka's
+QUEUE_KBYTES_MAX: Final = 512 * 1_024
 SERVE_EVERY: Final = 256  # records between two looks at what failed
 AUTO_CREATE_WAIT_S: Final = 2.0
 
@@ -43,8 +46,7 @@ class Sending:
             "compression.type": self.compression,
             "partitioner": "murmur2_random",
             "delivery.timeout.ms": int(self.delivery_timeout_s * 1_000),
-            "message.max.bytes": RECORD_BYTES_MAX,
-            "queue.buffering.max.kbytes": 2 * RECORD_BYTES_MAX // 1_024,
+            "queue.buffering.max.kbytes": QUEUE_KBYTES_MAX,
             "delivery.report.only.error": True,
             "linger.ms": 5,
         }
@@ -86,15 +88,17 @@ def send(
     """
     sent, began = Sent(), time.monotonic()
 
-    def on_delivery(failure: KafkaError | None, _: Message) -> None:
+    def on_delivery(failure: KafkaError | None, _: Message | None) -> None:
         if failure is not None:
             sent.fail(connection.error(failure, "topic", sending.topic))
 
-    producer = connection.producer(sending.settings() | {"on_delivery": on_delivery})
-    _require_partition(connection, producer, sending)
+    _require_partition(connection, sending)
+    limit = {"message.max.bytes": _record_bytes_max(connection, sending.topic)}
+    producer = connection.producer(sending.settings() | limit | {"on_delivery": on_delivery})
     try:
         for record in _records(lines, parse, sending, sent, wish, producer):
-            _produce(producer, sending, record, wish)
+            refused = _produce(producer, sending, record, wish)
+            on_delivery(refused, None)
             sent.read += 1
             if sent.read % SERVE_EVERY == 0:
                 producer.poll(0)
@@ -135,7 +139,8 @@ def _pace(producer: Producer, wish: Stopping, due: float) -> None:
         producer.poll(min(PAUSE_S, left_s))
 
 
-def _produce(producer: Producer, sending: Sending, record: Outgoing, wish: Stopping) -> None:
+def _produce(producer: Producer, sending: Sending, record: Outgoing, wish: Stopping) -> KafkaError | None:
+    """Hand it to the client; the error if the record itself is wrong."""
     partition = sending.partition if sending.partition is not None else record.partition
     while True:
         try:
@@ -151,16 +156,22 @@ def _produce(producer: Producer, sending: Sending, record: Outgoing, wish: Stopp
             producer.poll(PAUSE_S)
             if wish.asked:
                 raise Stopped from None
+        except KafkaException as failure:
+            refused = kafka_error(failure)
+            if refused.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                raise
+            return refused
         else:
-            return
+            return None
 
 
-def _require_partition(connection: Connection, producer: Producer, sending: Sending) -> None:
+def _require_partition(connection: Connection, sending: Sending) -> None:
     """Raises if the topic or partition does not exist. Asking as a producer creates the topic where the broker does so."""
+    asking = connection.producer({})
     deadline = time.monotonic() + min(AUTO_CREATE_WAIT_S, connection.bootstrap.timeout_s)
     while True:
         try:
-            found = producer.list_topics(sending.topic, timeout=connection.bootstrap.timeout_s).topics[sending.topic]
+            found = asking.list_topics(sending.topic, timeout=connection.bootstrap.timeout_s).topics[sending.topic]
         except KafkaException as failure:
             raise connection.error(kafka_error(failure), "topic", sending.topic) from None
         if found.error is None:
@@ -169,6 +180,13 @@ def _require_partition(connection: Connection, producer: Producer, sending: Send
             raise connection.error(found.error, "topic", sending.topic)
         time.sleep(PAUSE_S)
     if sending.partition is not None and sending.partition not in found.partitions:
-        raise RefusedError(
-            "partition", f"{sending.topic}-{sending.partition}", f"does not exist at {connection.bootstrap}"
-        )
+        name = f"{sending.topic}-{sending.partition}"
+        raise RefusedError("partition", name, f"does not exist at {connection.bootstrap}")
+
+
+def _record_bytes_max(connection: Connection, topic: str) -> int:
+    """The topic's own limit: the client then refuses one record, where the broker would refuse all that came with it."""
+    with suppress(HoldfastError, ValueError):  # one that may not be asked says so when it refuses
+        settings = {setting.name: setting.value for setting in settings_of(connection, [topic])[topic]}
+        return min(max(1_000, int(settings.get("max.message.bytes") or RECORD_BYTES_MAX)), RECORD_BYTES_MAX)
+    return RECORD_BYTES_MAX

@@ -75,7 +75,7 @@ def delete_topics(connection: Connection, names: Sequence[str]) -> dict[str, Hol
     """What became of each: None is done."""
     found = connection.ask(lambda left_s: connection.admin.delete_topics(list(names), request_timeout=left_s))
     done = {name for name, answer in found.items() if not isinstance(answer, KafkaError)}
-    _becomes(lambda: not done & {*_metadata(connection)}, within_s=SETTLE_S)
+    _becomes(lambda: not done or not done & {*_metadata(connection)}, within_s=SETTLE_S)
     return {
         name: connection.error(answer, "topic", name, change="deleting") if isinstance(answer, KafkaError) else None
         for name, answer in found.items()
