@@ -9,8 +9,9 @@ import pytest
 from tests.gateways.kafka.asking import Admin, admin_of, code, versions
 
 from holdfast.gateways.kafka.codes import Code
+from holdfast.gateways.kafka.config_encoding import BROKER, TOPIC
 from holdfast.gateways.kafka.config_names import FIXED, IGNORED, MAPPED, Kind, read_settings, spelt, topic_rows
-from holdfast.gateways.kafka.configs import BROKER, TOPIC, Change
+from holdfast.gateways.kafka.configs import Change
 from holdfast.log.topic_config import NAMES, TopicConfig
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import MIB

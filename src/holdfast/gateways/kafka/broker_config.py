@@ -5,7 +5,7 @@ from holdfast.gateways.kafka.config_names import FIXED, MAPPED, Kind, Row, spelt
 from holdfast.log.topic_config import TopicConfig
 
 
-def broker_rows(backend: Backend, broker: Broker) -> list[Row]:
+def broker_rows(backend: Backend, broker: Broker) -> tuple[Row, ...]:
     """Every setting of a broker, by name."""
     settings, groups = backend.settings, backend.groups.settings
     values: dict[str, tuple[object, Kind, str]] = {
@@ -69,7 +69,7 @@ def broker_rows(backend: Backend, broker: Broker) -> list[Row]:
         for fixed in FIXED.values()
         if fixed.broker
     ]
-    return sorted(rows)
+    return tuple(sorted(rows))
 
 
 def _host(host: str) -> str:

@@ -8,6 +8,7 @@ not here: clients and frameworks send them as a matter of course, so they are ac
 import logging
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from holdfast.log.topic_config import NAMES, TopicConfig, read_config
@@ -273,7 +274,8 @@ def spelt(value: object) -> str:
     return _SPELT.get(str(value), str(value))
 
 
-def topic_rows(config: TopicConfig, overrides: Iterable[str]) -> list[Row]:
+@lru_cache(maxsize=256)
+def topic_rows(config: TopicConfig, overrides: tuple[str, ...]) -> tuple[Row, ...]:
     """Every setting of a topic, by name."""
     chosen, default = set(overrides), TopicConfig()
     rows = [
@@ -292,4 +294,4 @@ def topic_rows(config: TopicConfig, overrides: Iterable[str]) -> list[Row]:
         Row(name, fixed.value, fixed.kind, fixed.text, read_only=True, default=fixed.value, broker=fixed.broker)
         for name, fixed in FIXED.items()
     ]
-    return sorted(rows)
+    return tuple(sorted(rows))

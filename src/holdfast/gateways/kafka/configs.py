@@ -8,26 +8,24 @@ Not implemented: changing a broker's settings (the command line and its file set
 metrics. A cluster-wide default that brokers share (the broker with the empty name) has no settings.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any, Final
 
-from holdfast.gateways.kafka.api import Answer, Api, Call
+from holdfast.gateways.kafka.api import Answer, Api, Call, Chunks
 from holdfast.gateways.kafka.backend import Backend
 from holdfast.gateways.kafka.broker_config import broker_rows
 from holdfast.gateways.kafka.codes import Code, code_of
+from holdfast.gateways.kafka.config_encoding import BROKER, TOPIC, Described, encode_described
 from holdfast.gateways.kafka.config_names import Kind, Row, field_of, kind_of, read_settings, topic_rows
+from holdfast.gateways.kafka.control import decode
 from holdfast.gateways.kafka.leadership import brokers
 from holdfast.log.topic_config import NAMES, read_config
 from holdfast.log.topics import Topic, UnknownTopicError, check_name
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
-TOPIC: Final = 2
-BROKER: Final = 4
-
-SET_BY_TOPIC: Final = 1
-STATIC_BROKER: Final = 4
-DEFAULT: Final = 5
+_SIDE_BY_SIDE_MAX: Final = 16
 
 
 class Change(IntEnum):
@@ -47,23 +45,24 @@ class _Refused(Exception):  # noqa: N818  (an answer on its way out, never seen 
         self.code, self.text = code, text
 
 
-async def describe_configs(call: Call, request: Any) -> Answer:
+async def describe_configs(call: Call, body: memoryview) -> Chunks:
     """Settings with their values, where these come from, and what they mean."""
-    results = []
-    for resource in request.resources:
-        synonyms, texts = request.include_synonyms, getattr(request, "include_documentation", False)
-        try:
-            rows = await _rows(call.backend, resource)
-            wanted = resource.configuration_keys
-            configs = [
-                _described(row, resource.resource_type, synonyms, texts)
-                for row in rows
-                if not wanted or row.name in wanted
-            ]
-            results.append(_result(resource, Code.NONE, None) | {"configs": configs})
-        except (_Refused, HoldfastError) as error:
-            results.append(_result(resource, *_told(error)) | {"configs": ()})
-    return {"results": results}
+    request = decode(call.api.key, call.version, body)
+    slots = asyncio.Semaphore(_SIDE_BY_SIDE_MAX)
+
+    async def describe(resource: Any) -> Described:
+        kind, name, wanted = resource.resource_type, resource.resource_name, resource.configuration_keys
+        async with slots:
+            try:
+                rows = await _rows(call.backend, resource)
+            except (_Refused, HoldfastError) as error:
+                code, text = _told(error)
+                return Described(kind, name, code=code, text=text)
+        return Described(kind, name, tuple(row for row in rows if row.name in wanted) if wanted else rows)
+
+    described = await asyncio.gather(*map(describe, request.resources))
+    texts = getattr(request, "include_documentation", False)
+    return (encode_described(call.version, described, synonyms=request.include_synonyms, texts=texts),)
 
 
 async def alter_configs(call: Call, request: Any) -> Answer:
@@ -122,11 +121,11 @@ async def _topic(backend: Backend, name: str) -> Topic:
     return await backend.log.topics.get(name)
 
 
-async def _rows(backend: Backend, resource: Any) -> Sequence[Row]:
+async def _rows(backend: Backend, resource: Any) -> tuple[Row, ...]:
     kind, name = resource.resource_type, resource.resource_name
     if kind == TOPIC:
         topic = await _topic(backend, name)
-        return topic_rows(topic.config, topic.overrides)
+        return topic_rows(topic.config, tuple(topic.overrides))
     if kind != BROKER:
         raise _Refused(
             Code.INVALID_REQUEST, f"resource type {kind} is not offered: topics ({TOPIC}) and brokers ({BROKER}) are"
@@ -138,25 +137,6 @@ async def _rows(backend: Backend, resource: Any) -> Sequence[Row]:
         if str(broker.node) == name:
             return broker_rows(backend, broker)
     raise _Refused(Code.INVALID_REQUEST, f"there is no broker {name[:80]!r}")
-
-
-def _described(row: Row, resource_type: int, synonyms: bool, texts: bool) -> Answer:
-    source = SET_BY_TOPIC if row.is_set else DEFAULT if resource_type == TOPIC else STATIC_BROKER
-    listed = []
-    if synonyms and row.is_set:
-        listed.append({"name": row.name, "value": row.value, "source": source})
-    if synonyms and row.default is not None:
-        listed.append({"name": row.broker or row.name, "value": row.default, "source": DEFAULT})
-    return {
-        "name": row.name,
-        "value": row.value,
-        "read_only": row.read_only,
-        "config_source": source,
-        "is_sensitive": False,
-        "synonyms": listed,
-        "config_type": row.kind,
-        "documentation": row.text if texts else None,
-    }
 
 
 def _check_alterable(resource: Any, twice: set[object]) -> None:
@@ -238,7 +218,7 @@ def _twice(named: Iterable[object]) -> set[object]:
 
 
 APIS: Final = (
-    Api(key=32, name="DescribeConfigs", versions=(1, 4), flexible_from=4, control=describe_configs),
+    Api(key=32, name="DescribeConfigs", versions=(1, 4), flexible_from=4, raw=describe_configs),
     Api(key=33, name="AlterConfigs", versions=(0, 2), flexible_from=2, control=alter_configs),
     Api(key=44, name="IncrementalAlterConfigs", versions=(0, 1), flexible_from=1, control=incremental_alter_configs),
 )

@@ -40,7 +40,7 @@ NEVER_CREATED: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 _CREATION_FROM, _TOPIC_OPERATIONS_FROM, _IDS_FROM = 4, 8, 10
 _CLUSTER_OPERATIONS_IN: Final = range(8, 11)
 _BROKERS, _CONTROLLERS = 1, 2  # types of endpoints
-_PARTITIONS_MAX: Final = 1_000  # in one answer of DescribeTopicPartitions: the client asks on from the cursor
+_PARTITIONS_MAX: Final = 500  # in one answer of DescribeTopicPartitions: the client asks on from the cursor
 _CREATIONS_MAX: Final = 16  # side by side
 
 

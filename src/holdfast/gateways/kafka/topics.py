@@ -10,6 +10,7 @@ what would be done anyway: one replica each, on the only broker there is.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,8 +19,8 @@ from uuid import UUID
 from holdfast.gateways.kafka.api import Answer, Api, Call
 from holdfast.gateways.kafka.backend import Backend
 from holdfast.gateways.kafka.codes import Code, code_of
+from holdfast.gateways.kafka.config_encoding import DEFAULT, SET_BY_TOPIC
 from holdfast.gateways.kafka.config_names import read_settings, topic_rows
-from holdfast.gateways.kafka.configs import DEFAULT, SET_BY_TOPIC
 from holdfast.gateways.kafka.leadership import brokers
 from holdfast.gateways.kafka.placing import PLACED_WAIT_MS, until, until_placed
 from holdfast.log.topics import PARTITIONS_MAX, Topic, TopicExistsError, UnknownTopicError, check_name
@@ -55,13 +56,13 @@ def _failed(name: str | None, error: _Refused | HoldfastError) -> _Outcome:
 
 async def create_topics(call: Call, request: Any) -> Answer:
     """Create topics, each by itself, and wait a moment until they can be written to."""
-    backend, named = call.backend, [topic.name for topic in request.topics]
+    backend, named = call.backend, Counter(topic.name for topic in request.topics)
     slots = asyncio.Semaphore(_SIDE_BY_SIDE_MAX)
 
     async def create(wanted: Any) -> _Outcome:
         async with slots:
             try:
-                if named.count(wanted.name) > 1:
+                if named[wanted.name] > 1:
                     raise _Refused(Code.INVALID_REQUEST, f"{wanted.name!r} is named more than once")
                 return _Outcome(wanted.name, topic=await _create(backend, wanted, request.validate_only))
             except (_Refused, HoldfastError) as error:
@@ -157,7 +158,7 @@ def _created(outcome: _Outcome, validated: bool) -> Answer:
                 "config_source": SET_BY_TOPIC if row.is_set else DEFAULT,
                 "is_sensitive": False,
             }
-            for row in topic_rows(topic.config, topic.overrides)
+            for row in topic_rows(topic.config, tuple(topic.overrides))
         ],
     }
 
@@ -170,11 +171,11 @@ async def delete_topics(call: Call, request: Any) -> Answer:
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         wanted = [(name, None) for name in request.topic_names]
-    slots = asyncio.Semaphore(_SIDE_BY_SIDE_MAX)
+    named, slots = Counter(wanted), asyncio.Semaphore(_SIDE_BY_SIDE_MAX)
 
     async def delete(name: str | None, topic_id: UUID | None) -> Answer:
         async with slots:
-            outcome = await _delete(backend, name, topic_id, wanted.count((name, topic_id)) > 1)
+            outcome = await _delete(backend, name, topic_id, named[name, topic_id] > 1)
         gone = outcome.topic
         return {
             "name": gone.name if gone is not None else name,
@@ -183,7 +184,7 @@ async def delete_topics(call: Call, request: Any) -> Answer:
             "error_message": outcome.text,
         }
 
-    responses = await asyncio.gather(*(delete(name, topic_id) for name, topic_id in dict.fromkeys(wanted)))
+    responses = await asyncio.gather(*(delete(name, topic_id) for name, topic_id in named))
     gone = [str(each["topic_id"]) for each in responses if each["error_code"] is Code.NONE]
     wait_ms = min(request.timeout.total_seconds() * 1000, PLACED_WAIT_MS)
     await until(backend, lambda: all(backend.cluster.name_of(topic_id) is None for topic_id in gone), wait_ms)
