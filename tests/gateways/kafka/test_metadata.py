@@ -1,6 +1,7 @@
 """Metadata, DescribeCluster and DescribeTopicPartitions: every version, every way to ask, and topics that come into being by it."""
 
 import asyncio
+import dataclasses
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -8,13 +9,15 @@ from uuid import UUID
 import pytest
 from kio.index import load_response_schema
 from kio.serial import entity_reader
+from tests.agent.making import until
 from tests.gateways.kafka.asking import Admin, admin_of, code, versions
 from tests.log.partition.making import batch
 
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.backend import Broker
 from holdfast.gateways.kafka.codes import Code
-from holdfast.gateways.kafka.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from holdfast.gateways.kafka.leadership import brokers, leader_of
+from holdfast.gateways.kafka.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, controller
 from holdfast.gateways.kafka.metadata_encoding import NOT_ASKED, Asked, encode_metadata
 from holdfast.kernel.keys import holder_key, member_key, partition_resource
 from holdfast.kernel.lease import Held
@@ -270,3 +273,45 @@ async def test_topics_that_are_described_by_name_may_be_unknown(tmp_path: Path) 
         }
         assert answer.next_cursor is None
         assert [topic.name for topic in await admin.backend.log.list_topics()] == ["a"], "describing makes nothing"
+
+
+async def test_two_agents_are_two_brokers_and_each_leads_its_share(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 4}) as admin:
+        bob = await admin.face.cluster.node("bob", address="[::1]:9", zone="b")
+        await until(lambda: len(bob.leads()) == 2 and len(admin.face.node.leads()) == 2)
+        assert bob.agent.member is not None
+        other = bob.agent.member.node
+        await until(
+            lambda: {leader_of(admin.backend.cluster, "orders", n).node for n in range(4)} == {admin.node, other}
+        )
+        answer = await admin.ask("Metadata", topics=names("orders"))
+        assert {(each.node_id, each.host, each.port, each.rack) for each in answer.brokers} == {
+            (admin.node, "127.0.0.1", admin.face.port, None),
+            (other, "::1", 9, "b"),
+        }
+        leaders = {each.partition_index: each.leader_id for each in answer.topics[0].partitions}
+        assert leaders == {number: other if number in bob.leads() else admin.node for number in range(4)}
+        assert answer.controller_id == admin.node, "who was there first plans"
+        cluster = await admin.ask("DescribeCluster")
+        assert {each.broker_id for each in cluster.brokers} == {admin.node, other}
+        offsets = await admin.ask(
+            "ListOffsets",
+            replica_id=-1,
+            topics=[{"name": "orders", "partitions": [{"partition_index": n, "timestamp": -1} for n in range(4)]}],
+        )
+        assert {each.partition_index for each in offsets.topics[0].partitions if code(each) is Code.NONE} == set(
+            admin.face.node.leads()
+        )
+        assert {code(each) for each in offsets.topics[0].partitions} == {Code.NONE, Code.NOT_LEADER_OR_FOLLOWER}
+
+
+async def test_a_cluster_without_agents_is_answered_for_by_the_node_that_is_asked(tmp_path: Path) -> None:
+    async with admin_of(tmp_path) as admin:
+        topic = Topic(id="ab" * 16, name="orders", partitions=2, created_at_ms=0)
+        alone = made_up(topic, leaders={})
+        alone._members.items.clear()
+        me = Broker(node=77, host="h", port=1)
+        backend = dataclasses.replace(admin.backend, cluster=alone, me=lambda: me)
+        assert (brokers(backend), controller(backend)) == ([me], 77)
+        nobody = dataclasses.replace(backend, me=lambda: None)
+        assert (brokers(nobody), controller(nobody)) == ([], -1)
