@@ -242,3 +242,18 @@ def test_ten_thousand_lines_through_a_pipe_arrive_once_each(start: Start, kafka:
     counted = Counter(kafka("consume", topic).out.splitlines())
     assert len(counted) == 10_000
     assert set(counted.values()) == {1}
+
+
+def test_a_broker_that_crashes_between_loses_and_repeats_nothing(own_broker: Broker, start: Start) -> None:
+    topic, address = own_broker.create_topic("crash"), ("--bootstrap", own_broker.bootstrap)
+    reading = start("consume", topic, "--follow", "--count", "300", *address)
+    sending = start("produce", topic, "--rate", "150", *address)
+    assert sending.stdin is not None
+    sending.stdin.write(b"".join(b"%d\n" % number for number in range(300)))
+    sending.stdin.close()
+    until(lambda: _latest(own_broker, topic) > 50, what="some records arrived")
+    own_broker.restart()
+    assert sending.wait(60) == 0
+    assert reading.stdout is not None
+    assert reading.stdout.read().split() == [b"%d" % number for number in range(300)]
+    assert reading.wait(30) == 0

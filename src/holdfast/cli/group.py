@@ -103,7 +103,7 @@ def run_describe(args: argparse.Namespace) -> int:
             "client_id": member.client_id,
             "host": member.host,
             "instance_id": member.group_instance_id,
-            "partitions": [f"{place.topic}-{place.partition}" for place in member.assignment.topic_partitions],
+            "partitions": [f"{place.topic}-{place.partition}" for place in sorted(member.assignment.topic_partitions)],
         }
         for member in found.members
     ]

@@ -7,7 +7,7 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, Ka
 from confluent_kafka.admin import ConsumerGroupDescription, ConsumerGroupListing  # type: ignore[attr-defined]
 
 from holdfast.cli.kafka.client import Connection
-from holdfast.cli.kafka.errors import RefusedError
+from holdfast.cli.kafka.errors import RefusedError, kafka_error
 from holdfast.cli.kafka.offsets import Place, Span, known_spans, offsets_at, shown, spans_of
 from holdfast.cli.kafka.positions import Position
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
@@ -55,6 +55,8 @@ def list_groups(connection: Connection, states: Iterable[str]) -> list[ConsumerG
             else connection.admin.list_consumer_groups(request_timeout=left_s)
         ),
     )
+    if found.errors:  # a list with gaps would look like a whole one
+        raise connection.error(kafka_error(found.errors[0]), "groups of", str(connection.bootstrap))
     return sorted(found.valid, key=lambda group: group.group_id)
 
 

@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -34,7 +35,7 @@ def add_command(commands: "Parsers[Parser]", name: str, does: str, examples: str
     made = commands.add_parser(
         name,
         help=does,
-        description=about or does[0].upper() + does[1:] + ".",
+        description=textwrap.fill(about or does[0].upper() + does[1:] + ".", 100),
         epilog="examples:\n" + examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -5,9 +5,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+)
 
 from holdfast.cli.kafka.client import PAUSE_S, Connection
+from holdfast.cli.kafka.errors import kafka_error
 from holdfast.cli.kafka.offsets import Place, shown
 from holdfast.cli.kafka.shown import Shown
 from holdfast.cli.kafka.stopping import Stopping
@@ -24,6 +32,8 @@ def open_consumer(connection: Connection, settings: Mapping[str, Any]) -> Iterat
     )
     try:
         yield consumer
+    except KafkaException as failure:
+        raise connection.error(kafka_error(failure), "cluster", str(connection.bootstrap)) from None
     finally:
         consumer.close()
 
