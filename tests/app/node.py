@@ -160,7 +160,8 @@ def admin(bootstrap: str) -> AdminClient:
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
-    made = admin(bootstrap).create_topics(
+    client = admin(bootstrap)  # its answers come as long as it is there
+    made = client.create_topics(
         [NewTopic(topic, partitions, 1, config={name.replace("_", "."): value for name, value in config.items()})]
     )
     made[topic].result(WAIT_S)
