@@ -7,6 +7,7 @@ again after its commit is a duplicate.
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -37,8 +38,9 @@ class Member:
         self.name = name
         self.events: list[Event] = []
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (`close` closes it)
+        told = {**os.environ, "PYTHONPATH": str(REPOSITORY), **(env or {})}  # noqa: TID251 (a child's, with a word more)
         self._process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=env, cwd=REPOSITORY
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=told, cwd=REPOSITORY
         )
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()

@@ -45,9 +45,10 @@ async def test_an_idempotent_producer_survives_a_killed_broker_without_gap_or_du
     items = list(keyed(6_000, keys=60))
     told: dict[str, Any] = {"enable_idempotence": True, "max_batch_size": 1_000, "request_timeout_ms": 60_000}
     async with producing(own_broker, retry_backoff_ms=50, **told) as producer:
-        killing = asyncio.create_task(killed_and_started(own_broker, 300))
-        futures = []
-        for item in items:
+        futures = [await producer.send(topic, item.value, item.key) for item in items[:500]]
+        await futures[0]
+        killing = asyncio.create_task(asyncio.to_thread(own_broker.restart))
+        for item in items[500:]:
             futures.append(await producer.send(topic, item.value, item.key))
             await CLOCK.sleep_ms(0)
         await killing
