@@ -51,7 +51,7 @@ def ways(broker: Broker) -> Iterator[dict[str, Way]]:
         yield {
             compression: Way(
                 broker.create_topic(f"shapes-{compression}", 1, KEEP),
-                producer(broker, {"compression.type": compression}),
+                producer(broker, {"compression.type": compression, "enable.idempotence": True}),
                 opened.enter_context(consuming(broker, {"fetch.wait.max.ms": 10})),
             )
             for compression in COMPRESSIONS
@@ -107,7 +107,7 @@ def test_one_request_carries_batches_of_many_partitions(broker: Broker) -> None:
     topic = broker.create_topic("wide", 12)
     items = list(keyed(6_000, keys=60, size=100))
     shapes = [Shape(name="", key=item.key, value=item.value) for item in items]
-    sent = send(broker, topic, shapes, {"linger.ms": 100})
+    sent = send(broker, topic, shapes, {"linger.ms": 100, "enable.idempotence": True})
     assert len({message.partition for message in sent}) > 6  # keys spread
     verdict = judge([item.value for item in items], values(read_all(broker, topic, range(12))))
     assert verdict.clean, verdict
@@ -116,7 +116,7 @@ def test_one_request_carries_batches_of_many_partitions(broker: Broker) -> None:
 def test_many_small_batches_keep_their_order(broker: Broker) -> None:
     topic = broker.create_topic("small-batches")
     expected = [b"%06d" % index for index in range(3_000)]
-    sent = send_values(broker, topic, expected, {"batch.num.messages": 7, "linger.ms": 0})
+    sent = send_values(broker, topic, expected, {"batch.num.messages": 7, "linger.ms": 0, "enable.idempotence": True})
     assert [message.offset for message in sent] == list(range(3_000))
     assert values(read_all(broker, topic)) == expected
 
