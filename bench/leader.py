@@ -16,6 +16,7 @@ from holdfast.kernel.keys import partition_resource
 from holdfast.kernel.lease import Lease, acquire
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.log.identity import wal_identity
+from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.opening import open_partition
@@ -27,7 +28,7 @@ from holdfast.log.wal import Wal
 from holdfast.testing.faults import FaultyStore
 from holdfast.vocabulary.clock import Chance, Clock, RealChance, RealClock
 from holdfast.vocabulary.nouns import Partition
-from holdfast.vocabulary.tasks import Bell, beside
+from holdfast.vocabulary.tasks import beside
 
 _TOPIC, _TOPIC_ID, _AGENT = "events", "ab" * 16, "bench"
 
@@ -71,7 +72,7 @@ class Leader:
     def __init__(self, parts: Parts, wal: Wal, session: HeldSession, chance: Chance) -> None:
         self.parts, self.wal, self.session, self.chance = parts, wal, session, chance
         self.partitions: list[LeadingPartition] = []
-        self._bell = Bell()
+        self._attention = Attention()
         self._budget = TailBudget(AgentSettings(id=_AGENT).tail_bytes_max)
         self._publisher = Publisher(
             store=parts.store, objects=parts.objects, clock=parts.clock, chance=chance, settings=parts.log
@@ -99,7 +100,7 @@ class Leader:
                     chance=self.chance,
                     settings=parts.log,
                     terms=parts.terms,
-                    bell=self._bell,
+                    attention=self._attention,
                     budget=self._budget,
                 )
             )
@@ -115,14 +116,13 @@ class Leader:
         """The agent's own loop, until cancelled."""
         await PublishingLoop(
             self._publisher,
-            lambda: self.partitions,
             wal=self.wal,
             session=self.session,
             clock=self.parts.clock,
             chance=self.chance,
             settings=AgentSettings(id=_AGENT, log=self.parts.log),
             counters=AgentCounters(),
-            bell=self._bell,
+            attention=self._attention,
             budget=self._budget,
         ).run()
 

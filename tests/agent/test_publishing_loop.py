@@ -12,13 +12,14 @@ from tests.log.partition.making import ORDERS, Owner, World, append, batch, publ
 
 from holdfast.agent.publishing import PublishingLoop, due, idle
 from holdfast.agent.settings import AgentCounters
+from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.publishing import Publisher
 from holdfast.log.partition.terms import Terms
 from holdfast.vocabulary.errors import ClosedError, CorruptError
 from holdfast.vocabulary.settings import KIB
-from holdfast.vocabulary.tasks import Bell, beside
+from holdfast.vocabulary.tasks import beside
 
 
 @pytest.fixture
@@ -38,23 +39,24 @@ async def opened(owner: Owner, count: int = 1, **terms: object) -> list[LeadingP
 async def looping(
     owner: Owner, partitions: list[LeadingPartition], publisher: Publisher | None = None, **changes: object
 ) -> AsyncIterator[AgentCounters]:
-    counters, bell = AgentCounters(), Bell()
+    counters, attention = AgentCounters(), Attention()
     settings = quick("ann", **changes)
     budget = TailBudget(settings.tail_bytes_max)
     for partition in partitions:
-        partition._bell = bell
+        partition._attention = attention
+        if not partition.at_rest:
+            attention.stir(partition)
         partition._budget = budget
         partition.tail.join_budget(budget)
     loop = PublishingLoop(
         publisher or owner.publisher,
-        lambda: partitions,
         wal=owner.wal,
         session=owner.session,
         clock=owner.world.clock,
         chance=owner.world.chance,
         settings=settings,
         counters=counters,
-        bell=bell,
+        attention=attention,
         budget=budget,
     )
     async with beside(loop.run()):
@@ -211,3 +213,28 @@ async def test_appends_wait_while_the_budget_of_all_partitions_is_used_up(world:
     assert budget.used_bytes == small.tail.size_bytes > 0
     small.close(ClosedError("test"))
     assert budget.used_bytes == 0
+
+
+async def test_a_partition_asks_for_attention_until_everything_is_published_and_given_back(world: World) -> None:
+    ann = await world.owner()
+    partitions = await opened(ann, 3)
+    quiet, stirred = partitions[0], partitions[1]
+    async with looping(ann, partitions, idle_ms=1):
+        attention = stirred._attention
+        assert attention.stirred() == []
+        await append(stirred, batch("a"))
+        assert attention.stirred() == [stirred]
+        stirred.demand()
+        await until(lambda: not attention.stirred())
+        assert stirred.record.published == 1
+        assert stirred.record.clean
+        assert quiet.at_rest
+
+
+async def test_a_closed_partition_asks_for_nothing(world: World) -> None:
+    ann = await world.owner()
+    (partition,) = await opened(ann)
+    await append(partition, batch("a"))
+    assert partition._attention.stirred() == [partition]
+    partition.close(ClosedError("test"))
+    assert partition._attention.stirred() == []

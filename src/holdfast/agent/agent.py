@@ -30,6 +30,7 @@ from holdfast.kernel.membership import joined
 from holdfast.kernel.planner import run_planner
 from holdfast.kernel.session import HeldSession, hold_session
 from holdfast.log.identity import wal_identity
+from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.publishing import Publisher
@@ -41,7 +42,7 @@ from holdfast.log.wal import Wal
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.nouns import Member, Partition
-from holdfast.vocabulary.tasks import Bell, beside, the_only_error
+from holdfast.vocabulary.tasks import beside, the_only_error
 
 _log: Final = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class Agent:
         self._leftovers = Leftovers(wal, wal_id, store)
         self._tenant: LogTenant | None = None
         self._group_tenant: GroupTenant | None = None
-        self._bell = Bell()
+        self._attention = Attention()
         self._budget = TailBudget(settings.tail_bytes_max)
         self._stopping = asyncio.Event()
         self._publisher = Publisher(store=store, objects=objects, clock=clock, chance=chance, settings=settings.log)
@@ -174,14 +175,13 @@ class Agent:
         settings, store, clock, chance = self.settings, self._store, self._clock, self._chance
         loop = PublishingLoop(
             self._publisher,
-            tenant.log.leading.values,
             wal=self.wal,
             session=session,
             clock=clock,
             chance=chance,
             settings=settings,
             counters=self.counters,
-            bell=self._bell,
+            attention=self._attention,
             budget=self._budget,
         )
         upkept = Upkept(agent=settings.id, session=session, partitions=tenant.log.leading.values, policy=self.policy)
@@ -240,7 +240,7 @@ class Agent:
             publisher=self._publisher,
             leftovers=self._leftovers,
             topic=self.topic,
-            bell=self._bell,
+            attention=self._attention,
             budget=self._budget,
         )
 

@@ -6,19 +6,19 @@ partition that turns out to be lost is left alone: the follower sees the same an
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from holdfast.agent.settings import AgentCounters, AgentSettings
 from holdfast.kernel.session import HeldSession
+from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.publishing import Publisher, give_back
 from holdfast.log.wal import Wal
 from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
 from holdfast.vocabulary.errors import ClosedError, ExpiredError, HoldfastError, OutcomeUnknownError, UnavailableError
-from holdfast.vocabulary.tasks import Bell
 
 _log: Final = logging.getLogger(__name__)
 
@@ -69,7 +69,6 @@ class PublishingLoop:
     def __init__(
         self,
         publisher: Publisher,
-        partitions: Callable[[], Iterable[LeadingPartition]],
         *,
         wal: Wal,
         session: HeldSession,
@@ -77,12 +76,12 @@ class PublishingLoop:
         chance: Chance,
         settings: AgentSettings,
         counters: AgentCounters,
-        bell: Bell,
+        attention: Attention,
         budget: TailBudget,
     ) -> None:
-        self._publisher, self._partitions, self._wal, self._session = publisher, partitions, wal, session
+        self._publisher, self._wal, self._session = publisher, wal, session
         self._clock, self._chance, self._settings, self._counters = clock, chance, settings, counters
-        self._bell, self._budget = bell, budget
+        self._attention, self._budget = attention, budget
         self._busy: set[LeadingPartition] = set()
         self._pauses: dict[LeadingPartition, _Pause] = {}
         self._slots = asyncio.Semaphore(settings.publications_max)
@@ -91,25 +90,25 @@ class PublishingLoop:
         """Publish what is due, until cancelled. `ExpiredError`: the session has ended."""
         async with asyncio.TaskGroup() as group:
             while True:
-                await self._bell.wait_ms(self._clock, self._settings.log.publish_tick_ms)
+                await self._attention.wait_ms(self._clock, self._settings.log.publish_tick_ms)
                 self._session.check()
-                for together in self._grouped(self._choose()):
+                stirred = self._attention.stirred()
+                for together in self._grouped(self._choose(stirred)):
                     self._busy.update(together)
                     group.create_task(self._publish(together))
-                for partition in self._idle():
+                for partition in self._idle(stirred):
                     self._busy.add(partition)
                     group.create_task(self._give_back(partition))
 
-    def _choose(self) -> list[LeadingPartition]:
+    def _choose(self, stirred: list[LeadingPartition]) -> list[LeadingPartition]:
         now_ms = self._clock.boot_ms()
         pinning = self._wal.holding_oldest() if self._wal.live_bytes > self._settings.wal_bytes_max else frozenset()
         interval_ms = self._settings.log.object_interval_ms
-        present = list(self._partitions())
-        self._pauses = {each: pause for each, pause in self._pauses.items() if each in present}
-        crowding = largest(present, self._budget.excess_bytes)
+        self._pauses = {each: pause for each, pause in self._pauses.items() if each in stirred}
+        crowding = largest(stirred, self._budget.excess_bytes)
         return [
             each
-            for each in present
+            for each in stirred
             if each not in self._busy
             and self._rested(each, now_ms)
             and (due(each, now_ms, object_interval_ms=interval_ms) or _key(each) in pinning or each in crowding)
@@ -129,11 +128,11 @@ class PublishingLoop:
                 size += each.unpublished_bytes
         return groups
 
-    def _idle(self) -> list[LeadingPartition]:
+    def _idle(self, stirred: list[LeadingPartition]) -> list[LeadingPartition]:
         now_ms, idle_ms = self._clock.boot_ms(), self._settings.idle_ms
         quiet = (
             each
-            for each in self._partitions()
+            for each in stirred
             if each not in self._busy and idle(each, now_ms, idle_ms=idle_ms) and self._rested(each, now_ms)
         )
         return [each for _, each in zip(range(self._settings.publications_max), quiet, strict=False)]

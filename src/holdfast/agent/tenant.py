@@ -18,6 +18,7 @@ from holdfast.contracts.store import Store
 from holdfast.kernel.keys import partition_of
 from holdfast.kernel.lease import Lease, release
 from holdfast.kernel.session import HeldSession
+from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.opening import TailElsewhereError, open_partition
@@ -60,12 +61,12 @@ class LogTenant:
         publisher: Publisher,
         leftovers: Leftovers,
         topic: Callable[[str], Topic | None],
-        bell: Bell,
+        attention: Attention,
         budget: TailBudget,
     ) -> None:
         self._store, self._objects, self._wal, self._wal_id, self._session = store, objects, wal, wal_id, session
         self._clock, self._chance, self._settings, self._counters = clock, chance, settings, counters
-        self._publisher, self._leftovers, self._topic, self._bell = publisher, leftovers, topic, bell
+        self._publisher, self._leftovers, self._topic, self._attention = publisher, leftovers, topic, attention
         self._budget = budget
         self._leases: dict[str, Lease] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -111,7 +112,7 @@ class LogTenant:
         """Open what could not be opened, and open anew what has changed, until cancelled. Run it beside the follower."""
         while True:
             await self._retry.wait_ms(self._clock, self._chance.jitter(self._settings.open_retry_ms))
-            for lease in list(self._leases.values()):
+            for lease in [each for each in self._leases.values() if not self._is_served(each)]:
                 async with self._lock(lease.resource):
                     if self._leases.get(lease.resource) is lease:
                         await self._look_again(lease)
@@ -173,6 +174,10 @@ class LogTenant:
             partition.accept_again()
             raise
 
+    def _is_served(self, lease: Lease) -> bool:
+        partition = self.leading.get(partition_of(lease.resource))
+        return partition is not None and self._exists(partition.place)
+
     async def _look_again(self, lease: Lease) -> None:
         partition = self.leading.get(partition_of(lease.resource))
         if partition is not None:
@@ -203,7 +208,7 @@ class LogTenant:
                 settings=self._settings.log,
                 terms=topic.config.terms(),
                 leftovers=self._leftovers.of,
-                bell=self._bell,
+                attention=self._attention,
                 budget=self._budget,
             )
         except (FencedError, ExpiredError):

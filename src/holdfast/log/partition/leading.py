@@ -21,6 +21,7 @@ from holdfast.contracts.store import Operation, Requirement
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.session import HeldSession
 from holdfast.log.batches import Batch, Buffer, patch
+from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.producers import Producers
 from holdfast.log.partition.record_keeper import RecordKeeper
@@ -67,7 +68,7 @@ class LeadingPartition:
         segments: Segments,
         producers: Producers,
         tail: Tail,
-        bell: Bell,
+        attention: Attention,
         budget: TailBudget | None = None,
     ) -> None:
         self.place, self.lease, self.segments, self.tail = place, lease, segments, tail
@@ -91,10 +92,17 @@ class LeadingPartition:
         self._budget = budget
         if budget is not None:
             tail.join_budget(budget)
-        self._bell = bell  # rung when the publishing loop should look
+        self._attention = attention
         self.demanded = False  # somebody waits for this partition to be published
         self.oldest_unpublished_ms: int | None = clock.boot_ms() if tail.size_bytes else None
         self.appended_at_ms = clock.boot_ms()
+        if not self.at_rest:
+            attention.stir(self)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether there is nothing to publish and nothing to give back."""
+        return self.oldest_unpublished_ms is None and self.record.clean and self._next == self.record.published
 
     @property
     def record(self) -> PartitionRecord:
@@ -240,6 +248,7 @@ class LeadingPartition:
         self.appended_at_ms = self._clock.boot_ms()
         if self.oldest_unpublished_ms is None:
             self.oldest_unpublished_ms = self.appended_at_ms
+            self._attention.stir(self)
         burst = self._burst
         # On the future, not in the caller's coroutine: a producer that hangs up must not hold back what it wrote.
         written.add_done_callback(lambda done: self._written(done, base, at, burst))
@@ -284,7 +293,7 @@ class LeadingPartition:
             return f"{held} bytes wait for object storage, {held_max} may", self._published
         budget = self._budget
         if budget is not None and budget.full:
-            self._bell.ring()  # the loop chooses which partitions to publish
+            self._attention.ring()  # the loop chooses which partitions to publish
             return (
                 f"{budget.used_bytes} bytes of all partitions wait for object storage, {budget.bytes_max} may",
                 budget.freed,
@@ -312,6 +321,8 @@ class LeadingPartition:
                 f"partition {self.place}", "the answer to the change before was lost; it is known now"
             )
         await self.keeper.change(record, require=require, apply=apply)
+        if not record.clean:
+            self._attention.stir(self)
         self._visible.set(self.high_watermark)
 
     async def settle_record(self) -> None:
@@ -351,7 +362,8 @@ class LeadingPartition:
     def demand(self) -> None:
         """Have it published as soon as can be."""
         self.demanded = True
-        self._bell.ring()
+        self._attention.stir(self)
+        self._attention.ring()
 
     def check_readable(self) -> None:
         """Raise unless this partition may still be answered for."""
@@ -419,6 +431,7 @@ class LeadingPartition:
         """Stop; everybody who waits here hears `error`."""
         self._accepting = False
         self._closed = error
+        self._attention.forget(self)
         self.tail.leave_budget()
         self._visible.fail_above(-1, error)
         self._synced.fail_above(-1, error)

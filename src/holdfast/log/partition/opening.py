@@ -15,6 +15,7 @@ from holdfast.kernel.lease import Lease, commit_fenced
 from holdfast.kernel.session import HeldSession
 from holdfast.log.batches import BatchLimits, split
 from holdfast.log.keys import deleted_key, state_key
+from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.epochs import begun, epoch_at
 from holdfast.log.partition.leading import LeadingPartition
@@ -29,7 +30,6 @@ from holdfast.log.settings import LogSettings
 from holdfast.log.wal import DATA, Wal, WalFrame
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError, UnavailableError
-from holdfast.vocabulary.tasks import Bell
 
 # The frames that are left of a partition (topic id, number), oldest first; those of the WAL, unless the caller knows of more.
 Leftovers = Callable[[bytes, int], AsyncIterator[WalFrame]]
@@ -63,7 +63,7 @@ async def open_partition(
     settings: LogSettings,
     terms: Terms | None = None,
     leftovers: Leftovers | None = None,
-    bell: Bell | None = None,
+    attention: Attention | None = None,
     budget: TailBudget | None = None,
     steps: Callable[[str], None] = lambda _: None,
 ) -> LeadingPartition:
@@ -110,7 +110,7 @@ async def open_partition(
         segments=segments,
         producers=producers,
         tail=tail,
-        bell=bell or Bell(),
+        attention=attention or Attention(),
         budget=budget,
     )
 
