@@ -6,6 +6,7 @@ used again, so that a topic of the same name begins empty. The number of partiti
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from hashlib import blake2b
 from typing import Final
 
@@ -47,7 +48,7 @@ class TopicExistsError(InvalidError):
         self.topic = topic
 
 
-class Topic(msgspec.Struct, frozen=True, kw_only=True):
+class Topic(msgspec.Struct, frozen=True, kw_only=True, dict=True):  # the dict holds what is worked out once
     """What stands under `topic/…`. `overrides` are the settings that were set; `config` is all of them."""
 
     id: str
@@ -58,7 +59,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     group: str = "default"
     format: int = 1
 
-    @property
+    @cached_property
     def config(self) -> TopicConfig:
         """Every setting, with defaults for those that were never set."""
         # A newer release may have written settings this one does not know: they are kept, and not looked at.

@@ -6,6 +6,7 @@ strings (flags, environment, files); only the command line reads the environment
 
 from collections.abc import Mapping
 from dataclasses import is_dataclass
+from functools import cache
 from typing import Final, TypeVar, get_type_hints
 
 import msgspec
@@ -40,7 +41,7 @@ def settings_from(kind: type[S], given: Mapping[str, object]) -> S:
     """Build settings of `kind` from text or typed values; an unknown name or an unreadable value is an `InvalidError`."""
     if not is_dataclass(kind):
         raise InvalidError("settings class", kind, "a dataclass")
-    kinds = get_type_hints(kind)
+    kinds = _kinds(kind)
     typed = {}
     for name, value in given.items():
         if name not in kinds:
@@ -50,3 +51,9 @@ def settings_from(kind: type[S], given: Mapping[str, object]) -> S:
         except msgspec.ValidationError as error:
             raise InvalidError(name, value, str(error).partition(" - at ")[0].lower()) from None
     return kind(**typed)
+
+
+@cache
+def _kinds(kind: type) -> dict[str, object]:
+    """What type each field has. Working it out takes longer than everything else here."""
+    return get_type_hints(kind)
