@@ -19,7 +19,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 up: $(VENV)/.ready ## set up and run Holdfast on embedded defaults
-	$(BIN)/holdfast registry demo
+	exec $(BIN)/holdfast serve
 
 test: $(VENV)/.ready ## set up and pass the tests
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal

@@ -4,9 +4,11 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from tests.app.node import Node, environment, started
 
 from holdfast.cli.main import parser
 
@@ -20,7 +22,11 @@ def blocks(language: str) -> list[str]:
 
 @pytest.mark.parametrize("code", blocks("python"))
 def test_its_python_runs(code: str, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    node = Node(tmp_path / "node")
+    with started(node) if "HOLDFAST_BOOTSTRAP" in code else nullcontext():
+        env = environment(HOLDFAST_BOOTSTRAP=node.kafka)
+        argv = [sys.executable, "-c", code]
+        done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
 
 
