@@ -23,7 +23,7 @@ from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.opening import TailElsewhereError, open_partition
 from holdfast.log.partition.publishing import Publisher
-from holdfast.log.partition.terms import Place
+from holdfast.log.partition.terms import Place, Terms
 from holdfast.log.topics import Topic, UnknownTopicError
 from holdfast.log.wal import Wal
 from holdfast.vocabulary.clock import Chance, Clock
@@ -119,11 +119,16 @@ class LogTenant:
 
     def topics_changed(self) -> None:
         """Some topic was created, altered or deleted."""
+        wanted: dict[str, tuple[str, Terms]] = {}  # once per topic: it may have thousands of partitions
         for partition in list(self.leading.values()):
-            topic = self._topic(partition.place.topic)
-            if topic is None or topic.id != partition.place.topic_id:
+            place = partition.place
+            if place.topic not in wanted:
+                topic = self._topic(place.topic)
+                wanted[place.topic] = ("", partition.terms) if topic is None else (topic.id, topic.config.terms())
+            topic_id, terms = wanted[place.topic]
+            if topic_id != place.topic_id:
                 self._retry.ring()
-            elif (terms := topic.config.terms()) != partition.terms:
+            elif terms is not partition.terms:
                 partition.terms = terms
         if self.offline:
             self._retry.ring()
