@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.contracts.objects import Buffer
+from holdfast.objects.direct import DIRECT_FROM_BYTES, write_direct
 
 _PARTS_MAX: Final = 1_024  # what one writev takes (IOV_MAX)
 
@@ -23,15 +24,16 @@ class Disk:
         """Append all parts; return how many bytes they were."""
         pending = [view for part in parts if (view := memoryview(part).cast("B")).nbytes]
         size = sum(view.nbytes for view in pending)
-        at = 0
-        while at < len(pending):
-            written = os.writev(descriptor, list(islice(pending, at, at + _PARTS_MAX)))
+        at, written = 0, write_direct(descriptor, pending) if size >= DIRECT_FROM_BYTES else 0
+        while True:
             while at < len(pending) and written >= pending[at].nbytes:
                 written -= pending[at].nbytes
                 at += 1
             if written:
                 pending[at] = pending[at][written:]
-        return size
+            if at == len(pending):
+                return size
+            written = os.writev(descriptor, list(islice(pending, at, at + _PARTS_MAX)))
 
     def sync(self, descriptor: int) -> None:
         """Everything written to the file is on the medium."""

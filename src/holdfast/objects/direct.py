@@ -1,0 +1,84 @@
+"""Writing large files past the page cache (O_DIRECT), where the system can.
+
+A new file through the page cache costs a page to be found, cleared and written back for every page of the file: most of what
+storing an object costs. What is written here is read later, or never, and rarely by this process. The end of the file that does not
+fill a block, and every file system that refuses, go through the cache as always; nothing but speed depends on it.
+"""
+
+import fcntl
+import mmap
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from holdfast.vocabulary.settings import MIB
+
+BLOCK_BYTES: Final = 4096  # what every device and file system of today can do
+DIRECT_FROM_BYTES: Final = MIB
+
+_FLAG: Final[int] = getattr(os, "O_DIRECT", 0)
+_BUFFERS: Final = threading.local()
+
+
+def write_direct(descriptor: int, parts: Sequence[memoryview]) -> int:
+    """Write as many whole blocks of `parts` as the file system takes past its cache; how many bytes that were."""
+    written = 0
+    with _direct(descriptor) as direct:
+        if not direct:
+            return 0
+        buffer = _buffer()
+        for filled in _filled(buffer, parts):
+            size = filled - filled % BLOCK_BYTES
+            try:
+                done = os.write(descriptor, buffer[:size]) if size else 0
+            except OSError:
+                break  # it refuses after all: what is wrong with the disk itself, the cached way will say
+            written += done
+            if done < size or size < filled:
+                break
+    return written
+
+
+@contextmanager
+def _direct(descriptor: int) -> Iterator[bool]:
+    """Whether writes of the body go past the cache."""
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    try:
+        if not _FLAG:
+            yield False
+            return
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | _FLAG)
+        except OSError:
+            yield False
+            return
+        yield True
+    finally:
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+
+
+def _filled(buffer: memoryview, parts: Sequence[memoryview]) -> Iterator[int]:
+    """Copy `parts` through the buffer: how much of it is filled, each time it is full and at the end."""
+    at = 0
+    for part in parts:
+        while part:
+            taken = min(len(buffer) - at, len(part))
+            buffer[at : at + taken] = part[:taken]
+            part = part[taken:]
+            at += taken
+            if at == len(buffer):
+                yield at
+                at = 0
+    if at:
+        yield at
+
+
+def _buffer() -> memoryview:
+    """This thread's own, in memory of its own, which begins at a page as O_DIRECT asks for."""
+    if not hasattr(_BUFFERS, "view"):
+        _BUFFERS.view = memoryview(mmap.mmap(-1, MIB))
+    view: memoryview = _BUFFERS.view
+    return view
