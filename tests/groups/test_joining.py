@@ -133,6 +133,19 @@ def test_a_member_whose_call_was_given_up_is_alive_for_a_session_timeout_more() 
     assert [each.id for each in room.joined("bob again").members] == [bob]
 
 
+def test_a_newcomer_that_goes_away_before_it_knows_its_id_is_forgotten_at_once() -> None:
+    room = Room()
+    (ann,) = room.stable("ann")
+    with pytest.raises(GroupRefusedError) as told:
+        room.join("bob", id_required=True)
+    room.join("bob", member_id=told.value.member_id)
+    room.join("cid")
+    for call in ("bob", "cid"):
+        room.group.abandon(call, room.now_ms)
+        room.settle()
+    assert set(room.group.members) == {ann, told.value.member_id}
+
+
 def test_a_follower_that_asks_again_with_the_same_metadata_disturbs_nobody() -> None:
     room = Room()
     ann, bob = room.stable("ann", "bob")

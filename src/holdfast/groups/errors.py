@@ -12,7 +12,7 @@ class Refusal(StrEnum):
     ILLEGAL_GENERATION = "the generation is not the group's"
     REBALANCE_IN_PROGRESS = "the group is rebalancing: join again"
     INCONSISTENT_PROTOCOL = "no protocol is supported by all members"
-    INVALID_GROUP_ID = "the group id is empty or too long"
+    INVALID_GROUP_ID = "the group id is empty, or no text"
     INVALID_SESSION_TIMEOUT = "the session timeout is outside the allowed range"
     MEMBER_ID_REQUIRED = "join again with the member id given"
     GROUP_FULL = "the group has no room for another member"

@@ -128,6 +128,7 @@ class Group:
 
     def _add(self, member_id: str, ask: Join, ticket: Ticket, now_ms: int) -> None:
         member = new_member(member_id, ask)
+        member.told = member_id == ask.member_id
         member.breathe(now_ms)
         if not self.members:
             self.protocol_type = ask.protocol_type
@@ -290,12 +291,19 @@ class Group:
         self._rebalance(now_ms)
 
     def abandon(self, ticket: Ticket, now_ms: int) -> None:
-        """Whoever waited with this ticket has gone away (a broken connection): it is alive for a session timeout more."""
+        """Whoever waited with this ticket has gone away (a broken connection): it is alive for a session timeout more.
+
+        Unless it never learned its id: then it is gone.
+        """
         for member in self.members.values():
             if member.joining is ticket:
                 member.joining = None
                 member.breathe(now_ms)
-            elif member.syncing is ticket:
+                if not member.told and member.instance_id is None:  # nobody could ever come back under this id
+                    self._forget(member, now_ms)
+                    self._rebalance(now_ms)
+                return
+            if member.syncing is ticket:
                 member.syncing = None
                 member.breathe(now_ms)
 
@@ -369,6 +377,7 @@ class Group:
         if member.joining is not None:
             self._answers.append((member.joining, reply))
             member.joining = None
+            member.told = True
             member.breathe(now_ms)  # it was alive as long as it waited
 
     def _answer_sync(self, member: GroupMember, reply: Reply, now_ms: int) -> None:

@@ -26,7 +26,8 @@ class MemberRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class GroupMember:
     """A member. `deadline_ms` counts only while no call of it waits here: a waiting member is a live one.
 
-    `replaced_at`: it took over an instance id in a stable group, and is answered when that change (by number) is saved.
+    `told`: it knows its id. `replaced_at`: it took over an instance id in a stable group, and is answered when that change (by
+    number) is saved.
     """
 
     id: str
@@ -41,6 +42,7 @@ class GroupMember:
     joining: Ticket | None = None
     syncing: Ticket | None = None
     synced: bool = False
+    told: bool = False
     may_skip: bool = False
     replaced_at: int = 0
     size_bytes: int = 0
@@ -107,6 +109,7 @@ def read_member(record: MemberRecord, now_ms: int) -> GroupMember:
         protocols=tuple(Protocol(name, metadata) for name, metadata in record.protocols),
         assignment=record.assignment,
         synced=True,
+        told=True,
     )
     member.breathe(now_ms)
     member.size_bytes = record_bytes(member)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from holdfast.contracts.store import Store
-from holdfast.groups.errors import NotCoordinatorError
+from holdfast.groups.errors import GroupRefusedError, NotCoordinatorError, Refusal
 from holdfast.groups.founding import shard_count
 from holdfast.groups.keys import shard_of
 from holdfast.groups.lag import lag_of
@@ -59,7 +59,10 @@ class GroupService:
         """The shard of a group: `cluster.leader(GROUPS, shard)` says who leads it. `UnavailableError`: no agent was ever there."""
         if not self._shards:
             self._shards = await shard_count(self._store)
-        return shard_of(group_id, self._shards)
+        try:
+            return shard_of(group_id, self._shards)
+        except UnicodeEncodeError:
+            raise GroupRefusedError(ascii(group_id), Refusal.INVALID_GROUP_ID) from None
 
     async def join(self, group_id: str, ask: Join) -> Joined:
         """Be in the next generation; returns once it begins, which takes as long as the slowest member."""

@@ -46,6 +46,8 @@ from holdfast.vocabulary.tasks import Bell
 _log: Final = logging.getLogger(__name__)
 
 _REBALANCE_MIN_MS: Final = 1_000  # nobody joins again faster than that
+_SWEEP_SOON_MS: Final = 1_000
+_SWEEP_SLICE: Final = 2_000  # groups and offsets, before others get their turn
 _NAME_CHARS_MAX: Final = 128  # of a client's or instance's name, in a member's id
 
 
@@ -112,6 +114,8 @@ class Shard:
             group = self.groups[group_id] = Group(group_id, self._settings)
         self._counters.joins += 1
         ask = replace(ask, rebalance_timeout_ms=max(ask.rebalance_timeout_ms, _REBALANCE_MIN_MS))
+        if ask.reason:
+            _log.info("group %r: %s joins: %s", group_id, ask.member_id or ask.client_id, ask.reason)
         name = (ask.instance_id or ask.client_id)[:_NAME_CHARS_MAX]
         new_id = f"{name}-{self._chance.token()}"
         answer = await self._wait(group, lambda ticket, now_ms: group.join(ask, ticket, now_ms, new_id=new_id))
@@ -265,22 +269,29 @@ class Shard:
             if group is not None:
                 group.tick(now_ms)
                 self._settle(group)
-        if self._sweep_at_ms <= now_ms:
-            self._sweep_at_ms = now_ms + round(self._chance.jitter(self._settings.sweep_ms))
-            self.sweep()
 
     def sweep_soon(self) -> None:
-        """A topic has gone, perhaps: look at the next tick."""
-        self._sweep_at_ms = self._clock.boot_ms()
+        """A topic has gone, perhaps. Many may have: they are waited for a moment."""
+        self._sweep_at_ms = min(self._sweep_at_ms, self._clock.boot_ms() + _SWEEP_SOON_MS)
         self._bell.ring()
 
-    def sweep(self) -> None:
-        """Have forgotten what nobody wants any more: offsets by `sweeping`, and groups of which nothing is left."""
-        if self.writer.broken is not None or not self.accepting:
+    async def sweep(self, now_ms: int) -> None:
+        """If it is time: have forgotten what nobody wants any more, offsets by `sweeping`, groups of which nothing is left."""
+        if now_ms < self._sweep_at_ms:
             return
+        self._sweep_at_ms = now_ms + round(self._chance.jitter(self._settings.sweep_ms))
         self._adopt_strays()
+        seen = 0
         for group in list(self.groups.values()):
+            if self.groups.get(group.id) is not group:
+                continue  # it went while others were looked at
+            if self.writer.broken is not None or not self.accepting:
+                return
             offsets = self._ledger.offsets(group.id)
+            seen += 1 + len(offsets)
+            if seen > _SWEEP_SLICE:
+                seen = 0
+                await self._clock.sleep_ms(0)
             gone = forgettable(
                 group,
                 offsets,

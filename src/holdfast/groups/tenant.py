@@ -114,6 +114,7 @@ class GroupTenant:
             for shard in list(self._shards.values()):
                 if shard.next_ms() <= now_ms:
                     shard.tick(now_ms)
+                    await shard.sweep(now_ms)
             again = await self._mend()
             due_ms = min((shard.next_ms() for shard in self._shards.values()), default=now_ms + _LOOK_MS)
             wait_ms = min(due_ms - self._clock.boot_ms(), self._chance.jitter(_RETRY_MS) if again else _LOOK_MS)

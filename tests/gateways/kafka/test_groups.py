@@ -235,6 +235,19 @@ async def test_a_node_that_does_not_coordinate_says_so(admin: Admin) -> None:
             assert code(answer.groups[0] if version >= 8 else answer) is Code.NOT_COORDINATOR
 
 
+async def test_a_newcomer_that_hangs_up_while_it_waits_is_not_waited_for(admin: Admin) -> None:
+    member = await stable(admin)
+    other = await admin.face.client()
+    await other.send(11, 0, join_request("g"))
+    assert admin.backend.groups.leading is not None
+    (group,) = (each.groups["g"] for each in admin.backend.groups.leading.shards() if "g" in each.groups)
+    await until(lambda: len(group.members) == 2)
+    other.close()
+    await until(lambda: len(group.members) == 1)
+    again = await joined(admin, "g", member=member.member_id)
+    assert [each.member_id for each in again.members] == [member.member_id]
+
+
 async def test_a_topic_of_groups_is_never_seen(admin: Admin) -> None:
     await stable(admin)
     answer = await admin.ask("Metadata", topics=None)

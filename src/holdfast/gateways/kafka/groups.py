@@ -275,10 +275,10 @@ def _ms(duration: timedelta) -> int:
 
 APIS: Final = (
     Api(key=10, name="FindCoordinator", versions=(0, 6), flexible_from=3, control=find_coordinator),
-    Api(key=11, name="JoinGroup", versions=(0, 9), flexible_from=6, control=join_group),
+    Api(key=11, name="JoinGroup", versions=(0, 9), flexible_from=6, control=join_group, waits=True),
     Api(key=12, name="Heartbeat", versions=(0, 4), flexible_from=4, control=heartbeat),
     Api(key=13, name="LeaveGroup", versions=(0, 5), flexible_from=4, control=leave_group),
-    Api(key=14, name="SyncGroup", versions=(0, 5), flexible_from=4, control=sync_group),
+    Api(key=14, name="SyncGroup", versions=(0, 5), flexible_from=4, control=sync_group, waits=True),
     Api(key=15, name="DescribeGroups", versions=(0, 6), flexible_from=5, control=describe_groups),
     Api(key=16, name="ListGroups", versions=(0, 5), flexible_from=3, control=list_groups),
     Api(key=42, name="DeleteGroups", versions=(0, 2), flexible_from=2, control=delete_groups),
