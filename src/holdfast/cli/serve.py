@@ -59,7 +59,7 @@ async def run_serve(args: argparse.Namespace) -> int:
     # Imported here, so that the help of the command line does not wait for a server.
     from holdfast.agent.agent import leaves
     from holdfast.app.logs import log_lines
-    from holdfast.app.process import Stop, allow_many_files, serve
+    from holdfast.app.process import Stop, allow_many_files, hurry_threads, serve
 
     effective = effective_for(args)
     settings = effective.settings
@@ -67,6 +67,7 @@ async def run_serve(args: argparse.Namespace) -> int:
     for notice in effective.notices:
         _log.warning("%s", notice)
     allow_many_files()
+    hurry_threads()
     stop = Stop()
     stop.listen()
     try:
