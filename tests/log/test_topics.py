@@ -13,7 +13,7 @@ from holdfast.kernel.keys import workload_key
 from holdfast.kernel.plan import Workload
 from holdfast.log.keys import deleted_key, topic_id_key, topic_key
 from holdfast.log.topic_config import TopicConfig, read_config
-from holdfast.log.topics import PARTITIONS_MAX, TopicExistsError, Topics, UnknownTopicError, check_name
+from holdfast.log.topics import PARTITIONS_MAX, Topic, TopicExistsError, Topics, UnknownTopicError, check_name
 from holdfast.log.upkeep import DeletedTopic
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faults import FaultyStore
@@ -196,3 +196,19 @@ def test_the_table_for_people_lists_every_setting_with_its_default() -> None:
     defaults = {field.name: getattr(TopicConfig(), field.name) for field in fields(TopicConfig)}
     shown = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in defaults.items()}
     assert {name: rows.get(name) for name in shown} == shown
+
+
+async def test_a_topic_that_is_deleted_by_its_id_is_the_one_that_has_it(topics: Topics) -> None:
+    first = await topics.create("orders", 1)
+    await topics.delete("orders", topic_id=first.id)
+    second = await topics.create("orders", 1)
+    with pytest.raises(UnknownTopicError):
+        await topics.delete("orders", topic_id=first.id)
+    assert await topics.get("orders") == second
+
+
+def test_a_topic_works_out_its_settings_once() -> None:
+    topic = Topic(id="ab", name="orders", partitions=1, created_at_ms=0, overrides={"retention_ms": 5})
+    assert topic.config is topic.config
+    assert msgspec.structs.replace(topic, overrides={}).config.retention_ms == TopicConfig().retention_ms
+    assert msgspec.json.decode(msgspec.json.encode(topic), type=Topic) == topic

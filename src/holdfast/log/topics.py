@@ -48,6 +48,15 @@ class TopicExistsError(InvalidError):
         self.topic = topic
 
 
+class TopicNameError(InvalidError):
+    """No topic can have this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("topic name", name[:300], f"1 to {NAME_MAX} letters, digits, . _ and -, but not . or ..")
+        self.args = (name,)
+        self.name = name
+
+
 class Topic(msgspec.Struct, frozen=True, kw_only=True, dict=True):  # the dict holds what is worked out once
     """What stands under `topic/…`. `overrides` are the settings that were set; `config` is all of them."""
 
@@ -72,9 +81,9 @@ def read_topic(entry: Entry) -> Topic:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that Kafka would refuse."""
+    """Refuse a name that Kafka would refuse. `TopicNameError`."""
     if not 0 < len(name) <= NAME_MAX or not _NAME.fullmatch(name) or name in (".", ".."):
-        raise InvalidError("topic name", name[:300], f"1 to {NAME_MAX} letters, digits, . _ and -, but not . or ..")
+        raise TopicNameError(name)
 
 
 class Topics:

@@ -130,6 +130,15 @@ async def test_partitions_that_are_not_here_get_their_code_and_the_others_an_ans
         ]
 
 
+async def test_a_topic_nobody_has_is_looked_up_once_for_all_its_partitions(tmp_path: Path) -> None:
+    async with admin_of(tmp_path) as admin:
+        before = admin.face.node.store.calls.get("get", 0)
+        times = dict.fromkeys(range(100), LATEST)
+        answer = await admin.ask("ListOffsets", replica_id=-1, topics=[wanted("nowhere", times), wanted("a/b", times)])
+        assert {code(each) for topic in answer.topics for each in topic.partitions} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
+        assert admin.face.node.store.calls.get("get", 0) - before < 10
+
+
 async def test_a_partition_named_twice_is_refused(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 2}) as admin:
         topics = [wanted("orders", {0: LATEST, 1: LATEST}), wanted("orders", {0: EARLIEST})]

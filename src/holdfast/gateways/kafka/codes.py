@@ -13,7 +13,7 @@ from holdfast.log.batches import CorruptBatchError, InvalidBatchError, Rule
 from holdfast.log.partition.producers import ProducerRefusedError, Refusal
 from holdfast.log.reading import OffsetOutOfRangeError
 from holdfast.log.service import NotLeaderError
-from holdfast.log.topics import TopicExistsError, UnknownTopicError
+from holdfast.log.topics import TopicExistsError, TopicNameError, UnknownTopicError
 from holdfast.vocabulary.errors import (
     ClosedError,
     CorruptError,
@@ -117,6 +117,7 @@ _GROUP_REFUSALS: Final = {
 _CODES: Final[tuple[tuple[type[HoldfastError], Code], ...]] = (
     (UnknownTopicError, Code.UNKNOWN_TOPIC_OR_PARTITION),
     (TopicExistsError, Code.TOPIC_ALREADY_EXISTS),
+    (TopicNameError, Code.INVALID_TOPIC_EXCEPTION),
     (OffsetOutOfRangeError, Code.OFFSET_OUT_OF_RANGE),
     (CorruptBatchError, Code.CORRUPT_MESSAGE),
     (NotLeaderError, Code.NOT_LEADER_OR_FOLLOWER),

@@ -22,7 +22,7 @@ from holdfast.gateways.kafka.config_names import Kind, Row, field_of, kind_of, r
 from holdfast.gateways.kafka.control import decode
 from holdfast.gateways.kafka.leadership import brokers
 from holdfast.log.topic_config import NAMES, read_config
-from holdfast.log.topics import Topic, UnknownTopicError, check_name
+from holdfast.log.topics import Topic, TopicNameError, UnknownTopicError
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 _SIDE_BY_SIDE_MAX: Final = 16
@@ -114,10 +114,6 @@ def _told(error: _Refused | HoldfastError) -> tuple[Code, str]:
 
 async def _topic(backend: Backend, name: str) -> Topic:
     """As the store has it now: whoever has just changed it sees the change."""
-    try:
-        check_name(name)
-    except InvalidError as error:
-        raise _Refused(Code.INVALID_TOPIC_EXCEPTION, str(error)) from None
     return await backend.log.topics.get(name)
 
 
@@ -203,13 +199,11 @@ async def _alter(backend: Backend, name: str, changes: Mapping[str, object | Non
             after = {**topic.overrides, **changes}
             read_config({setting: value for setting, value in after.items() if value is not None and setting in NAMES})
         else:
-            check_name(name)
             await backend.log.topics.alter(name, changes)
-    except UnknownTopicError:
+    except (UnknownTopicError, TopicNameError):
         raise
     except InvalidError as error:
-        code = Code.INVALID_TOPIC_EXCEPTION if error.what == "topic name" else Code.INVALID_CONFIG
-        raise _Refused(code, str(error)) from None
+        raise _Refused(Code.INVALID_CONFIG, str(error)) from None
 
 
 def _twice(named: Iterable[object]) -> set[object]:

@@ -11,6 +11,7 @@ Not implemented: version 0 of ListOffsets (a list of segments), and the time lim
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Answer, Api, Call
@@ -19,6 +20,7 @@ from holdfast.gateways.kafka.codes import Code, code_of
 from holdfast.log.partition.epochs import epoch_at
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.reading import EARLIEST, LATEST, MAX_TIMESTAMP
+from holdfast.log.topics import TopicNameError
 from holdfast.vocabulary.errors import HoldfastError
 
 EARLIEST_LOCAL: Final = -4
@@ -55,7 +57,10 @@ async def list_offsets(call: Call, request: Any) -> Answer:
 
     topics = []
     for topic in request.topics:
-        if all(each.timestamp in (EARLIEST, LATEST) for each in topic.partitions):
+        refusal = await judge_topic(call.backend, topic.name)
+        if refusal is not Code.NONE:
+            partitions: Sequence[Answer] = [_none(each.partition_index, refusal) for each in topic.partitions]
+        elif all(each.timestamp in (EARLIEST, LATEST) for each in topic.partitions):
             partitions = [await look(topic.name, each) for each in topic.partitions]
         else:
             partitions = await asyncio.gather(*(look(topic.name, each) for each in topic.partitions))
@@ -90,6 +95,18 @@ def _none(number: int, code: Code) -> Answer:
     return {"partition_index": number, "error_code": code, "timestamp": -1, "offset": -1, "leader_epoch": NO_EPOCH}
 
 
+async def judge_topic(backend: Backend, name: str) -> Code:
+    """Whether there is such a topic: looked up once, however many of its partitions are asked about."""
+    try:
+        if backend.cluster.topic(name) is None:
+            await backend.log.topics.get(name)
+    except TopicNameError:
+        return Code.UNKNOWN_TOPIC_OR_PARTITION
+    except HoldfastError as error:
+        return code_of(error)
+    return Code.NONE
+
+
 def judge_epoch(led: LeadingPartition, epoch: int) -> Code:
     """Whether the client knows the leadership we have: an older one is fenced, a newer one has not reached us."""
     if epoch == NO_EPOCH or epoch == led.lease.epoch:
@@ -99,19 +116,18 @@ def judge_epoch(led: LeadingPartition, epoch: int) -> Code:
 
 async def offset_for_leader_epoch(call: Call, request: Any) -> Answer:
     """Where an epoch ended, so that a reader can tell whether what it read is still there."""
-    return {
-        "topics": [
-            {
-                "topic": topic.topic,
-                "partitions": [await _end_of_epoch(call.backend, topic.topic, each) for each in topic.partitions],
-            }
-            for topic in request.topics
-        ]
-    }
+    topics = []
+    for topic in request.topics:
+        refusal = await judge_topic(call.backend, topic.topic)
+        partitions = [await _end_of_epoch(call.backend, topic.topic, each, refusal) for each in topic.partitions]
+        topics.append({"topic": topic.topic, "partitions": partitions})
+    return {"topics": topics}
 
 
-async def _end_of_epoch(backend: Backend, name: str, asked: Any) -> Answer:
+async def _end_of_epoch(backend: Backend, name: str, asked: Any, refusal: Code) -> Answer:
     epoch, end = NO_EPOCH, -1
+    if refusal is not Code.NONE:
+        return {"error_code": refusal, "partition": asked.partition, "leader_epoch": epoch, "end_offset": end}
     try:
         led = await backend.log.led(name, asked.partition)
         code = judge_epoch(led, asked.current_leader_epoch)

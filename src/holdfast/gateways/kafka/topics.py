@@ -23,7 +23,14 @@ from holdfast.gateways.kafka.config_encoding import DEFAULT, SET_BY_TOPIC
 from holdfast.gateways.kafka.config_names import read_settings, topic_rows
 from holdfast.gateways.kafka.leadership import brokers
 from holdfast.gateways.kafka.placing import PLACED_WAIT_MS, until, until_placed
-from holdfast.log.topics import PARTITIONS_MAX, Topic, TopicExistsError, UnknownTopicError, check_name
+from holdfast.log.topics import (
+    PARTITIONS_MAX,
+    Topic,
+    TopicExistsError,
+    TopicNameError,
+    UnknownTopicError,
+    check_name,
+)
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 _BROKER_DEFAULT: Final = -1
@@ -78,10 +85,7 @@ async def create_topics(call: Call, request: Any) -> Answer:
 
 async def _create(backend: Backend, wanted: Any, validate_only: bool) -> Topic:
     name = wanted.name
-    try:
-        check_name(name)
-    except InvalidError as error:
-        raise _Refused(Code.INVALID_TOPIC_EXCEPTION, str(error)) from None
+    check_name(name)
     if backend.cluster.topic(name) is not None:
         raise TopicExistsError(name)
     partitions = _partitions(backend, wanted)
@@ -198,7 +202,6 @@ async def _delete(backend: Backend, name: str | None, topic_id: UUID | None, twi
         if (name is None) == (topic_id is None):
             raise _Refused(Code.INVALID_REQUEST, "a topic is to be named by its name or by its id")
         if name is not None:
-            check_name(name)
             return _Outcome(name, topic=await backend.log.delete_topic(name))
         assert topic_id is not None
         try:
@@ -206,10 +209,6 @@ async def _delete(backend: Backend, name: str | None, topic_id: UUID | None, twi
             return _Outcome(name, topic=await backend.log.topics.delete(found.name, topic_id=found.id))
         except UnknownTopicError as error:
             raise _Refused(Code.UNKNOWN_TOPIC_ID, str(error)) from None
-    except UnknownTopicError as error:
-        return _failed(name, error)
-    except InvalidError as error:
-        return _Outcome(name, Code.INVALID_TOPIC_EXCEPTION, str(error))
     except (_Refused, HoldfastError) as error:
         return _failed(name, error)
 
@@ -256,10 +255,9 @@ async def _delete_records(backend: Backend, name: str, number: int, offset: int)
     topic = backend.cluster.topic(name)
     if topic is not None and topic.config.cleanup_policy == "compact":
         raise _Refused(Code.POLICY_VIOLATION, "a compacted topic keeps the last record of every key")
-    await backend.log.led(name, number)
     try:
         return await backend.log.delete_records(name, number, offset)
-    except UnknownTopicError:
+    except (UnknownTopicError, TopicNameError):
         raise
     except InvalidError as error:
         raise _Refused(Code.OFFSET_OUT_OF_RANGE, str(error)) from None
