@@ -62,7 +62,8 @@ def _read(version: int, body: memoryview, *, flexible: bool) -> _Asking:
         topic_id = reader.uuid() if version >= _IDS_FROM else None
         name = reader.string() if version >= _IDS_FROM else reader.text()
         reader.tags()
-        topics[name, topic_id if name is None else None] = None
+        by_id = topic_id is not None and topic_id.int != 0  # Java's Admin sends an empty name with it
+        topics[(None, topic_id) if by_id else (name, None)] = None
     may_create = bool(reader.int8()) if version >= _CREATION_FROM else True
     cluster_operations = bool(reader.int8()) if version in _CLUSTER_OPERATIONS_IN else False
     topic_operations = bool(reader.int8()) if version >= _TOPIC_OPERATIONS_FROM else False

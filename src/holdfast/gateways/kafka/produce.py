@@ -140,7 +140,10 @@ class _Append:
 
 
 def _failed(ask: _Ask, error: HoldfastError) -> _Outcome:
-    return _Outcome(ask, code_of(error), message=str(error))
+    code = code_of(error)
+    if code is Code.INVALID_REQUEST:  # the request is well formed; what it carries breaks a rule of the topic
+        code = Code.INVALID_RECORD
+    return _Outcome(ask, code, message=str(error))
 
 
 async def _settled(appends: list[_Append], acks: int, timeout_ms: int) -> list[_Outcome]:
