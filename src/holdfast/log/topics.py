@@ -38,6 +38,9 @@ class UnknownTopicError(InvalidError):
         self.args = (topic,)
         self.topic = topic
 
+    def __str__(self) -> str:
+        return f"topic {self.topic[:300]!r} does not exist"
+
 
 class TopicExistsError(InvalidError):
     """The name is taken."""
@@ -46,6 +49,9 @@ class TopicExistsError(InvalidError):
         super().__init__("name of a new topic", topic, "a name that is not taken")
         self.args = (topic,)
         self.topic = topic
+
+    def __str__(self) -> str:
+        return f"topic {self.topic!r} already exists"
 
 
 class TopicNameError(InvalidError):

@@ -76,7 +76,7 @@ async def test_numbers_that_are_left_out_are_the_brokers(tmp_path: Path) -> None
 
 
 REFUSED: dict[str, tuple[dict[str, Any], Code, str]] = {
-    "a name that is taken": (topic("there"), Code.TOPIC_ALREADY_EXISTS, "not taken"),
+    "a name that is taken": (topic("there"), Code.TOPIC_ALREADY_EXISTS, "already exists"),
     "a name no topic can have": (topic("a/b"), Code.INVALID_TOPIC_EXCEPTION, "letters, digits"),
     "no partitions": (topic("x", 0), Code.INVALID_PARTITIONS, "1 to"),
     "fewer than none": (topic("x", -2), Code.INVALID_PARTITIONS, "1 to"),
