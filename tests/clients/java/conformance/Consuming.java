@@ -201,7 +201,7 @@ final class Consuming {
                 producer.send(new ProducerRecord<>(topic, n % 30, null, bytes("" + n))).get();
                 consumer.poll(Duration.ofMillis(5)).forEach(record -> found.add(World.text(record.value())));
             }
-            long until = System.nanoTime() + 20_000_000_000L;
+            long until = System.nanoTime() + 60_000_000_000L;
             while (found.size() < 60 && System.nanoTime() < until) {
                 consumer.poll(SHORT).forEach(record -> found.add(World.text(record.value())));
             }

@@ -84,7 +84,7 @@ final class World implements AutoCloseable {
     }
 
     KafkaProducer<byte[], byte[]> producer(String... settings) {
-        Properties properties = properties("delivery.timeout.ms", "20000", "request.timeout.ms", "10000");
+        Properties properties = properties("delivery.timeout.ms", "60000", "request.timeout.ms", "15000");
         properties.putAll(properties(settings));
         return new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer());
     }
@@ -115,7 +115,7 @@ final class World implements AutoCloseable {
     /** Exactly this many records, or a failure; one more short poll shows that there are no more. */
     List<ConsumerRecord<byte[], byte[]>> read(KafkaConsumer<byte[], byte[]> consumer, int records) {
         List<ConsumerRecord<byte[], byte[]>> found = new ArrayList<>();
-        long until = System.nanoTime() + 20_000_000_000L;
+        long until = System.nanoTime() + 60_000_000_000L;
         while (found.size() < records && System.nanoTime() < until) consumer.poll(Duration.ofMillis(100)).forEach(found::add);
         consumer.poll(Duration.ofMillis(50)).forEach(found::add);
         Expect.same(records, found.size(), "records read");
