@@ -1,0 +1,105 @@
+"""confluent-kafka: what Holdfast does not offer is not advertised, is refused in words, and disturbs nobody else."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer
+from confluent_kafka.admin._acl import AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from tests.clients.broker import ADMIN_TIMEOUT_S, Broker, until
+from tests.clients.conftest import NewBroker
+from tests.clients.librdkafka import CLOCK, consuming, producer, send_values, take
+
+
+@pytest.fixture
+def holdfast(broker: Broker) -> Broker:
+    if broker.kind != "holdfast":
+        pytest.skip("Apache Kafka offers all of it")
+    return broker
+
+
+def test_transactions_do_not_begin(holdfast: Broker) -> None:
+    client = Producer({"bootstrap.servers": holdfast.bootstrap, "transactional.id": holdfast.unique("transactions")})
+    with pytest.raises(KafkaException) as refused:
+        client.init_transactions(2)
+    # This client takes every answer but a missing right for a passing one, and asks until its time is over.
+    assert refused.value.args[0].code() == KafkaError._TIMED_OUT
+    with pytest.raises(KafkaException):
+        client.begin_transaction()
+
+
+def test_the_newer_group_protocol_is_not_spoken_and_the_older_one_goes_on(holdfast: Broker) -> None:
+    topic, group = holdfast.create_topic("newer"), holdfast.unique("newer")
+    send_values(holdfast, topic, [b"x"])
+    settings = {"bootstrap.servers": holdfast.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    newer = Consumer({**settings, "group.protocol": "consumer"})
+    newer.subscribe([topic])
+    with consuming(holdfast, {"group.id": group}) as older:
+        older.subscribe([topic])
+        assert len(take(older, 1)) == 1
+    assert newer.poll(0.5) is None
+    assert newer.assignment() == []
+    began_ms = CLOCK.boot_ms()
+    newer.close()
+    assert CLOCK.boot_ms() - began_ms < 5_000
+
+
+def test_sasl_is_refused_in_words(holdfast: Broker) -> None:
+    told: list[KafkaError] = []
+    settings = {
+        "bootstrap.servers": holdfast.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "ann",
+        "sasl.password": "secret",
+        "error_cb": told.append,
+    }
+    client = Producer(settings)
+    until(lambda: client.poll(0.1) or told, what="the client is told")
+    assert told[0].code() == KafkaError._AUTHENTICATION
+    assert "not supported by broker" in told[0].str()
+
+
+def test_tls_is_refused_and_plain_clients_go_on(holdfast: Broker) -> None:
+    told: list[KafkaError] = []
+    client = Producer({"bootstrap.servers": holdfast.bootstrap, "security.protocol": "SSL", "error_cb": told.append})
+    until(lambda: client.poll(0.1) or told, what="the client is told")
+    assert told[0].code() in (KafkaError._SSL, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+    send_values(holdfast, holdfast.create_topic("plain"), [b"x"])
+
+
+def test_administration_that_is_not_offered_is_refused_in_words(holdfast: Broker) -> None:
+    admin: Any = holdfast.admin
+    no_name: Any = None
+    everything = AclBindingFilter(
+        ResourceType.ANY, no_name, ResourcePatternType.ANY, no_name, no_name, AclOperation.ANY, AclPermissionType.ANY
+    )
+    calls: list[Callable[[], Any]] = [
+        lambda: admin.describe_acls(everything),
+        lambda: admin.describe_user_scram_credentials(),
+        lambda: admin.elect_leaders(ElectionType.PREFERRED),
+    ]
+    for call in calls:
+        with pytest.raises(KafkaException) as refused:
+            call().result(ADMIN_TIMEOUT_S)
+        assert refused.value.args[0].code() == KafkaError._UNSUPPORTED_FEATURE
+
+
+def test_where_topics_are_not_made_by_naming_them_producers_and_consumers_are_told(new_broker: NewBroker) -> None:
+    strict = new_broker("--set", "kafka.auto_create_topics=false")
+    topic = strict.unique("never")
+    told: list[int] = []
+    client = producer(strict, {"message.timeout.ms": 8_000, "topic.metadata.propagation.max.ms": 500})
+    client.produce(topic, b"x", on_delivery=lambda error, _: told.append(error.code() if error else 0))
+    assert client.flush(20) == 0
+    assert told == [KafkaError.UNKNOWN_TOPIC_OR_PART]
+    with consuming(strict, {"allow.auto.create.topics": True}) as reader:
+        reader.subscribe([topic])
+        message = reader.poll(20)
+        assert message is not None
+        error = message.error()
+        assert error is not None
+        assert error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert topic not in strict.admin.list_topics(timeout=10).topics
+    send_values(strict, strict.create_topic("made"), [b"x"])  # on purpose they are made

@@ -1,0 +1,136 @@
+"""By hand: what no client sends on purpose. Damaged, doubled, pipelined, unknown; others never notice."""
+
+import struct
+
+import pytest
+from tests.clients.broker import Broker
+from tests.clients.librdkafka import read_all, send_values, values
+from tests.clients.shapes import COMPRESSIONS
+from tests.clients.wire import Wire, produce, request
+
+from holdfast.log.batches.records import Record, encode
+
+CORRUPT_MESSAGE, INVALID_RECORD, UNKNOWN_TOPIC, INVALID_ACKS, UNSUPPORTED = 2, 87, 3, 21, 35
+TRANSACTIONS = {24, 25, 26, 27, 28}  # AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, WriteTxnMarkers, TxnOffsetCommit
+SASL = {17, 36}
+OFFERED = {0, 1, 2, 3, *range(8, 17), *range(18, 24), 32, 33, 35, 37, 42, 44, 47, 60, 61, 75}
+NEWER_GROUPS = {68, 69, 76, 77, 78, 79}  # KIP-848 and share groups
+
+
+def batch(*records: bytes, compression: str = "none") -> bytes:
+    made = [Record(index, 1_700_000_000_000, None, value) for index, value in enumerate(records)]
+    return encode(made, compression=compression)
+
+
+def test_nothing_is_advertised_that_is_not_there(broker: Broker) -> None:
+    if broker.kind != "holdfast":
+        pytest.skip("Apache Kafka offers all of it")
+    with Wire(broker.bootstrap) as wire:
+        told = wire.versions()
+    assert not told.keys() & (TRANSACTIONS | SASL | NEWER_GROUPS)
+    assert told.keys() == OFFERED
+    assert all(0 <= lowest <= highest for lowest, highest in told.values())
+
+
+def test_a_version_of_api_versions_from_the_future_is_answered_with_what_there_is(broker: Broker) -> None:
+    with Wire(broker.bootstrap) as wire:
+        wire.send(request(18, 99, 7, bytes(1)))  # an end of tagged fields
+        answer = wire.answer()
+    number, error = struct.unpack_from(">ih", answer)
+    assert (number, error) == (7, UNSUPPORTED)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_a_damaged_batch_is_refused_and_the_next_is_not(broker: Broker, compression: str) -> None:
+    topic = broker.create_topic("damaged")
+    good = batch(b"good" * 20, compression=compression)
+    bad = good[:-1] + bytes([good[-1] ^ 1])
+    with Wire(broker.bootstrap) as wire:
+        wire.send(produce(1, topic, bad), produce(2, topic, good))
+        first, second = wire.produced(), wire.produced()
+    assert (first.number, first.error, first.base_offset) == (1, CORRUPT_MESSAGE, -1)
+    assert (second.number, second.error, second.base_offset) == (2, 0, 0)
+    assert values(read_all(broker, topic)) == [b"good" * 20]
+
+
+def test_every_batch_of_a_partition_counts(broker: Broker) -> None:
+    topic = broker.create_topic("doubled")
+    with Wire(broker.bootstrap) as wire:
+        wire.send(produce(1, topic, batch(b"a", b"b") + batch(b"c") + batch(b"d", b"e", compression="lz4")))
+        answer = wire.produced()
+    if broker.kind == "apache":  # which wants one batch per partition and says so
+        assert (answer.error, read_all(broker, topic)) == (INVALID_RECORD, [])
+        return
+    assert (answer.error, answer.base_offset) == (0, 0)
+    found = read_all(broker, topic)
+    assert values(found) == [b"a", b"b", b"c", b"d", b"e"]
+    assert [message.offset for message in found] == [0, 1, 2, 3, 4]
+
+
+def test_requests_sent_ahead_are_answered_in_their_order(broker: Broker) -> None:
+    topic = broker.create_topic("ahead")
+    frames = [produce(number, topic, batch(b"%d" % number)) for number in range(50)]
+    with Wire(broker.bootstrap) as wire:
+        wire.send(*frames)
+        answers = [wire.produced() for _ in frames]
+    assert [(answer.number, answer.error, answer.base_offset) for answer in answers] == [
+        (number, 0, number) for number in range(50)
+    ]
+
+
+def test_acks_0_is_not_answered_and_the_next_request_is(broker: Broker) -> None:
+    topic = broker.create_topic("silent")
+    with Wire(broker.bootstrap) as wire:
+        wire.send(produce(1, topic, batch(b"a"), acks=0), produce(2, topic, batch(b"b"), acks=1))
+        answer = wire.produced()
+    assert (answer.number, answer.error, answer.base_offset) == (2, 0, 1)
+
+
+def test_acks_that_mean_nothing_are_refused(broker: Broker) -> None:
+    topic = broker.create_topic("odd-acks")
+    with Wire(broker.bootstrap) as wire:
+        wire.send(produce(1, topic, batch(b"a"), acks=2))
+        assert wire.produced().error == INVALID_ACKS
+    assert read_all(broker, topic) == []
+
+
+def test_an_unknown_topic_and_partition_are_told(broker: Broker) -> None:
+    topic = broker.create_topic("known")
+    with Wire(broker.bootstrap) as wire:
+        wire.send(produce(1, broker.unique("never"), batch(b"a")), produce(2, topic, batch(b"a"), partition=9))
+        assert [wire.produced().error for _ in range(2)] == [UNKNOWN_TOPIC, UNKNOWN_TOPIC]
+
+
+GARBAGE = {
+    "negative size": b"\xff\xff\xff\xff" + bytes(100),
+    "enormous size": b"\x7f\xff\xff\xff" + bytes(100),
+    "unknown api": request(9_999, 0, 1, b""),
+    "unknown version": request(3, 999, 1, b""),
+    "nonsense in a request": request(0, 7, 1, b"\x7f" * 40),
+    "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_garbage_closes_its_own_connection_only(broker: Broker, kind: str) -> None:
+    topic = broker.create_topic("bystander")
+    with Wire(broker.bootstrap) as bystander, Wire(broker.bootstrap) as wire:
+        bystander.send(produce(1, topic, batch(b"a")))
+        assert bystander.produced().error == 0
+        wire.send(GARBAGE[kind])
+        assert wire.answer() == b""
+        bystander.send(produce(2, topic, batch(b"b")))
+        assert bystander.produced().error == 0
+    send_values(broker, topic, [b"c"])
+    assert values(read_all(broker, topic)) == [b"a", b"b", b"c"]
+
+
+def test_a_frame_that_never_ends_holds_nobody_up(broker: Broker) -> None:
+    topic = broker.create_topic("unfinished")
+    whole = produce(1, topic, batch(b"late"))
+    with Wire(broker.bootstrap) as wire:
+        wire.send(whole[:20])
+        send_values(broker, topic, [b"a"])
+        wire.send(whole[20:])
+        assert wire.produced().base_offset == 1
+    assert values(read_all(broker, topic)) == [b"a", b"late"]

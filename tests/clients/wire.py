@@ -1,0 +1,91 @@
+"""A connection that speaks Kafka by hand, for requests that no client sends: damaged, doubled, out of turn.
+
+Only what the tests need: Produce 7 and ApiVersions 0, which every broker still knows.
+"""
+
+import socket
+import struct
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+PRODUCE, API_VERSIONS = 0, 18
+TIMEOUT_S = 20
+
+
+def text(value: str) -> bytes:
+    encoded = value.encode()
+    return struct.pack(">h", len(encoded)) + encoded
+
+
+def request(api: int, version: int, number: int, body: bytes) -> bytes:
+    """A frame with a header of the first kind."""
+    frame = struct.pack(">hhi", api, version, number) + text("by hand") + body
+    return struct.pack(">i", len(frame)) + frame
+
+
+def produce(number: int, topic: str, records: bytes, *, partition: int = 0, acks: int = -1) -> bytes:
+    """Produce 7: one partition, its batches as given."""
+    part = struct.pack(">ii", partition, len(records)) + records
+    topics = struct.pack(">i", 1) + text(topic) + struct.pack(">i", 1) + part
+    return request(PRODUCE, 7, number, struct.pack(">hhi", -1, acks, 10_000) + topics)
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """The answer to `produce`."""
+
+    number: int
+    error: int
+    base_offset: int
+
+
+class Wire:
+    """One connection."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def send(self, *frames: bytes) -> None:
+        self._socket.sendall(b"".join(frames))
+
+    def answer(self) -> bytes:
+        """The next frame, without its size; nothing when the broker has closed the connection."""
+        size = self._read(4)
+        return self._read(int.from_bytes(size, "big")) if size else b""
+
+    def _read(self, count: int) -> bytes:
+        found = b""
+        while len(found) < count:
+            try:
+                more = self._socket.recv(count - len(found))
+            except ConnectionResetError:
+                return b""
+            if not more:
+                return b""
+            found += more
+        return found
+
+    def produced(self) -> Produced:
+        answer = self.answer()
+        (number, _, name) = struct.unpack_from(">iih", answer)
+        error, base_offset = struct.unpack_from(">hq", answer, 10 + name + 8)
+        return Produced(number, error, base_offset)
+
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """The lowest and highest version of each API that the broker advertises."""
+        self.send(request(API_VERSIONS, 0, 1, b""))
+        answer = self.answer()
+        _, error, count = struct.unpack_from(">ihi", answer)
+        assert error == 0
+        told = struct.iter_unpack(">hhh", answer[10 : 10 + 6 * count])
+        return {key: (lowest, highest) for key, lowest, highest in told}
