@@ -92,7 +92,8 @@ async def test_a_coordinator_that_was_succeeded_cannot_change_a_group(world: Wor
 async def test_a_coordinator_that_dies_between_saving_and_answering_leaves_a_group_that_goes_on(world: World) -> None:
     ann = await world.coordinator("ann")
     joined = await ann.join("g")
-    shard = ann.tenant.shards()[shard_of("g", 2)]
+    shard = ann.tenant.shard(shard_of("g", 2))
+    assert shard is not None
     told = asyncio.Event()
     shard.writer._settled = lambda group: told.set()  # the answer never leaves the process
     syncing = asyncio.ensure_future(ann.sync("g", joined, {joined.member_id: b"mine"}))

@@ -12,6 +12,7 @@ A group id is any text, so that it is escaped in keys: `/`, `%`, `~` and what is
 and an id too long for a key is cut and ends in `~` and a hash. The values hold the id as it is.
 """
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -37,6 +38,7 @@ def shard_resource(shard: int) -> str:
     return partition_resource(Partition(GROUPS, shard))
 
 
+@lru_cache(maxsize=8_192)  # members commit under the same id over and over
 def segment(group_id: str) -> str:
     """A group id as part of a key."""
     if not group_id:
@@ -66,7 +68,7 @@ def offsets_prefix(shard: int) -> str:
     return f"offset/{shard:05d}/"
 
 
-def offsets_key(shard: int, group_id: str, partition: Partition) -> str:
+def offsets_key(shard: int, group_id: str, topic: str, number: int) -> str:
     """Where the offset of a partition is, with those of its neighbours."""
-    first = partition.number - partition.number % PARTITIONS_PER_KEY
-    return f"{offsets_prefix(shard)}{segment(group_id)}/{partition.topic}/{first:05d}"
+    first = number - number % PARTITIONS_PER_KEY
+    return f"{offsets_prefix(shard)}{segment(group_id)}/{topic}/{first:05d}"

@@ -37,31 +37,28 @@ class Ledger:
         """These were found in the store."""
         self._offsets.setdefault(group_id, {}).update(offsets)
 
-    def merged(self, group_id: str, changes: Changes) -> dict[int, Offset]:
-        """What the key that holds the partitions of `changes` (all in one) is to hold after them, by partition number.
+    def merged(self, group_id: str, changes: Changes) -> dict[Partition, Offset]:
+        """What the key that holds the partitions of `changes` (all in one) is to hold after them.
 
         Neighbours that belong to a former topic of the same name go with the first offset of the new one.
         """
-        topic, numbers = _span(changes)
         known = self.offsets(group_id)
-        merged = {}
-        for number in numbers:
-            partition = Partition(topic, number)
-            offset = changes[partition] if partition in changes else known.get(partition)
-            if offset is not None:
-                merged[number] = offset
-        topic_id = next((each.topic_id for each in changes.values() if each is not None), "")
-        if not topic_id:
-            return merged
-        return {number: each for number, each in merged.items() if each.topic_id in ("", topic_id)}
+        neighbours = {each: known[each] for each in _neighbours(changes) if each not in changes and each in known}
+        merged = neighbours | {each: offset for each, offset in changes.items() if offset is not None}
+        if len({each.topic_id for each in merged.values() if each.topic_id}) > 1:
+            newest = max(
+                reversed(merged.values()), key=lambda each: each.committed_at_ms
+            )  # of equals the last, a change
+            return {partition: each for partition, each in merged.items() if each.topic_id in ("", newest.topic_id)}
+        return merged
 
-    def replace(self, group_id: str, changes: Changes, merged: Mapping[int, Offset]) -> None:
+    def replace(self, group_id: str, changes: Changes, merged: Mapping[Partition, Offset]) -> None:
         """The key that holds the partitions of `changes` holds `merged` now."""
-        topic, numbers = _span(changes)
         offsets = self._offsets.setdefault(group_id, {})
-        for number in numbers:
-            offsets.pop(Partition(topic, number), None)
-        offsets.update({Partition(topic, number): each for number, each in merged.items()})
+        for partition in _neighbours(changes):
+            if partition not in merged:
+                offsets.pop(partition, None)
+        offsets.update(merged)
         if not offsets:
             del self._offsets[group_id]
 
@@ -71,8 +68,10 @@ class Ledger:
         return Absent(key) if version is None else AtVersion(key, version)
 
 
-def _span(changes: Changes) -> tuple[str, range]:
-    """The topic and the partitions that share a key with those of `changes`."""
+def _neighbours(changes: Changes) -> list[Partition]:
+    """The partitions that share a key with those of `changes`, themselves included."""
+    if len(changes) == PARTITIONS_PER_KEY:
+        return list(changes)
     some = next(iter(changes))
     first = some.number - some.number % PARTITIONS_PER_KEY
-    return some.topic, range(first, first + PARTITIONS_PER_KEY)
+    return [Partition(some.topic, number) for number in range(first, first + PARTITIONS_PER_KEY)]

@@ -85,7 +85,7 @@ def read_group(entry: Entry, settings: GroupSettings, now_ms: int) -> Group:
     return group
 
 
-def write_offsets(group_id: str, topic: str, offsets: dict[int, Offset]) -> bytes:
+def write_offsets(group_id: str, topic: str, offsets: dict[Partition, Offset]) -> bytes:
     """Offsets of neighbouring partitions, all of the same topic id."""
     return msgspec.json.encode(
         OffsetsRecord(
@@ -93,13 +93,13 @@ def write_offsets(group_id: str, topic: str, offsets: dict[int, Offset]) -> byte
             topic=topic,
             topic_id=next((each.topic_id for each in offsets.values() if each.topic_id), ""),
             partitions={
-                str(number): OffsetRecord(
+                str(partition.number): OffsetRecord(
                     offset=each.offset,
                     leader_epoch=each.leader_epoch,
                     metadata=each.metadata,
                     committed_at_ms=each.committed_at_ms,
                 )
-                for number, each in sorted(offsets.items())
+                for partition, each in offsets.items()
             },
         )
     )

@@ -170,14 +170,23 @@ class Shard:
         now_ms = self._clock.now_ms()
         results: dict[Partition, HoldfastError | None] = {}
         stamped = {}
+        topic_ids: dict[str, str] = {}
         for partition, offset in offsets.items():
             try:
+                if partition.topic not in topic_ids:
+                    check_name(partition.topic)
+                    topic_ids[partition.topic] = self._topic_id(partition.topic) or ""
                 self._check_offset(group_id, partition, offset)
             except HoldfastError as error:
                 results[partition] = error
                 continue
-            topic_id = self._topic_id(partition.topic) or ""
-            stamped[partition] = replace(offset, committed_at_ms=now_ms, topic_id=topic_id)
+            stamped[partition] = Offset(
+                offset=offset.offset,
+                leader_epoch=offset.leader_epoch,
+                metadata=offset.metadata,
+                committed_at_ms=now_ms,
+                topic_id=topic_ids[partition.topic],
+            )
         results.update(await self.writer.commit(group_id, stamped))
         self._counters.offset_commits += 1
         self._counters.offsets_committed += sum(error is None for error in results.values())
@@ -337,7 +346,6 @@ class Shard:
         return group
 
     def _check_offset(self, group_id: str, partition: Partition, offset: Offset) -> None:
-        check_name(partition.topic)
         check_between("partition", partition.number, 0, PARTITIONS_MAX)
         if len(offset.metadata) > self._settings.metadata_chars_max:
             raise GroupRefusedError(group_id, Refusal.METADATA_TOO_LARGE)

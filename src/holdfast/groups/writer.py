@@ -14,7 +14,7 @@ from typing import Final
 from holdfast.contracts.checks import StoreLimits
 from holdfast.contracts.store import Conflict, Delete, Operation, Put, Requirement, Store
 from holdfast.groups.group import Group
-from holdfast.groups.keys import group_key, offsets_key
+from holdfast.groups.keys import PARTITIONS_PER_KEY, group_key, offsets_key
 from holdfast.groups.ledger import Changes, Ledger
 from holdfast.groups.nouns import Offset
 from holdfast.groups.records import write_group, write_offsets
@@ -41,7 +41,7 @@ class _Offsets:
 
     group_id: str
     changes: dict[Partition, Offset | None]
-    merged: dict[int, Offset] = field(default_factory=dict)
+    merged: dict[Partition, Offset] = field(default_factory=dict)
     done: asyncio.Event = field(default_factory=asyncio.Event)
     error: HoldfastError | None = None
 
@@ -96,19 +96,20 @@ class Writer:
         units = self.put_offsets(group_id, changes)
         for unit in units:
             await unit.done.wait()
-        return {partition: unit.error for unit in units for partition in unit.changes if partition in changes}
+        errors = {unit: unit.error for unit in units}
+        if not any(errors.values()):
+            return dict.fromkeys(changes)
+        return {each: error for unit, error in errors.items() for each in unit.changes if each in changes}
 
     def put_offsets(self, group_id: str, changes: Changes) -> list[_Offsets]:
         """Have offsets written, without waiting for it."""
-        units: dict[str, _Offsets] = {}
+        units: dict[tuple[str, int], _Offsets] = {}
         for partition, offset in changes.items():
-            key = offsets_key(self._ledger.shard, group_id, partition)
-            unit = self._queue.get(key)
-            if not isinstance(unit, _Offsets):
-                unit = _Offsets(group_id, {})
-                self._enqueue(key, unit)
+            place = partition.topic, partition.number // PARTITIONS_PER_KEY
+            unit = units.get(place)
+            if unit is None:
+                unit = units[place] = self._offsets_unit(group_id, partition)
             unit.changes[partition] = offset
-            units[key] = unit
         return list(units.values())
 
     def save(self, group: Group) -> None:
@@ -145,6 +146,14 @@ class Writer:
             await self.flush()
         self._fail(list(self._queue.values()), error)
         self._queue.clear()
+
+    def _offsets_unit(self, group_id: str, partition: Partition) -> _Offsets:
+        key = offsets_key(self._ledger.shard, group_id, partition.topic, partition.number)
+        unit = self._queue.get(key)
+        if not isinstance(unit, _Offsets):
+            unit = _Offsets(group_id, {})
+            self._enqueue(key, unit)
+        return unit
 
     def _put_record(self, group_id: str, group: Group | None) -> _Unit:
         key = group_key(self._ledger.shard, group_id)
