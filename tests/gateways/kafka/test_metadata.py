@@ -2,23 +2,29 @@
 
 import asyncio
 import dataclasses
+import io
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
-from kio.index import load_response_schema
-from kio.serial import entity_reader
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
 from tests.agent.making import until
 from tests.gateways.kafka.asking import Admin, admin_of, code, versions
+from tests.gateways.kafka.talking import build
 from tests.log.partition.making import batch
 
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.backend import Broker
 from holdfast.gateways.kafka.codes import Code
 from holdfast.gateways.kafka.leadership import brokers, leader_of
-from holdfast.gateways.kafka.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, controller
+from holdfast.gateways.kafka.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, _read, controller
 from holdfast.gateways.kafka.metadata_encoding import NOT_ASKED, Asked, encode_metadata
+from holdfast.gateways.kafka.wire import MalformedRequestError
 from holdfast.kernel.keys import holder_key, member_key, partition_resource
 from holdfast.kernel.lease import Held
 from holdfast.kernel.mirror import Mirror
@@ -83,6 +89,33 @@ async def test_topics_are_asked_for_by_id(tmp_path: Path) -> None:
             known, unknown = answer.topics
             assert (known.name, known.topic_id, code(known)) == ("orders", topic_id, Code.NONE)
             assert (unknown.name, unknown.topic_id, code(unknown)) == (None, UUID(int=7), Code.UNKNOWN_TOPIC_ID)
+
+
+async def test_a_topic_asked_for_by_id_may_carry_an_empty_name(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        topic_id = UUID((await admin.backend.log.topics.get("orders")).id)
+        answer = await admin.ask("Metadata", topics=[{"topic_id": topic_id, "name": ""}])
+        assert [(code(each), each.name) for each in answer.topics] == [(Code.NONE, "orders")]
+
+
+@given(version=st.sampled_from(versions("Metadata")), body=st.binary(max_size=60))
+def test_bytes_that_are_no_request_are_malformed_and_nothing_worse(version: int, body: bytes) -> None:
+    with suppress(MalformedRequestError):
+        _read(version, memoryview(body), flexible=version >= 9)
+
+
+@pytest.mark.parametrize("version", versions("Metadata"))
+def test_a_request_that_is_cut_is_malformed(version: int) -> None:
+    kind = load_request_schema(3, version)
+    whole = io.BytesIO()
+    asked = build(kind, {"topics": names("orders", "payments"), "allow_auto_topic_creation": False})
+    entity_writer(kind)(whole, asked)
+    request = _read(version, memoryview(whole.getvalue()), flexible=version >= 9)
+    assert request.topics == (("orders", None), ("payments", None))
+    assert request.may_create is (version < 4)
+    for size in range(len(whole.getvalue())):
+        with pytest.raises(MalformedRequestError):
+            _read(version, memoryview(whole.getvalue()[:size]), flexible=version >= 9)
 
 
 async def test_a_topic_named_twice_is_answered_once(tmp_path: Path) -> None:
@@ -284,6 +317,8 @@ async def test_two_agents_are_two_brokers_and_each_leads_its_share(tmp_path: Pat
         await until(
             lambda: {leader_of(admin.backend.cluster, "orders", n).node for n in range(4)} == {admin.node, other}
         )
+        found = admin.backend.cluster
+        assert found.leaders("orders", 5) == [found.leader("orders", number) for number in range(5)]
         answer = await admin.ask("Metadata", topics=names("orders"))
         assert {(each.node_id, each.host, each.port, each.rack) for each in answer.brokers} == {
             (admin.node, "127.0.0.1", admin.face.port, None),
