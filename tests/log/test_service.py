@@ -166,3 +166,12 @@ async def test_offsets_epochs_and_deleted_records(setting: Setting) -> None:
     with pytest.raises(OffsetOutOfRangeError):
         await service.fetch("orders", 0, 0)
     assert await service.delete_records("orders", 0, -1) == 4
+
+
+async def test_what_is_served_is_known_without_waiting_and_what_is_not_is_no_error(setting: Setting) -> None:
+    topic = await setting.topic(partitions=2)
+    assert setting.service.serving("orders", 0) is None, "nobody has told this process of the topic"
+    setting.led.known["orders"] = topic
+    assert setting.service.serving("orders", 1) is setting.led.partitions[topic.id, 1]
+    del setting.led.partitions[topic.id, 1]
+    assert [setting.service.serving("orders", number) for number in (1, 2, -1)] == [None] * 3
