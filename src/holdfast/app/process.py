@@ -52,10 +52,21 @@ async def serve(
     settings: ServeSettings, *, clock: Clock, chance: Chance, announce: Callable[[Served], None], stop: Stop
 ) -> int:
     """Serve until told to stop; `announce` is called once everything listens. What prevents serving, or ends it, is raised."""
-    life = asyncio.ensure_future(_live(settings, clock, chance, announce, stop))
+    listening = asyncio.Event()
+
+    async def live() -> None:
+        async with serving(settings, clock=clock, chance=chance) as served:
+            listening.set()
+            announce(served)
+            settle_memory()
+            await stop.asked.wait()
+
+    life = asyncio.ensure_future(live())
     asked = asyncio.ensure_future(stop.asked.wait())
     try:
         await asyncio.wait({life, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if not listening.is_set() and not life.done():
+            return STOPPED  # told to stop before anybody was served: there is nothing to be polite about
         await asyncio.wait({life}, timeout=settings.stop_ms / 1000)
         if life.done():
             life.result()
@@ -68,15 +79,6 @@ async def serve(
         if not life.done():
             life.cancel()
             await asyncio.wait({life}, timeout=_LETTING_GO_S)
-
-
-async def _live(
-    settings: ServeSettings, clock: Clock, chance: Chance, announce: Callable[[Served], None], stop: Stop
-) -> None:
-    async with serving(settings, clock=clock, chance=chance) as served:
-        announce(served)
-        settle_memory()
-        await stop.asked.wait()
 
 
 def hurry_threads() -> None:

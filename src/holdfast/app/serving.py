@@ -36,6 +36,7 @@ from holdfast.vocabulary.clock import Chance, Clock
 
 _log: Final = logging.getLogger(__name__)
 
+_PATIENCE_MS: Final = 2_000
 _LOOK_MS: Final = 5  # between looks whether the agent has joined; it takes a few of them
 
 
@@ -99,7 +100,15 @@ async def serving(settings: ServeSettings, *, clock: Clock, chance: Chance) -> A
         served = await stack.enter_async_context(_node(parts, bound, advertised, sockets))
         _log.info(
             "serving",
-            extra={**served.addresses, "node": served.node, "store": redacted(settings.store), "version": __version__},
+            extra={
+                **served.addresses,
+                "advertised": served.advertised,
+                "node": served.node,
+                "agent": served.name,
+                "store": redacted(settings.store),
+                "objects": redacted(settings.objects),
+                "version": __version__,
+            },
         )
         yield served
         _log.info("stopping: clients are answered, records published, leases given back")
@@ -155,6 +164,10 @@ async def _agent(parts: _Parts, name: str, advertised: Address) -> AsyncIterator
         clock=parts.clock,
         chance=parts.chance,
     ) as agent:
+        began_ms, said = parts.clock.boot_ms(), False
         while agent.member is None:
             await parts.clock.sleep_ms(_LOOK_MS)
+            if not said and parts.clock.boot_ms() - began_ms > _PATIENCE_MS:
+                _log.warning("agent %s cannot join yet: is another process alive that has its name?", name)
+                said = True
         yield agent

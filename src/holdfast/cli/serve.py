@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import __version__
 from holdfast.app.config import ServeSettings, redacted
+from holdfast.cli.output import FAILED, exit_code
 from holdfast.cli.settings_flags import add_settings, effective_for
 from holdfast.vocabulary.clock import RealChance, RealClock
 from holdfast.vocabulary.errors import HoldfastError
@@ -80,13 +81,10 @@ async def run_serve(args: argparse.Namespace) -> int:
         )
     except HoldfastError as error:
         _log.error("ended: %s", error)
-        raise
-    except BaseExceptionGroup as group:
-        _log.critical("ended", exc_info=group)
-        for each in leaves(group):
-            if isinstance(each, HoldfastError):
-                raise each from None
-        raise
+        return exit_code(error)
+    except Exception as error:
+        _log.critical("ended: %s", error, exc_info=error)
+        return next((exit_code(each) for each in leaves(error) if isinstance(each, HoldfastError)), FAILED)
 
 
 def _announce(settings: ServeSettings, served: "Served") -> None:

@@ -5,7 +5,6 @@ silently ignored is found out at the worst moment.
 """
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +41,8 @@ def unknown_name(origin: str, name: str) -> InvalidError:
 
 def from_file(path: Path, *, shown: str) -> Iterator[Given]:
     """What a TOML file says; `shown` is its name as the caller gave it."""
+    import tomllib  # only when there is a file
+
     try:
         text = path.read_text()
         tables = tomllib.loads(text)
