@@ -166,6 +166,22 @@ async def test_every_version_deletes_topics_which_are_gone_at_once(tmp_path: Pat
                 assert answer.responses[0].topic_id == topic_id
 
 
+async def test_a_topic_that_is_deleted_and_made_again_begins_empty_and_can_be_written_to_at_once(
+    tmp_path: Path,
+) -> None:
+    async with admin_of(tmp_path) as admin:
+        ids = set()
+        for _ in range(5):
+            made = (await admin.ask("CreateTopics", topics=[topic("again", 2)], timeout=SOON)).topics[0]
+            assert code(made) is Code.NONE
+            ids.add(made.topic_id)
+            for number in range(2):
+                assert (await admin.backend.log.produce("again", number, batch("x"))).base_offset == 0
+            gone = await admin.ask("DeleteTopics", topics=[{"name": "again", "topic_id": None}], timeout=SOON)
+            assert code(gone.responses[0]) is Code.NONE
+        assert len(ids) == 5
+
+
 async def test_topics_are_deleted_by_id_and_only_the_one_that_has_it(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"a": 1, "b": 1}) as admin:
         first = UUID((await admin.backend.log.topics.get("a")).id)

@@ -12,6 +12,7 @@ what would be done anyway: one replica each, on the only broker there is.
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -86,20 +87,22 @@ async def create_topics(call: Call, request: Any) -> Answer:
 async def _create(backend: Backend, wanted: Any, validate_only: bool) -> Topic:
     name = wanted.name
     check_name(name)
-    if backend.cluster.topic(name) is not None:
-        raise TopicExistsError(name)
+    if validate_only or backend.cluster.topic(name) is not None:
+        await _check_free(backend, name)  # what is shown here may be a moment behind
     partitions = _partitions(backend, wanted)
     try:
         config = read_settings((each.name, each.value) for each in wanted.configs)
     except InvalidError as error:
         raise _Refused(Code.INVALID_CONFIG, str(error)) from None
-    if not validate_only:
-        return await backend.log.create_topic(name, partitions, config)
-    try:
-        await backend.log.topics.get(name)
-    except UnknownTopicError:
+    if validate_only:
         return backend.log.topics.planned(name, partitions, config)
-    raise TopicExistsError(name)
+    return await backend.log.create_topic(name, partitions, config)
+
+
+async def _check_free(backend: Backend, name: str) -> None:
+    with suppress(UnknownTopicError):
+        await backend.log.topics.get(name)
+        raise TopicExistsError(name)
 
 
 def _partitions(backend: Backend, wanted: Any) -> int:
