@@ -15,6 +15,8 @@ from tests.groups.making import subscription
 
 from holdfast.gateways.kafka.codes import Code, code_of, group_code_of
 from holdfast.groups.errors import GroupRefusedError, NotCoordinatorError, Refusal, ShardLoadingError
+from holdfast.groups.keys import shard_resource
+from holdfast.kernel.keys import holder_key
 from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError, UnavailableError
 
 TRANSACTION, SHARE = 1, 2
@@ -60,6 +62,23 @@ async def test_several_coordinators_are_found_at_once(admin: Admin) -> None:
         ("b", Code.NONE),
         ("", Code.INVALID_GROUP_ID),
     ]
+
+
+async def test_a_coordinator_that_nobody_is_yet_is_waited_for_a_moment(admin: Admin) -> None:
+    backend = admin.backend
+    shard = await backend.groups.coordinator("g")
+    holders = backend.cluster._holders.items
+    key = holder_key(shard_resource(shard))
+    held = holders.pop(key)
+    asking = asyncio.ensure_future(found(admin, 3, "g"))
+    other = await admin.face.client()
+    assert code(await other.ask(12, 4, {"group_id": "g", "member_id": "x"})) is Code.UNKNOWN_MEMBER_ID
+    assert not asking.done()
+    holders[key] = held
+    backend.cluster.changed.ring()
+    assert code(await asking) is Code.NONE
+    del holders[key]
+    assert code(await found(admin, 3, "g")) is Code.COORDINATOR_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize("version", versions("JoinGroup"))

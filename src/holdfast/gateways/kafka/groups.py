@@ -23,12 +23,15 @@ from holdfast.gateways.kafka.api import Answer, Api, Call
 from holdfast.gateways.kafka.backend import Backend
 from holdfast.gateways.kafka.codes import Code, group_code_of
 from holdfast.gateways.kafka.leadership import NOBODY, broker
+from holdfast.gateways.kafka.placing import until
 from holdfast.groups.errors import GroupRefusedError, Refusal
 from holdfast.groups.keys import GROUPS
 from holdfast.groups.nouns import GroupDescription, GroupState, Join, Leaving, Protocol, Sync
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.nouns import Member
 
 _GROUP, _TRANSACTION = 0, 1  # types of keys
+_PLACED_WAIT_MS: Final = 1_000  # a server that has just started is asked for coordinators before it has any
 _CLASSIC: Final = "classic"
 _FIRST_WITH_REQUIRED_ID: Final = 4  # of JoinGroup
 _FIRST_WITH_SKIPPING: Final = 9
@@ -42,11 +45,12 @@ async def find_coordinator(call: Call, request: Any) -> Answer:
     """Who coordinates a group: one key, or several from version 4 on."""
     kind = getattr(request, "key_type", _GROUP)
     keys = request.coordinator_keys if hasattr(request, "coordinator_keys") else (request.key,)
-    found = [await _coordinator(call.backend, kind, key) for key in keys]
+    deadline_ms = call.backend.clock.boot_ms() + _PLACED_WAIT_MS
+    found = [await _coordinator(call.backend, kind, key, deadline_ms) for key in keys]
     return {"coordinators": found, **(found[0] if found else {})}
 
 
-async def _coordinator(backend: Backend, kind: int, key: str) -> dict[str, object]:
+async def _coordinator(backend: Backend, kind: int, key: str, deadline_ms: int) -> dict[str, object]:
     nobody = {"key": key, "node_id": NOBODY, "host": "", "port": NOBODY}
     if kind != _GROUP:
         what = "transactions are" if kind == _TRANSACTION else f"key type {kind} is"
@@ -57,9 +61,9 @@ async def _coordinator(backend: Backend, kind: int, key: str) -> dict[str, objec
         shard = await backend.groups.coordinator(key)
     except HoldfastError as error:
         return {**nobody, "error_code": group_code_of(error), "error_message": str(error)}
-    held = backend.cluster.leader(GROUPS, shard)
-    member = backend.cluster.member(held.holder) if held is not None else None
-    if member is None or not member.address:
+    await until(backend, lambda: _leader(backend, shard) is not None, deadline_ms - backend.clock.boot_ms())
+    member = _leader(backend, shard)
+    if member is None:
         text = f"nobody coordinates shard {shard} at the moment"
         return {**nobody, "error_code": Code.COORDINATOR_NOT_AVAILABLE, "error_message": text}
     node = broker(member)
@@ -71,6 +75,13 @@ async def _coordinator(backend: Backend, kind: int, key: str) -> dict[str, objec
         "error_code": Code.NONE,
         "error_message": None,
     }
+
+
+def _leader(backend: Backend, shard: int) -> Member | None:
+    """The agent that leads a shard, if it can be reached."""
+    held = backend.cluster.leader(GROUPS, shard)
+    member = backend.cluster.member(held.holder) if held is not None else None
+    return member if member is not None and member.address else None
 
 
 async def join_group(call: Call, request: Any) -> Answer:
