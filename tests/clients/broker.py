@@ -26,7 +26,7 @@ from holdfast.testing.servers import ServerProcess
 from holdfast.vocabulary.clock import RealClock
 
 CHOICE = os.environ.get("HOLDFAST_TEST_BROKER", "holdfast")  # noqa: TID251 (the one place where a test run is told)
-DRAIN_TIMEOUT_S = 30
+DRAIN_TIMEOUT_S = 60
 ADMIN_TIMEOUT_S = 20
 
 _names = itertools.count(1)
@@ -87,7 +87,8 @@ class Broker:
     @cached_property
     def admin(self) -> AdminClient:
         """An admin client that lives as long as the broker's noun."""
-        return AdminClient({"bootstrap.servers": self.bootstrap, "socket.connection.setup.timeout.ms": 5_000})
+        quiet = {"log_level": 2, "socket.connection.setup.timeout.ms": 5_000}  # it outlives brokers that are killed
+        return AdminClient({"bootstrap.servers": self.bootstrap, **quiet})
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         """A new topic with a unique name that starts with `name`; returns when its partitions have leaders."""

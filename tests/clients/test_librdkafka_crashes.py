@@ -6,7 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
-from tests.clients.broker import Broker, until
+from confluent_kafka.cimpl import NewTopic
+from tests.clients.broker import ADMIN_TIMEOUT_S, Broker, until
 from tests.clients.group_members import await_committed, await_shared, members, verdict
 from tests.clients.librdkafka import CLOCK, Config, consuming, producer, read_all, send_values, take, values
 from tests.clients.workload import Item, judge, keyed
@@ -14,14 +15,19 @@ from tests.clients.workload import Item, judge, keyed
 PARTITIONS = 3
 SAFE = {"enable.idempotence": True, "max.in.flight.requests.per.connection": 5, "linger.ms": 2}
 # Batches small enough that many are under way when something happens; retries that come soon.
-BUSY = {"batch.num.messages": 20, "retry.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "message.timeout.ms": 60_000}
+BUSY = {
+    "batch.num.messages": 20,
+    "retry.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 500,
+    "message.timeout.ms": 120_000,
+}
 
 
 class Stream:
     """A producer that sends without pause from a thread of its own, and what became of each record."""
 
     def __init__(self, broker: Broker, topic: str, config: Config) -> None:
-        self._client: Producer = producer(broker, {**BUSY, **config})
+        self._client: Producer = producer(broker, {"log_level": 2, **BUSY, **config})
         self._topic = topic
         self._go_on = True
         self._sent = 0
@@ -159,6 +165,21 @@ def test_offsets_and_topics_are_as_before_after_a_kill(own_broker: Broker) -> No
         client.subscribe([topic])
         assert len(take(client, 50)) == 50
         assert client.poll(0.2) is None
+
+
+def test_topics_whose_names_run_into_their_partitions_stay_apart(own_broker: Broker) -> None:
+    short = own_broker.unique("orders")
+    names = {short: 2, f"{short}-1": 2, f"{short}-1-0": 1, f"{short}-0": 1}
+    asked = [NewTopic(name, partitions, 1) for name, partitions in names.items()]
+    for created in own_broker.admin.create_topics(asked).values():
+        created.result(ADMIN_TIMEOUT_S)
+    for name, partitions in names.items():
+        for partition in range(partitions):
+            send_values(own_broker, name, [f"{name}/{partition}".encode()] * 10, partition=partition)
+    own_broker.restart()
+    for name, partitions in names.items():
+        for partition in range(partitions):
+            assert values(read_all(own_broker, name, [partition])) == [f"{name}/{partition}".encode()] * 10
 
 
 def test_a_consumer_goes_on_after_a_kill_without_gap_or_repetition(own_broker: Broker) -> None:

@@ -1,6 +1,6 @@
 """A connection that speaks Kafka by hand, for requests that no client sends: damaged, doubled, out of turn.
 
-Only what the tests need: Produce 7 and ApiVersions 0, which every broker still knows.
+Only what the tests need: Produce 7, ApiVersions 0 and InitProducerId 0, which every broker still knows.
 """
 
 import socket
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-PRODUCE, API_VERSIONS = 0, 18
+PRODUCE, API_VERSIONS, INIT_PRODUCER_ID = 0, 18, 22
 TIMEOUT_S = 20
 
 
@@ -80,6 +80,13 @@ class Wire:
         (number, _, name) = struct.unpack_from(">iih", answer)
         error, base_offset = struct.unpack_from(">hq", answer, 10 + name + 8)
         return Produced(number, error, base_offset)
+
+    def producer_id(self) -> tuple[int, int]:
+        """A new producer: its id and epoch."""
+        self.send(request(INIT_PRODUCER_ID, 0, 1, struct.pack(">hi", -1, 60_000)))
+        _, _, error, producer_id, epoch = struct.unpack(">iihqh", self.answer())
+        assert error == 0
+        return producer_id, epoch
 
     def versions(self) -> dict[int, tuple[int, int]]:
         """The lowest and highest version of each API that the broker advertises."""
