@@ -10,6 +10,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from threading import Lock
 from typing import Any, get_args
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from holdfast.gateways.kafka.wire import MalformedRequestError
 Convert = Callable[[Any], Any]
 
 NO_UUID = UUID(int=0)
+_learning = Lock()
 
 
 def decode(key: int, version: int, body: memoryview) -> Any:
@@ -26,6 +28,7 @@ def decode(key: int, version: int, body: memoryview) -> Any:
 
     Bytes after its last field mean nothing, as in Kafka: librdkafka 2.16 sends some.
     """
+    learn()
     from kio.serial.errors import SerialError
 
     try:
@@ -49,7 +52,20 @@ def encode(key: int, version: int, answer: Answer) -> bytes:
 
 
 @cache
+def learn() -> None:
+    """Import kio, which takes a while; on any thread, before anything of it is used.
+
+    One thread at a time: its modules import each other, and two threads that meet in that circle get Python's deadlock error.
+    """
+    with _learning:
+        import kio.index
+        import kio.schema.errors
+        import kio.serial  # noqa: F401
+
+
+@cache
 def _reader(key: int, version: int) -> Callable[[bytes, int], tuple[Any, int]]:
+    learn()
     from kio.index import load_request_schema
     from kio.serial import entity_reader
 
@@ -58,6 +74,7 @@ def _reader(key: int, version: int) -> Callable[[bytes, int], tuple[Any, int]]:
 
 @cache
 def _writer(key: int, version: int) -> tuple[Convert, Callable[[io.BytesIO, Any], None]]:
+    learn()
     from kio.index import load_response_schema
     from kio.serial import entity_writer
 

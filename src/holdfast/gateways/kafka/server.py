@@ -13,6 +13,7 @@ from typing import Final
 
 from holdfast.gateways.kafka.backend import Backend
 from holdfast.gateways.kafka.connection import Connection
+from holdfast.gateways.kafka.control import learn
 from holdfast.log.slabs import Slabs, SlabSettings
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 from holdfast.vocabulary.settings import KIB, MIB
@@ -154,4 +155,4 @@ async def serving_kafka(backend: Backend, sockets: Sequence[socket.socket]) -> A
 
 async def _learn() -> None:
     """Import kio beside the loop: the first client should not wait for it, and neither should the start."""
-    await asyncio.to_thread(__import__, "kio.serial")
+    await asyncio.to_thread(learn)
