@@ -280,8 +280,11 @@ async def running_agent(
         agent = Agent(settings, store=store, objects=objects, wal=wal, wal_id=wal_id, clock=clock, chance=chance)
         async with watching_cluster(store, clock=clock, chance=chance, on_topics=agent.topics_changed) as cluster:
             agent.cluster = cluster
-            async with _running(agent):
-                yield agent
+            try:
+                async with _running(agent):
+                    yield agent
+            finally:
+                await agent.service.close()
 
 
 @asynccontextmanager

@@ -58,4 +58,7 @@ async def watching_node(
             kit=kit,
             clock=clock,
         )
-        yield ApiNode(cluster=cluster, service=service, groups=GroupService(store=store, settings=tuning.groups))
+        try:
+            yield ApiNode(cluster=cluster, service=service, groups=GroupService(store=store, settings=tuning.groups))
+        finally:
+            await service.close()

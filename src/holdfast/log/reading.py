@@ -18,6 +18,7 @@ from holdfast.log.partition.records import SegmentRecord
 from holdfast.log.partition.segments import ListingMovedError, Segments
 from holdfast.log.partition.tail import Tail
 from holdfast.log.partition.terms import Place
+from holdfast.log.read_ahead import ReadAhead, Spot
 from holdfast.log.segments import EpochStart, Reached, SegmentReader
 from holdfast.log.settings import LogSettings
 from holdfast.vocabulary.clock import Clock
@@ -90,6 +91,11 @@ class Reading:
         self._clock, self._settings = clock, settings
         self._slots = asyncio.Semaphore(settings.segment_reads_max)
         self._readers: OrderedDict[tuple[str, int], SegmentReader] = OrderedDict()
+        self._ahead: ReadAhead[list[memoryview] | Missing] = ReadAhead(settings.reads_ahead_max)
+
+    async def close(self) -> None:
+        """End what is being read ahead."""
+        await self._ahead.close()
 
     async def fetch(
         self, log: Readable, offset: int, *, bytes_max: int, wait_ms: float = 0, bytes_min: int = 1
@@ -119,8 +125,8 @@ class Reading:
             if at >= log.tail.start:
                 more: Sequence[Buffer] = log.tail.read(at, below=end, bytes_max=bytes_max - size)
                 at = end
-            elif size >= enough:
-                break
+            elif 2 * size >= enough:
+                break  # what is left holds less than a read brings, most of which would be thrown away
             else:
                 more, at = await self._read_segment(log, at, bytes_max - size)
             for batch in more:
@@ -140,8 +146,7 @@ class Reading:
                 continue
             if segment is None or segment.base_offset >= log.tail.start:
                 return (), log.tail.start  # a gap: an unclean takeover, or retention was faster than we
-            async with self._slots:
-                batches = await self._reader(segment).read(max(at, segment.base_offset), bytes_max)
+            batches = await self._next_of(segment, max(at, segment.base_offset), bytes_max)
             if not isinstance(batches, Missing):
                 return batches, _end(batches[-1]) if batches else segment.end_offset
             self._forget(segment)
@@ -149,6 +154,32 @@ class Reading:
             if log.start_offset > at:
                 raise OffsetOutOfRangeError(str(log.place), at, log.start_offset, log.high_watermark)
         raise CorruptError(f"partition {log.place}", f"the segment of offset {at} is listed and is not there")
+
+    async def _next_of(self, segment: SegmentRecord, at: int, bytes_max: int) -> list[memoryview] | Missing:
+        """The batches of a segment from `at` on; whoever reads on where a read ended finds them read ahead."""
+        spot = Spot(segment.object, segment.start, at)
+        goes_on = self._ahead.continues(spot) or at == segment.base_offset
+        guess = self._ahead.take(spot)
+        batches: list[memoryview] | Missing = []
+        if guess is not None:
+            await asyncio.wait((guess,))
+            if not guess.cancelled() and guess.exception() is None:
+                batches = guess.result()
+        if not batches or isinstance(batches, Missing):
+            batches = await self._read_from(segment, at, bytes_max)
+        if isinstance(batches, Missing) or not batches:
+            return batches
+        end = _end(batches[-1])
+        if end < segment.end_offset:
+            there = spot._replace(offset=end)
+            self._ahead.expect(there)
+            if goes_on:
+                self._ahead.begin(there, self._read_from(segment, end, bytes_max))
+        return batches
+
+    async def _read_from(self, segment: SegmentRecord, at: int, bytes_max: int) -> list[memoryview] | Missing:
+        async with self._slots:
+            return await self._reader(segment).read(at, bytes_max)
 
     async def offset_for_timestamp(self, log: Readable, timestamp_ms: int) -> Reached | None:
         """The first record at or after a time, exactly; None if there is none.

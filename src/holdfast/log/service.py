@@ -99,6 +99,10 @@ class LogService:
         self._configs: dict[str, tuple[Topic, TopicConfig]] = {}
         self._published: dict[Place, PublishedLog] = {}  # those read lately that others lead
 
+    async def close(self) -> None:
+        """End what goes on in the background. Nothing is asked afterwards."""
+        await self._reading.close()
+
     async def create_topic(self, name: str, partitions: int, config: Mapping[str, object] | None = None) -> Topic:
         """Create a topic. It can be used as soon as the planner has placed its partitions."""
         return await self.topics.create(name, partitions, config)

@@ -295,3 +295,41 @@ async def test_reads_of_segments_are_bounded_side_by_side(world: World) -> None:
     assert most == 2
     assert set(fetched) == {"abcdef", "cdef"}
     assert len(reading._readers) == 1
+
+
+async def test_who_reads_on_finds_it_read_ahead_and_who_jumps_about_does_not(world: World) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    for number in range(6):
+        await append(partition, batch(str(number) * 200_000))  # a block each
+    await ann.publisher.publish([partition])
+    reading = Reading(world.objects, clock=world.clock, settings=world.settings)
+    asked = []
+    reader = reading._read_from
+
+    async def read_from(segment: object, at: int, bytes_max: int) -> object:
+        asked.append(at)
+        return await reader(segment, at, bytes_max)  # type: ignore[arg-type]
+
+    reading._read_from = read_from  # type: ignore[method-assign,assignment]
+    for number in (3, 1):
+        assert (await values(reading, partition, number, 1))[0] == str(number)
+    assert asked == [3, 1]
+    found = await consumed(reading, partition, bytes_max=1)
+    assert [value[0] for _, value in found] == list("012345")
+    assert asked == [3, 1, 0, 1, 2, 3, 4, 5]
+    assert len(reading._ahead) == 0
+
+
+async def test_a_read_ahead_of_what_is_gone_by_then_is_read_again(world: World) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    for number in range(3):
+        await append(partition, batch(str(number) * 200_000))
+    await ann.publisher.publish([partition])
+    reading = Reading(world.objects, clock=world.clock, settings=world.settings)
+    assert (await values(reading, partition, 0, 1))[0] == "0"
+    (guess,) = reading._ahead._guesses.values()
+    guess.cancel()
+    assert (await values(reading, partition, 1, 1))[0] == "1"
+    await reading.close()
