@@ -14,7 +14,7 @@ from holdfast.contracts.store import Put, Store
 from holdfast.groups.errors import GroupRefusedError, NotCoordinatorError, Refusal, ShardLoadingError
 from holdfast.groups.founding import found_shards
 from holdfast.groups.keys import group_key, offsets_prefix, segment, shard_of
-from holdfast.groups.nouns import GroupState, Leaving, Offset, Protocol
+from holdfast.groups.nouns import GroupState, Joined, Leaving, Offset, Protocol
 from holdfast.groups.service import GroupService
 from holdfast.groups.settings import GroupSettings
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
@@ -252,6 +252,26 @@ async def test_records_changed_by_somebody_else_are_read_again_before_anything_i
         await ann.commit("g", {("orders", 0): 1}, member)
     await until(lambda: not ann.tenant.loading and all(s.writer.broken is None for s in ann.tenant.shards()))
     await ann.commit("g", {("orders", 0): 1}, member)
+
+
+async def test_the_largest_group_there_may_be_is_saved(world: World) -> None:
+    settings = GroupSettings(shards=1, initial_delay_ms=400, session_min_ms=50)
+    ann = await world.coordinator("ann", settings=settings)
+    metadata = (Protocol("range", bytes(11_000)),)
+    asked = (ann.join("g", client_id="\x01" * 128, protocols=metadata) for _ in range(30))
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    joined = [each for each in answers if isinstance(each, Joined)]
+    refused = [each for each in answers if isinstance(each, GroupRefusedError)]
+    assert {each.refusal for each in refused} == {Refusal.GROUP_FULL}
+    assert len(joined) + len(refused) == 30
+    leader = next(each for each in joined if each.leader == each.member_id)
+    each_bytes = settings.assignment_bytes_max // len(joined) // 4 * 3 - 3
+    await ann.sync("g", leader, {each.member_id: bytes(each_bytes) for each in joined})
+    entry = await world.store.get(group_key(0, "g"))
+    assert entry is not None
+    assert len(entry.value) > 0.9 * (settings.members_bytes_max + settings.assignment_bytes_max)
+    bob = await world.coordinator("bob", settings=settings)
+    assert len((await bob.service.describe("g")).members) == len(joined)
 
 
 async def test_only_members_commit_for_a_group_that_has_some(world: World) -> None:

@@ -13,10 +13,11 @@ A call is refused at once (raised) or waits as a ticket for its answer. Duties o
 
 from collections.abc import Sequence
 
+from holdfast.groups.admission import assignments_fit, check_join
 from holdfast.groups.errors import GroupRefusedError, Refusal
 from holdfast.groups.member import GroupMember, Ticket, new_member
 from holdfast.groups.nouns import GroupState, Join, Joined, JoinedMember, Leaving, Sync, Synced
-from holdfast.groups.protocols import agreeable, choose
+from holdfast.groups.protocols import choose
 from holdfast.groups.settings import GroupSettings
 from holdfast.groups.subscription import same_subscription
 from holdfast.vocabulary.errors import HoldfastError
@@ -29,7 +30,7 @@ class Group:
     """One group. Times are on the boot clock, except `empty_since_ms`, which outlives the process."""
 
     def __init__(self, group_id: str, settings: GroupSettings) -> None:
-        self.id, self._settings = group_id, settings
+        self.id, self.settings = group_id, settings
         self.state = GroupState.EMPTY
         self.generation = 0
         self.protocol_type = self.protocol = self.leader = ""
@@ -52,38 +53,18 @@ class Group:
 
     def join(self, ask: Join, ticket: Ticket, now_ms: int, *, new_id: str) -> None:
         """A member wants to be in the next generation; `new_id` is its id if it has none."""
-        self._check_limits(ask)
+        check_join(self, ask)
         if ask.member_id:
             self._rejoin(ask, ticket, now_ms)
         elif ask.instance_id is not None and ask.instance_id in self.instances:
             self._replace(self.members[self.instances[ask.instance_id]], ask, ticket, now_ms, new_id=new_id)
         elif ask.instance_id is None and ask.id_required:
-            if len(self.invited) >= self._settings.size_max:
+            if len(self.invited) >= self.settings.size_max:
                 raise self._refused(Refusal.GROUP_FULL)
             self.invited[new_id] = now_ms + ask.session_timeout_ms
             raise GroupRefusedError(self.id, Refusal.MEMBER_ID_REQUIRED, new_id)
         else:
             self._add(new_id, ask, ticket, now_ms)
-
-    def _check_limits(self, ask: Join) -> None:
-        if not self._settings.session_min_ms <= ask.session_timeout_ms <= self._settings.session_max_ms:
-            raise self._refused(Refusal.INVALID_SESSION_TIMEOUT)
-        others = [member for member in self.members.values() if not _is(member, ask)]
-        if not ask.protocol_type or (others and ask.protocol_type != self.protocol_type):
-            raise self._refused(Refusal.INCONSISTENT_PROTOCOL)
-        if not agreeable(others, ask.protocols):
-            raise self._refused(Refusal.INCONSISTENT_PROTOCOL)
-        if self.state is GroupState.PREPARING:  # places are given anew: first come, first served
-            full = sum(member.joining is not None for member in others) >= self._settings.size_max
-        else:
-            full = len(others) == len(self.members) >= self._settings.size_max
-        if full:
-            raise self._refused(Refusal.GROUP_FULL)
-        size_bytes = new_member(ask.member_id or ask.client_id, ask).size_bytes
-        if size_bytes > self._settings.members_bytes_max:
-            raise self._refused(Refusal.TOO_LARGE)
-        if size_bytes + sum(member.size_bytes for member in others) > self._settings.members_bytes_max:
-            raise self._refused(Refusal.GROUP_FULL)
 
     def _rejoin(self, ask: Join, ticket: Ticket, now_ms: int) -> None:
         if ask.member_id in self.invited and ask.instance_id is None:
@@ -154,7 +135,7 @@ class Group:
             patience_ms = self._rebalance_timeout_ms()
             if self.state is GroupState.EMPTY:
                 self._gather_until_ms = now_ms + patience_ms
-                self._join_by_ms = now_ms + min(self._settings.initial_delay_ms, patience_ms)
+                self._join_by_ms = now_ms + min(self.settings.initial_delay_ms, patience_ms)
                 self._company = False
             else:
                 self._join_by_ms = now_ms + patience_ms
@@ -173,7 +154,7 @@ class Group:
     def _join_time_is_up(self, now_ms: int) -> None:
         if self._gather_until_ms is not None and self._company and now_ms < self._gather_until_ms:
             self._company = False
-            self._join_by_ms = min(now_ms + self._settings.initial_delay_ms, self._gather_until_ms)
+            self._join_by_ms = min(now_ms + self.settings.initial_delay_ms, self._gather_until_ms)
             return
         for member in list(self.members.values()):
             if member.joining is None and member.instance_id is None:
@@ -218,7 +199,7 @@ class Group:
             return
         if member.id == self.leader and self._assigned is None:
             assigned = {each: bytes(ask.assignments.get(each, b"")) for each in self.members}
-            if sum(_base64_bytes(each) for each in assigned.values()) > self._settings.assignment_bytes_max:
+            if not assignments_fit(self, assigned.values()):
                 raise self._refused(Refusal.TOO_LARGE)
             self.changes += 1
             self._assigned, self._assigned_at = assigned, self.changes
@@ -413,12 +394,3 @@ class Group:
 
     def _refused(self, refusal: Refusal) -> GroupRefusedError:
         return GroupRefusedError(self.id, refusal)
-
-
-def _is(member: GroupMember, ask: Join) -> bool:
-    """Whether the one who asks is this member (or takes its place)."""
-    return member.id == ask.member_id or (ask.instance_id is not None and member.instance_id == ask.instance_id)
-
-
-def _base64_bytes(data: bytes) -> int:
-    return (len(data) + 2) // 3 * 4

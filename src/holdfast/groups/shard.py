@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.contracts.store import Store
+from holdfast.groups.describing import describe
 from holdfast.groups.errors import GroupRefusedError, NotCoordinatorError, Refusal
 from holdfast.groups.group import Group, Reply
 from holdfast.groups.keys import groups_prefix, offsets_prefix
@@ -23,7 +24,6 @@ from holdfast.groups.nouns import (
     Joined,
     Leaving,
     Left,
-    MemberDescription,
     Offset,
     Sync,
     Synced,
@@ -229,27 +229,7 @@ class Shard:
     def describe(self, group_id: str) -> GroupDescription:
         """See `GroupService.describe`."""
         self._check(group_id, may_be_empty=True)
-        group = self._known(group_id)
-        stable = group.state is GroupState.STABLE
-        return GroupDescription(
-            id=group_id,
-            state=group.state,
-            protocol_type=group.protocol_type,
-            protocol=group.protocol if stable else "",
-            generation=group.generation,
-            leader=group.leader,
-            members=[
-                MemberDescription(
-                    id=member.id,
-                    instance_id=member.instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    metadata=member.metadata(group.protocol) if stable else b"",
-                    assignment=member.assignment if stable else b"",
-                )
-                for member in group.members.values()
-            ],
-        )
+        return describe(self._known(group_id))
 
     async def delete(self, group_id: str) -> None:
         """See `GroupService.delete`."""
