@@ -41,11 +41,11 @@ class Block(NamedTuple):
 
 
 def seal_block(raw: Buffer, *, batch_count: int, first_offset: int, pack: bool) -> tuple[bytes, Buffer]:
-    """The header and payload of a block of batches: `raw` itself, unless `pack` and LZ4 saves an eighth or more."""
+    """The header and payload of a block of batches: `raw` itself, unless `pack` and LZ4 saves a quarter or more."""
     codec, payload = STORED, raw
     if pack and len(raw) <= _LZ4_INPUT_MAX:
         packed: bytes = lz4.block.compress(raw, store_size=False)
-        if len(packed) <= len(raw) - len(raw) // 8:
+        if len(packed) <= len(raw) - len(raw) // 4:
             codec, payload = LZ4, packed
     header = pack_block(
         codec=codec, payload=payload, raw_bytes=len(raw), batch_count=batch_count, first_offset=first_offset
