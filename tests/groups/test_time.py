@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.groups.making import joining
 from tests.groups.test_joining import refused_with
-from tests.groups.world import Coordinator, World, one_of
+from tests.groups.world import Coordinator, World, held_back, one_of
 
 from holdfast.contracts.checks import StoreLimits
 from holdfast.groups.errors import Refusal
@@ -121,6 +121,18 @@ async def test_offsets_of_a_deleted_topic_go_soon_also_if_it_is_made_anew(world:
     bob = await world.coordinator("bob")
     world.topics.clear()  # what is left does not depend on what Bob knows
     assert await bob.committed("g") == {("orders", 1): 1}
+
+
+async def test_an_offset_that_is_just_being_committed_is_not_forgotten_with_the_old_one(world: TimedWorld) -> None:
+    ann = await world.coordinator(settings=GroupSettings(shards=1, retention_ms=10_000, sweep_ms=1_000))
+    await ann.commit("g", {("orders", 0): 5})
+    with held_back(ann.store) as go:
+        committing = [asyncio.ensure_future(ann.commit("g", {("orders", 0): offset})) for offset in (6, 7)]
+        await world.pass_ms(9_999, step_ms=1_111)
+        await world.pass_ms(5_000)
+        go.set()
+        await asyncio.gather(*committing)
+    assert await ann.committed("g") == {("orders", 0): 7}
 
 
 async def test_an_id_that_was_given_out_leaves_nothing_behind(world: TimedWorld) -> None:

@@ -270,31 +270,35 @@ class Shard:
             return
         self._sweep_at_ms = now_ms + round(self._chance.jitter(self._settings.sweep_ms))
         self._adopt_strays()
-        seen = 0
+        seen, changing = 0, self.writer.changing()
         for group in list(self.groups.values()):
-            if self.groups.get(group.id) is not group:
-                continue  # it went while others were looked at
+            if seen > _SWEEP_SLICE:
+                await self._clock.sleep_ms(0)
+                seen, changing = 0, self.writer.changing()
             if self.writer.broken is not None or not self.accepting:
                 return
-            offsets = self._ledger.offsets(group.id)
-            seen += 1 + len(offsets)
-            if seen > _SWEEP_SLICE:
-                seen = 0
-                await self._clock.sleep_ms(0)
-            gone = forgettable(
-                group,
-                offsets,
-                self._clock.now_ms(),
-                retention_ms=self._settings.retention_ms,
-                topic_id=self._topic_id,
-            )
-            if gone:
-                self._counters.offsets_forgotten += len(gone)
-                self.writer.put_offsets(group.id, dict.fromkeys(gone))
-            if group.state is GroupState.EMPTY and not group.invited and len(gone) == len(offsets):
-                self.writer.drop_record(group.id)
-                group.state = GroupState.DEAD
-                del self.groups[group.id]
+            if (
+                self.groups.get(group.id) is group and group.id not in changing
+            ):  # else the ledger is about to be outdated
+                seen += 1 + len(self._ledger.offsets(group.id))
+                self._sweep_group(group)
+
+    def _sweep_group(self, group: Group) -> None:
+        offsets = self._ledger.offsets(group.id)
+        gone = forgettable(
+            group,
+            offsets,
+            self._clock.now_ms(),
+            retention_ms=self._settings.retention_ms,
+            topic_id=self._topic_id,
+        )
+        if gone:
+            self._counters.offsets_forgotten += len(gone)
+            self.writer.put_offsets(group.id, dict.fromkeys(gone))
+        if group.state is GroupState.EMPTY and not group.invited and len(gone) == len(offsets):
+            self.writer.drop_record(group.id)
+            group.state = GroupState.DEAD
+            del self.groups[group.id]
 
     async def close(self) -> None:
         """Stop at once. Everybody who waits is told to look for another coordinator."""

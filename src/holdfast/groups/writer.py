@@ -88,6 +88,7 @@ class Writer:
         self._lease, self._ledger, self._store, self._clock, self._chance = lease, ledger, store, clock, chance
         self._settings, self._counters, self._settled, self._broke = settings, counters, settled, broke
         self._queue: dict[str, _Unit] = {}
+        self._batch = _Batch()  # under way, or the last one
         self._task: asyncio.Task[None] | None = None
         self.broken: HoldfastError | None = None
 
@@ -133,6 +134,11 @@ class Writer:
         """Whether anything is under way."""
         return self._task is not None
 
+    def changing(self) -> set[str]:
+        """The groups of which something is about to be written."""
+        units = [*self._batch.units, *self._queue.values()]
+        return {unit.group_id for unit in units if not unit.done.is_set()}
+
     async def flush(self) -> None:
         """Return once nothing is left to write."""
         while self._task is not None:
@@ -177,17 +183,16 @@ class Writer:
             self._task = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
-        batch = _Batch()
         try:
             while self._queue and self.broken is None:
-                batch = self._take()
-                await self._write(batch)
+                self._batch = self._take()
+                await self._write(self._batch)
         except asyncio.CancelledError:
-            self._fail(batch.units, self.broken or UnavailableError("group coordinator", "it was stopped"))
+            self._fail(self._batch.units, self.broken or UnavailableError("group coordinator", "it was stopped"))
             raise
         except Exception as error:  # nobody may wait for ever, whatever is wrong here
             _log.exception("%s cannot be written", self._lease.resource)
-            self._break(UnavailableError("group coordinator", repr(error)), batch)
+            self._break(UnavailableError("group coordinator", repr(error)), self._batch)
         finally:
             self._task = None
 
