@@ -17,8 +17,8 @@ from confluent_kafka.cimpl import NewTopic
 from holdfast.vocabulary.clock import RealClock
 
 WAIT_S = 60.0  # for machines that are busy with something else; nothing waits for it when all is well
-# Second scale, for tests that wait until a dead process is believed dead.
-BRIEF = ("--set", "session.ttl_ms=3000", "--set", "session.renew_ms=500", "--set", "session.margin_ms=500")
+# For tests that wait until a dead process is believed dead; long enough for a live one on a busy machine.
+BRIEF = ("--set", "session.ttl_ms=8000", "--set", "session.renew_ms=500", "--set", "session.margin_ms=500")
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -94,6 +94,13 @@ class Node:
     def terminate(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.ended()
+
+    def freeze(self) -> None:
+        """SIGSTOP: alive for the kernel, silent for everybody else."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         if self.process.poll() is None:

@@ -5,17 +5,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
-from tests.app.node import BRIEF, Node, create_topic, leaders, produce, read, started, until
+from confluent_kafka import Consumer, Producer
+from tests.app.node import BRIEF, WAIT_S, Node, create_topic, leaders, produce, read, started, until
 
+from holdfast.testing.engines import ENGINES
 from holdfast.testing.harness import Harness
 
 PARTITIONS = 6
 
 
-def together(directory: Path, store: str, *names: str) -> list[Node]:
+def together(directory: Path, store: str, *names: str, options: tuple[str, ...] = BRIEF) -> list[Node]:
     """Nodes with a data directory each, on one store and one folder of objects."""
-    shared = ("--store", store, "--objects", f"file://{directory}/objects", *BRIEF)
+    shared = ("--store", store, "--objects", f"file://{directory}/objects", *options)
     return [Node(directory / name, "--agent-id", name, *shared) for name in names]
 
 
@@ -72,6 +73,53 @@ async def test_two_processes_share_a_store_and_never_a_partition(harness: Harnes
                 assert produce(bob.kafka, "orders", f"{n}-e", partition=n) == [4 if led[n] != bobs else 3]
 
     await asyncio.to_thread(steps)
+
+
+@pytest.mark.parametrize(
+    "engine", [engine for engine in ENGINES if engine != "memory"]
+)  # which does not outlive a kill
+async def test_it_serves_on_every_engine_and_survives_a_kill(harness: Harness, tmp_path: Path) -> None:
+    def steps() -> None:
+        (ann,) = together(tmp_path, harness.url, "ann", options=())
+        with started(ann):
+            assert produce(ann.kafka, "orders", "a", "b") == [0, 1]
+            ann.kill()
+            ann.start()
+            assert read(ann.kafka, "orders", 2) == ["a", "b"]
+            assert produce(ann.kafka, "orders", "c") == [2]
+            assert ann.terminate() == 0
+
+    await asyncio.to_thread(steps)
+
+
+def test_a_process_that_slept_does_not_write_what_another_leads_now(tmp_path: Path) -> None:
+    ann, bob = together(tmp_path, f"sqlite:///{tmp_path}/store.db", "ann", "bob")
+    with started(ann, bob):
+        create_topic(ann.kafka, "orders", PARTITIONS)
+        anns, bobs = number(ann), number(bob)
+        until(led_by_both(ann.kafka, "orders", {anns, bobs}), what="both lead some")
+        mine = min(n for n, leader in leaders(ann.kafka, "orders").items() if leader == bobs)
+        answers: list[int | None] = []
+        late = Producer(
+            {"bootstrap.servers": f"{ann.kafka},{bob.kafka}", "enable.idempotence": True, "log_level": 0}
+            | {"linger.ms": 0, "socket.timeout.ms": 10_000}
+        )
+        late.list_topics("orders")
+        # Bob falls asleep; a record is on its way to him. He holds nothing that is unpublished, so Ann takes over.
+        bob.freeze()
+        try:
+            late.produce(
+                "orders", b"sent to bob", partition=mine, on_delivery=lambda _, sent: answers.append(sent.offset())
+            )
+            late.poll(0.2)
+            until(lambda: leaders(ann.kafka, "orders")[mine] == anns, what="ann leads bob's partition")
+            produce(ann.kafka, "orders", "sent to ann", partition=mine)
+        finally:
+            bob.thaw()
+        assert late.flush(WAIT_S) == 0
+        found = read(ann.kafka, "orders", 2, partition=mine)
+        assert sorted(found) == ["sent to ann", "sent to bob"]
+        assert answers == [found.index("sent to bob")]
 
 
 def test_a_node_without_an_agent_is_a_way_in_and_never_a_leader(tmp_path: Path) -> None:

@@ -143,7 +143,9 @@ class Agent:
                 if not all(isinstance(each, _BEGIN_AGAIN) for each in leaves(error)):
                     raise
                 self.counters.sessions_lost += 1
-                _log.warning("agent %s begins again: %s", self.settings.id, error)
+                _log.warning(
+                    "agent %s begins again: %s", self.settings.id, "; ".join(dict.fromkeys(map(str, leaves(error))))
+                )
             if not self._stopping.is_set():
                 await self._clock.sleep_ms(self._chance.jitter(self.settings.rejoin_ms))
 
