@@ -123,6 +123,14 @@ async def test_offsets_of_a_deleted_topic_go_soon_also_if_it_is_made_anew(world:
     assert await bob.committed("g") == {("orders", 1): 1}
 
 
+async def test_offsets_of_a_topic_this_process_has_not_heard_of_yet_are_kept(world: TimedWorld) -> None:
+    ann = await world.coordinator()
+    await ann.commit("g", {("brand-new", 0): 5})
+    ann.tenant.topics_changed()
+    await world.pass_ms(2_000, step_ms=100)
+    assert await ann.committed("g") == {("brand-new", 0): 5}
+
+
 async def test_an_offset_that_is_just_being_committed_is_not_forgotten_with_the_old_one(world: TimedWorld) -> None:
     ann = await world.coordinator(settings=GroupSettings(shards=1, retention_ms=10_000, sweep_ms=1_000))
     await ann.commit("g", {("orders", 0): 5})

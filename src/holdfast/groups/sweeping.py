@@ -30,7 +30,8 @@ def forgettable(
     found = []
     for partition, offset in offsets.items():
         known = ids[partition.topic]
-        if known is None or not is_of(offset, known):
+        # A topic so new that its id was not known when the offset was committed may not be known yet.
+        if (known is None and offset.topic_id) or not is_of(offset, known):
             found.append(partition)
             continue
         since_ms = offset.committed_at_ms
