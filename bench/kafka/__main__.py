@@ -64,11 +64,12 @@ def main() -> int:
     )  # fmt: skip
     parser.add_argument("--seconds", type=float, help="how long each turn produces (3; quick 1)")
     parser.add_argument("--rounds", type=int, help="how many rounds (5; quick 1)")
+    parser.add_argument("--patience", type=float, default=0.0, help="seconds each turn waits for other programs (0)")
     parser.add_argument("--dir", type=Path, help="a directory on the disk to measure, with 20 GiB to spare")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     seconds = args.seconds or (1.0 if args.quick else 3.0)
-    plan = Plan(seconds, args.rounds or (1 if args.quick else 5), latency_seconds=2 * seconds)
+    plan = Plan(seconds, args.rounds or (1 if args.quick else 5), latency_seconds=2 * seconds, patience_s=args.patience)
     systems = [each for each in SYSTEM_NAMES if each in args.only] or list(SYSTEM_NAMES)
     cases = [each for each in CASE_NAMES if each in args.only] or list(CASE_NAMES)
 
@@ -84,7 +85,7 @@ def main() -> int:
         told = {"client": client, "noise": noise, "plan": asdict(plan), **found.as_json()}
         json.dump({**told, "figures": [asdict(each) for each in made]}, sys.stdout, indent=1)
         sys.stdout.write("\n")
-        return 0
+        return 1 if found.failures else 0
     console = Console() if sys.stdout.isatty() else Console(width=160)
     title = f"Kafka face: {client}; medians of {plan.rounds} rounds of {plan.seconds:g} s; {noise}"
     console.print(report.values_table(found, title))
@@ -95,7 +96,7 @@ def main() -> int:
         console.print(f"not measured: {name}: {why}")
     for failure in found.failures:
         console.print(f"failed: {failure}")
-    return 0
+    return 1 if found.failures else 0
 
 
 if __name__ == "__main__":

@@ -60,6 +60,16 @@ def wait_until_quiet(pid: int, *, share_max: float = 0.1, at_most_s: float = 10.
             return
 
 
+def wait_for_idle_machine(*, at_most_s: float, cores_max: float = 0.3) -> None:
+    """Until all processes together use less than `cores_max`: somebody else's work disturbs a measurement."""
+    deadline = time.monotonic() + at_most_s
+    while time.monotonic() < deadline:
+        before = busy_seconds()
+        time.sleep(0.5)
+        if busy_seconds() - before < cores_max * 0.5:
+            return
+
+
 def _stat(pid: int) -> list[str] | None:
     """The fields behind the name, which may hold blanks; state, parent, …"""
     try:

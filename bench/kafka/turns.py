@@ -14,7 +14,7 @@ from typing import Final
 from bench.kafka.cases import LATENCY, LATENCY_PER_SECOND, LATENCY_SIZE, Case, System
 from bench.kafka.disk import at_share, sync_latencies_us
 from bench.kafka.found import DISK, Found
-from bench.kafka.processes import busy_seconds, cpu_seconds, wait_until_quiet
+from bench.kafka.processes import busy_seconds, cpu_seconds, wait_for_idle_machine, wait_until_quiet
 from bench.kafka.targets import Done, Target
 
 GIB: Final = 1 << 30
@@ -28,6 +28,7 @@ class Plan:
     seconds: float
     rounds: int
     latency_seconds: float
+    patience_s: float = 0.0  # how long a turn waits for other programs to be done
 
 
 class Turns:
@@ -56,7 +57,7 @@ class Turns:
     def latency(self) -> None:
         for round_ in range(self._plan.rounds):
             self._say(f"{LATENCY}, round {round_ + 1}: the disk")
-            os.sync()
+            self._settle()
             took = sync_latencies_us(
                 self._directory, size=LATENCY_SIZE, seconds=self._plan.latency_seconds, per_second=LATENCY_PER_SECOND
             )
@@ -101,7 +102,7 @@ class Turns:
             target.drop(topic)
 
     def _measured(self, target: Target, run: Callable[[], Done], note: Callable[[str, float], None]) -> Done:
-        os.sync()
+        self._settle()
         started, cpu_s, busy_s = time.monotonic(), cpu_seconds(target.pid), busy_seconds()
         done = run()
         took_s = time.monotonic() - started
@@ -113,10 +114,14 @@ class Turns:
         note("_others_cores", max(0.0, others_s / took_s))
         return done
 
+    def _settle(self) -> None:
+        os.sync()
+        wait_for_idle_machine(at_most_s=self._plan.patience_s)
+
     def _latency_turn(self, name: str, target: Target, round_: int) -> None:
         topic = target.create(1)
         try:
-            os.sync()
+            self._settle()
             done = target.latency(topic, LATENCY_SIZE, self._plan.latency_seconds, LATENCY_PER_SECOND)
             for metric in SHARES:
                 self._found.add(LATENCY, metric, name, round_, done[metric])
