@@ -4,8 +4,8 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,8 +97,10 @@ def _announce(settings: ServeSettings, served: "Served") -> None:
         f"store    {redacted(settings.store)}",
         f"objects  {redacted(settings.objects)}",
     ]
-    with suppress(OSError):  # nobody reads it: no reason not to serve
+    try:
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
+    except OSError:  # nobody reads it: no reason not to serve, nor to complain at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if settings.print_addresses:
         write_whole(Path(settings.print_addresses).absolute(), json.dumps(served.addresses) + "\n")
