@@ -8,7 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from tests.clients.broker import serving
-from tests.clients.soak.run import SHORT, Plan, soak
+from tests.clients.soak.plan import SHORT, Plan
+from tests.clients.soak.run import soak
 
 
 def main() -> int:

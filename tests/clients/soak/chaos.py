@@ -4,11 +4,13 @@ import threading
 from dataclasses import dataclass, field
 
 from tests.clients.broker import Broker
+from tests.clients.soak.plan import Plan
 
 from holdfast.vocabulary.clock import RealClock, SeededChance
 
 CLOCK = RealClock()
 KINDS = ("kill", "term", "pause")
+ABSENT_EVERY = 4  # pauses: the last of each four outlasts every lease
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,8 +27,8 @@ class Deeds:
 class Chaos:
     """Acts on the broker from a thread of its own while it is entered; leaves it running."""
 
-    def __init__(self, broker: Broker, *, seed: int, gap_s: tuple[float, float], pause_s: tuple[float, float]) -> None:
-        self._broker, self._chance, self._gap_s, self._pause_s = broker, SeededChance(seed).random, gap_s, pause_s
+    def __init__(self, broker: Broker, *, plan: Plan) -> None:
+        self._broker, self._plan, self._chance = broker, plan, SeededChance(plan.seed).random
         self.deeds = Deeds()
         self._ending = threading.Event()
         self._failure: BaseException | None = None
@@ -46,7 +48,7 @@ class Chaos:
         try:
             while True:
                 for kind in self._chance.sample(KINDS, len(KINDS)):  # each kind once in a round, in any order
-                    if self._ending.wait(self._chance.uniform(*self._gap_s)):
+                    if self._ending.wait(self._chance.uniform(*self._plan.gap_s)):
                         return
                     getattr(self, f"_{kind}")()
         except BaseException as failure:
@@ -65,10 +67,11 @@ class Chaos:
         self._start()
 
     def _pause(self) -> None:
-        self._broker.stop()
-        self._ending.wait(self._chance.uniform(*self._pause_s))
-        self._broker.cont()
         self.deeds.pauses += 1
+        long = self.deeds.pauses % ABSENT_EVERY == 0
+        self._broker.stop()
+        self._ending.wait(self._chance.uniform(*(self._plan.absence_s if long else self._plan.pause_s)))
+        self._broker.cont()
 
     def _start(self) -> None:
         self._ending.wait(self._chance.uniform(0, 1))

@@ -17,31 +17,13 @@ from typing import Any
 
 from tests.clients.broker import Broker, until
 from tests.clients.soak.chaos import Chaos
+from tests.clients.soak.plan import Plan
 from tests.clients.soak.verdict import ends, judge_log, log_of, ranges, twice, unread
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent.parent.parent
 COMPRESSIONS = ("none", "lz4", "zstd", "gzip", "snappy")
 DRAIN_TIMEOUT_S = 150
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a soak does."""
-
-    seconds: float = 600
-    seed: int = 1
-    writers: int = 3
-    readers: int = 3
-    partitions: int = 6
-    keys_per_writer: int = 20
-    records_per_s: int = 400  # of each writer
-    record_bytes: int = 100
-    gap_s: tuple[float, float] = (4, 15)
-    pause_s: tuple[float, float] = (1, 8)
-
-
-SHORT = Plan(seconds=25, gap_s=(1.5, 4), pause_s=(1, 3))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +92,7 @@ def soak(broker: Broker, folder: Path, plan: Plan) -> Report:
     ]
     readers = [{**reading, "name": f"reader{n}"} for n in range(plan.readers)]
     with processes("writer.py", writers, folder) as write, processes("reader.py", readers, folder) as read:
-        with Chaos(broker, seed=plan.seed, gap_s=plan.gap_s, pause_s=plan.pause_s) as chaos:
+        with Chaos(broker, plan=plan) as chaos:
             threading.Event().wait(plan.seconds)
         end(write)
         last = ends(broker, topic, plan.partitions)
