@@ -1,6 +1,10 @@
 """Idempotent producers, judged without any I/O."""
 
+from itertools import pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.log.partition.making import batch
 
 from holdfast.log.batches import BatchHeader, parse_header
@@ -174,3 +178,75 @@ def test_silent_producers_are_forgotten_and_so_are_the_most_silent_of_too_many()
         producers.append(header(0, producer=producer), producer, 1_000 * producer)
     producers.expire(3_500, expiry_ms=3_000, count_max=2)
     assert [each.producer_id for each in producers.snapshot(10)] == [2, 3]
+
+
+class Wire:
+    """A client with five batches in flight, a network that repeats and reorders, and a log that may forget its producers."""
+
+    def __init__(self, draw: st.DataObject) -> None:
+        self.draw, self.producers = draw, Producers()
+        self.log: list[int] = []  # the sequence at each offset
+        self.forgot = False
+        self.next_sequence = draw.draw(st.sampled_from([0, 2**31 - 4]))
+        self.first = self.next_sequence
+        self.outstanding: dict[int, int] = {}  # first sequence: number of records
+
+    def send(self) -> None:
+        if len(self.outstanding) < 5:
+            count = self.draw.draw(st.integers(1, 3))
+            self.outstanding[self.next_sequence] = count
+            self.next_sequence = (self.next_sequence + count) % 2**31
+
+    def arrive(self) -> None:
+        """One of those that were not answered arrives, for the first time or again; its answer may be lost."""
+        if not self.outstanding:
+            return
+        first = self.draw.draw(st.sampled_from(sorted(self.outstanding)))
+        count = self.outstanding[first]
+        sequences = [(first + at) % 2**31 for at in range(count)]
+        try:
+            offset = self.producers.judge(header(first, count=count))
+        except ProducerRefusedError as error:
+            if error.refusal is not Refusal.DUPLICATE:
+                return  # the client tries again
+            offset = -1
+        if offset == -1:
+            assert set(sequences) <= set(self.log), "a client takes it for success"
+        else:
+            if offset is None:
+                assert self.forgot or not set(sequences) & set(self.log), "nothing is appended twice"
+                offset = len(self.log)
+                self.producers.append(header(first, count=count), offset, 1_000)
+                self.log += sequences
+            assert self.log[offset : offset + count] == sequences
+        if self.draw.draw(st.booleans()):
+            del self.outstanding[first]
+
+    def forget(self) -> None:
+        self.producers, self.forgot = Producers(), True
+
+    def take_over(self) -> None:
+        self.producers.settle(len(self.log))
+        self.producers = Producers(self.producers.snapshot(len(self.log)))
+
+
+@given(draw=st.data(), steps=st.lists(st.sampled_from(["send", "arrive", "arrive", "take_over"]), max_size=60))
+def test_whatever_the_network_repeats_and_reorders_every_record_is_appended_once_and_in_order(
+    draw: st.DataObject, steps: list[str]
+) -> None:
+    wire = Wire(draw)
+    for step in steps:
+        getattr(wire, step)()
+    # The very first batch of a producer nobody knows may be any of those in flight; from there on there is no gap.
+    assert all(after == (before + 1) % 2**31 for before, after in pairwise(wire.log))
+
+
+@given(
+    draw=st.data(), steps=st.lists(st.sampled_from(["send", "arrive", "arrive", "take_over", "forget"]), max_size=60)
+)
+def test_success_is_never_claimed_for_records_that_are_not_there_even_if_producers_are_forgotten(
+    draw: st.DataObject, steps: list[str]
+) -> None:
+    wire = Wire(draw)
+    for step in steps:
+        getattr(wire, step)()
