@@ -8,6 +8,7 @@ from holdfast.contracts.store import Delete
 from holdfast.kernel.keys import MEMBERS, PLANNER, member_key
 from holdfast.kernel.lease import Held, acquire
 from holdfast.kernel.membership import MembershipSettings, list_members
+from holdfast.kernel.planner import PlannerSettings
 
 
 def spread(world: World) -> list[int]:
@@ -20,6 +21,20 @@ async def test_agents_share_the_partitions_and_each_has_one_owner(world: World) 
     world.start("agent-1", "agent-2", "agent-3")
     await world.until(lambda: spread(world) == [2, 2, 2])
     assert all(len(names) == 1 for names in world.owners().values())
+
+
+async def test_what_is_new_is_placed_at_once_and_only_what_moves_waits(world: World) -> None:
+    (one,) = world.start("agent-1")
+    await world.until(lambda: one.follower is not None)
+    began_ms = world.clock.boot_ms()
+    await world.workload("orders", 6)
+    await world.until(lambda: len(one.owns()) == 6)
+    assert world.clock.boot_ms() - began_ms < PlannerSettings().settle_ms
+    (two,) = world.start("agent-2")
+    await world.until(lambda: two.follower is not None)
+    began_ms = world.clock.boot_ms()
+    await world.until(lambda: bool(two.owns()))
+    assert world.clock.boot_ms() - began_ms >= PlannerSettings().settle_ms - 100
 
 
 async def test_a_joining_agent_gets_its_share_by_transfer_without_a_gap(world: World) -> None:
