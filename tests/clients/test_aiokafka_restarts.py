@@ -6,9 +6,17 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.admin import NewTopic
-from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber, for_code
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    GroupLoadInProgressError,
+    KafkaError,
+    NotCoordinatorForGroupError,
+    OutOfOrderSequenceNumber,
+    for_code,
+)
 from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.structs import OffsetAndMetadata
 from tests.clients.aio_steps import CLOCK, administering, consuming, producing, read, send, take
 from tests.clients.broker import Broker
 from tests.clients.workload import Verdict, judge, keyed
@@ -21,6 +29,15 @@ async def values_of(broker: Broker, topic: str, partitions: int = 1) -> list[byt
         ends = await consumer.end_offsets(places)
         consumer.assign(places)
         return [record.value for record in await take(consumer, sum(ends.values()))]
+
+
+async def offsets_of(admin: AIOKafkaAdminClient, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offsets of a group, asked for until its coordinator is there."""
+    async with asyncio.timeout(20):
+        while True:
+            with suppress(GroupCoordinatorNotAvailableError, GroupLoadInProgressError, NotCoordinatorForGroupError):
+                return dict(await admin.list_consumer_group_offsets(group))
+            await CLOCK.sleep_ms(20)
 
 
 async def killed_and_started(broker: Broker, after_ms: int) -> None:
@@ -130,7 +147,7 @@ async def test_commits_groups_and_topics_are_there_after_a_kill(own_broker: Brok
     await asyncio.to_thread(own_broker.restart)
     async with administering(own_broker) as admin:
         assert topic in await admin.list_topics()
-        assert await admin.list_consumer_group_offsets(group) == {place: (7, "seven")}
+        assert await offsets_of(admin, group) == {place: (7, "seven")}
         assert group in [each[0] for each in await admin.list_consumer_groups()]
     async with consuming(own_broker, topic, group_id=group) as consumer:
         assert (await take(consumer, 1))[0].offset == 7

@@ -1,13 +1,13 @@
 """kafka-python: groups whose members come, go, freeze and die, with offsets that nobody loses and nobody counts twice."""
 
+import threading
 from collections.abc import Iterable
-from functools import partial
+from typing import Any
 
 import pytest
 from tests.clients.broker import Broker, until
 from tests.clients.group_members import await_committed, await_shared, committed, members, verdict
 from tests.clients.kp_client import (
-    KafkaConsumer,
     OffsetAndMetadata,
     RangePartitionAssignor,
     RoundRobinPartitionAssignor,
@@ -30,31 +30,51 @@ def send_items(broker: Broker, topic: str, items: Iterable[Item]) -> list[bytes]
     return [item.value for item in told]
 
 
-def settled(*consumers: KafkaConsumer, partitions: int) -> None:
-    """Poll until the consumers share the partitions, each with its part."""
-    for consumer in consumers:  # a leader that has not heard of the topic yet would assign nothing, and leave it so
-        for topic in consumer.subscription():
-            until(partial(consumer.partitions_for_topic, topic), what=f"{topic} is known")
+class Polling(threading.Thread):
+    """A consumer in a thread of its own, as this client wants it, that polls until it is told to leave."""
 
-    def shared() -> bool:
-        for consumer in consumers:
-            consumer.poll(timeout_ms=20)
-        held = [consumer.assignment() for consumer in consumers]
-        return all(held) and sum(map(len, held)) == partitions == len(set().union(*held))
+    def __init__(self, broker: Broker, topic: str, **settings: Any) -> None:
+        super().__init__(daemon=True)
+        self.held: set[TopicPartition] = set()
+        self._leaving = threading.Event()
+        self._told = (broker, topic, settings)
+        self.start()
 
-    until(shared, what=f"{len(consumers)} consumers share {partitions} partitions")
+    def run(self) -> None:
+        broker, topic, settings = self._told
+        with consuming(broker, topic, **settings) as consumer:
+            # A leader that has not heard of the topic yet would assign nothing, and leave it so.
+            until(lambda: consumer.partitions_for_topic(topic), what=f"{topic} is known")
+            while not self._leaving.is_set():
+                consumer.poll(timeout_ms=100)
+                self.held = consumer.assignment()
+
+    def leave(self) -> None:
+        self._leaving.set()
+        self.join(TIMEOUT_S)
+
+
+def await_even(*members: Polling, partitions: int) -> None:
+    def even() -> bool:
+        held = [member.held for member in members]
+        return {len(each) for each in held} == {partitions // len(members)} and len(set().union(*held)) == partitions
+
+    until(even, what=f"{len(members)} members share {partitions} partitions evenly")
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS, ids=lambda each: str(each.name))
 def test_members_share_what_there_is_as_they_come_and_go(broker: Broker, assignor: type) -> None:
     topic, group = broker.create_topic("shared", 6), broker.unique("group")
-    told = {"group_id": group, "partition_assignment_strategy": [assignor], "metadata_max_age_ms": 1_000}
-    with consuming(broker, topic, **told) as ann:
-        settled(ann, partitions=6)
-        with consuming(broker, topic, **told) as bob, consuming(broker, topic, **told) as eve:
-            settled(ann, bob, eve, partitions=6)
-            assert {len(each.assignment()) for each in (ann, bob, eve)} == {2}
-        settled(ann, partitions=6)
+    told = {"group_id": group, "partition_assignment_strategy": [assignor]}
+    ann = Polling(broker, topic, **told)
+    await_even(ann, partitions=6)
+    bob, eve = Polling(broker, topic, **told), Polling(broker, topic, **told)
+    await_even(ann, bob, eve, partitions=6)
+    bob.leave()
+    await_even(ann, eve, partitions=6)
+    eve.leave()
+    await_even(ann, partitions=6)
+    ann.leave()
 
 
 def test_cooperative_members_keep_reading_what_they_keep(broker: Broker) -> None:

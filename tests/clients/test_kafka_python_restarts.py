@@ -65,7 +65,7 @@ def test_a_polite_stop_keeps_topics_records_settings_and_offsets(own_broker: Bro
         def kept() -> bool:
             try:
                 return bool(admin.list_group_offsets(group)[group][place].offset == 7)
-            except errors.CoordinatorLoadInProgressError:
+            except errors.RetriableError:  # its coordinator is not there yet
                 return False
 
         until(kept, what="the offset is there")
