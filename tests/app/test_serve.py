@@ -15,6 +15,8 @@ from tests.app.node import WAIT_S, Node, environment, produce, read, started, un
 from holdfast import __version__
 from holdfast.app.addresses import Address, check_reach
 from holdfast.log.wal.inspection import inspect
+from holdfast.testing.objects.moto import MotoServer
+from holdfast.testing.objects.s3 import s3_url
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError
 
@@ -71,6 +73,22 @@ def test_what_was_acknowledged_is_there_after_a_kill(node: Node) -> None:
             node.kill()
             node.start()
             assert read(node.kafka, "orders", len(expected)) == expected
+
+
+def test_objects_may_live_in_s3_and_its_keys_are_never_shown(tmp_path: Path) -> None:
+    (tmp_path / "s3").mkdir()
+    with MotoServer(tmp_path / "s3").running() as s3:
+        url = s3_url(s3.port, "logs").replace("secret_access_key=any", "secret_access_key=s3cr3t")
+        node = Node(tmp_path / "node", env={"HOLDFAST_OBJECTS": url})
+        with started(node):
+            produce(node.kafka, "orders", "a", "b")
+            assert node.terminate() == 0
+            node.start()
+            assert read(node.kafka, "orders", 2) == ["a", "b"]
+            assert "secret_access_key=***" in node.out
+            assert "s3cr3t" not in node.out + node.log
+            assert node.terminate() == 0
+    assert not (node.data / "objects").exists()
 
 
 def test_an_interrupt_is_as_polite(node: Node) -> None:
