@@ -154,7 +154,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert not group.members
         else:
             assert group.members
-        if group.state in (GroupState.PREPARING, GroupState.COMPLETING):
+        if group.state is GroupState.PREPARING or (group.state is GroupState.COMPLETING and not self.room.saving):
             assert group.next_deadline_ms() is not None
 
     def teardown(self) -> None:

@@ -120,6 +120,8 @@ def test_a_member_that_waits_is_alive_however_long_the_others_take() -> None:
     assert ann in room.group.members
     room.join("bob again", member_id=bob)
     assert room.joined("ann again").generation == 2
+    room.advance(5_999)
+    assert ann in room.group.members  # its session begins with the answer
 
 
 def test_a_member_whose_call_was_given_up_is_alive_for_a_session_timeout_more() -> None:

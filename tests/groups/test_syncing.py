@@ -62,6 +62,18 @@ def test_an_assignment_that_could_not_be_saved_is_an_error_and_may_be_tried_agai
     assert room.synced("ann again").assignment == b"1"
 
 
+def test_a_leader_that_does_not_try_again_is_removed() -> None:
+    room = Room()
+    ann, bob = completing(room, "ann", "bob")
+    room.sync("ann", ann, {ann: b"1", bob: b"2"})
+    room.group.not_saved(UnavailableError("store", "away"), room.now_ms)
+    room.settle()
+    room.sync("bob", bob)
+    room.advance(60_000, beating=(ann,))
+    assert room.refusal("bob") is Refusal.REBALANCE_IN_PROGRESS
+    assert list(room.group.members) == [bob]
+
+
 def test_a_rebalance_that_begins_before_the_save_sends_everybody_back() -> None:
     room = Room()
     ann, bob = completing(room, "ann", "bob")
@@ -260,6 +272,18 @@ def test_a_static_member_between_join_and_sync_makes_a_new_rebalance() -> None:
     assert room.joined("ann").generation == 1
     room.join("again", instance_id="a")
     assert room.joined("again").generation == 2
+
+
+def test_the_waiting_sync_of_a_static_member_is_fenced_by_its_new_self() -> None:
+    room = Room()
+    room.join("ann", instance_id="a")
+    room.join("bob", instance_id="b")
+    room.advance(1_000)
+    room.joined("ann")
+    bob = room.joined("bob")
+    room.sync("bob syncs", bob.member_id, instance_id="b")
+    room.join("bob again", instance_id="b")
+    assert room.refusal("bob syncs") is Refusal.FENCED_INSTANCE
 
 
 def test_static_members_that_are_away_keep_their_places_until_their_session_ends() -> None:

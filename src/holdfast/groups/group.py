@@ -227,7 +227,9 @@ class Group:
         """The store did not take it: whoever waited for it is told, and may try again."""
         if self._assigned is not None:
             self._assigned = None
+            self._sync_by_ms = now_ms + self._rebalance_timeout_ms()
             for member in self.members.values():
+                member.synced = False
                 self._answer_sync(member, error, now_ms)
         if self.state is GroupState.STABLE:
             for member in self.members.values():

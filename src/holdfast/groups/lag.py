@@ -9,9 +9,10 @@ from holdfast.vocabulary.nouns import Partition
 async def lag_of(
     committed: Mapping[Partition, Offset], end_of: Callable[[Partition], Awaitable[int | None]]
 ) -> Sequence[Lag]:
-    """By partition. An offset beyond the end (a topic made anew, perhaps) is no lag."""
+    """By partition. An offset beyond the end (a topic made anew, perhaps) is no lag; of "the earliest" it is not known."""
     lags = []
     for partition, offset in sorted(committed.items()):
         end = await end_of(partition)
-        lags.append(Lag(partition, offset.offset, end, None if end is None else max(0, end - offset.offset)))
+        behind = None if end is None or offset.offset < 0 else max(0, end - offset.offset)
+        lags.append(Lag(partition, offset.offset, end, behind))
     return lags

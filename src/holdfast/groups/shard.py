@@ -36,6 +36,7 @@ from holdfast.groups.writer import Writer
 from holdfast.kernel.keys import partition_of
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.mirror import scan_all
+from holdfast.log.reading import EARLIEST
 from holdfast.log.topics import PARTITIONS_MAX, check_name
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.errors import HoldfastError, InvalidError, UnavailableError
@@ -333,8 +334,8 @@ class Shard:
         check_between("partition", partition.number, 0, PARTITIONS_MAX)
         if len(offset.metadata) > self._settings.metadata_chars_max:
             raise GroupRefusedError(group_id, Refusal.METADATA_TOO_LARGE)
-        if offset.offset < 0:
-            raise InvalidError("offset", offset.offset, "0 or more")
+        if offset.offset < EARLIEST:  # kafkajs commits "the earliest" and "the latest" as they are, to begin there
+            raise InvalidError("offset", offset.offset, "0 or more, or -1 or -2")
 
     def _adopt(self, group_id: str) -> None:
         """A group that nobody ever joined is there as soon as it has offsets."""
