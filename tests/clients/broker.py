@@ -98,8 +98,12 @@ class Broker:
             settings.setdefault("message.timestamp.after.max.ms", str(2**63 - 1))
         created = self.admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])
         created[topic].result(ADMIN_TIMEOUT_S)
-        until(lambda: self._led(topic, partitions), what=f"{topic} has leaders")
+        self.await_leaders(topic, partitions)
         return topic
+
+    def await_leaders(self, topic: str, partitions: int = 1) -> None:
+        """Return when every partition of `topic` has a leader, and there are `partitions` at least."""
+        until(lambda: self._led(topic, partitions), what=f"{topic} has leaders")
 
     def _led(self, topic: str, partitions: int) -> bool:
         try:
@@ -108,7 +112,9 @@ class Broker:
             if failure.args[0].code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
                 return False
             raise
-        return known.error is None and sum(each.leader >= 0 for each in known.partitions.values()) == partitions
+        if known.error is not None or len(known.partitions) < partitions:
+            return False
+        return all(each.leader >= 0 for each in known.partitions.values())
 
     @property
     def server(self) -> Served:

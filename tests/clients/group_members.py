@@ -1,9 +1,9 @@
 """Members of a consumer group as processes of their own, which tests freeze and kill, and the judgement of their work.
 
 A member prints one JSON object a line: `assigned` and `revoked` with partitions; `committing` with the values it has
-read, then `committed` or `refused`; `holding` where it was told to wait before a commit for a line on its stdin. The
-one rule: a record counts where a commit that covers it was acknowledged, so a record unread is lost and a record read
-again after its commit is a duplicate.
+read, then `committed`, `refused` or, where the answer got lost, `unanswered`; `holding` where it was told to wait before
+a commit for a line on its stdin. The one rule: a record counts where a commit that covers it was acknowledged, so a
+record unread is lost and a record read again after its commit is a duplicate.
 """
 
 import json
@@ -173,6 +173,9 @@ def committed(group: Iterable[Member]) -> tuple[list[bytes], set[bytes]]:
                 done.append((event["at"], pending))
                 pending = []
             elif event["event"] == "refused":
+                pending = []
+            elif event["event"] == "unanswered":
+                unknown |= {value.encode() for value in pending}
                 pending = []
         if not member.running:
             unknown |= {value.encode() for value in pending}

@@ -64,13 +64,18 @@ class Member:
             sys.stdin.readline()
         ends = {(message.topic(), message.partition()): (message.offset() or 0) + 1 for message in self._pending}
         offsets = [TopicPartition(str(topic), partition or 0, end) for (topic, partition), end in ends.items()]
+        began_ns = time.monotonic_ns()
         try:
             answers = self._client.commit(offsets=offsets, asynchronous=False)
-            errors = [each.error.name() for each in answers or () if each.error is not None]
-        except KafkaException as refusal:
-            errors = [refusal.args[0].name()]
+            errors = [each.error for each in answers or () if each.error is not None]
+        except KafkaException as failure:
+            errors = [failure.args[0]]
         if errors:
-            say("refused", error=errors[0])
+            # The client's own errors have negative codes: then nobody knows whether the broker has committed. Nor
+            # where it took long: the client may have sent it twice, and the refusal is of the second.
+            took_ms = (time.monotonic_ns() - began_ns) / 1_000_000
+            certain = all(error.code() > 0 for error in errors) and took_ms < self._settings.get("doubt_ms", 60_000)
+            say("refused" if certain else "unanswered", error=errors[0].name())
             return
         say("committed")
         self._pending = []

@@ -167,6 +167,40 @@ def test_offsets_and_topics_are_as_before_after_a_kill(own_broker: Broker) -> No
         assert client.poll(0.2) is None
 
 
+def test_a_group_survives_its_coordinator_without_a_rebalance(own_broker: Broker) -> None:
+    topic, group = own_broker.create_topic("calm", PARTITIONS), own_broker.unique("calm")
+    patient = {"topic": topic, "group": group, "session_ms": 60_000}
+    with members(own_broker.bootstrap, "member_librdkafka.py", **patient) as start:
+        both = [start("ann"), start("bob")]
+        await_shared(both, PARTITIONS)
+        first = values(send_values(own_broker, topic, [b"a:%08d" % index for index in range(100)]))
+        await_committed(both, first)
+        changes = [len(member.said("assigned")) for member in both]
+        own_broker.restart()
+        second = values(send_values(own_broker, topic, [b"a:%08d" % index for index in range(100, 200)]))
+        await_committed(both, first + second, timeout_s=60)
+        assert [len(member.said("assigned")) for member in both] == changes
+        judged = verdict(both, first + second)
+        assert judged.clean, judged
+
+
+def test_a_group_recovers_when_the_broker_was_frozen_for_longer_than_a_session(own_broker: Broker) -> None:
+    topic, group = own_broker.create_topic("frozen", PARTITIONS), own_broker.unique("frozen")
+    doubtful = {"topic": topic, "group": group, "doubt_ms": 2_000}
+    with members(own_broker.bootstrap, "member_librdkafka.py", **doubtful) as start:
+        both = [start("ann"), start("bob")]
+        await_shared(both, PARTITIONS)
+        with streaming(own_broker, topic, SAFE) as stream:
+            own_broker.stop()
+            threading.Event().wait(8)  # longer than the sessions of six seconds
+            own_broker.cont()
+            stream.more(500)
+        await_committed(both, stream.acknowledged, timeout_s=60)
+        await_shared(both, PARTITIONS)
+        judged = verdict(both, stream.acknowledged)
+        assert judged.clean, judged
+
+
 def test_topics_whose_names_run_into_their_partitions_stay_apart(own_broker: Broker) -> None:
     short = own_broker.unique("orders")
     names = {short: 2, f"{short}-1": 2, f"{short}-1-0": 1, f"{short}-0": 1}
