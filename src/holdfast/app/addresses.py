@@ -98,6 +98,6 @@ def check_reach(at: Address, bound: Sequence[socket.socket], *, insecure: bool) 
 
 
 def bound_address(bound: Sequence[socket.socket]) -> Address:
-    """Where sockets of one face really are: the first, as a person would name it."""
-    host, port, *_ = bound[0].getsockname()
+    """Where the sockets of one face really are. Of a name that is both, IPv4's: it works where IPv6 is switched off, too."""
+    host, port, *_ = min(bound, key=lambda each: each.family != socket.AF_INET).getsockname()
     return Address(host, port)
