@@ -130,6 +130,18 @@ def test_a_record_that_is_too_large_is_reported_and_the_others_arrive(kafka: Run
     assert kafka("consume", topic).out == b"small\nsmall too\n"
 
 
+def test_a_record_for_a_partition_that_does_not_exist_is_reported_and_the_others_arrive(
+    kafka: Run, broker: Broker
+) -> None:
+    topic = broker.create_topic("beyond", partitions=2)
+    lines = b'{"value":"a","partition":0}\n{"value":"b","partition":9}\n{"value":"c","partition":1}\n'
+    done = kafka("produce", topic, "--json-lines", stdin=lines)
+    assert done.code == 2
+    assert f"1 not acknowledged: topic {topic} has no such partition" in done.err
+    assert "2 records acknowledged" in done.err
+    assert sorted(kafka("consume", topic).text.split()) == ["a", "c"]
+
+
 @pytest.fixture(scope="module")
 def refusing(broker: Broker) -> str:
     """A topic to which nothing is ever written."""

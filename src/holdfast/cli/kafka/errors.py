@@ -101,6 +101,8 @@ def error_of(found: KafkaError, what: str, given: str, bootstrap: Bootstrap, *, 
         return ExpiredError(f"membership in {what} {given}", said)
     if code in _CORRUPT:
         return CorruptError(f"{what} {given}", said)
+    if code == KafkaError._UNKNOWN_PARTITION and what == "topic":
+        return RefusedError(what, given, f"has no such partition at {bootstrap}")
     if code in _MISSING:
         return RefusedError(what, given, f"does not exist at {bootstrap}")
     return RefusedError(what, given, _REFUSED.get(code) or f"was refused by {bootstrap}: {said} ({found.name()})")

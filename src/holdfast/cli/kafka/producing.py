@@ -23,6 +23,8 @@ QUEUE_KBYTES_MAX: Final = 512 * 1_024
 SERVE_EVERY: Final = 256  # records between two looks at what failed
 AUTO_CREATE_WAIT_S: Final = 2.0
 
+_RECORD_ERRORS: Final = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._UNKNOWN_PARTITION)  # the next one may be fine
+
 Parse = Callable[[bytes, int], Outgoing]
 
 
@@ -158,7 +160,7 @@ def _produce(producer: Producer, sending: Sending, record: Outgoing, wish: Stopp
                 raise Stopped from None
         except KafkaException as failure:
             refused = kafka_error(failure)
-            if refused.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+            if refused.code() not in _RECORD_ERRORS:
                 raise
             return refused
         else:
