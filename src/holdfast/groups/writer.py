@@ -141,8 +141,10 @@ class Writer:
 
     async def flush(self) -> None:
         """Return once nothing is left to write."""
-        while self._task is not None:
-            await asyncio.wait([self._task])
+        while (task := self._task) is not None:
+            await asyncio.wait([task])
+            if self._task is task:  # cancelled before its first step, so that it could not say that it ended
+                self._task = None
 
     async def close(self, error: HoldfastError) -> None:
         """Write nothing more; whoever waits gets `error`."""
