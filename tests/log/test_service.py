@@ -8,6 +8,7 @@ from tests.log.partition.making import World, batch, records
 
 from holdfast.log.batches import BatchLimits, CorruptBatchError, InvalidBatchError, Record, decode, encode, split
 from holdfast.log.partition.leading import LEADER, NONE, LeadingPartition
+from holdfast.log.partition.producers import ProducerRefusedError, Refusal
 from holdfast.log.partition.terms import Place
 from holdfast.log.reading import EARLIEST, LATEST, OffsetOutOfRangeError, Reading
 from holdfast.log.service import LogService, NotLeaderError
@@ -175,3 +176,28 @@ async def test_what_is_served_is_known_without_waiting_and_what_is_not_is_no_err
     assert setting.service.serving("orders", 1) is setting.led.partitions[topic.id, 1]
     del setting.led.partitions[topic.id, 1]
     assert [setting.service.serving("orders", number) for number in (1, 2, -1)] == [None] * 3
+
+
+async def test_what_a_new_producer_sent_before_anybody_led_is_not_overtaken_by_what_it_sent_after(
+    setting: Setting,
+) -> None:
+    topic = await setting.topic()
+    setting.led.known["orders"] = topic
+    led = setting.led.partitions.pop((topic.id, 0))
+
+    def sent(sequence: int) -> bytes:
+        return batch("x", producer=7, epoch=0, sequence=sequence)
+
+    for sequence in (0, 1):
+        with pytest.raises(NotLeaderError):
+            setting.service.begin_produce("orders", 0, sent(sequence))
+    setting.led.partitions[topic.id, 0] = led
+    with pytest.raises(ProducerRefusedError) as refused:
+        await setting.service.produce("orders", 0, sent(2))
+    assert refused.value.refusal is Refusal.OUT_OF_ORDER
+    assert [(await setting.service.produce("orders", 0, sent(each))).base_offset for each in range(3)] == [0, 1, 2]
+
+
+async def test_a_producer_nobody_refused_may_start_anywhere(setting: Setting) -> None:
+    await setting.topic()
+    assert (await setting.service.produce("orders", 0, batch("x", producer=7, sequence=41))).base_offset == 0

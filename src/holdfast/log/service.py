@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from holdfast.log.batches import Batch, Buffer, parse_header, set_append_time, split
+from holdfast.log.batches import Batch, BatchHeader, Buffer, parse_header, set_append_time, split
+from holdfast.log.batches.header import HEADER_BYTES
 from holdfast.log.partition.leading import ALL, LEADER, NONE, Appended, LeadingPartition
+from holdfast.log.partition.producers import MISSED_MAX, MISSED_MS
 from holdfast.log.partition.terms import Place
 from holdfast.log.published import PublishedLog
 from holdfast.log.reading import Fetched, Reading, end_of_epoch
@@ -97,6 +99,9 @@ class LogService:
         self.directory = directory  # where what is not published yet is kept; None: this process keeps nothing
         self._leading, self._reading, self._kit, self._clock = leading, reading, kit, clock
         self._configs: dict[str, tuple[Topic, TopicConfig]] = {}
+        self._missed: dict[
+            tuple[str, int], dict[tuple[int, int], tuple[BatchHeader, int]]
+        ] = {}  # sent while it was not led here
         self._published: dict[Place, PublishedLog] = {}  # those read lately that others lead
 
     async def close(self) -> None:
@@ -140,7 +145,14 @@ class LogService:
 
     def _judge(self, topic: Topic, config: TopicConfig, partition: int, payload: Buffer) -> "Producing":
         """What a producer sent, judged: who takes it, and as what."""
-        led = self._leading.partition(topic, self._number(topic, partition))
+        try:
+            led = self._leading.partition(topic, self._number(topic, partition))
+        except NotLeaderError:
+            self._note_missed(topic, partition, payload)
+            raise
+        if self._missed:
+            for header, at_ms in self._missed.pop((topic.id, partition), {}).values():
+                led.missed((header,), at_ms)
         limits = config.limits()
         batches = split(payload, limits=limits)
         for header, _ in batches:
@@ -231,6 +243,21 @@ class LogService:
         if topic is None:
             topic = await self.topics.get(name)  # created a moment ago, perhaps elsewhere
         return topic, self._config(topic)
+
+    def _note_missed(self, topic: Topic, partition: int, payload: Buffer) -> None:
+        """Remember the first batch a producer sent in vain, for the case that we lead the partition in a moment."""
+        if len(payload) < HEADER_BYTES:
+            return
+        header, now_ms = parse_header(payload), self._clock.now_ms()
+        if header.producer_id >= 0:
+            noted = self._missed.setdefault((topic.id, partition), {})
+            who = (header.producer_id, header.producer_epoch)
+            if who not in noted or now_ms - noted[who][1] >= MISSED_MS:
+                noted[who] = (header, now_ms)
+            if len(noted) > MISSED_MAX:
+                del noted[next(iter(noted))]
+            if len(self._missed) > MISSED_MAX:
+                del self._missed[next(iter(self._missed))]
 
     def _config(self, topic: Topic) -> TopicConfig:
         known = self._configs.get(topic.name)

@@ -49,3 +49,15 @@ async def test_what_was_synced_before_the_disk_was_full_stays(world: World) -> N
     assert all(isinstance(answer, UnavailableError) for answer in answers)
     assert partition.next_offset == partition.high_watermark == 1
     await partition.until_durable()
+
+
+async def test_the_first_batches_of_a_new_producer_come_back_in_order_too(world: World) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    ann.disk.full = True
+    answers = await asyncio.gather(*(append(partition, sent(n)) for n in range(3)), return_exceptions=True)
+    assert all(isinstance(answer, UnavailableError) for answer in answers)
+    ann.disk.full = False
+    with pytest.raises(ProducerRefusedError, match="out of order"):
+        await append(partition, sent(3))  # it was on its way when the others were refused
+    assert [(await append(partition, sent(n))).base_offset for n in range(4)] == [0, 1, 2, 3]

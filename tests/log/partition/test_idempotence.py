@@ -8,6 +8,7 @@ from tests.log.partition.making import World, append, batch, records
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.producers import ProducerRefusedError, Refusal
 from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.errors import UnavailableError
 
 
 def sent(sequence: int, *values: str, epoch: int = 0) -> bytes:
@@ -95,3 +96,25 @@ async def test_a_footer_knows_nothing_of_batches_behind_its_segment(world: World
     partition = await (await world.owner()).open()
     assert (await append(partition, sent(0, epoch=1))).base_offset == 1
     assert partition.next_offset == 2
+
+
+async def test_a_first_batch_refused_while_the_partition_moves_is_not_overtaken(world: World) -> None:
+    partition = await (await world.owner()).open()
+    partition.stop_accepting()
+    with pytest.raises(UnavailableError):
+        await append(partition, sent(0))
+    partition.accept_again()
+    assert await refusal(partition, sent(1)) is Refusal.OUT_OF_ORDER
+    assert [(await append(partition, sent(sequence))).base_offset for sequence in (0, 1)] == [0, 1]
+
+
+async def test_a_first_batch_nobody_waited_for_is_not_overtaken(world: World) -> None:
+    partition = await (await world.owner()).open()
+    async with partition.quiet():
+        impatient = asyncio.ensure_future(append(partition, sent(0)))
+        await RealClock().sleep_ms(1)
+        impatient.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await impatient
+    assert await refusal(partition, sent(1)) is Refusal.OUT_OF_ORDER
+    assert [(await append(partition, sent(sequence))).base_offset for sequence in (0, 1)] == [0, 1]

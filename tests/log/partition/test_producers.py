@@ -9,7 +9,7 @@ from tests.log.partition.making import batch
 
 from holdfast.log.batches import BatchHeader, parse_header
 from holdfast.log.batches.header import CONTROL, TRANSACTIONAL
-from holdfast.log.partition.producers import ProducerRefusedError, Producers, Refusal
+from holdfast.log.partition.producers import MISSED_MAX, MISSED_MS, ProducerRefusedError, Producers, Refusal
 
 
 def header(sequence: int, *, count: int = 1, producer: int = 7, epoch: int = 0) -> BatchHeader:
@@ -178,6 +178,42 @@ def test_silent_producers_are_forgotten_and_so_are_the_most_silent_of_too_many()
         producers.append(header(0, producer=producer), producer, 1_000 * producer)
     producers.expire(3_500, expiry_ms=3_000, count_max=2)
     assert [each.producer_id for each in producers.snapshot(10)] == [2, 3]
+
+
+def test_the_second_batch_of_an_unknown_producer_does_not_overtake_the_first_that_was_not_taken() -> None:
+    producers = Producers()
+    producers.missed(header(0), 1_000)
+    producers.missed(header(2), 1_000)
+    with pytest.raises(ProducerRefusedError, match="to come again"):
+        producers.judge(header(1), 1_500)
+    assert producers.judge(header(0), 1_500) is None
+    producers.append(header(0), 0, 1_500)
+    assert producers.judge(header(1), 1_500) is None
+
+
+def test_a_batch_that_was_not_taken_is_not_waited_for_for_ever() -> None:
+    producers = Producers()
+    producers.missed(header(0), 1_000)
+    assert producers.judge(header(1), 1_000 + MISSED_MS) is None
+
+
+def test_what_was_not_taken_concerns_neither_others_nor_a_later_epoch_nor_producers_that_are_known() -> None:
+    producers = appended(0, 1)
+    producers.missed(header(2), 1_000)
+    producers.missed(header(0, producer=8), 1_000)
+    assert refused(producers, header(3)) is Refusal.OUT_OF_ORDER
+    assert producers.judge(header(5, producer=9), 1_000) is None
+    assert producers.judge(header(5, producer=8, epoch=1), 1_000) is None
+    assert producers.judge(parse_header(batch("x")), 1_000) is None
+
+
+def test_only_so_many_producers_are_waited_for() -> None:
+    producers = Producers()
+    for producer in range(MISSED_MAX + 1):
+        producers.missed(header(0, producer=producer), 1_000)
+    assert producers.judge(header(1, producer=0), 1_000) is None
+    with pytest.raises(ProducerRefusedError):
+        producers.judge(header(1, producer=1), 1_000)
 
 
 class Wire:

@@ -10,7 +10,7 @@ It does no uploading (`publishing`), no recovering (`opening`) and no reading of
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +20,7 @@ import msgspec
 from holdfast.contracts.store import Operation, Requirement
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.session import HeldSession
-from holdfast.log.batches import Batch, Buffer, patch
+from holdfast.log.batches import Batch, BatchHeader, Buffer, patch
 from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.producers import Producers
@@ -153,6 +153,9 @@ class LeadingPartition:
             async with self._order:
                 await self._until_ready(count, size)
                 appended = self._number(batches)
+        except BaseException:
+            self.missed(header for header, _ in batches)
+            raise
         finally:
             self._queued -= 1
         await self.acknowledged(appended, acks=acks)
@@ -172,8 +175,18 @@ class LeadingPartition:
             or self._crowded() is not None
         ):
             return None
-        self._check_accepting()
+        try:
+            self._check_accepting()
+        except HoldfastError:
+            self.missed(header for header, _ in batches)
+            raise
         return self._number(batches)
+
+    def missed(self, headers: Iterable[BatchHeader], at_ms: int | None = None) -> None:
+        """These batches came (now, or at `at_ms`) and were not appended: what their producers send next must not overtake them."""
+        at_ms = self._clock.now_ms() if at_ms is None else at_ms
+        for header in headers:
+            self._producers.missed(header, at_ms)
 
     async def acknowledged(self, appended: Appended, *, acks: int = ALL) -> None:
         """Return when what was appended is as durable as `acks` asks for. Raises what `append` raises."""
@@ -214,7 +227,7 @@ class LeadingPartition:
         at, now_ms = self._next, self._clock.now_ms()
         for batch in batches:
             count = batch.header.last_offset_delta + 1
-            offset = self._producers.judge(batch.header)
+            offset = self._producers.judge(batch.header, now_ms)
             if offset is None:
                 offset = at
                 self._producers.append(batch.header, offset, now_ms)
@@ -266,7 +279,9 @@ class LeadingPartition:
                 self.demand()  # once until it is published: this is the hot path
         else:
             self._burst += 1
+            lost = [batch.header for batch in self.tail.between(base, self._next)]
             self._producers.forget_from(base)
+            self.missed(lost)
             self.tail.cut_from(base)
             self._next = base
             self._visible.fail_above(base, error)

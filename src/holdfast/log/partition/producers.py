@@ -8,6 +8,10 @@ id is unknown.
 A client takes DUPLICATE for success. It is said only of a batch all of whose records are surely here: one that lies within what is
 remembered, or further back than five whole batches, which nobody who keeps to five in flight can still be waiting for.
 
+A producer's very first batches need care: while nobody remembers it, its second batch could be taken and its first, which was
+refused for a moment (no leader yet, no room), would then be out of order for ever. So what was not taken is noted for a while, and
+what comes after it has to wait for it: the client sends both again, in order.
+
 Markers of transactions are not numbered: they are judged by their epoch alone, and leave the sequence where it is.
 
 What was appended and is not durable yet can be taken back: each append keeps what it replaced until `settle` says it is safe.
@@ -23,6 +27,9 @@ from holdfast.log.segments.nouns import BATCHES_REMEMBERED_MAX, ProducerSnapshot
 from holdfast.vocabulary.errors import InvalidError
 
 _SEQUENCES = 1 << 31  # after 2³¹-1 comes 0
+
+MISSED_MS = 60_000  # so long is a batch that was not taken waited for: longer than clients pause between tries
+MISSED_MAX = 1_000
 
 
 class Refusal(StrEnum):
@@ -56,6 +63,14 @@ class _Replaced(NamedTuple):
     before: _Producer | None
 
 
+class _Missed(NamedTuple):
+    """The earliest batch of an unknown producer that came and was not taken."""
+
+    epoch: int
+    sequence: int
+    at_ms: int
+
+
 class Producers:
     """The producers of one partition, as of everything appended so far (durable or on its way)."""
 
@@ -64,16 +79,19 @@ class Producers:
             each.producer_id: _Producer(each.producer_epoch, each.batches, each.last_timestamp_ms) for each in snapshots
         }
         self._replaced: deque[_Replaced] = deque()
+        self._missed: dict[int, _Missed] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
 
-    def judge(self, header: BatchHeader) -> int | None:
+    def judge(self, header: BatchHeader, now_ms: int = 0) -> int | None:
         """None: append it. An offset: it was appended there before. Raises `ProducerRefusedError`."""
         if header.producer_id < 0:
             return None
         known = self._producers.get(header.producer_id)
         if known is None:
+            if self._missed:
+                self._check_missed(header, now_ms)
             return None
         if header.producer_epoch < known.epoch:
             raise self._refused(
@@ -97,6 +115,30 @@ class Producers:
         refusal = Refusal.DUPLICATE if _all_here(known.batches, first, last) else Refusal.OUT_OF_ORDER
         raise self._refused(refusal, header, f"sequence {first}", f"{expected}")
 
+    def missed(self, header: BatchHeader, now_ms: int) -> None:
+        """The batch came and was not taken, for no fault of its own: what follows it must not be taken before it."""
+        producer_id = header.producer_id
+        if producer_id < 0 or header.is_control or producer_id in self._producers:
+            return
+        noted = self._missed.pop(producer_id, None)
+        if noted is None or noted.epoch != header.producer_epoch or not _is_after(header.base_sequence, noted.sequence):
+            noted = _Missed(header.producer_epoch, header.base_sequence, now_ms)
+        self._missed[producer_id] = noted
+        if len(self._missed) > MISSED_MAX:
+            del self._missed[next(iter(self._missed))]
+
+    def _check_missed(self, header: BatchHeader, now_ms: int) -> None:
+        noted = self._missed.get(header.producer_id)
+        if noted is None or noted.epoch != header.producer_epoch or now_ms - noted.at_ms >= MISSED_MS:
+            return
+        if _is_after(header.base_sequence, noted.sequence) and not header.is_control:
+            raise self._refused(
+                Refusal.OUT_OF_ORDER,
+                header,
+                f"sequence {header.base_sequence}",
+                f"{noted.sequence}, which is to come again",
+            )
+
     def append(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
         """Remember a batch that `judge` let through."""
         if header.producer_id < 0:
@@ -108,6 +150,8 @@ class Producers:
             batches = (*earlier, SequenceRange(*_range(header), base_offset))[-BATCHES_REMEMBERED_MAX:]
         self._producers[header.producer_id] = _Producer(header.producer_epoch, batches, now_ms)
         self._replaced.append(_Replaced(base_offset, header.producer_id, known))
+        if self._missed:
+            self._missed.pop(header.producer_id, None)
 
     def settle(self, below_offset: int) -> None:
         """Batches below the offset are durable: they are not going to be taken back."""
@@ -157,6 +201,10 @@ def _put_back(producers: dict[int, _Producer], replaced: _Replaced) -> None:
         producers.pop(replaced.producer_id, None)
     else:
         producers[replaced.producer_id] = replaced.before
+
+
+def _is_after(sequence: int, other: int) -> bool:
+    return 0 < (sequence - other) % _SEQUENCES < _SEQUENCES // 2
 
 
 def _all_here(remembered: tuple[SequenceRange, ...], first: int, last: int) -> bool:
