@@ -13,6 +13,7 @@ from crc32c import crc32c
 from holdfast.log.batches import BatchHeader, Buffer
 from holdfast.log.batches.native import BEST
 from holdfast.log.batches.rules import refuse
+from holdfast.log.checksums import batch_checksum
 from holdfast.log.segments.layout import (
     BLOCK,
     BLOCK_BYTES,
@@ -40,17 +41,26 @@ class Block(NamedTuple):
     data: memoryview
 
 
-def seal_block(raw: Buffer, *, batch_count: int, first_offset: int, pack: bool) -> tuple[bytes, Buffer]:
-    """The header and payload of a block of batches: `raw` itself, unless `pack` and LZ4 saves a quarter or more."""
+def seal_block(raw: Buffer, *, batch_count: int, first_offset: int, pack: bool) -> tuple[bytes, Buffer, int]:
+    """The header and payload of a block of batches: `raw` itself, unless `pack` and LZ4 saves a quarter or more.
+
+    And the payload's checksum, so that nobody has to go over it again.
+    """
     codec, payload = STORED, raw
     if pack and len(raw) <= _LZ4_INPUT_MAX:
         packed: bytes = lz4.block.compress(raw, store_size=False)
         if len(packed) <= len(raw) - len(raw) // 4:
             codec, payload = LZ4, packed
+    payload_crc = batch_checksum(raw) if payload is raw and batch_count == 1 else crc32c(payload)
     header = pack_block(
-        codec=codec, payload=payload, raw_bytes=len(raw), batch_count=batch_count, first_offset=first_offset
+        codec=codec,
+        payload_bytes=len(payload),
+        payload_crc=payload_crc,
+        raw_bytes=len(raw),
+        batch_count=batch_count,
+        first_offset=first_offset,
     )
-    return header, payload
+    return header, payload, payload_crc
 
 
 def scan_batches(raw: Buffer) -> list[BatchHeader] | tuple[int, int, int, int]:

@@ -17,6 +17,7 @@ from crc32c import crc32c
 from holdfast.log.batches import BatchHeader, Buffer
 from holdfast.log.batches.header import CODEC_MASK
 from holdfast.log.batches.rules import refuse
+from holdfast.log.checksums import joined
 from holdfast.log.segments.blocks import scan_batches, seal_block
 from holdfast.log.segments.index import BlockPlace, SegmentIndex, segment_meta
 from holdfast.log.segments.keys import check_id, check_place
@@ -37,6 +38,7 @@ class _Body:
 
     parts: list[Buffer]
     at: int
+    crc: int
     places: list[BlockPlace] = field(default_factory=list)
     end_offset: int = 0
     record_count: int = 0
@@ -55,7 +57,8 @@ class _Body:
         packed_bytes = self._note(headers)
         pack = pack and 2 * packed_bytes < len(raw) and self._is_tried()
         first_offset = headers[0].base_offset
-        header, payload = seal_block(raw, batch_count=len(headers), first_offset=first_offset, pack=pack)
+        header, payload, payload_crc = seal_block(raw, batch_count=len(headers), first_offset=first_offset, pack=pack)
+        self.crc = joined(crc32c(header, self.crc), payload_crc, len(payload))
         if pack:
             self.unpackable = self.unpackable + 1 if payload is raw else 0
             self.untried = min(self.unpackable, _UNTRIED_MAX)
@@ -116,7 +119,7 @@ def build_segment(
     base = base_offset if base_offset is not None else int.from_bytes(batches[0][:8], "big")
     check_place(partition, base, base + 1)
     header = pack_header(topic_id=topic_id, partition=partition, base_offset=base)
-    body = _Body([header], len(header), end_offset=base)
+    body = _Body([header], len(header), crc32c(header), end_offset=base)
     for raw in _blocks(batches, block_bytes):
         body.add(raw, pack=compression == "lz4")
     end = end_offset if end_offset is not None else body.end_offset
@@ -146,9 +149,6 @@ def _finish(
     base_offset, end_offset = offsets
     producer_section, index_section = pack_producers(producers), index.pack(base_offset)
     body.parts += (producer_section, index_section)
-    body_crc = 0
-    for part in body.parts:
-        body_crc = crc32c(part, body_crc)
     footer = SegmentFooter(
         base_offset=base_offset,
         end_offset=end_offset,
@@ -166,7 +166,7 @@ def _finish(
         index_bytes=len(index_section),
         index_crc=crc32c(index_section),
         partition=partition,
-        body_crc=body_crc,
+        body_crc=crc32c(index_section, crc32c(producer_section, body.crc)),
         major=MAJOR,
         minor=MINOR,
         footer_bytes=FOOTER_BYTES,

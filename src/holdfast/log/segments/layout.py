@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from holdfast.log.batches import Buffer
+from holdfast.log.checksums import joined
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 MAGIC: Final = b"STRM"
@@ -164,11 +165,13 @@ def _judge(footer: SegmentFooter) -> None:
         raise CorruptError("segment footer", f"offsets {footer.base_offset} to {footer.end_offset}")
 
 
-def pack_block(*, codec: int, payload: Buffer, raw_bytes: int, batch_count: int, first_offset: int) -> bytes:
+def pack_block(
+    *, codec: int, payload_bytes: int, payload_crc: int, raw_bytes: int, batch_count: int, first_offset: int
+) -> bytes:
     """The header of a block; its CRC covers every byte of the block but itself, and fields to come stand behind it."""
-    fields = BLOCK.pack(BLOCK_MAGIC, BLOCK_BYTES, codec, len(payload), raw_bytes, batch_count, first_offset, 0)
+    fields = BLOCK.pack(BLOCK_MAGIC, BLOCK_BYTES, codec, payload_bytes, raw_bytes, batch_count, first_offset, 0)
     covered = fields[:-CRC_BYTES]
-    return covered + _CRC.pack(crc32c(payload, crc32c(covered)))
+    return covered + _CRC.pack(joined(crc32c(covered), payload_crc, payload_bytes))
 
 
 def check_major(major: int) -> None:
