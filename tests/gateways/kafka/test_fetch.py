@@ -148,6 +148,17 @@ async def test_a_session_epoch_that_does_not_follow_is_a_code(tmp_path: Path) ->
         assert answer.error_code.value == Code.INVALID_FETCH_SESSION_EPOCH
 
 
+@pytest.mark.parametrize(("before", "after"), [(12, 18), (18, 12)])
+async def test_a_session_of_names_knows_no_ids_and_the_other_way_round(tmp_path: Path, before: int, after: int) -> None:
+    async with face_on(tmp_path, topics={"orders": 1}) as face:
+        topic_id = await filled(face)
+        client = await face.client()
+        first = await client.ask(FETCH, before, fetch_request("orders", {0: 0}, topic_id=topic_id, session=(0, 0)))
+        session = (first.session_id, 1)
+        answer = await client.ask(FETCH, after, fetch_request("orders", {0: 3}, topic_id=topic_id, session=session))
+        assert answer.error_code.value == Code.FETCH_SESSION_TOPIC_ID_ERROR
+
+
 async def test_published_records_are_read_from_object_storage(tmp_path: Path) -> None:
     async with face_on(tmp_path, topics={"orders": 1}) as face:
         await filled(face)

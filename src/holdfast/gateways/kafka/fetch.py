@@ -42,7 +42,12 @@ async def fetch(call: Call, body: memoryview) -> Chunks:
     del body  # a long poll holds no memory it arrived in
     now_ms = call.backend.clock.boot_ms()
     plan = call.backend.fetch_sessions.plan(
-        request.session_id, request.session_epoch, request.wanted, request.forgotten, now_ms
+        request.session_id,
+        request.session_epoch,
+        request.wanted,
+        request.forgotten,
+        now_ms,
+        by_id=call.version >= _TOPIC_IDS_FROM,
     )
     if isinstance(plan, Code):
         return _encode(call, [], plan, 0)

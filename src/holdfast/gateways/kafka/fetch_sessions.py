@@ -43,6 +43,7 @@ class Session:
     id: int
     epoch: int
     used_at_ms: int
+    by_id: bool  # its topics have ids; a client that goes over to names, or from them, needs another session
     wanted: dict[Key, Wanted] = field(default_factory=dict)
     shown: dict[Key, Shown] = field(default_factory=dict)
 
@@ -70,18 +71,27 @@ class FetchSessions:
         return len(self._sessions)
 
     def plan(
-        self, session_id: int, epoch: int, wanted: Sequence[Wanted], forgotten: Iterable[Key], now_ms: int
+        self,
+        session_id: int,
+        epoch: int,
+        wanted: Sequence[Wanted],
+        forgotten: Iterable[Key],
+        now_ms: int,
+        *,
+        by_id: bool,
     ) -> Plan | Code:
         """What this request asks for, together with what its session knows."""
         if epoch in (FINAL, INITIAL):
             self._sessions.pop(session_id, None)
-            session = self._open(wanted, now_ms) if epoch == INITIAL else None
+            session = self._open(wanted, now_ms, by_id=by_id) if epoch == INITIAL else None
             return Plan(wanted, session, full=True)
         session = self._sessions.get(session_id)
         if session is None:
             return Code.FETCH_SESSION_ID_NOT_FOUND
         if session.epoch != epoch:
             return Code.INVALID_FETCH_SESSION_EPOCH
+        if session.by_id != by_id:
+            return Code.FETCH_SESSION_TOPIC_ID_ERROR
         session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
         session.used_at_ms = now_ms
         self._sessions.move_to_end(session_id)
@@ -92,13 +102,13 @@ class FetchSessions:
             session.shown.pop(key, None)
         return Plan(tuple(session.wanted.values()), session, full=False)
 
-    def _open(self, wanted: Sequence[Wanted], now_ms: int) -> Session | None:
+    def _open(self, wanted: Sequence[Wanted], now_ms: int, *, by_id: bool) -> Session | None:
         if not wanted or not self._make_room(now_ms):
             return None
         session_id = self._draw_id()
         while session_id in self._sessions or session_id == 0:
             session_id = self._draw_id()
-        session = Session(session_id, 1, now_ms, {each.key: each for each in wanted})
+        session = Session(session_id, 1, now_ms, by_id, {each.key: each for each in wanted})
         self._sessions[session_id] = session
         return session
 
