@@ -45,3 +45,14 @@ async def test_a_partition_of_a_deleted_topic_is_not_brought_back_by_an_agent_th
     with pytest.raises(ClosedError, match="deleted"):
         await ann.open()
     assert await world.store.get(state_key(ORDERS.topic_id, ORDERS.number)) is None
+
+
+async def test_a_large_batch_comes_back_from_the_wal_under_the_checksum_it_brought(world: World) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, batch("x" * 100_000))
+    await append(partition, batch("y" * 100_000))
+    assert partition._attention.stirred() == [partition]
+    await ann.end()
+    again = await (await world.owner()).open()
+    assert [value[0] for _, value in records(again.tail.read(0, below=2, bytes_max=1 << 20))] == ["x", "y"]

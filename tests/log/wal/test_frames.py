@@ -1,6 +1,7 @@
 """Framing: what was written is what is read, and nothing else passes for it."""
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.log.wal.frames_of import frame
@@ -39,6 +40,7 @@ FRAMES = st.builds(
         st.one_of(st.binary(), st.binary().map(bytearray), st.binary().map(lambda data: memoryview(data))), max_size=4
     ),
     kind=st.sampled_from([DATA, NOTE]),
+    checksum=st.none(),
 )
 
 
@@ -53,6 +55,13 @@ def test_a_head_says_what_was_put_into_it(header: FileHeader, written: WalFrame,
     assert read.frame(whole) == written._replace(payload=(whole,), lsn=lsn)
     assert (read.last_synced, read.payload_bytes) == (last_synced, len(whole))
     assert decode_head(head, generation_mark(header.generation)) == read
+
+
+@given(header=HEADERS, written=FRAMES)
+def test_a_checksum_that_is_known_makes_the_same_head(header: FileHeader, written: WalFrame) -> None:
+    whole = b"".join(written.payload)
+    known = written._replace(checksum=crc32c(whole))
+    assert encode_head(header.mark, 7, 6, known, len(whole)) == encode_head(header.mark, 7, 6, written, len(whole))
 
 
 @given(header=HEADERS, written=FRAMES, bit=st.integers(0, FRAME_BYTES * 8 - 1))

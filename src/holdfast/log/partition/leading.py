@@ -21,6 +21,7 @@ from holdfast.contracts.store import Operation, Requirement
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.session import HeldSession
 from holdfast.log.batches import Batch, BatchHeader, Buffer, patch
+from holdfast.log.checksums import WORTH_BYTES, batch_checksum
 from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.producers import Producers
@@ -253,6 +254,7 @@ class LeadingPartition:
             base_offset=base,
             count=at - base,
             payload=[batch.data for batch in numbered],
+            checksum=_known_checksum(numbered),
         )
         written = self._wal.append(frame)
         for batch in numbered:
@@ -481,3 +483,10 @@ def _extent(batches: Sequence[Batch]) -> tuple[int, int]:
         count += header.last_offset_delta + 1
         size += len(data)
     return count, size
+
+
+def _known_checksum(batches: Sequence[TailBatch]) -> int | None:
+    """The checksum of what goes into the WAL, where the batch's own saves going over all of it once more."""
+    if len(batches) == 1 and len(batches[0].data) >= WORTH_BYTES:
+        return batch_checksum(batches[0].data)
+    return None

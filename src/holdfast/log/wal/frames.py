@@ -51,6 +51,7 @@ class WalFrame(NamedTuple):
     payload: Sequence[Buffer]
     kind: int = DATA
     lsn: int = 0  # set by the WAL in frames it read back
+    checksum: int | None = None  # of the payload, CRC-32C, from whoever knows it already
 
     @property
     def end_offset(self) -> int:
@@ -139,9 +140,11 @@ def salt_of(token: str) -> int:
 
 def encode_head(mark: bytes, lsn: int, last_synced: int, frame: WalFrame, payload_bytes: int) -> bytes:
     """The head of `frame`; its payload follows it on disk as it is."""
-    crc = 0
-    for part in frame.payload:
-        crc = crc32c(part, crc)
+    crc = frame.checksum
+    if crc is None:
+        crc = 0
+        for part in frame.payload:
+            crc = crc32c(part, crc)
     head = _FRAME.pack(
         mark, VERSION, frame.kind, 0, lsn, last_synced, frame.topic_id, frame.epoch, frame.base_offset,
         frame.partition, frame.count, payload_bytes, crc, 0,
