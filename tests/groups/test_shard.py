@@ -254,6 +254,18 @@ async def test_records_changed_by_somebody_else_are_read_again_before_anything_i
     await ann.commit("g", {("orders", 0): 1}, member)
 
 
+async def test_whoever_waits_while_a_shard_has_to_be_read_again_is_told(world: World) -> None:
+    ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=60_000))
+    await ann.commit("g", {("orders", 0): 1})
+    waiting = asyncio.ensure_future(ann.join("other"))
+    await until(lambda: ann.service.counters.joins)
+    await world.store.commit(apply=(Put(group_key(0, "g"), b"{}"),))
+    with pytest.raises(UnavailableError):
+        await ann.commit("g", {("orders", 0): 2})
+    with pytest.raises(NotCoordinatorError):
+        await waiting
+
+
 async def test_the_largest_group_there_may_be_is_saved(world: World) -> None:
     settings = GroupSettings(shards=1, initial_delay_ms=400, session_min_ms=50)
     ann = await world.coordinator("ann", settings=settings)
