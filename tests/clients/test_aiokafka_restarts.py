@@ -74,6 +74,16 @@ async def test_an_idempotent_producer_survives_a_killed_broker_without_gap_or_du
     assert judged.clean, judged
 
 
+async def led(producer: AIOKafkaProducer, topic: str) -> int:
+    """The leader of partition 0, asked for until there is one."""
+    await producer.partitions_for(topic)
+    place = TopicPartition(topic, 0)
+    async with asyncio.timeout(20):
+        while (leader := producer.client.cluster.leader_for_partition(place)) in (None, -1):
+            await producer.client.force_metadata_update()
+    return int(leader)
+
+
 async def sequenced(
     producer: AIOKafkaProducer, topic: str, pid: int, epoch: int, sequence: int, count: int
 ) -> tuple[str, int]:
@@ -83,7 +93,7 @@ async def sequenced(
         batch.append(timestamp=None, key=None, value=b"%d" % number)
     batch._builder.set_producer_state(pid, epoch, sequence)
     batch.close()
-    leader = producer.client.cluster.leader_for_partition(TopicPartition(topic, 0))
+    leader = await led(producer, topic)
     answer = await producer.client.send(
         leader, ProduceRequest(None, -1, 10_000, [(topic, [(0, bytes(batch._build()))])])
     )
@@ -95,7 +105,6 @@ async def test_sequences_are_kept_across_a_killed_broker(own_broker: Broker) -> 
     topic = own_broker.create_topic("sequences")
     async with producing(own_broker, enable_idempotence=True) as producer:
         pid, epoch = producer._txn_manager.producer_id, producer._txn_manager.producer_epoch
-        await producer.partitions_for(topic)
         for sequence in range(0, 12, 2):
             assert await sequenced(producer, topic, pid, epoch, sequence, 2) == ("NoError", sequence)
         # The last five batches are known, with their offsets; what comes too early is refused.
@@ -106,7 +115,6 @@ async def test_sequences_are_kept_across_a_killed_broker(own_broker: Broker) -> 
     # A documented difference: Apache Kafka remembers one batch across a crash, Holdfast all five that may be in flight.
     remembered = (10,) if own_broker.kind == "apache" else (2, 4, 6, 8, 10)
     async with producing(own_broker) as producer:
-        await producer.partitions_for(topic)
         for sequence in remembered:
             assert await sequenced(producer, topic, pid, epoch, sequence, 2) == ("NoError", sequence)
         assert (await sequenced(producer, topic, pid, epoch, 14, 2))[0] == OutOfOrderSequenceNumber.__name__

@@ -125,8 +125,9 @@ def test_acks(broker: Broker, scenarios: Scenarios, acks: int) -> None:
                 (a["topicName"], a["partition"], a["errorCode"], int(a["baseOffset"])) for a in each["answers"]
             )
             assert answers == [(*place, 0, 3 * turn) for place in places]
+    wanted = sorted([b"%d" % number for number in range(6)] * 3)
     for topic in topics:
-        assert sorted(values_of(broker, topic, 2)) == sorted([b"%d" % number for number in range(6)] * 3)
+        until(lambda topic=topic: sorted(values_of(broker, topic, 2)) == wanted, what=f"everything is in {topic}")  # type: ignore[misc]
 
 
 def test_append_time_is_the_brokers(broker: Broker, scenarios: Scenarios) -> None:
