@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import pytest
 from confluent_kafka import ConsumerGroupState, TopicPartition
 from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.cimpl import NewTopic
 from tests.clients.broker import ADMIN_TIMEOUT_S, Broker, owned, serving
-from tests.clients.librdkafka import OFFSETS, consuming, read_all, send, send_values, values
+from tests.clients.librdkafka import OFFSETS, consuming, read_all, send, send_values, take, values
 from tests.clients.shapes import COMPRESSIONS, KEEP, SHAPES, Shape
 from tests.clients.workload import judge, keyed
 
@@ -26,6 +27,7 @@ class Kept:
     wide: str
     shortened: str
     group: str
+    alike: dict[str, int]
 
 
 @pytest.fixture(scope="module", params=["stopped", "killed"])
@@ -39,7 +41,7 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         else:
             broker.kill()
         broker.start()
-        for topic in (*made.shapes.values(), made.timed, made.wide, made.shortened):
+        for topic in (*made.shapes.values(), *made.alike, made.timed, made.wide, made.shortened):
             broker.await_leaders(topic)
         yield made
 
@@ -62,7 +64,19 @@ def make(broker: Broker) -> Kept:
     group = broker.unique('группа with spaces / and "quotes"')
     with consuming(broker, {"group.id": group}) as client:
         client.commit(offsets=[TopicPartition(shortened, 0, 77, metadata="here")], asynchronous=False)
-    return Kept(broker, shapes, timed, wide, shortened, group)
+    return Kept(broker, shapes, timed, wide, shortened, group, make_alike(broker))
+
+
+def make_alike(broker: Broker) -> dict[str, int]:
+    """Topics whose names run into the numbers of their partitions, and how many each has."""
+    short = broker.unique("orders")
+    names = {short: 2, f"{short}-1": 2, f"{short}-1-0": 1, f"{short}-0": 1}
+    for created in broker.admin.create_topics([NewTopic(name, count, 1) for name, count in names.items()]).values():
+        created.result(ADMIN_TIMEOUT_S)
+    for name, count in names.items():
+        for partition in range(count):
+            send_values(broker, name, [f"{name}/{partition}".encode()] * 10, partition=partition)
+    return names
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -103,6 +117,12 @@ def test_partitions_are_whole_and_in_order(kept: Kept) -> None:
     assert judged.clean, judged
 
 
+def test_topics_whose_names_run_into_their_partitions_stay_apart(kept: Kept) -> None:
+    for name, count in kept.alike.items():
+        for partition in range(count):
+            assert values(read_all(kept.broker, name, [partition])) == [f"{name}/{partition}".encode()] * 10
+
+
 def test_deleted_records_stay_deleted(kept: Kept) -> None:
     assert values(read_all(kept.broker, kept.shortened))[:60] == [b"%d" % index for index in range(40, 100)]
     with consuming(kept.broker) as client:
@@ -122,7 +142,9 @@ def test_groups_stay_where_they_were(kept: Kept) -> None:
     assert told.state == ConsumerGroupState.EMPTY
     with consuming(kept.broker, {"group.id": kept.group}) as client:
         (found,) = client.committed([TopicPartition(kept.shortened, 0)], timeout=10)
-    assert (found.offset, found.metadata) == (77, "here")
+        assert (found.offset, found.metadata) == (77, "here")
+        client.subscribe([kept.shortened])
+        assert [message.offset for message in take(client, 23)] == list(range(77, 100))
 
 
 def test_writing_goes_on_at_the_end(kept: Kept) -> None:
