@@ -141,6 +141,10 @@ class Connection(asyncio.BufferedProtocol):
         if not api.speaks(version) and key != _API_VERSIONS:
             low, high = api.versions
             raise MalformedRequestError(f"version of {api.name}", version, f"{low} to {high}")
+        if api.raw is None and len(frame) > self._settings.control_bytes_max:
+            raise MalformedRequestError(
+                f"bytes of a request for {api.name}", len(frame), f"at most {self._settings.control_bytes_max}"
+            )
         header = Reader(frame, flexible=False, at=_HEAD.size)
         client_id = header.string() or ""
         if api.speaks(version):

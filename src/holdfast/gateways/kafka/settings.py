@@ -10,7 +10,8 @@ from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
 class KafkaSettings:
     """Limits and defaults of the face.
 
-    `request_bytes_max`: a larger frame closes its connection. `requests_in_flight_max` and `in_flight_bytes_max`: so many requests
+    `request_bytes_max`: a larger frame closes its connection; `control_bytes_max`: the same for requests that bring no records.
+    `requests_in_flight_max` and `in_flight_bytes_max`: so many requests
     of one connection are under way before reading pauses. `idle_ms`: a connection without a request for so long is closed.
     `frame_ms`: how long the rest of a frame may take once it has begun. `write_ms`: how long a client may leave answers unread.
     `buffered_bytes_max`: from so many unread answer bytes on, a connection's requests wait.
@@ -21,6 +22,7 @@ class KafkaSettings:
     """
 
     request_bytes_max: int = 100 * MIB
+    control_bytes_max: int = 8 * MIB
     connections_max: int = 10_000
     requests_in_flight_max: int = 64
     in_flight_bytes_max: int = 32 * MIB
@@ -40,6 +42,7 @@ class KafkaSettings:
 
     def __post_init__(self) -> None:
         check_between("request_bytes_max", self.request_bytes_max, 64 * KIB, 1 << 30)
+        check_between("control_bytes_max", self.control_bytes_max, 64 * KIB, self.request_bytes_max)
         check_between("auto_create_partitions", self.auto_create_partitions, 1, PARTITIONS_MAX)
         check_at_least("fetch_bytes_max", self.fetch_bytes_max, KIB)
         check_at_least("slabs_bytes_max", self.slabs_bytes_max, 16 * MIB)
