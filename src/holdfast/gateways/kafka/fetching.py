@@ -67,11 +67,12 @@ async def read_all(call: Call, wanted: Sequence[Wanted], limits: Limits) -> list
         done = [each for each in reads if each is not None]
         if settled or got >= limits.bytes_min or (got and got >= limits.bytes_max) or loop.time() >= deadline:
             return done
-        await _news(done, deadline - loop.time())
+        if not await _news(done, deadline - loop.time()):
+            reads = [None] * len(wanted)  # one is led no more: reading again says what is the matter
 
 
-async def _news(reads: Sequence[Read], wait_s: float) -> None:
-    """Wait until one of the partitions has more than was seen, or is lost."""
+async def _news(reads: Sequence[Read], wait_s: float) -> bool:
+    """Wait until one of the partitions has more than was seen; False when one of them is led here no more."""
     waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     waiting = [(read.led, read.high_watermark) for read in reads if read.led is not None]
     for led, seen in waiting:
@@ -79,11 +80,14 @@ async def _news(reads: Sequence[Read], wait_s: float) -> None:
     try:
         async with asyncio.timeout(wait_s):
             await waiter
-    except (TimeoutError, HoldfastError):
-        pass  # reading again says what is the matter
+    except TimeoutError:
+        return True
+    except HoldfastError:
+        return False
     finally:
         for led, seen in waiting:
             led.forget(seen)
+    return True
 
 
 async def _read(call: Call, wanted: Wanted, left: int, limits: Limits) -> Read:
