@@ -43,10 +43,10 @@ async def looping(
     settings = quick("ann", **changes)
     budget = TailBudget(settings.tail_bytes_max)
     for partition in partitions:
-        partition._attention = attention
+        partition._attention = partition._crowding._attention = attention
         if not partition.at_rest:
             attention.stir(partition)
-        partition._budget = budget
+        partition._crowding._budget = budget
         partition.tail.join_budget(budget)
     loop = PublishingLoop(
         publisher or owner.publisher,
@@ -202,7 +202,7 @@ async def test_appends_wait_while_the_budget_of_all_partitions_is_used_up(world:
     large, small = await opened(ann, 2)
     budget = TailBudget(10 * KIB)
     for partition in (large, small):
-        partition._budget = budget
+        partition._crowding._budget = budget
         partition.tail.join_budget(budget)
     await append(large, batch("x" * 12 * KIB))
     waiting = asyncio.ensure_future(append(small, batch("a")))

@@ -20,10 +20,11 @@ import msgspec
 from holdfast.contracts.store import Operation, Requirement
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.session import HeldSession
-from holdfast.log.batches import Batch, BatchHeader, Buffer, patch
-from holdfast.log.checksums import WORTH_BYTES, batch_checksum
+from holdfast.log.batches import Batch, BatchHeader, Buffer
 from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
+from holdfast.log.partition.crowding import Crowding
+from holdfast.log.partition.numbering import extent, numbered, wal_frame
 from holdfast.log.partition.producers import Producers
 from holdfast.log.partition.record_keeper import RecordKeeper
 from holdfast.log.partition.records import PartitionRecord, SegmentRecord
@@ -90,10 +91,19 @@ class LeadingPartition:
         self._closed: HoldfastError | None = None
         self._published = Bell()
         self._settled = Bell()
-        self._budget = budget
         if budget is not None:
             tail.join_budget(budget)
         self._attention = attention
+        self._crowding = Crowding(
+            place,
+            tail,
+            published=self._published,
+            demand=self.demand,
+            attention=attention,
+            budget=budget,
+            settings=settings,
+            clock=clock,
+        )
         self.demanded = False  # somebody waits for this partition to be published
         self.oldest_unpublished_ms: int | None = clock.boot_ms() if tail.size_bytes else None
         self.appended_at_ms = clock.boot_ms()
@@ -148,7 +158,7 @@ class LeadingPartition:
         `ProducerRefusedError`: they do not follow what their producer sent. `UnavailableError`: nothing was appended, try again.
         `ExpiredError`, `FencedError`, `ClosedError`: somebody else leads, or may; what became of the batches is not known here.
         """
-        count, size = _extent(batches)
+        count, size = extent(batches)
         self._queued += 1
         try:
             async with self._order:
@@ -167,13 +177,13 @@ class LeadingPartition:
 
         Nothing is durable before `acknowledged` returns. Raises what `append` raises.
         """
-        count, size = _extent(batches)
+        count, size = extent(batches)
         if (
             self._queued
             or self._order.locked()
             or self._next + count > self.keeper.record.reserved
             or not self._wal.has_room(size)
-            or self._crowded() is not None
+            or self._crowding
         ):
             return None
         try:
@@ -198,8 +208,8 @@ class LeadingPartition:
     async def _until_ready(self, count: int, size: int) -> None:
         """Wait for room in RAM, for offsets, and for room in the WAL, until all hold at once."""
         while True:
-            if self._crowded() is not None:
-                await self._room()
+            if self._crowding:
+                await self._crowding.over(self._check_accepting)
             if self._next + count > self.keeper.record.reserved:
                 self._check_accepting()
                 await self.reserve(count)
@@ -238,26 +248,12 @@ class LeadingPartition:
         return fresh, Appended(offsets[0][0], max(end for _, end in offsets), not fresh)
 
     def _log(self, batches: Sequence[Batch]) -> None:
-        base = at = self._next
-        numbered: list[TailBatch] = []
-        for header, view in batches:
-            data = bytearray(view) if view.readonly or len(view) < self._settings.copy_below_bytes else view
-            patch(data, base_offset=at, leader_epoch=self.lease.epoch)
-            end = at + header.last_offset_delta + 1
-            patched = header._replace(base_offset=at, leader_epoch=self.lease.epoch)
-            numbered.append(TailBatch(at, end, data, patched))
-            at = end
-        frame = WalFrame(
-            topic_id=self._topic_bytes,
-            partition=self.place.number,
-            epoch=self.lease.epoch,
-            base_offset=base,
-            count=at - base,
-            payload=[batch.data for batch in numbered],
-            checksum=_known_checksum(numbered),
-        )
+        base, epoch = self._next, self.lease.epoch
+        made = numbered(batches, base, epoch, copy_below_bytes=self._settings.copy_below_bytes)
+        at = made[-1].end_offset
+        frame = wal_frame(self._topic_bytes, self.place.number, epoch, made)
         written = self._wal.append(frame)
-        for batch in numbered:
+        for batch in made:
             self.tail.append(batch)
         self._next = at
         self.appended_at_ms = self._clock.boot_ms()
@@ -289,33 +285,6 @@ class LeadingPartition:
             self._visible.fail_above(base, error)
             self._synced.fail_above(base, error)
         self._settled.ring()
-
-    async def _room(self) -> None:
-        """Wait until object storage has taken enough of what came before."""
-        self._check_accepting()
-        deadline_ms = self._clock.boot_ms() + self._settings.room_wait_ms
-        while (crowded := self._crowded()) is not None:
-            reason, eased = crowded
-            left_ms = deadline_ms - self._clock.boot_ms()
-            if left_ms <= 0:
-                raise UnavailableError(f"partition {self.place}", reason)
-            await eased.wait_ms(self._clock, left_ms)
-            self._check_accepting()
-
-    def _crowded(self) -> tuple[str, Bell] | None:
-        """Why an append has to wait, and what rings when it may try again."""
-        held, held_max = self.tail.size_bytes, self._settings.unpublished_bytes_max
-        if held > held_max:
-            self.demand()
-            return f"{held} bytes wait for object storage, {held_max} may", self._published
-        budget = self._budget
-        if budget is not None and budget.full:
-            self._attention.ring()  # the loop chooses which partitions to publish
-            return (
-                f"{budget.used_bytes} bytes of all partitions wait for object storage, {budget.bytes_max} may",
-                budget.freed,
-            )
-        return None
 
     async def reserve(self, count: int = 0) -> None:
         """Book offsets in the store, at least `count` beyond the next one."""
@@ -457,14 +426,7 @@ class LeadingPartition:
     def left_behind(self) -> list[WalFrame]:
         """What is durable here and not published, for whoever opens the partition next in this process."""
         return [
-            WalFrame(
-                self._topic_bytes,
-                self.place.number,
-                batch.header.leader_epoch,
-                batch.base_offset,
-                batch.end_offset - batch.base_offset,
-                (batch.data,),
-            )
+            wal_frame(self._topic_bytes, self.place.number, batch.header.leader_epoch, (batch,))
             for batch in self.publishable()
         ]
 
@@ -474,19 +436,3 @@ class LeadingPartition:
         if not self._accepting:
             raise UnavailableError(f"partition {self.place}", "it is moving to another agent")
         self._session.check()
-
-
-def _extent(batches: Sequence[Batch]) -> tuple[int, int]:
-    """How many offsets and how many bytes the batches take."""
-    count = size = 0
-    for header, data in batches:
-        count += header.last_offset_delta + 1
-        size += len(data)
-    return count, size
-
-
-def _known_checksum(batches: Sequence[TailBatch]) -> int | None:
-    """The checksum of what goes into the WAL, where the batch's own saves going over all of it once more."""
-    if len(batches) == 1 and len(batches[0].data) >= WORTH_BYTES:
-        return batch_checksum(batches[0].data)
-    return None
