@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,10 @@ def environment(**more: str) -> dict[str, str]:
     """This process's environment without what would configure a server."""
     ours = os.environ  # noqa: TID251 (what a child process is given)
     kept = {name: value for name, value in ours.items() if not name.startswith("HOLDFAST_")}
+    if kept.pop(
+        "PYTHONDONTWRITEBYTECODE", ""
+    ):  # a server that compiles everything at every start is not what people run
+        kept["PYTHONPYCACHEPREFIX"] = str(Path(tempfile.gettempdir()) / f"holdfast-bytecode-{os.getuid()}")
     return {**kept, **more}
 
 

@@ -18,10 +18,7 @@ from holdfast.cli.main import main
 from holdfast.log.wal.inspection import inspect
 from holdfast.testing.objects.moto import MotoServer
 from holdfast.testing.objects.s3 import s3_url
-from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError
-
-CLOCK = RealClock()
 
 
 @pytest.fixture
@@ -108,10 +105,9 @@ def test_a_stop_does_not_wait_for_a_client_that_waits_for_records(node: Node) ->
         try:
             patient.assign([TopicPartition("orders", 0, 0)])
             until(lambda: patient.poll(0.1), what="it reads what there is, and asks for more")
-            began_ms = CLOCK.boot_ms()
-            assert node.terminate() == 0
-            assert CLOCK.boot_ms() - began_ms < 40_000
+            assert node.terminate() == 0  # politely, so within 45 s
         finally:
+            node.start()  # a client does not close while nobody answers
             patient.close()
 
 
