@@ -2,8 +2,10 @@ package conformance;
 
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Properties;
+import java.util.Set;
 import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -15,18 +17,25 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * A default producer and a consumer of a group at work while somebody restarts the broker. Arguments: bootstrap address, topic,
- * group, records. Prints a line after each tenth of the records is acknowledged, and one line of JSON at the end.
+ * A default producer and two consumers at work while somebody restarts the broker. Arguments: bootstrap address, topic, group,
+ * records. Prints a line after each tenth of the records is acknowledged, and one line of JSON at the end.
+ *
+ * Where no broker can be reached, a default consumer forgets what it knew of topics and joins its group again, from where it has
+ * committed last: it may read twice. The steady one keeps what it knows, so that it goes on from where it was.
  */
 public final class Restarted {
     private static final int PER_S = 400;
+    private static final int KEYS = 10;
 
     public static void main(String[] args) throws Exception {
         String topic = args[1];
         int records = Integer.parseInt(args[3]);
-        List<String> read = new ArrayList<>();
-        Thread reader = new Thread(() -> read(args[0], topic, args[2], records, read));
-        reader.start();
+        List<String> steady = new ArrayList<>();
+        List<String> forgetful = new ArrayList<>();
+        Thread first = new Thread(() -> read(args[0], topic, args[2] + "-steady", "none", records, steady));
+        Thread second = new Thread(() -> read(args[0], topic, args[2] + "-forgetful", "rebootstrap", records, forgetful));
+        first.start();
+        second.start();
         AtomicInteger acknowledged = new AtomicInteger();
         List<String> failures = java.util.Collections.synchronizedList(new ArrayList<>());
         Properties properties = new Properties();
@@ -36,39 +45,45 @@ public final class Restarted {
         try (KafkaProducer<String, String> producer = new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer())) {
             List<Future<RecordMetadata>> sent = new ArrayList<>();
             for (int n = 0; n < records; n++) {
-                sent.add(producer.send(new ProducerRecord<>(topic, "key" + n % 10, "" + n), (metadata, failure) -> {
+                sent.add(producer.send(new ProducerRecord<>(topic, "key" + n % KEYS, "" + n), (metadata, failure) -> {
                     if (failure != null) failures.add(failure.toString());
                     else if (acknowledged.incrementAndGet() % (records / 10) == 0) say("acknowledged " + acknowledged.get());
                 }));
                 if (n % (PER_S / 100) == 0) Thread.sleep(10);
             }
         }
-        reader.join(120_000);
-        int[] last = new int[10];
-        java.util.Arrays.fill(last, -1);
-        int disordered = 0;
-        for (String value : read) {
-            int number = Integer.parseInt(value);
-            if (number <= last[number % 10]) disordered++;
-            last[number % 10] = number;
-        }
-        say("{\"acknowledged\":" + acknowledged + ",\"failed\":" + failures.size() + ",\"read\":" + read.size() + ",\"different\":"
-                + new java.util.HashSet<>(read).size() + ",\"disordered\":" + disordered + ",\"failure\":"
-                + Main.quoted(failures.isEmpty() ? "" : failures.get(0)) + "}");
+        first.join(60_000);
+        second.join(60_000);
+        say("{\"acknowledged\":" + acknowledged + ",\"failures\":" + Main.quoted(failures.toString()) + ",\"steady\":" + steady.size()
+                + ",\"in_order\":" + inOrder(steady) + ",\"forgetful\":" + new HashSet<>(forgetful).size() + "}");
         System.exit(0);
     }
 
-    private static void read(String bootstrap, String topic, String group, int records, List<String> read) {
+    private static boolean inOrder(List<String> values) {
+        int[] next = new int[KEYS];
+        for (String value : values) {
+            int number = Integer.parseInt(value);
+            if (number / KEYS != next[number % KEYS]++) return false;
+        }
+        return true;
+    }
+
+    private static void read(String bootstrap, String topic, String group, String recovery, int records, List<String> read) {
         Properties properties = new Properties();
         properties.put("bootstrap.servers", bootstrap);
         properties.put("group.id", group);
         properties.put("auto.offset.reset", "earliest");
         properties.put("auto.commit.interval.ms", "200");
+        properties.put("metadata.recovery.strategy", recovery);
         properties.put("reconnect.backoff.max.ms", "200");
         try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(properties, new StringDeserializer(), new StringDeserializer())) {
             consumer.subscribe(List.of(topic));
-            while (read.size() < records) {
-                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(100))) read.add(record.value());
+            Set<String> different = new HashSet<>();
+            while (different.size() < records) {
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(100))) {
+                    read.add(record.value());
+                    different.add(record.value());
+                }
             }
         }
     }
