@@ -1,6 +1,6 @@
 """A connection that speaks Kafka by hand, for requests that no client sends: damaged, doubled, out of turn.
 
-Only what the tests need: Produce 7, ApiVersions 0 and InitProducerId 0, which every broker still knows.
+Only what the tests need: Produce 7, Fetch 4, ApiVersions 0 and InitProducerId 0, which every broker still knows.
 """
 
 import socket
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-PRODUCE, API_VERSIONS, INIT_PRODUCER_ID = 0, 18, 22
+PRODUCE, FETCH, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 18, 22
 TIMEOUT_S = 20
 
 
@@ -29,6 +29,25 @@ def produce(number: int, topic: str, records: bytes, *, partition: int = 0, acks
     part = struct.pack(">ii", partition, len(records)) + records
     topics = struct.pack(">i", 1) + text(topic) + struct.pack(">i", 1) + part
     return request(PRODUCE, 7, number, struct.pack(">hhi", -1, acks, 10_000) + topics)
+
+
+def fetch(
+    number: int, topic: str, offset: int, *, wait_ms: int = 0, bytes_max: int = 2**20, partition: int = 0
+) -> bytes:
+    """Fetch 4: one partition from `offset` on, at least one byte."""
+    part = struct.pack(">iqi", partition, offset, bytes_max)
+    topics = struct.pack(">i", 1) + text(topic) + struct.pack(">i", 1) + part
+    return request(FETCH, 4, number, struct.pack(">iiiib", -1, wait_ms, 1, bytes_max, 0) + topics)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The answer to `fetch`."""
+
+    number: int
+    error: int
+    high_watermark: int
+    records: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +99,13 @@ class Wire:
         (number, _, name) = struct.unpack_from(">iih", answer)
         error, base_offset = struct.unpack_from(">hq", answer, 10 + name + 8)
         return Produced(number, error, base_offset)
+
+    def fetched(self) -> Fetched:
+        answer = self.answer()
+        number, _, _, name = struct.unpack_from(">iiih", answer)
+        error, high, _, aborted = struct.unpack_from(">hqqi", answer, 14 + name + 8)
+        assert aborted <= 0
+        return Fetched(number, error, high, answer[14 + name + 8 + 22 + 4 :])
 
     def producer_id(self) -> tuple[int, int]:
         """A new producer: its id and epoch."""
