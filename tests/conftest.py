@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 import pytest_asyncio
+from hypothesis import settings
 
 from holdfast.contracts.store import Store
 from holdfast.testing.engines import ENGINES, NewHarness, serving
@@ -13,6 +14,10 @@ from holdfast.testing.harness import Harness
 pytest.register_assert_rewrite("holdfast.testing.store_contract")
 
 Serve = Callable[[str], NewHarness]
+
+# A busy machine is no defect: what takes long is bounded by the time-out of the test.
+settings.register_profile("holdfast", deadline=None)
+settings.load_profile("holdfast")
 
 
 @pytest.fixture(scope="session")
