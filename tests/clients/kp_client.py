@@ -15,6 +15,7 @@ with warnings.catch_warnings():
         OffsetSpec,
         OffsetTimestamp,
     )
+    from kafka.codec import has_lz4, has_snappy, has_zstd
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
@@ -38,4 +39,10 @@ __all__ = [
     "StickyPartitionAssignor",
     "TopicPartition",
     "errors",
+    "has_codec",
 ]
+
+
+def has_codec(name: str) -> bool:
+    """Whether the package that the client takes a compression from is there."""
+    return bool({"lz4": has_lz4, "snappy": has_snappy, "zstd": has_zstd}.get(name, lambda: True)())

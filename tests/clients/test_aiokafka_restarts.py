@@ -57,20 +57,32 @@ async def test_an_idempotent_producer_repeats_nothing(broker: Broker, compressio
     assert judged.clean, judged
 
 
-async def test_an_idempotent_producer_survives_a_killed_broker_without_gap_or_duplicate(own_broker: Broker) -> None:
+@pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.long)])
+async def test_an_idempotent_producer_survives_killed_brokers_without_gap_or_duplicate(
+    own_broker: Broker, kills: int
+) -> None:
     topic = own_broker.create_topic("killed", 3)
-    items = list(keyed(6_000, keys=60))
     told: dict[str, Any] = {"enable_idempotence": True, "max_batch_size": 1_000, "request_timeout_ms": 60_000}
+
+    async def kill() -> None:
+        for _ in range(kills):
+            await CLOCK.sleep_ms(300)
+            await asyncio.to_thread(own_broker.restart)
+
+    sent: list[bytes] = []
     async with producing(own_broker, retry_backoff_ms=50, **told) as producer:
-        futures = [await producer.send(topic, item.value, item.key) for item in items[:500]]
-        await futures[0]
-        killing = asyncio.create_task(asyncio.to_thread(own_broker.restart))
-        for item in items[500:]:
-            futures.append(await producer.send(topic, item.value, item.key))
+        await producer.send_and_wait(topic, b"key-none:first")
+        killing = asyncio.create_task(kill())
+        answers = []
+        for item in keyed(20_000 * kills, keys=60):
+            answers.append(await producer.send(topic, item.value, item.key))
+            sent.append(item.value)
+            if killing.done() and len(sent) >= 2_000:
+                break
             await CLOCK.sleep_ms(0)
         await killing
-        await asyncio.gather(*futures)
-    judged = judge([item.value for item in items], await values_of(own_broker, topic, 3))
+        await asyncio.gather(*answers)
+    judged = judge([b"key-none:first", *sent], await values_of(own_broker, topic, 3))
     assert judged.clean, judged
 
 
