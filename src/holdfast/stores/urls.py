@@ -64,10 +64,11 @@ _ALIASES: Final = {
 def parse_store_url(text: str) -> StoreUrl:
     """Take a URL apart, or say which URLs there are."""
     parts = urlsplit(text)
+    url = StoreUrl(text, parts, dict(parse_qsl(parts.query, keep_blank_values=True)))
     if _ALIASES.get(parts.scheme, parts.scheme) not in _ENGINES:
         examples = ", ".join(example for _, _, example in _ENGINES.values())
-        raise InvalidError("store URL", text, f"one of {examples}")
-    return StoreUrl(text, parts, dict(parse_qsl(parts.query, keep_blank_values=True)))
+        raise InvalidError("store URL", url.shown, f"one of {examples}")
+    return url
 
 
 @asynccontextmanager

@@ -241,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def busy(self) -> bool:
         """Whether something is being answered that a polite stop should wait for."""
-        return any(not request.api.waits for request in (*self._under_way, *self._waiting))
+        return any(not request.api.waits for request in self._under_way)  # what waits behind a long poll will wait on
 
     def stop_reading(self) -> None:
         """Take no more requests."""

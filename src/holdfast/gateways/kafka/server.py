@@ -5,6 +5,7 @@ accepts for the body. There are no timers per connection: one sweep closes what 
 """
 
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -26,6 +27,8 @@ _SLAB_BYTES: Final = MIB
 _SWEEP_MS: Final = 5_000
 _LOOK_MS: Final = 20
 _BACKLOG: Final = 1_024
+# A name may have an address of a kind this machine does not have (IPv6 in a container): the others will do.
+_NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 class KafkaServer:
@@ -122,20 +125,33 @@ def bind(host: str, port: int) -> list[socket.socket]:
     except (OSError, UnicodeError) as error:
         raise InvalidError("address to listen on", f"{host}:{port}", f"a host of this machine ({error})") from None
     sockets: list[socket.socket] = []
-    try:
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            made = socket.socket(family, kind, protocol)
-            sockets.append(made)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            made.bind((address[0], port, *address[2:]))
-            port = made.getsockname()[1]
-    except OSError as error:
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        try:
+            sockets.append(_bound(family, kind, protocol, (address[0], port, *address[2:])))
+            port = sockets[-1].getsockname()[1]
+        except OSError as error:
+            failure = error
+            if error.errno not in _NOT_HERE:
+                break
+    if failure is not None and (not sockets or failure.errno not in _NOT_HERE):
         for each in sockets:
             each.close()
-        raise UnavailableError(f"address {host}:{port}", f"cannot listen there: {error.strerror or error}") from None
+        raise UnavailableError(f"address {host}:{port}", f"cannot listen there: {failure.strerror or failure}")
     return sockets
+
+
+def _bound(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(address)
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 @asynccontextmanager
