@@ -22,6 +22,12 @@ def family(pid: int) -> list[int]:
     return found
 
 
+def is_running(pid: int) -> bool:
+    """Whether it has not ended, reaped or not."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] not in "ZX"
+
+
 def cpu_seconds(pid: int) -> float:
     """User and system time of all threads of the family, those that have ended included."""
     used = 0.0

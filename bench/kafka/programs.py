@@ -63,10 +63,10 @@ def run_json(argv: list[str], *, timeout_s: float) -> dict[str, Any]:
     """Run to the end; the one line of JSON it prints. What it says on stderr is part of the error when it fails."""
     done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s)
     if done.returncode != 0:
-        raise RuntimeError(f"{Path(argv[0]).name} {' '.join(argv[1:4])} failed: {done.stderr[-1000:]}")
+        raise RuntimeError(f"{Path(argv[0]).name} {' '.join(argv[1:4])} failed: {done.stderr[-300:]}")
     answer: dict[str, Any] = json.loads(done.stdout)
     if answer.get("failed"):
         raise RuntimeError(
-            f"{Path(argv[0]).name} {' '.join(argv[1:4])}: {answer['failed']} failed: {done.stderr[-500:]}"
+            f"{Path(argv[0]).name} {' '.join(argv[1:4])}: {answer['failed']} failed: {done.stderr[-300:]}"
         )
     return answer

@@ -14,7 +14,7 @@ from typing import Final
 from bench.kafka.cases import LATENCY, LATENCY_PER_SECOND, LATENCY_SIZE, Case, System
 from bench.kafka.disk import at_share, sync_latencies_us
 from bench.kafka.found import DISK, Found
-from bench.kafka.processes import busy_seconds, cpu_seconds, wait_for_idle_machine, wait_until_quiet
+from bench.kafka.processes import busy_seconds, cpu_seconds, is_running, wait_for_idle_machine, wait_until_quiet
 from bench.kafka.targets import Done, Target
 
 GIB: Final = 1 << 30
@@ -43,7 +43,7 @@ class Turns:
         directory: Path,
         say: Callable[[str], None],
     ) -> None:
-        self._running, self._found, self._plan = running, found, plan
+        self._running, self._found, self._plan = dict(running), found, plan
         self._directory, self._say = directory, say
 
     def warm_up(self, case: Case) -> None:
@@ -63,7 +63,7 @@ class Turns:
             )
             for metric, share in SHARES.items():
                 self._found.add(LATENCY, metric, DISK, round_, at_share(took, share))
-            for name, (_, target) in self._running.items():
+            for name, (_, target) in self._still_running():
                 self._say(f"{LATENCY}, round {round_ + 1}: {name}")
                 try:
                     self._latency_turn(name, target, round_)
@@ -71,7 +71,7 @@ class Turns:
                     self._found.failures.append(f"{name}, {LATENCY}: {error!r}")
 
     def _round(self, case: Case, found: Found, round_: int) -> None:
-        for name, (system, target) in self._running.items():
+        for name, (system, target) in self._still_running():
             if system.partitions_max < case.partitions:
                 continue
             self._say(f"{case.name}, round {round_ + 1}: {name}")
@@ -79,6 +79,13 @@ class Turns:
                 self._turn(system, target, case, found, round_)
             except Exception as error:  # one target that fails is a finding; the others go on
                 self._found.failures.append(f"{name}, {case.name}: {error!r}")
+
+    def _still_running(self) -> list[tuple[str, tuple[System, Target]]]:
+        ended = [name for name, (_, target) in self._running.items() if not is_running(target.pid)]
+        for name in ended:
+            self._found.failures.append(f"{name}: its process has ended")
+            del self._running[name]
+        return list(self._running.items())
 
     def _turn(self, system: System, target: Target, case: Case, found: Found, round_: int) -> None:
         def note(metric: str, value: float) -> None:

@@ -1,6 +1,8 @@
 """The Kafka benchmark runs: its programs compile, its load is acknowledged and read, its report judges by the aims."""
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 from bench.kafka.cases import CASES, LATENCY, OURS, SYSTEMS
 from bench.kafka.disk import at_share, sync_latencies_us
 from bench.kafka.found import DISK, Found
-from bench.kafka.processes import cpu_seconds, resident_bytes
+from bench.kafka.processes import cpu_seconds, is_running, resident_bytes
 from bench.kafka.report import figures, verdict
 from bench.kafka.targets import KafkaTarget, discard, holdfast, mock
 from bench.kafka.turns import Plan, Turns
@@ -99,3 +101,18 @@ def test_the_disk_answers_and_processes_are_counted(tmp_path: Path) -> None:
             assert process.poll() is None
         assert resident_bytes(process.pid) > 1 << 20
         process.communicate(b"\n")
+
+
+@needs_compiler
+def test_a_target_that_has_ended_is_said_once_and_left_out(tmp_path: Path) -> None:
+    (case,) = (each for each in CASES if each.name == "100B-1")
+    (system,) = (each for each in SYSTEMS if each.name == "ceiling")
+    found = Found()
+    with discard(tmp_path) as ceiling:
+        os.kill(ceiling.pid, signal.SIGKILL)
+        while is_running(ceiling.pid):
+            pass
+        plan = Plan(seconds=0.1, rounds=2, latency_seconds=0.1)
+        Turns({system.name: (system, ceiling)}, found, plan, directory=tmp_path, say=lambda _: None).throughput(case)
+    assert found.failures == ["ceiling: its process has ended"]
+    assert found.values == {}
