@@ -6,6 +6,7 @@ elsewhere, adopts what was handed to it, and gives up at once what it has lost.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from holdfast.kernel.keys import partition_resource
 from holdfast.kernel.lease import Held, Lease
@@ -127,11 +128,17 @@ class View:
 def planned_owners(plan: Plan) -> dict[str, str]:
     """Resource → planned owner, for every partition that has one."""
     return {
-        partition_resource(Partition(topic, number)): placement[0]
+        resource: placement[0]
         for topic, placements in plan.items()
-        for number, placement in enumerate(placements)
+        for resource, placement in zip(_resources(topic, len(placements)), placements, strict=True)
         if placement
     }
+
+
+@lru_cache(maxsize=10_000)
+def _resources(topic: str, count: int) -> tuple[str, ...]:
+    """The names of a topic's partitions, which are asked for at every look."""
+    return tuple(partition_resource(Partition(topic, number)) for number in range(count))
 
 
 def decide(view: View) -> list[Action]:
