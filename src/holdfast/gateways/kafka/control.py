@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from threading import Lock
-from typing import Any, get_args
+from typing import Any
 from uuid import UUID
 
 from holdfast.gateways.kafka.api import Answer
+from holdfast.gateways.kafka.lengths import check_lengths, nested
 from holdfast.gateways.kafka.wire import MalformedRequestError
 
 Convert = Callable[[Any], Any]
@@ -31,8 +32,10 @@ def decode(key: int, version: int, body: memoryview) -> Any:
     learn()
     from kio.serial.errors import SerialError
 
+    kind, read = _reader(key, version)
+    check_lengths(kind, body)
     try:
-        request, _ = _reader(key, version)(bytes(body), 0)  # kio takes nothing that could still change
+        request, _ = read(bytes(body), 0)  # kio takes nothing that could still change
     except (SerialError, ValueError, IndexError, OverflowError, TypeError, MemoryError) as error:
         name = type(error).__name__
         raise MalformedRequestError(
@@ -64,12 +67,13 @@ def learn() -> None:
 
 
 @cache
-def _reader(key: int, version: int) -> Callable[[bytes, int], tuple[Any, int]]:
+def _reader(key: int, version: int) -> tuple[type, Callable[[bytes, int], tuple[Any, int]]]:
     learn()
     from kio.index import load_request_schema
     from kio.serial import entity_reader
 
-    return entity_reader(load_request_schema(key, version))
+    kind = load_request_schema(key, version)
+    return kind, entity_reader(kind)
 
 
 @cache
@@ -111,25 +115,14 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 def _converter(field: "dataclasses.Field[Any]") -> Convert | None:
     kafka_type = field.metadata.get("kafka_type", "")
     of_one = _SCALARS.get(kafka_type)
-    nested = _nested(field.type)
-    if nested is not None:
-        of_one = _builder(nested)
+    entity = nested(field.type)
+    if entity is not None:
+        of_one = _builder(entity)
     if "tuple[" in str(field.type):
         return _tuple_of(of_one)
     if kafka_type == "error_code":
         return _error_code()
     return of_one
-
-
-def _nested(annotation: Any) -> type | None:
-    """The entity inside `X`, `X | None`, `tuple[X, ...]` or both."""
-    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
-        return annotation
-    for inner in get_args(annotation):
-        found = _nested(inner)
-        if found is not None:
-            return found
-    return None
 
 
 def _tuple_of(convert: Convert | None) -> Convert:
