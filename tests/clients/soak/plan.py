@@ -14,7 +14,7 @@ class Plan:
     partitions: int = 6
     keys_per_writer: int = 20
     records_per_s: int = 400  # of each writer
-    record_bytes: int = 100
+    record_bytes: int = 400
     gap_s: tuple[float, float] = (4, 15)
     pause_s: tuple[float, float] = (1, 8)
     absence_s: tuple[float, float] = (33, 40)  # instead, at times: longer than any lease lasts

@@ -24,6 +24,7 @@ HERE = Path(__file__).parent
 REPOSITORY = HERE.parent.parent.parent
 COMPRESSIONS = ("none", "lz4", "zstd", "gzip", "snappy")
 DRAIN_TIMEOUT_S = 150
+TOPIC = {"retention.ms": "-1", "segment.ms": "1000"}  # so that it often dies while it publishes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ def end(running: list[subprocess.Popen[bytes]]) -> None:
 
 def soak(broker: Broker, folder: Path, plan: Plan) -> Report:
     """Run the plan on this broker, which must be ours to kill."""
-    topic = broker.create_topic("soak", plan.partitions, {"retention.ms": "-1"})
+    topic = broker.create_topic("soak", plan.partitions, TOPIC)
     shared = {"bootstrap": broker.bootstrap, "topic": topic, "folder": str(folder)}
     writing = {**shared, "keys": plan.keys_per_writer, "per_s": plan.records_per_s, "size": plan.record_bytes}
     reading = {**shared, "group": broker.unique("soak"), "assignor": "cooperative-sticky", "session_ms": 15_000}

@@ -39,7 +39,7 @@ def main(settings: dict[str, Any]) -> int:
         def delivered(error: KafkaError | None, message: Message) -> None:
             value = message.value()
             assert value is not None
-            (acknowledged if error is None else failed).write(value + b"\n")
+            (acknowledged if error is None else failed).write(value.rstrip(b".") + b"\n")
 
         count, pause = 0, threading.Event()
         while not ending:
