@@ -12,6 +12,7 @@ from aiokafka.errors import (
     GroupLoadInProgressError,
     KafkaError,
     NotCoordinatorForGroupError,
+    NotLeaderForPartitionError,
     OutOfOrderSequenceNumber,
     for_code,
 )
@@ -105,12 +106,14 @@ async def sequenced(
         batch.append(timestamp=None, key=None, value=b"%d" % number)
     batch._builder.set_producer_state(pid, epoch, sequence)
     batch.close()
-    leader = await led(producer, topic)
-    answer = await producer.client.send(
-        leader, ProduceRequest(None, -1, 10_000, [(topic, [(0, bytes(batch._build()))])])
-    )
-    _, code, offset, *_ = answer.topics[0][1][0]
-    return for_code(code).__name__, offset
+    request = ProduceRequest(None, -1, 10_000, [(topic, [(0, bytes(batch._build()))])])
+    async with asyncio.timeout(20):
+        while True:
+            answer = await producer.client.send(await led(producer, topic), request)
+            _, code, offset, *_ = answer.topics[0][1][0]
+            if for_code(code) is not NotLeaderForPartitionError:  # it is about to be
+                return for_code(code).__name__, offset
+            await CLOCK.sleep_ms(20)
 
 
 async def test_sequences_are_kept_across_a_killed_broker(own_broker: Broker) -> None:
