@@ -1,0 +1,158 @@
+"""Arrow types for columns, and the conversions Arrow does as a whole. Needs `pyarrow` (extra `arrow`).
+
+The one rule: `quick` answers only where its answer is what every value alone would have become; otherwise it says None, and the
+values go one by one. So it may accept less than `scalars` and never anything else.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final
+
+from holdfast.pipeline.mapping.scalars import DATE_DAYS_MAX, DATETIME64_S, DATETIME_S_MAX, tick_digits
+from holdfast.pipeline.types import Array, DateTime, DateTime64, Decimal, Map, Scalar, Type, bare, takes_null
+
+_NONE: Final = type(None)
+_UNITS: Final = {0: "s", 3: "ms", 6: "us", 9: "ns"}
+_BANDS: Final = ((0, 0, 10**11), (3, 10**11, 10**14), (6, 10**14, 10**17))  # digits of a second, as in `epoch_ns`
+_CANONICAL_UUID: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+_HAS_ZONE: Final = r"T?\d\d(:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d(:?\d\d)?)$"
+
+
+@lru_cache(maxsize=1_000)
+def arrow_type(kind: Type) -> Any:
+    """What a column of this type is in Arrow. A UUID is its text: ClickHouse reads it from that."""
+    import pyarrow as pa
+
+    match bare(kind):
+        case Scalar("Bool"):
+            return pa.bool_()
+        case Scalar("Float32" | "Float64" as name):
+            return pa.float32() if name == "Float32" else pa.float64()
+        case Scalar("String" | "UUID"):
+            return pa.string()
+        case Scalar("Date"):
+            return pa.date32()
+        case Scalar(name):
+            return getattr(pa, name.lower())()
+        case Decimal(precision, scale):
+            return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+        case DateTime():
+            return pa.timestamp("s", "UTC")
+        case DateTime64(scale, _):
+            return pa.timestamp(_UNITS[tick_digits(scale)], "UTC")
+        case Array(of):
+            return pa.list_(arrow_type(of))
+        case Map(of):
+            return pa.map_(pa.string(), arrow_type(of))
+    raise AssertionError(kind)
+
+
+def quick(kind: Type, values: list[Any]) -> Any | None:
+    """The whole column by Arrow, or None if its values must be looked at one by one."""
+    import pyarrow as pa
+
+    kinds = set(map(type, values))
+    if _NONE in kinds and not takes_null(kind):
+        return None
+    kinds.discard(_NONE)
+    build = _builder(bare(kind), kinds)
+    if build is None:
+        return None
+    try:
+        return build(values)
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+        return None
+
+
+def _builder(kind: Type, kinds: set[type]) -> Callable[[list[Any]], Any] | None:
+    """How Arrow makes a column of a type from values of these Python types."""
+    import pyarrow as pa
+
+    match kind:
+        case Scalar("String") if kinds <= {str}:
+            return lambda values: pa.array(values, pa.string())
+        case Scalar("Bool") if kinds <= {bool}:
+            return lambda values: pa.array(values, pa.bool_())
+        case Scalar("Float64") if kinds <= {float}:
+            return lambda values: pa.array(values, pa.float64())
+        case Scalar("UUID") if kinds <= {str}:
+            return _uuids
+        case Scalar("Date") if kinds <= {str}:
+            return _dates
+        case Scalar(name) if "Int" in name and kinds <= {int}:
+            return lambda values: pa.array(values, arrow_type(kind))
+        case DateTime() | DateTime64(0 | 3 | 6 | 9, _) if kinds <= {str}:
+            return lambda values: _times(kind, values)
+        case DateTime() | DateTime64(0 | 3 | 6 | 9, _) if kinds <= {int}:
+            return lambda values: _epochs(kind, values)
+        case Array(Scalar("String" | "Int64" | "Float64" | "Bool" as name)) if kinds <= {list}:
+            element = {"String": str, "Int64": int, "Float64": float, "Bool": bool}[name]
+            return lambda values: _lists(kind, element, values)
+    return None
+
+
+def _lists(kind: Array, element: type, values: list[Any]) -> Any | None:
+    import pyarrow as pa
+
+    kinds = set(map(type, chain.from_iterable(filter(None, values))))
+    return pa.array(values, arrow_type(kind)) if kinds <= {element} else None
+
+
+def _uuids(values: list[Any]) -> Any | None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = pa.array(values, pa.string())
+    canonical = pc.all(pc.match_substring_regex(texts, _CANONICAL_UUID)).as_py()
+    return texts if canonical is not False else None
+
+
+def _dates(values: list[Any]) -> Any | None:
+    import pyarrow as pa
+
+    dates = pa.array(values, pa.string()).cast(pa.date32())
+    return dates if _inside(dates.cast(pa.int32()), 0, DATE_DAYS_MAX) else None
+
+
+def _times(kind: DateTime | DateTime64, values: list[Any]) -> Any | None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = arrow_type(kind)
+    texts = pa.array(values, pa.string())
+    zoned = pc.all(pc.match_substring_regex(texts, _HAS_ZONE)).as_py()
+    times = texts.cast(wanted) if zoned else texts.cast(pa.timestamp(wanted.unit)).cast(wanted)
+    return _in_time(kind, times)
+
+
+def _epochs(kind: DateTime | DateTime64, values: list[Any]) -> Any | None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted, numbers = arrow_type(kind), pa.array(values, pa.int64())
+    ends = pc.min_max(numbers).as_py()
+    for digits, least, most in _BANDS:
+        if ends["min"] is not None and least <= ends["min"] and ends["max"] < most:
+            # Into coarser units what is too fine is cut; into finer ones a number that grows too large must be an error.
+            cut = digits > (0 if isinstance(kind, DateTime) else kind.scale)
+            times = numbers.cast(pa.timestamp(_UNITS[digits], "UTC")).cast(wanted, safe=not cut)
+            return _in_time(kind, times)
+    return None
+
+
+def _in_time(kind: DateTime | DateTime64, times: Any) -> Any | None:
+    import pyarrow as pa
+
+    if isinstance(kind, DateTime):
+        least, most, ticks = 0, DATETIME_S_MAX, 1
+    else:
+        (least, most), ticks = DATETIME64_S, 10**kind.scale
+    return times if _inside(times.cast(pa.int64()), least * ticks, most * ticks + ticks - 1) else None
+
+
+def _inside(numbers: Any, least: int, most: int) -> bool:
+    import pyarrow.compute as pc
+
+    ends = pc.min_max(numbers).as_py()
+    return ends["min"] is None or (least <= ends["min"] and ends["max"] <= most)

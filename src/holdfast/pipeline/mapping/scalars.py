@@ -1,0 +1,217 @@
+"""What a value becomes in a column of a scalar type, or why it cannot. docs/pipelines.md has the same as a table.
+
+The one rule: nothing is changed silently. A value is stored as it was meant, or refused with the rule it breaks. The exceptions are
+said in the table: a fraction of a second finer than the column is cut, and a number in a Float is the nearest one.
+
+Dates become days and times become ticks since 1970, because that is what a column stores.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from decimal import Decimal as Number
+from decimal import InvalidOperation
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from holdfast.pipeline.instants import DAY_S, NS, epoch_ns, iso_ns
+from holdfast.pipeline.types import FLOATS, INTEGERS, DateTime, DateTime64, Decimal, Scalar, Type
+
+Convert: TypeAlias = Callable[[Any], Any]
+
+DATE_DAYS_MAX: Final = 65_535  # 2149-06-06
+DATETIME_S_MAX: Final = 2**32 - 1  # 2106-02-07
+DATETIME64_S: Final = (-2_208_988_800, 10_413_791_999)  # 1900-01-01 and the last second of 2299
+INT64_MAX: Final = 2**63 - 1
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}")
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,3})?")
+_HEX: Final = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
+_NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_BOOLS: Final = {"true": True, "false": False, "1": True, "0": False}
+_FLOAT32_MAX: Final = 3.4028234663852886e38
+
+
+class Unfit(Exception):  # noqa: N818 - an answer between two functions of this package, never seen outside
+    """This value cannot be stored: the rule it breaks."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.rule = rule
+
+
+def scalar_converter(kind: Type) -> Convert:
+    """The function that turns a value that is not None into one of this type, or raises `Unfit`."""
+    match kind:
+        case Scalar(name) if name in INTEGERS:
+            return _integers(name)
+        case Scalar(name) if name in FLOATS:
+            return _float32 if name == "Float32" else _float64
+        case Scalar("Bool"):
+            return _bool
+        case Scalar("UUID"):
+            return _uuid
+        case Scalar("Date"):
+            return _date
+        case Decimal(precision, scale):
+            return _decimals(precision, scale)
+        case DateTime():
+            return _seconds
+        case DateTime64(scale, _):
+            return _ticks(scale)
+    return text_of
+
+
+def _bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int) and value in (0, 1):
+        return value == 1
+    if isinstance(value, str) and value.lower() in _BOOLS:
+        return _BOOLS[value.lower()]
+    raise Unfit("only true, false, 0, 1 and their texts are a Bool")
+
+
+def _integers(name: str) -> Convert:
+    least, most = INTEGERS[name]
+
+    def convert(value: Any) -> int:
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if not whole and not (isinstance(value, str) and _INTEGER.fullmatch(value)):
+            raise Unfit("only whole numbers, their texts, true and false are an integer")
+        number = int(value)
+        if not least <= number <= most:
+            raise Unfit(f"{name} holds {least} to {most}")
+        return number
+
+    return convert
+
+
+def _float64(value: Any) -> float:
+    if isinstance(value, float):
+        return value
+    try:
+        if isinstance(value, int):
+            return float(value)
+        if isinstance(value, str):
+            if value in _NOT_FINITE:
+                return _NOT_FINITE[value]
+            if _NUMBER.fullmatch(value) and math.isfinite(number := float(value)):
+                return number
+    except OverflowError:
+        raise Unfit("beyond the range of a Float64") from None
+    raise Unfit("only numbers within range, their texts, NaN, Infinity, true and false are a float")
+
+
+def _float32(value: Any) -> float:
+    number = _float64(value)
+    if math.isfinite(number) and abs(number) > _FLOAT32_MAX:
+        raise Unfit("beyond the range of a Float32")
+    return number
+
+
+def _decimals(precision: int, scale: int) -> Convert:
+    before = precision - scale
+
+    def convert(value: Any) -> Number:
+        number = _number(value)
+        if not number:
+            return Number(0)
+        sign, digits, exponent = number.as_tuple()
+        assert isinstance(exponent, int)  # finite: `_number` let nothing else through
+        while exponent < -scale and digits[-1] == 0:
+            digits, exponent = digits[:-1], exponent + 1
+        if exponent < -scale:
+            raise Unfit(f"more than {scale} digits behind the point")
+        if len(digits) + exponent > before:
+            raise Unfit(f"more than {before} digits before the point")
+        return Number((sign, digits, exponent))
+
+    return convert
+
+
+def _number(value: Any) -> Number:
+    try:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return Number(value)
+        if isinstance(value, float) and math.isfinite(value):
+            return Number(repr(value))  # the digits that were written, not the binary fraction
+        if isinstance(value, str) and _NUMBER.fullmatch(value):
+            return Number(value)
+        if isinstance(value, Number) and value.is_finite():
+            return value
+    except (InvalidOperation, ValueError):
+        pass
+    raise Unfit("only finite numbers and their texts are a Decimal")
+
+
+def text_of(value: Any) -> str:
+    """Text as it is; anything else as its JSON."""
+    if isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise Unfit("text with a lone surrogate is not Unicode")
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, RecursionError):
+        raise Unfit("only JSON values have a text") from None
+
+
+def _uuid(value: Any) -> str:
+    if isinstance(value, str) and _HEX.fullmatch(value):
+        digits = value.replace("-", "").lower()
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    raise Unfit("32 hexadecimal digits, with or without hyphens, are a UUID")
+
+
+def _ns(value: Any) -> int:
+    """Nanoseconds since 1970 of a text or number."""
+    if isinstance(value, str):
+        ns = iso_ns(value)
+        if ns is not None:
+            return ns
+        if _INTEGER.fullmatch(value):
+            return epoch_ns(int(value))
+        if len(value) <= 40 and _NUMBER.fullmatch(value) and math.isfinite(number := float(value)):
+            return epoch_ns(number)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        return epoch_ns(value)
+    elif isinstance(value, float) and math.isfinite(value):
+        return epoch_ns(value)
+    raise Unfit("ISO 8601 (2026-11-15, 2026-11-15T08:30:00.5Z) and seconds, ms, µs or ns since 1970 are a time")
+
+
+def _date(value: Any) -> int:
+    days = _ns(value) // (DAY_S * NS)
+    if not 0 <= days <= DATE_DAYS_MAX:
+        raise Unfit("Date holds 1970-01-01 to 2149-06-06")
+    return days
+
+
+def _seconds(value: Any) -> int:
+    seconds = _ns(value) // NS
+    if not 0 <= seconds <= DATETIME_S_MAX:
+        raise Unfit("DateTime holds 1970-01-01 to 2106-02-07 06:28:15")
+    return seconds
+
+
+def tick_digits(scale: int) -> int:
+    """How many digits of a second the ticks of a DateTime64 have here: Arrow knows s, ms, µs and ns."""
+    return -(-scale // 3) * 3
+
+
+def _ticks(scale: int) -> Convert:
+    cut, pad = int(10 ** (9 - scale)), int(10 ** (tick_digits(scale) - scale))
+    least, most = DATETIME64_S
+    until = "2262-04-11" if scale == 9 else "2299-12-31"
+
+    def convert(value: Any) -> int:
+        ns = _ns(value)
+        if not least <= ns // NS <= most or (scale == 9 and ns > INT64_MAX):
+            raise Unfit(f"DateTime64({scale}) holds 1900-01-01 to {until}")
+        return ns // cut * pad
+
+    return convert

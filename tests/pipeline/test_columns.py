@@ -1,0 +1,134 @@
+"""Columns of a batch: the same as record by record, in Arrow."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.pipeline.making import JSON, mapping_of, records_of
+from tests.pipeline.test_coerce import FITS
+from tests.pipeline.test_types import TYPES
+
+from holdfast.pipeline.mapping.coerce import Refused, coerce, make_plan
+from holdfast.pipeline.mapping.nouns import Column, Mapping, make_column
+from holdfast.pipeline.records import Records
+from holdfast.pipeline.types import Type
+
+pa = pytest.importorskip("pyarrow")
+from holdfast.pipeline.mapping.arrow import arrow_type  # noqa: E402
+from holdfast.pipeline.mapping.columns import coerce_all, rows_of, with_provenance  # noqa: E402
+
+ALIKE = [
+    st.text(), st.integers(), st.integers(0, 10**13), st.booleans(), st.floats(), st.datetimes().map(lambda when: when.isoformat()),
+    st.datetimes().map(lambda when: when.isoformat() + "Z"), st.dates().map(str), st.uuids().map(str),
+    st.integers(10**11, 10**14), st.integers(10**14, 10**17), st.lists(st.integers()), st.lists(st.text()), JSON,
+]  # fmt: skip
+VALUES = st.sampled_from(ALIKE).flatmap(lambda one: st.lists(one | st.none() if one is not JSON else one, max_size=6))
+
+
+def same_as_alone(mapping: Mapping, records: Records) -> None:
+    plan = make_plan(mapping)
+    alone = [coerce(plan, records.at(row)) for row in range(len(records))]
+    together = coerce_all(plan, records)
+    assert list(together.refused) == [(row, found) for row, found in enumerate(alone) if isinstance(found, Refused)]
+    assert list(together.taken) == [row for row, found in enumerate(alone) if not isinstance(found, Refused)]
+    stored = [found for found in alone if not isinstance(found, Refused)]
+    for number, target in enumerate(plan.targets):
+        column = together.batch.column(number)
+        assert column.type == arrow_type(target.kind)
+        assert column.equals(pa.array([row[number] for row in stored], arrow_type(target.kind))) or has_nan(column)
+
+
+def has_nan(column: Any) -> bool:
+    return "nan" in str(column.to_pylist()).lower()
+
+
+@settings(max_examples=300, deadline=None)
+@given(TYPES, VALUES)
+def test_a_column_is_what_its_values_are_alone(kind: Type, values: list[Any]) -> None:
+    same_as_alone(Mapping((make_column("a", "a", kind),)), records_of(*({"a": value} for value in values)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(
+        [
+            "DateTime",
+            "DateTime64(0)",
+            "DateTime64(3)",
+            "DateTime64(6)",
+            "DateTime64(9)",
+            "Date",
+            "DateTime64(2)",
+            "UUID",
+        ]
+    ),
+    VALUES,
+)
+def test_times_by_arrow_are_times_by_hand(text: str, values: list[Any]) -> None:
+    same_as_alone(mapping_of(a=text), records_of(*({"a": value} for value in values)))
+
+
+@pytest.mark.parametrize(("text", "value", "stored"), FITS)
+def test_what_fits_alone_fits_in_a_column(text: str, value: Any, stored: Any) -> None:
+    same_as_alone(mapping_of(a=text), records_of({"a": value}, {"a": value}))
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        ["2025-11-15T10:00:00Z", "2025-11-15T10:00:00+02:00"],
+        ["2025-11-15T10:00:00Z", "2025-11-15T10:00:00"],
+        ["2025-11-15T10", "2025-11-15 10:11"],
+        ["2025-11-15T10+02", "2025-11-15T10:00-0130"],
+        ["2025-11-15T10:00:00.123456789Z"],
+        ["2300-01-01T00:00:00Z"],
+        ["0001-01-01", "9999-12-31"],
+        [None, "2025-11-15"],
+    ],
+)
+@pytest.mark.parametrize("text", ["DateTime64(3)?", "DateTime64(9)?", "DateTime?"])
+def test_every_spelling_of_a_time_is_read_alike(text: str, times: list[str | None]) -> None:
+    same_as_alone(mapping_of(a=text), records_of(*({"a": time} for time in times)))
+
+
+def test_a_refused_record_is_in_no_column_and_in_the_list() -> None:
+    records = records_of({"a": 1, "b": "x"}, {"a": "no", "b": "y"}, 5, {"a": 3, "b": None})
+    found = coerce_all(make_plan(mapping_of(a="Int64", b="String")), records)
+    assert rows_of(found.batch) == [(1, "x")]
+    assert found.taken == [0]
+    assert [(row, [refusal.column for refusal in refused.refusals]) for row, refused in found.refused] == [
+        (1, ["a"]),
+        (2, [""]),
+        (3, ["b"]),
+    ]
+
+
+def test_provenance_is_that_of_the_rows_that_were_taken() -> None:
+    records = records_of({"a": 1}, {"a": None}, {"a": 3})
+    batch = with_provenance(coerce_all(make_plan(mapping_of(a="Int64")), records), records, generation=2)
+    assert batch.schema.names == ["a", "_generation", "_topic", "_partition", "_offset"]
+    assert rows_of(batch) == [(1, 2, "t", 3, 100), (3, 2, "t", 3, 102)]
+
+
+def test_columns_may_come_from_anywhere_in_a_record() -> None:
+    records = Records(
+        fields=[{"u": {"n": "a", "t": [1]}, "l": [{"s": "x"}, {}]}, {"u": {"n": "b", "t": []}}],
+        keys=["k", None],
+        headers=[{"h": "1"}, {}],
+        offsets=[7, 8],
+        timestamps=[1_700_000_000_000, 0],
+    )
+    paths = {"u.n": "String", "u.t": "Array(Int8)", "l[].s": "Array(Nullable(String))", "l[0].s": "String", "$key": "String",
+             "$headers.h": "Int8", "$offset": "UInt64", "$timestamp": "DateTime64(3)", "$topic": "String"}  # fmt: skip
+    columns = tuple(Column(path, f"c{n}", text, when_null="default") for n, (path, text) in enumerate(paths.items()))
+    same_as_alone(Mapping(columns), records)
+    found = coerce_all(make_plan(Mapping(columns)), records).batch
+    assert found.column(2).to_pylist() == [["x", None], []]
+    assert found.column(5).to_pylist() == [1, 0]
+
+
+def test_no_records_make_an_empty_batch() -> None:
+    found = coerce_all(make_plan(mapping_of(a="Int64", b="DateTime64(3)", c="Map(String, Int8)")), records_of())
+    assert found.batch.num_rows == 0
+    assert found.batch.schema.names == ["a", "b", "c"]
