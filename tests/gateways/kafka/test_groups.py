@@ -1,7 +1,7 @@
 """Consumer groups over the wire, in every version of every API."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from tests.groups.making import subscription
 from holdfast.gateways.kafka.codes import Code, code_of, group_code_of
 from holdfast.groups.errors import GroupRefusedError, NotCoordinatorError, Refusal, ShardLoadingError
 from holdfast.groups.keys import shard_resource
+from holdfast.groups.shard import Shard
 from holdfast.kernel.keys import holder_key
 from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError, UnavailableError
 
@@ -271,6 +272,28 @@ async def test_a_topic_of_groups_is_never_seen(admin: Admin) -> None:
     await stable(admin)
     answer = await admin.ask("Metadata", topics=None)
     assert [topic.name for topic in answer.topics] == ["orders"]
+
+
+class Loading:
+    """A coordinator that still reads what its predecessor wrote."""
+
+    def shard(self, number: int) -> Shard | None:
+        raise ShardLoadingError(number)
+
+    def shards(self) -> Collection[Shard]:
+        return ()
+
+
+async def test_members_are_patient_while_their_coordinator_is_loading(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = await stable(admin)
+    about = {"group_id": "g", "member_id": member.member_id, "generation_id": member.generation_id}
+    monkeypatch.setattr(admin.backend.groups, "leading", Loading())
+    assert code(await admin.ask("Heartbeat", **about)) is Code.NONE
+    assert code(await synced(admin, "g", member)) is Code.REBALANCE_IN_PROGRESS
+    join = join_request("g", member=member.member_id)
+    assert code(await admin.ask("JoinGroup", **join)) is Code.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def test_every_refusal_has_its_code() -> None:

@@ -24,7 +24,7 @@ from holdfast.gateways.kafka.backend import Backend
 from holdfast.gateways.kafka.codes import Code, group_code_of
 from holdfast.gateways.kafka.leadership import NOBODY, broker
 from holdfast.gateways.kafka.placing import until
-from holdfast.groups.errors import GroupRefusedError, Refusal
+from holdfast.groups.errors import GroupRefusedError, Refusal, ShardLoadingError
 from holdfast.groups.keys import GROUPS
 from holdfast.groups.nouns import GroupDescription, GroupState, Join, Leaving, Protocol, Sync
 from holdfast.vocabulary.errors import HoldfastError
@@ -141,6 +141,9 @@ async def sync_group(call: Call, request: Any) -> Answer:
     )
     try:
         synced = await call.backend.groups.sync(request.group_id, ask)
+    except ShardLoadingError:
+        # Whoever was joining has to begin again, which this code alone tells every client.
+        return {"error_code": Code.REBALANCE_IN_PROGRESS, "assignment": b""}
     except HoldfastError as error:
         return {"error_code": group_code_of(error), "assignment": b""}
     return {
@@ -160,6 +163,8 @@ async def heartbeat(call: Call, request: Any) -> Answer:
             generation=request.generation_id,
             instance_id=getattr(request, "group_instance_id", None),
         )
+    except ShardLoadingError:
+        pass  # nobody knows yet, and a member is not told that it is gone before it is; aiokafka knows no other answer
     except HoldfastError as error:
         return {"error_code": group_code_of(error)}
     return {"error_code": Code.NONE}
