@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from holdfast.log.wal.frames import FRAMES_AT, MARK, WalFrame
 from holdfast.log.wal.ledger import Ledger
-from holdfast.log.wal.reading import WalReader, walk
+from holdfast.log.wal.reading import WalReader, read_frame, walk
 from holdfast.log.wal.recovery import LiveFile, PartitionKey, TornTail
 from holdfast.vocabulary.errors import CorruptError
 
@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 _STEP_FRAMES: Final = 4096
 _STEP_BYTES: Final = 4 << 20
+_NEAR_BYTES: Final = 64 << 10  # a partition's frames stand far apart: what is read between them is wasted
 
 
 async def in_thread(work: Callable[[], T], *, undo: Callable[[T], None] = lambda _: None) -> T:
@@ -39,7 +40,6 @@ class _Part(NamedTuple):
 
     file: LiveFile
     frames: int
-    partitions: frozenset[PartitionKey]
 
 
 class Recovered:
@@ -50,7 +50,7 @@ class Recovered:
         self.frames = sum(file.frames for file in files)  # marks included
         self._ledger = ledger
         self._read_bytes = read_bytes
-        self._parts = [_Part(file, file.frames, frozenset(file.needed)) for file in files]
+        self._parts = [_Part(file, file.frames) for file in files]
 
     def __aiter__(self) -> AsyncIterator[WalFrame]:
         return self._stream(None)
@@ -60,10 +60,11 @@ class Recovered:
         return self._stream((topic_id, partition))
 
     async def _stream(self, only: PartitionKey | None) -> AsyncIterator[WalFrame]:
+        self._parts = [part for part in self._parts if part.file in self._ledger.files]
         for part in self._parts:
-            if only is not None and only not in part.partitions:
+            if only is not None and only not in part.file.places:
                 continue
-            reading = self._read(part, only)
+            reading = self._read(part) if only is None else self._read_one(part.file, only)
             try:
                 while some := await in_thread(partial(_some, reading)):
                     for frame in some:
@@ -71,14 +72,33 @@ class Recovered:
             finally:
                 reading.close()
 
-    def _read(self, part: _Part, only: PartitionKey | None) -> Generator[WalFrame, None, None]:
+    def _read_one(self, file: LiveFile, only: PartitionKey) -> Generator[WalFrame, None, None]:
+        """The frames of one partition, from where they stood when the WAL was opened."""
+        try:
+            with WalReader(file.path, window_bytes=_NEAR_BYTES) as reader:
+                for at in file.places[only]:
+                    found = read_frame(reader, file.header.mark, at)
+                    if found is None:
+                        self._missing(file, at, "a frame")
+                        return
+                    head, payload = found
+                    yield head.frame(bytes(payload))
+        except FileNotFoundError:
+            self._missing(file, FRAMES_AT, "the file")
+
+    def _missing(self, file: LiveFile, at: int, what: str) -> None:
+        # A file that was released meanwhile may be gone or in use again; nobody needs the rest of it.
+        if file in self._ledger.files:
+            raise CorruptError(f"WAL file {file.path} at byte {at}", f"{what} became unreadable")
+
+    def _read(self, part: _Part) -> Generator[WalFrame, None, None]:
         file, seen, last_at = part.file, 0, FRAMES_AT
         try:
             with WalReader(file.path, window_bytes=self._read_bytes) as reader:
                 walking = walk(reader, file.header.mark, FRAMES_AT, file.first_lsn)
                 for at, head, payload in islice(walking, part.frames):
                     seen, last_at = seen + 1, at
-                    if head.kind != MARK and only in (None, (head.topic_id, head.partition)):
+                    if head.kind != MARK:
                         yield head.frame(bytes(payload))
         except FileNotFoundError:
             pass

@@ -5,6 +5,7 @@ says that more was synced, and corruption if anything does: a later frame's last
 Nothing is changed here; `opening.py` mends a torn tail, `repair.py` takes a damaged WAL apart.
 """
 
+from array import array
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,8 @@ class LiveFile:
     frames: int = 0
     marked: bool = False  # the last frame is a mark: nothing of value is unproven
     needed: dict[PartitionKey, int] = field(default_factory=dict)  # partition → its end offset in this file
+    # Partition → where its frames stand. Without this, each partition that is opened would read the whole file again.
+    places: "dict[PartitionKey, array[int]]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,11 @@ def _examine_file(verdict: Verdict, reader: WalReader, generation: int) -> Damag
             file.unproven = at  # the first of its group: it says that all before it was synced
         file.marked = head.kind == MARK
         if not file.marked:
-            file.needed[head.topic_id, head.partition] = head.end_offset
+            key = (head.topic_id, head.partition)
+            file.needed[key] = head.end_offset
+            if (places := file.places.get(key)) is None:
+                places = file.places[key] = array("q")
+            places.append(at)
         file.frames += 1
         file.end = at + FRAME_BYTES + head.payload_bytes
     file.next_lsn = verdict.next_lsn = first_lsn + file.frames
