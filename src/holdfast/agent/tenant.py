@@ -146,6 +146,7 @@ class LogTenant:
             self._leases.clear()
 
     async def _retire(self, lease: Lease) -> None:
+        said = False
         while True:
             try:
                 async with self._lock(lease.resource):
@@ -158,7 +159,9 @@ class LogTenant:
             except FencedError:
                 return
             except HoldfastError as error:
-                _log.info("%s cannot be handed back yet: %s", lease.resource, error)
+                if not said:
+                    _log.info("%s cannot be handed back yet: %s", lease.resource, error)
+                said = True
                 self._session.check()
                 self._session.progress()
                 await self._clock.sleep_ms(self._settings.log.publish_retry_ms)

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 import os
 import shutil
 import subprocess
@@ -109,7 +110,10 @@ async def test_a_full_disk_refuses_the_group_and_all_behind_it(
     assert await offsets(tmp_path / "wal") == [(0, 0), (0, 1), (0, 2)]
 
 
-async def test_no_space_for_another_file_refuses_until_there_is(tmp_path: Path) -> None:
+async def test_no_space_for_another_file_refuses_until_there_is_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="holdfast.log.wal")
     disk = FaultyDisk()
     disk.everybody = True
     settings = WalSettings(file_bytes=32 * KIB, files_spare_max=0)
@@ -123,6 +127,8 @@ async def test_no_space_for_another_file_refuses_until_there_is(tmp_path: Path) 
                     await wal.append(frame(offset, size=3000))
                     offset += 1
                 except UnavailableError:
+                    with pytest.raises(UnavailableError):
+                        await wal.append(frame(offset, size=3000))
                     refused = True
                     disk.make_room(None)
                 if disk.room_bytes is not None:
@@ -130,6 +136,8 @@ async def test_no_space_for_another_file_refuses_until_there_is(tmp_path: Path) 
             await wal.append(frame(offset, size=3000))
             offset += 1
         assert wal.stats.rolls >= 2
+    said = [each.getMessage().partition(":")[0] for each in caplog.records]
+    assert said == ["appends are refused", f"WAL {tmp_path / 'wal'} has space again"] * 3
     assert await offsets(tmp_path / "wal", settings=settings) == [(0, at) for at in range(offset)]
 
 

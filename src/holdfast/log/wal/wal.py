@@ -9,11 +9,13 @@ When an append fails, those queued behind it failed with it: offsets given to th
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from holdfast.log.wal.disk import Disk, Failpoint, no_failpoint
 from holdfast.log.wal.files import OpenFile, WalFiles
@@ -28,6 +30,8 @@ from holdfast.log.wal.settings import WalSettings
 from holdfast.log.wal.writer import Entry, Group, Reports, Writer
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError, UnavailableError
+
+_log: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -60,6 +64,7 @@ class Wal:
         self.synced_lsn = opened.next_lsn - 1
         self._room = Room(settings.in_flight_bytes_max)
         self._error: HoldfastError | None = None
+        self._full = False  # appends are refused, or were and no file has been begun since
 
     @classmethod
     @asynccontextmanager
@@ -179,9 +184,15 @@ class Wal:
         self._ledger.rolled(LiveFile(file.path, file.header, first_lsn, first_lsn))
         self.stats.rolls += 1
         self.stats.fsyncs += 1
+        if self._full:
+            self._full = False
+            _log.info("WAL %s has space again", self.directory)
         self._retire(self._ledger.free())  # all in the file before may have been released while it was written
 
     def _refused(self, taken: list[Entry], error: UnavailableError) -> None:
+        if not self._full:  # said once, however often producers try
+            self._full = True
+            _log.error("appends are refused: %s", error)
         self._fail(taken, error)
         self._writer.resume()
 
