@@ -33,11 +33,12 @@ async def values_of(broker: Broker, topic: str, partitions: int = 1) -> list[byt
 
 
 async def offsets_of(admin: AIOKafkaAdminClient, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offsets of a group, asked for until its coordinator is there."""
+    """The offsets of a group, asked for until its coordinator is there; its error is "nothing" in this client."""
     async with asyncio.timeout(20):
         while True:
             with suppress(GroupCoordinatorNotAvailableError, GroupLoadInProgressError, NotCoordinatorForGroupError):
-                return dict(await admin.list_consumer_group_offsets(group))
+                if found := await admin.list_consumer_group_offsets(group):
+                    return dict(found)
             await CLOCK.sleep_ms(20)
 
 
