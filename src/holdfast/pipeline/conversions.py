@@ -39,7 +39,7 @@ class Keeps(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """From one type to another: what it keeps, and why not everything."""
+    """From one type to another: what it keeps. `why` is what it loses, or why it cannot be done."""
 
     keeps: Keeps
     why: str = ""
@@ -61,7 +61,7 @@ def conversion(given: Type, wanted: Type) -> Conversion:
     if takes_null(given) and not takes_null(wanted):
         if isinstance(wanted, Array | Map):
             return _impossible(given, wanted)
-        return Conversion(Keeps.LOSES, f"{wanted} has no null")
+        return Conversion(Keeps.LOSES, "nulls")
     one, other = bare(given), bare(wanted)
     if one == other:
         return WIDENS
@@ -109,7 +109,7 @@ def _loses(why: str) -> Conversion:
 def _scalar(one: Type, other: Type) -> Conversion:
     """Between two different types that are neither nested nor text on the right."""
     if one == STRING:
-        return _loses(f"not every text is a {other}")
+        return _loses(f"texts that are no {other}")
     if _family(one) != _family(other) or isinstance(one, Nullable | LowCardinality):
         return _impossible(one, other)
     if _family(one) == "time":

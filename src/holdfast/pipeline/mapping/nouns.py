@@ -26,7 +26,10 @@ PROVENANCE: Final = {
 }
 """Columns every table of a pipeline has besides its own: where a row came from, checked when a range is written again."""
 
-RESERVED: Final = frozenset(PROVENANCE) | {
+OVERFLOW_COLUMN: Final = "_overflow"
+"""Where a pipeline that wants it keeps what its mapping does not know, as JSON."""
+
+RESERVED: Final = frozenset(PROVENANCE) | {OVERFLOW_COLUMN} | {
     "_block_number", "_block_offset", "_database", "_disk_name", "_distance", "_part", "_part_data_version", "_part_granule_offset",
     "_part_index", "_part_offset", "_part_starting_offset", "_part_uuid", "_partition_id", "_partition_value", "_row_exists",
     "_sample_factor", "_table",

@@ -1,0 +1,124 @@
+"""The SQL that makes and changes a pipeline's table. Text only: nothing is run here.
+
+The one rule: everything a user names goes through `quoting`, and everything else in a statement comes from the lists below. What an
+existing table lacks is found by `diff`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.pipeline.mapping.nouns import OVERFLOW_COLUMN, PROVENANCE, Mapping
+from holdfast.pipeline.quoting import identifier, qualified
+from holdfast.pipeline.types import INTEGERS, DateTime, DateTime64, Scalar, Type, parse_type, sortable
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.settings import check_between, check_one_of
+
+ENGINES: Final = ("MergeTree", "ReplacingMergeTree")
+PARTITION_FUNCTIONS: Final = ("toYYYYMM", "toYYYYMMDD", "toMonday", "toYear")
+WINDOW: Final = "non_replicated_deduplication_window"
+WINDOW_DEFAULT: Final = 10_000
+"""Inserts whose tokens ClickHouse remembers. A plain MergeTree remembers none, and then a repeated insert is a second one."""
+WINDOW_MAX: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A pipeline's table as it should be. Wrong settings are an `InvalidError` when it is made."""
+
+    database: str
+    name: str
+    mapping: Mapping
+    order_by: tuple[str, ...]
+    engine: str = "MergeTree"
+    version_column: str | None = None
+    """Of ReplacingMergeTree: the row with the greatest value survives; without it, the last one inserted."""
+    partition_by: tuple[str, str] | None = None
+    """A function of time and a column: ('toYYYYMM', 'ts')."""
+    window: int = WINDOW_DEFAULT
+    overflow: bool = False
+    """Whether there is a column for what the mapping does not know."""
+
+    def __post_init__(self) -> None:
+        identifier(self.database), identifier(self.name)
+        check_one_of("engine", self.engine, ENGINES)
+        check_between("window", self.window, 1, WINDOW_MAX)
+        types = self.columns()
+        if not self.order_by or len(set(self.order_by)) < len(self.order_by):
+            raise InvalidError("order_by", self.order_by, "one or more different columns")
+        for column in self.order_by:
+            if not sortable(_known("order_by", column, types)):
+                raise InvalidError("order_by", column, f"a column without null, array or map; this is {types[column]}")
+        self._check_version(types)
+        self._check_partition(types)
+
+    def _check_version(self, types: dict[str, Type]) -> None:
+        if self.version_column is None:
+            return
+        if self.engine != "ReplacingMergeTree":
+            raise InvalidError("version_column", self.version_column, "none: only ReplacingMergeTree has one")
+        kind = _known("version_column", self.version_column, types)
+        numbers = isinstance(kind, Scalar) and (
+            (kind.name in INTEGERS and kind.name.startswith("U")) or kind.name == "Date"
+        )
+        if not numbers and not isinstance(kind, DateTime | DateTime64):
+            raise InvalidError(
+                "version_column", self.version_column, f"a UInt, Date, DateTime or DateTime64; this is {kind}"
+            )
+
+    def _check_partition(self, types: dict[str, Type]) -> None:
+        if self.partition_by is None:
+            return
+        function, column = self.partition_by
+        check_one_of("partition_by function", function, PARTITION_FUNCTIONS)
+        kind = _known("partition_by", column, types)
+        if not isinstance(kind, DateTime | DateTime64) and kind != Scalar("Date"):
+            raise InvalidError("partition_by", column, f"a Date, DateTime or DateTime64 without null; this is {kind}")
+
+    def columns(self) -> dict[str, Type]:
+        """All columns in their order: the mapping's, the overflow, the provenance."""
+        kinds = {column.column: column.kind for column in self.mapping.columns}
+        if self.overflow:
+            kinds[OVERFLOW_COLUMN] = parse_type("String")
+        return {**kinds, **{name: parse_type(text) for name, text in PROVENANCE.items()}}
+
+    @property
+    def full_name(self) -> str:
+        """Database and name, quoted."""
+        return qualified(self.database, self.name)
+
+
+def _known(what: str, column: str, types: dict[str, Type]) -> Type:
+    if column not in types:
+        raise InvalidError(what, column, "one of " + ", ".join(types))
+    return types[column]
+
+
+def create_table(table: Table) -> str:
+    """The statement that makes the table if there is none."""
+    columns = ",\n".join(f"    {identifier(name)} {kind}" for name, kind in table.columns().items())
+    version = f"({identifier(table.version_column)})" if table.version_column else ""
+    lines = [f"CREATE TABLE IF NOT EXISTS {table.full_name}\n(\n{columns}\n)", f"ENGINE = {table.engine}{version}"]
+    if table.partition_by is not None:
+        function, column = table.partition_by
+        lines.append(f"PARTITION BY {function}({identifier(column)})")
+    lines.append(f"ORDER BY ({', '.join(map(identifier, table.order_by))})")
+    lines.append(f"SETTINGS {WINDOW} = {table.window}")
+    return "\n".join(lines)
+
+
+def add_columns(table: Table, names: Sequence[str]) -> str:
+    """The statement that adds some of the table's columns."""
+    kinds = table.columns()
+    changes = ", ".join(f"ADD COLUMN IF NOT EXISTS {identifier(name)} {kinds[name]}" for name in names)
+    return f"ALTER TABLE {table.full_name} {changes}"
+
+
+def change_type(table: Table, name: str) -> str:
+    """The statement that gives a column the type it should have."""
+    return f"ALTER TABLE {table.full_name} MODIFY COLUMN {identifier(name)} {table.columns()[name]}"
+
+
+def set_window(table: Table) -> str:
+    """The statement that makes an existing table remember inserts."""
+    return f"ALTER TABLE {table.full_name} MODIFY SETTING {WINDOW} = {table.window}"

@@ -1,0 +1,157 @@
+"""Records with fields the mapping does not know: what to do about them, by the pipeline's policy.
+
+The one rule: a decision is a value. It says which records are affected, which columns are wanted, what the next mapping would be;
+whoever carries it out runs the DDL, saves the mapping and only then plans new ranges. A range that was begun under one version
+of the mapping is finished under it.
+"""
+
+from collections.abc import Mapping as Dict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from holdfast.pipeline.mapping.coerce import Refusal, Refused, shown
+from holdfast.pipeline.mapping.infer import Names, infer
+from holdfast.pipeline.mapping.nouns import COLUMNS_MAX, Column, Mapping, make_column
+from holdfast.pipeline.mapping.paths import EACH, parse_path
+from holdfast.pipeline.mapping.scalars import text_of
+from holdfast.pipeline.types import Array, Map, nullable
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.settings import check_one_of
+
+POLICIES: Final = ("ignore", "add_column", "overflow", "dlq", "stop")
+NEW_COLUMNS_MAX: Final = 100
+"""How many columns one batch may add: a producer gone wrong does not make a table of a thousand columns."""
+FIELDS_SHOWN_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """Nothing is unknown, or the policy does not mind."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumns:
+    """Add these to the table and go on with the next version of the mapping."""
+
+    columns: tuple[Column, ...]
+    mapping: Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """What is unknown, as JSON text, by record: for the overflow column. Records without anything unknown have none."""
+
+    texts: Dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Divert:
+    """These records go to the DLQ, the others go on."""
+
+    refused: Sequence[tuple[int, Refused]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The pipeline stops before this batch and says so."""
+
+    fields: tuple[str, ...]
+    reason: str
+
+
+Decision: TypeAlias = GoOn | AddColumns | Overflow | Divert | Stop
+
+
+class Known:
+    """The fields a mapping knows, as a tree. `None` in place of a branch: everything below is known."""
+
+    def __init__(self, mapping: Mapping) -> None:
+        self._tree: dict[str, Any] = {}
+        for text in (*(column.field_path for column in mapping.columns), *mapping.ignored):
+            path = parse_path(text)
+            if path.root == "fields":
+                keys = [step for step in path.steps if isinstance(step, str)]
+                # Whoever takes something out of an array has decided about the array.
+                ends = next(
+                    (n for n, step in enumerate(path.steps) if step is EACH or isinstance(step, int)), len(keys)
+                )
+                self._add(keys[:ends])
+
+    def _add(self, keys: list[str]) -> None:
+        tree = self._tree
+        for key in keys[:-1]:
+            inner = tree.setdefault(key, {})
+            if inner is None:
+                return
+            tree = inner
+        tree[keys[-1]] = None
+
+    def unknown(self, value: Any) -> dict[str, Any]:
+        """The part of a record no column takes, in its own shape. Null says nothing, so it is not unknown."""
+        return _unknown(value, self._tree) if isinstance(value, dict) else {}
+
+
+def _unknown(value: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    for key, inner in value.items():
+        if key not in tree:
+            if inner is not None:
+                found[key] = inner
+        elif (branch := tree[key]) is not None and isinstance(inner, dict) and (rest := _unknown(inner, branch)):
+            found[key] = rest
+    return found
+
+
+def decide(policy: str, mapping: Mapping, values: Sequence[Any]) -> Decision:
+    """What a batch of decoded records asks for under a policy."""
+    check_one_of("drift policy", policy, POLICIES)
+    if policy == "ignore":
+        return GoOn()
+    known = Known(mapping)
+    unknown = {row: found for row, value in enumerate(values) if (found := known.unknown(value))}
+    if not unknown:
+        return GoOn()
+    if policy == "add_column":
+        return _add_columns(mapping, list(unknown.values()))
+    if policy == "overflow":
+        return Overflow({row: text_of(found) for row, found in unknown.items()})
+    if policy == "dlq":
+        return Divert([(row, _refused(found)) for row, found in unknown.items()])
+    return _stop(list(unknown.values()), "the mapping does not know these fields")
+
+
+def _refused(found: dict[str, Any]) -> Refused:
+    return Refused(
+        tuple(Refusal("", shown({key: found[key]}), "", "a field the mapping does not know") for key in found)
+    )
+
+
+def _stop(unknown: list[dict[str, Any]], reason: str) -> Stop:
+    fields = sorted({key for found in unknown for key in found})
+    return Stop(tuple(fields[:FIELDS_SHOWN_MAX]), reason)
+
+
+def _add_columns(mapping: Mapping, unknown: list[dict[str, Any]]) -> Decision:
+    """Columns for what is unknown, all nullable: the rows the table has already have no value there."""
+    try:
+        proposal = infer(unknown)
+    except InvalidError as error:
+        return _stop(unknown, f"no column can be made: {error}")
+    if proposal.left_out:
+        return _stop(unknown, "no column can be made: " + "; ".join(proposal.left_out[:3]))
+    count = len(proposal.mapping.columns)
+    if count > NEW_COLUMNS_MAX or count + len(mapping.columns) > COLUMNS_MAX:
+        return _stop(
+            unknown, f"{count} new fields at once; at most {NEW_COLUMNS_MAX}, and {COLUMNS_MAX} in all, become columns"
+        )
+    names = Names([column.column for column in mapping.columns])
+    added = tuple(_added(column, names) for column in proposal.mapping.columns)
+    return AddColumns(added, Mapping((*mapping.columns, *added), mapping.version + 1, mapping.ignored))
+
+
+def _added(column: Column, names: Names) -> Column:
+    kind = column.kind
+    empty = isinstance(kind, Array | Map)
+    name = names.give(parse_path(column.field_path))
+    return make_column(column.field_path, name, nullable(kind), when_null="default" if empty else "refuse")

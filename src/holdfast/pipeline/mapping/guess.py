@@ -1,0 +1,156 @@
+"""Which type fits what was seen of one field, and why: the rules of inference, one field at a time.
+
+The one rule: every value that was seen fits the proposed type exactly; when in doubt, it is String.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.pipeline.mapping.sampling import DISTINCT_MAX, Seen
+from holdfast.pipeline.types import (
+    INTEGERS,
+    STRING,
+    Array,
+    DateTime64,
+    Decimal,
+    LowCardinality,
+    Map,
+    Nullable,
+    Scalar,
+    Type,
+)
+
+INT64: Final = Scalar("Int64")
+FLOAT64: Final = Scalar("Float64")
+LOW_VALUES_MIN: Final = 20
+LOW_DISTINCT_MAX: Final = 100
+MAP_KEYS_MIN: Final = 20
+MAP_PRESENCE_MAX: Final = 0.25
+
+_NANOSECONDS_UNTIL_S: Final = 2**63 // 10**9  # in 2262
+_EXACT_IN_FLOAT: Final = 2**53
+_TIME_NAME: Final = re.compile(r"(^|_)(ts|time|timestamp|date|at|when|epoch|ms|millis)$")
+_MS_1973_TO_2299: Final = (10**11, 10_413_791_999_999)
+_S_2001_TO_2106: Final = (10**9, 2**32 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A type and the reason for it."""
+
+    type: Type
+    why: str
+
+
+def guess(name: str, seen: Seen) -> Guess:
+    """The type for one field, null left aside."""
+    kinds = set(seen.kinds)
+    if not kinds:
+        return Guess(STRING, "nothing but null was seen")
+    if kinds == {"array"}:
+        return _array(seen)
+    if kinds == {"object"}:
+        return _object(seen)
+    if kinds & {"array", "object"}:
+        return Guess(STRING, "mixed: arrays or objects beside other values, stored as JSON")
+    if kinds == {"bool"}:
+        return Guess(Scalar("Bool"), "true and false only")
+    if kinds == {"int"}:
+        return _integer(name, seen)
+    if kinds <= {"int", "float"}:
+        return _number(seen)
+    if kinds & {"bool", "int", "float"}:
+        return Guess(STRING, "mixed: " + " and ".join(sorted(kinds)))
+    return _text(name, kinds, seen)
+
+
+def _integer(name: str, seen: Seen) -> Guess:
+    assert seen.least is not None and seen.most is not None  # there was one  # noqa: PT018
+    least, most = seen.least, seen.most
+    if _TIME_NAME.search(snake(name)):
+        if _MS_1973_TO_2299[0] <= least and most <= _MS_1973_TO_2299[1]:
+            return Guess(DateTime64(3), "the name is that of a time, and the numbers are milliseconds since 1970")
+        if _S_2001_TO_2106[0] <= least and most <= _S_2001_TO_2106[1]:
+            return Guess(DateTime64(0), "the name is that of a time, and the numbers are seconds since 1970")
+    if INTEGERS["Int64"][0] <= least and most <= INTEGERS["Int64"][1]:
+        return Guess(INT64, "whole numbers")
+    if least >= 0 and most <= INTEGERS["UInt64"][1]:
+        return Guess(Scalar("UInt64"), "whole numbers beyond Int64, none negative")
+    digits = max(len(str(abs(least))), len(str(abs(most))))
+    if digits <= 38:
+        return Guess(Decimal(38, 0), "whole numbers beyond 64 bits")
+    return Guess(STRING, "whole numbers of more than 38 digits")
+
+
+def _number(seen: Seen) -> Guess:
+    ends = [abs(end) for end in (seen.least, seen.most) if end is not None]
+    if any(end > _EXACT_IN_FLOAT for end in ends):
+        return Guess(STRING, "fractions beside whole numbers that Float64 cannot hold")
+    return Guess(FLOAT64, "numbers with a fraction")
+
+
+def _text(name: str, kinds: set[str], seen: Seen) -> Guess:
+    if kinds == {"date"}:
+        return Guess(Scalar("Date"), "calendar dates")
+    if kinds <= {"date", "datetime"}:
+        scale = max(3, -(-seen.fractions // 3) * 3)
+        if scale == 9 and seen.latest_s >= _NANOSECONDS_UNTIL_S:
+            return Guess(STRING, "times with nanoseconds beyond 2262")
+        return Guess(DateTime64(scale), f"ISO 8601 times with up to {seen.fractions} digits of a second")
+    if kinds == {"uuid"}:
+        return Guess(Scalar("UUID"), "UUIDs")
+    if kinds == {"decimal"} and len(seen.scales) == 1 and "version" not in snake(name):
+        (scale,) = seen.scales
+        precision = 18 if seen.digits_before + scale <= 15 else 38
+        if seen.digits_before + scale <= precision:
+            return Guess(Decimal(precision, scale), f"numbers in quotes, always {scale} digits behind the point")
+    few = len(seen.distinct) <= min(LOW_DISTINCT_MAX, seen.values // 5)
+    if few and seen.values >= LOW_VALUES_MIN and len(seen.distinct) <= DISTINCT_MAX:
+        return Guess(LowCardinality(STRING), f"{len(seen.distinct)} different texts in {seen.values} values")
+    mixed = "mixed: " + " and ".join(sorted(kinds)) if len(kinds) > 1 else "text"
+    return Guess(STRING, mixed)
+
+
+def _array(seen: Seen) -> Guess:
+    elements = seen.elements
+    if elements is None or not elements.times:
+        return Guess(Array(STRING), "only empty arrays were seen")
+    if "object" in elements.kinds:
+        return Guess(STRING, "arrays of objects, stored as JSON")
+    inner = guess("", elements)
+    if isinstance(inner.type, LowCardinality):
+        inner = Guess(STRING, inner.why)
+    if elements.kinds.get("array") and not isinstance(inner.type, Array):
+        return Guess(STRING, "arrays of mixed arrays, stored as JSON")
+    if elements.nulls and isinstance(inner.type, Array):
+        return Guess(STRING, "arrays with null among their arrays, stored as JSON")
+    return Guess(Array(Nullable(inner.type) if elements.nulls else inner.type), f"arrays: {inner.why}")
+
+
+def _object(seen: Seen) -> Guess:
+    """An object that is not taken apart: empty ones, and those whose keys are data."""
+    if not seen.fields:
+        return Guess(STRING, "only empty objects were seen, stored as JSON")
+    if not keys_are_data(seen):
+        return Guess(STRING, "objects, stored as JSON")
+    types = {guess("", each).type for each in seen.fields.values()}
+    if types <= {INT64}:
+        return Guess(Map(INT64), f"objects with {len(seen.fields)} different keys, whole numbers")
+    if types <= {INT64, FLOAT64}:
+        return Guess(Map(FLOAT64), f"objects with {len(seen.fields)} different keys, numbers")
+    return Guess(STRING, f"objects with {len(seen.fields)} different keys, stored as JSON")
+
+
+def keys_are_data(seen: Seen) -> bool:
+    """Whether an object's keys are values themselves (ids, say): many, and each in few of the objects."""
+    if len(seen.fields) < MAP_KEYS_MIN:
+        return False
+    return (
+        sum(each.times for each in seen.fields.values()) / len(seen.fields) <= MAP_PRESENCE_MAX * seen.kinds["object"]
+    )
+
+
+def snake(name: str) -> str:
+    """`createdAt` and `Created-At` as `created_at`."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)).lower()
