@@ -28,6 +28,7 @@ from tests.log.crash.work import PLACES
 
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.log.identity import wal_identity
+from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.publishing import Publisher
 from holdfast.log.reading import Reading
 from holdfast.log.upkeep import Kit, Policy, Upkept, run_upkeep
@@ -38,7 +39,7 @@ from holdfast.stores.urls import open_store
 from holdfast.testing.objects.faults import FaultyObjects
 from holdfast.vocabulary.clock import Clock, RealChance, RealClock, SeededChance
 from holdfast.vocabulary.errors import HoldfastError
-from holdfast.vocabulary.tasks import Bell, beside
+from holdfast.vocabulary.tasks import beside
 
 HISTORY: Final = "history.txt"
 SLEPT_MS: Final = 500  # a resting loop that comes so late was stopped
@@ -152,7 +153,7 @@ async def live(told: argparse.Namespace, say: Callable[[str], None]) -> None:
             clock=clock,
             chance=chance,
             settings=LOG,
-            bell=Bell(),
+            attention=Attention(),
         )
         await _spend(told, parts, history, faulty, cached)
         steps("before the session closes")

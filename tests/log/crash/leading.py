@@ -13,6 +13,7 @@ from holdfast.contracts.store import Store
 from holdfast.kernel.lease import Held, acquire, release
 from holdfast.kernel.session import HeldSession
 from holdfast.log.batches import BatchLimits, split
+from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.opening import TailElsewhereError, open_partition
 from holdfast.log.partition.publishing import Publisher, give_back
@@ -22,7 +23,6 @@ from holdfast.log.settings import LogSettings
 from holdfast.log.wal import Wal
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.errors import ClosedError, FencedError
-from holdfast.vocabulary.tasks import Bell
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Parts:
     clock: Clock
     chance: Chance
     settings: LogSettings
-    bell: Bell
+    attention: Attention
 
 
 class Leading:
@@ -109,7 +109,7 @@ class Leading:
             chance=parts.chance,
             settings=parts.settings,
             terms=TERMS[place.number],
-            bell=parts.bell,
+            attention=parts.attention,
             steps=parts.steps,
         )
 
@@ -117,7 +117,7 @@ class Leading:
         """Roll and publish, until cancelled."""
         parts = self._parts
         while True:
-            await parts.bell.wait_ms(parts.clock, PUBLISH_TICK_MS)
+            await parts.attention.wait_ms(parts.clock, PUBLISH_TICK_MS)
             due = [each for each in self.partitions() if each.accepting and self._due(each)]
             if not due:
                 continue
