@@ -123,7 +123,9 @@ def test_topics_whose_names_run_into_their_partitions_stay_apart(kept: Kept) -> 
             assert values(read_all(kept.broker, name, [partition])) == [f"{name}/{partition}".encode()] * 10
 
 
-def test_deleted_records_stay_deleted(kept: Kept) -> None:
+def test_deleted_records_stay_deleted(kept: Kept, request: pytest.FixtureRequest) -> None:
+    if kept.broker.kind == "apache" and "killed" in request.node.name:
+        pytest.skip("Apache Kafka notes the start of a log once a minute: a kill brings deleted records back")
     assert values(read_all(kept.broker, kept.shortened))[:60] == [b"%d" % index for index in range(40, 100)]
     with consuming(kept.broker) as client:
         low, high = client.get_watermark_offsets(TopicPartition(kept.shortened, 0), timeout=10)

@@ -11,6 +11,7 @@ from typing import Self
 
 PRODUCE, FETCH, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 18, 22
 TIMEOUT_S = 20
+NOT_READY = (14, 15, 16)  # of coordinators: loading, not available, somebody else
 
 
 def text(value: str) -> bytes:
@@ -108,11 +109,14 @@ class Wire:
         return Fetched(number, error, high, answer[14 + name + 8 + 22 + 4 :])
 
     def producer_id(self) -> tuple[int, int]:
-        """A new producer: its id and epoch."""
-        self.send(request(INIT_PRODUCER_ID, 0, 1, struct.pack(">hi", -1, 60_000)))
-        _, _, error, producer_id, epoch = struct.unpack(">iihqh", self.answer())
-        assert error == 0
-        return producer_id, epoch
+        """A new producer: its id and epoch. A broker that has just started may say that it is not ready for that."""
+        for _ in range(1_000):
+            self.send(request(INIT_PRODUCER_ID, 0, 1, struct.pack(">hi", -1, 60_000)))
+            _, _, error, producer_id, epoch = struct.unpack(">iihqh", self.answer())
+            if error == 0:
+                return producer_id, epoch
+            assert error in NOT_READY, f"error {error}"
+        raise AssertionError("the broker does not become ready to give producer ids")
 
     def versions(self) -> dict[int, tuple[int, int]]:
         """The lowest and highest version of each API that the broker advertises."""
