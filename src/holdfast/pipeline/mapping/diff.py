@@ -100,9 +100,8 @@ def _differs(name: str, wanted: Type, column: HasColumn, *, key: bool) -> Differ
         return Differs(name, str(has), str(wanted), True, "")
     widening = conversion(has, wanted)
     if not widening.exact:
-        return Differs(
-            name, str(has), str(wanted), False, f"a change would lose {widening.why}" if widening.why else ""
-        )
+        lost = widening.why if widening.keeps is Keeps.IMPOSSIBLE else f"a change would lose {widening.why}"
+        return Differs(name, str(has), str(wanted), False, lost)
     if key:
         return Differs(name, str(has), str(wanted), False, "the table is ordered by it, so its type stays")
     return Differs(name, str(has), str(wanted), False, "")
