@@ -186,6 +186,60 @@ async def test_a_client_that_reads_nothing_is_not_read_from_and_does_not_fill_th
                 await greedy.receive()
 
 
+def large_frame(offset: int) -> bytes:
+    """A produce request of some 300 KB, with its length."""
+    given = produce_request("orders", {0: encode([Record(0, 1, None, bytes(300_000))])})
+    frame = request_frame(PRODUCE, 9, given, correlation=offset, client_id="tests")
+    return len(frame).to_bytes(4, "big") + frame
+
+
+@pytest.mark.parametrize("ending", ["the first goes on", "the first hangs up"])
+async def test_what_is_still_arriving_counts_and_large_requests_wait_for_room(tmp_path: Path, ending: str) -> None:
+    async with face_on(tmp_path, topics={"orders": 1}, requests_bytes_max=256 * 1024) as face:
+        first, second, third, small = [await face.client() for _ in range(4)]
+        frame = large_frame(7)
+        await first.send_bytes(frame[:1000])
+        async with asyncio.timeout(10):
+            while not face.server.full:
+                await face.backend.clock.sleep_ms(5)
+        await second.send_bytes(frame)
+        await third.send_bytes(frame)
+        async with asyncio.timeout(10):
+            while sum(each._held is not None for each in face.server.connections) < 2:
+                await face.backend.clock.sleep_ms(5)
+            assert await served(face, small)
+            if ending == "the first hangs up":
+                first.close()
+            else:
+                await first.send_bytes(frame[1000:])
+                assert (await first.receive())[0] == 7
+            assert (await second.receive())[0] == 7
+            assert (await third.receive())[0] == 7
+        assert not face.server.full
+
+
+async def test_a_request_larger_than_what_a_connection_may_have_in_flight_arrives_all_the_same(tmp_path: Path) -> None:
+    async with face_on(tmp_path, topics={"orders": 1}, in_flight_bytes_max=1000, requests_bytes_max=1000) as face:
+        client = await face.client()
+        async with asyncio.timeout(10):
+            for each in range(5):
+                await client.send_bytes(large_frame(each))
+            assert [(await client.receive())[0] for _ in range(5)] == list(range(5))
+
+
+async def test_a_server_that_stops_reads_nothing_more_however_much_it_answers(tmp_path: Path) -> None:
+    async with face_on(tmp_path, topics={"orders": 1}) as face:
+        client = await face.client()
+        assert await served(face, client)
+        (connection,) = face.server.connections
+        connection.stop_reading()
+        connection.room()
+        await client.send(API_VERSIONS, 0, {})
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await client.receive()
+
+
 async def served(face: Face, client: object) -> bool:
     answer = await client.ask(PRODUCE, 9, produce_request("orders", {0: batch("a")}))  # type: ignore[attr-defined]
     return bool(answer.responses[0].partition_responses[0].error_code.value == 0)

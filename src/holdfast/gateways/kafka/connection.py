@@ -18,6 +18,7 @@ from holdfast.gateways.kafka.apis import APIS
 from holdfast.gateways.kafka.control import decode, encode
 from holdfast.gateways.kafka.versions import unsupported_version
 from holdfast.gateways.kafka.wire import INT32, MalformedRequestError, Reader
+from holdfast.vocabulary.settings import KIB
 
 if TYPE_CHECKING:
     from holdfast.gateways.kafka.server import KafkaServer
@@ -28,6 +29,9 @@ _HEAD: Final = Struct(">hhi")  # key, version, correlation id
 _ANSWER: Final = Struct(">ii")
 _ANSWER_FLEXIBLE: Final = Struct(">iix")
 _API_VERSIONS: Final = 18
+_SMALL_BYTES: Final = (
+    64 * KIB
+)  # requests up to this size never wait for room: a heartbeat should not stand behind records
 
 
 class _Request:
@@ -52,10 +56,13 @@ class Connection(asyncio.BufferedProtocol):
         self._rest = b""  # up to three bytes of a length
         self._frame: memoryview | None = None  # a frame that has begun
         self._filled = 0
+        self._held: tuple[int, bytes] | None = (
+            None  # a large frame for which there is no room yet: its size, and its beginning
+        )
         self._waiting: deque[_Request] = deque()
         self._under_way: deque[_Request] = deque()
-        self._bytes = 0  # of requests waiting or under way
-        self._paused = self._clogged = self._closing = False
+        self._bytes = 0  # of requests arriving, waiting or under way
+        self._paused = self._clogged = self._stopping = self._closing = False
         self.active_at_ms = self.frame_at_ms = self.clogged_at_ms = server.backend.clock.boot_ms()
 
     # ── the transport's side ──
@@ -77,7 +84,7 @@ class Connection(asyncio.BufferedProtocol):
                 request.answer.cancel()  # nobody waits any more; the others finish what they began
         self._server.released(self._bytes)
         self._waiting.clear()
-        self._frame = None
+        self._frame = self._held = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
         frame = self._frame
@@ -122,15 +129,27 @@ class Connection(asyncio.BufferedProtocol):
                 raise MalformedRequestError("bytes of a request", size, f"8 to {self._settings.request_bytes_max}")
             at += 4
             there = min(size, end - at)
-            frame = self._server.memory(size)
-            frame[:there] = data[at : at + there]
-            at += there
-            if there < size:
-                self._frame, self._filled = frame, there
-                self.frame_at_ms = self._backend.clock.boot_ms()
+            if there < size > _SMALL_BYTES and self._server.full:
+                self._held = size, bytes(data[at:])
                 return
-            self._arrived(frame)
+            if not self._begun(size, data[at : at + there]):
+                return
+            at += there
         self._rest = bytes(data[at:])
+
+    def _begun(self, size: int, beginning: memoryview | bytes) -> bool:
+        """Whether the frame that begins so is a whole one. It counts from now on."""
+        self._bytes += size
+        self._server.taken(size)
+        there = len(beginning)
+        frame = self._server.memory(size)
+        frame[:there] = beginning
+        if there == size:
+            self._arrived(frame)
+            return True
+        self._frame, self._filled = frame, there
+        self.frame_at_ms = self._backend.clock.boot_ms()
+        return False
 
     def _arrived(self, frame: memoryview) -> None:
         """A whole request."""
@@ -151,8 +170,6 @@ class Connection(asyncio.BufferedProtocol):
             header.flexible = api.is_flexible(version)
             header.tags()
         call = Call(api, version, correlation, client_id, self._peer, self._backend)
-        self._bytes += len(frame)
-        self._server.taken(len(frame))
         self.active_at_ms = self._backend.clock.boot_ms()
         self._waiting.append(_Request(api, call, frame[header.at :], len(frame)))
         self._pump()
@@ -208,11 +225,15 @@ class Connection(asyncio.BufferedProtocol):
     def _breathe(self) -> None:
         """Read on, or stop reading, as there is room for more requests."""
         settings = self._settings
+        # What is arriving is never waited for by itself: only what is there will be answered and make room.
+        there = self._bytes - (len(self._frame) if self._frame is not None else 0)
         full = (
             self._clogged
+            or self._stopping
+            or self._held is not None
             or len(self._waiting) + len(self._under_way) >= settings.requests_in_flight_max
-            or self._bytes >= settings.in_flight_bytes_max
-            or (self._server.full and self._bytes > 0)
+            or there >= settings.in_flight_bytes_max
+            or (self._server.full and there > 0)
         )
         if full != self._paused and self._transport is not None and not self._closing:
             self._paused = full
@@ -224,6 +245,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def room(self) -> None:
         """Other connections' requests are answered: perhaps there is room now."""
+        if self._held is not None:
+            if self._server.full:
+                self._server.wants_room(self)  # others were faster
+                return
+            (size, beginning), self._held = self._held, None
+            self._begun(size, beginning)
         self._breathe()
 
     def overdue(self, now_ms: int) -> str | None:
@@ -233,7 +260,7 @@ class Connection(asyncio.BufferedProtocol):
             return f"answers were left unread for {settings.write_ms} ms"
         if self._frame is not None and not self._paused and now_ms - self.frame_at_ms > settings.frame_ms:
             return f"a request took more than {settings.frame_ms} ms to arrive"
-        busy = self._waiting or self._under_way or self._frame is not None
+        busy = self._waiting or self._under_way or self._frame is not None or self._held is not None
         if not busy and now_ms - self.active_at_ms > settings.idle_ms:
             return f"no request for {settings.idle_ms} ms"
         return None
@@ -245,9 +272,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def stop_reading(self) -> None:
         """Take no more requests."""
-        self._paused = True
-        if self._transport is not None and not self._closing:
-            self._transport.pause_reading()
+        self._stopping = True
+        self._breathe()
 
     def close(self) -> None:
         """Hang up, after what was answered is sent."""

@@ -40,7 +40,7 @@ class KafkaServer:
         self.connections: set[Connection] = set()
         self.requests = self.malformed = 0
         self._slabs = Slabs(SlabSettings(slab_bytes=_SLAB_BYTES, bytes_max=backend.settings.slabs_bytes_max))
-        self._used_bytes = 0  # of requests that are not answered yet
+        self._used_bytes = 0  # of requests that have begun to arrive and are not answered yet
         self._bytes_max = backend.settings.requests_bytes_max
         self._want_room: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
@@ -56,11 +56,11 @@ class KafkaServer:
 
     @property
     def full(self) -> bool:
-        """Whether requests under way hold all the memory they may."""
+        """Whether requests arriving or under way hold all the memory they may."""
         return self._used_bytes >= self._bytes_max
 
     def taken(self, size: int) -> None:
-        """A request arrived."""
+        """A request has begun to arrive."""
         self._used_bytes += size
 
     def released(self, size: int) -> None:

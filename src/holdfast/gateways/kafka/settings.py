@@ -15,8 +15,8 @@ class KafkaSettings:
     of one connection are under way before reading pauses. `idle_ms`: a connection without a request for so long is closed.
     `frame_ms`: how long the rest of a frame may take once it has begun. `write_ms`: how long a client may leave answers unread.
     `buffered_bytes_max`: from so many unread answer bytes on, a connection's requests wait.
-    `requests_bytes_max`: what requests of all connections may hold before reading pauses; `slabs_bytes_max`: the memory kept warm
-    for large ones, which stays in use until the log has published what they brought.
+    `requests_bytes_max`: what requests of all connections, arriving or under way, may hold before reading pauses;
+    `slabs_bytes_max`: the memory kept warm for large ones, which stays in use until the log has published what they brought.
     `auto_create_topics`: whether asking for a topic makes it, with `auto_create_partitions`.
     `fetch_bytes_max`: what one fetch returns at most, whatever the client allows. `fetch_wait_max_ms`: the longest long poll.
     """
