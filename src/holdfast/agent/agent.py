@@ -30,6 +30,7 @@ from holdfast.kernel.membership import joined
 from holdfast.kernel.planner import run_planner
 from holdfast.kernel.session import HeldSession, hold_session
 from holdfast.log.identity import wal_identity
+from holdfast.log.partition.afterglow import Afterglow
 from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.leading import LeadingPartition
@@ -74,6 +75,7 @@ class Agent:
         self._tenant: LogTenant | None = None
         self._group_tenant: GroupTenant | None = None
         self._attention = Attention()
+        self._afterglow = Afterglow(settings.afterglow_bytes_max)
         self._budget = TailBudget(settings.tail_bytes_max)
         self._stopping = asyncio.Event()
         self._publisher = Publisher(store=store, objects=objects, clock=clock, chance=chance, settings=settings.log)
@@ -243,6 +245,7 @@ class Agent:
             leftovers=self._leftovers,
             topic=self.topic,
             attention=self._attention,
+            afterglow=self._afterglow,
             budget=self._budget,
         )
 

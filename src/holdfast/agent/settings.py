@@ -21,6 +21,7 @@ class AgentSettings:
     `open_retry_ms`: how often a partition that cannot be opened is tried again. `idle_ms`: how long a partition must have been
     quiet before it gives its booked offsets back, so that it can move at once. `publications_max`: side by side.
     `tail_bytes_max`: what all partitions may hold that object storage has not taken; from half of it on the largest are published.
+    `afterglow_bytes_max`: how much of what was published last stays in RAM for readers close behind.
     `together_bytes_max`: how much one publication takes. `wal_bytes_max`: from here on, whoever keeps the oldest WAL file from
     being used again is published first.
     `hand_over_ms`: how long a polite stop lets others take over one by one; then the rest is published and released, which takes
@@ -36,6 +37,7 @@ class AgentSettings:
     publications_max: int = 4
     publish_backoff_max_ms: int = 30_000
     tail_bytes_max: int = 256 * MIB
+    afterglow_bytes_max: int = 128 * MIB
     together_bytes_max: int = 64 * MIB
     wal_bytes_max: int = 1024 * MIB
     hand_over_ms: int = 15_000
@@ -64,6 +66,7 @@ class AgentSettings:
             "rejoin_ms",
         ):
             check_at_least(name, getattr(self, name), 1)
+        check_at_least("afterglow_bytes_max", self.afterglow_bytes_max, 0)
         check_at_least("hand_over_ms", self.hand_over_ms, 0)
         check_at_least("drain_ms", self.drain_ms, 0)
 

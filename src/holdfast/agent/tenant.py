@@ -18,6 +18,7 @@ from holdfast.contracts.store import Store
 from holdfast.kernel.keys import partition_of
 from holdfast.kernel.lease import Lease, release
 from holdfast.kernel.session import HeldSession
+from holdfast.log.partition.afterglow import Afterglow
 from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.leading import LeadingPartition
@@ -62,11 +63,13 @@ class LogTenant:
         leftovers: Leftovers,
         topic: Callable[[str], Topic | None],
         attention: Attention,
+        afterglow: Afterglow,
         budget: TailBudget,
     ) -> None:
         self._store, self._objects, self._wal, self._wal_id, self._session = store, objects, wal, wal_id, session
         self._clock, self._chance, self._settings, self._counters = clock, chance, settings, counters
         self._publisher, self._leftovers, self._topic, self._attention = publisher, leftovers, topic, attention
+        self._afterglow = afterglow
         self._budget = budget
         self._leases: dict[str, Lease] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -217,6 +220,7 @@ class LogTenant:
                 terms=topic.config.terms(),
                 leftovers=self._leftovers.of,
                 attention=self._attention,
+                afterglow=self._afterglow,
                 budget=self._budget,
             )
         except (FencedError, ExpiredError):

@@ -15,6 +15,7 @@ from holdfast.kernel.session import HeldSession, SessionSettings
 from holdfast.log.batches import BatchLimits, Buffer, Record, decode, encode, split
 from holdfast.log.identity import wal_identity
 from holdfast.log.keys import state_key
+from holdfast.log.partition.afterglow import Afterglow
 from holdfast.log.partition.leading import ALL, Appended, LeadingPartition
 from holdfast.log.partition.opening import open_partition
 from holdfast.log.partition.publishing import Publisher
@@ -126,6 +127,7 @@ class Owner:
         terms: Terms | None = None,
         lease: Lease | None = None,
         leftovers: Sequence[WalFrame] = (),
+        afterglow: Afterglow | None = None,
     ) -> LeadingPartition:
         async def frames(topic_id: bytes, number: int) -> AsyncIterator[WalFrame]:
             async for frame in self.wal.recovered.of(topic_id, number):
@@ -146,6 +148,7 @@ class Owner:
             settings=self.world.settings,
             terms=terms,
             leftovers=frames,
+            afterglow=afterglow,
         )
 
     async def hand_back(self, partition: LeadingPartition) -> None:

@@ -63,6 +63,21 @@ def test_forgetting_frees_the_bytes_and_keeps_the_order() -> None:
     assert tail.read(4, below=9, bytes_max=1 << 20) == []
 
 
+def test_what_is_published_no_longer_counts_and_can_still_be_read() -> None:
+    tail = filled()
+    last = len(tail.between(3, 4)[0].data)
+    freed = tail.size_bytes - last
+    assert tail.mark_published(3) == freed
+    assert tail.size_bytes == last
+    assert tail.start == 0
+    assert records(tail.read(0, below=4, bytes_max=1 << 20)) == [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
+    assert tail.mark_published(3) == 0
+    tail.forget_until(2)
+    assert (tail.start, tail.size_bytes) == (2, last)
+    tail.forget_until(4)
+    assert (tail.start, tail.size_bytes) == (4, 0)
+
+
 def test_forgetting_many_batches_compacts_the_list() -> None:
     tail = Tail(0)
     for at in range(5_000):
@@ -70,6 +85,7 @@ def test_forgetting_many_batches_compacts_the_list() -> None:
     tail.forget_until(4_000)
     assert len(tail._batches) < 2_500
     assert records(tail.read(4_321, below=5_000, bytes_max=1)) == [(4_321, "x")]
+    assert tail.mark_published(4_500) == 500 * len(tail.between(4_321, 4_322)[0].data)
 
 
 def test_cutting_takes_back_what_was_appended_last() -> None:

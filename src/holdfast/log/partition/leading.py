@@ -21,6 +21,7 @@ from holdfast.contracts.store import Operation, Requirement
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.session import HeldSession
 from holdfast.log.batches import Batch, BatchHeader, Buffer
+from holdfast.log.partition.afterglow import Afterglow
 from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.crowding import Crowding
@@ -71,6 +72,7 @@ class LeadingPartition:
         producers: Producers,
         tail: Tail,
         attention: Attention,
+        afterglow: Afterglow,
         budget: TailBudget | None = None,
     ) -> None:
         self.place, self.lease, self.segments, self.tail = place, lease, segments, tail
@@ -93,7 +95,7 @@ class LeadingPartition:
         self._settled = Bell()
         if budget is not None:
             tail.join_budget(budget)
-        self._attention = attention
+        self._attention, self._afterglow = attention, afterglow
         self._crowding = Crowding(
             place,
             tail,
@@ -332,7 +334,7 @@ class LeadingPartition:
     def was_published(self, segment: SegmentRecord) -> None:
         """The store names the segment: forget here what is in it."""
         self.segments.recent.append(segment)
-        self.tail.forget_until(segment.end_offset)
+        self._afterglow.keep(self.tail, segment.end_offset)
         self.oldest_unpublished_ms = self._clock.boot_ms() if self.tail.size_bytes else None
         self.demanded = False
         self._wal.release(self._topic_bytes, self.place.number, segment.end_offset)
@@ -419,6 +421,7 @@ class LeadingPartition:
         self._closed = error
         self._attention.forget(self)
         self.tail.leave_budget()
+        self._afterglow.drop(self.tail)
         self._visible.fail_above(-1, error)
         self._synced.fail_above(-1, error)
         self._published.ring()

@@ -15,6 +15,7 @@ from holdfast.kernel.lease import Lease, commit_fenced
 from holdfast.kernel.session import HeldSession
 from holdfast.log.batches import BatchLimits, split
 from holdfast.log.keys import deleted_key, state_key
+from holdfast.log.partition.afterglow import Afterglow
 from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.epochs import begun, epoch_at
@@ -64,6 +65,7 @@ async def open_partition(
     terms: Terms | None = None,
     leftovers: Leftovers | None = None,
     attention: Attention | None = None,
+    afterglow: Afterglow | None = None,
     budget: TailBudget | None = None,
     steps: Callable[[str], None] = lambda _: None,
 ) -> LeadingPartition:
@@ -111,6 +113,7 @@ async def open_partition(
         producers=producers,
         tail=tail,
         attention=attention or Attention(),
+        afterglow=afterglow or Afterglow(0),
         budget=budget,
     )
 

@@ -1,4 +1,4 @@
-"""The tail: batches that are not (or only just) in object storage, in offset order, in RAM.
+"""The tail: batches that are not yet in object storage, and before them some that only just are, in offset order, in RAM.
 
 Reading is a bisect; forgetting is amortised (a list with a moving first index, compacted in large steps: deleting from the front
 of a long list one by one collapses throughput). The tail knows nothing of durability: callers say up to where they may read.
@@ -28,8 +28,9 @@ class Tail:
         self._bases: list[int] = []
         self._batches: list[TailBatch] = []
         self._first = 0
+        self._unpublished = 0  # the index of the first batch that object storage does not have
         self.start = self.end = start
-        self.size_bytes = 0
+        self.size_bytes = 0  # of what is not published
 
     def append(self, batch: TailBatch) -> None:
         """Add the next batch."""
@@ -60,18 +61,28 @@ class Tail:
             if start <= batch.base_offset and batch.end_offset <= end
         ]
 
+    def mark_published(self, offset: int) -> int:
+        """Batches that end at or below `offset` are in object storage, and no longer count; how many bytes they are.
+
+        They can still be read, until they are forgotten.
+        """
+        before = self.size_bytes
+        while self._unpublished < len(self._batches) and self._batches[self._unpublished].end_offset <= offset:
+            self._charge(-len(self._batches[self._unpublished].data))
+            self._unpublished += 1
+        return before - self.size_bytes
+
     def forget_until(self, offset: int) -> None:
         """Drop batches that end at or below `offset`."""
+        self.mark_published(offset)
         while self._first < len(self._batches) and self._batches[self._first].end_offset <= offset:
-            gone = self._batches[self._first]
-            self._charge(-len(gone.data))
-            self._batches[self._first] = gone._replace(
-                data=b""
-            )  # the slab it lies in must not wait for the compaction below
+            # Emptied, because the slab it lies in must not wait for the compaction below.
+            self._batches[self._first] = self._batches[self._first]._replace(data=b"")
             self._first += 1
         self.start = max(self.start, min(offset, self.end))
         if self._first > 1_024 and self._first * 2 > len(self._batches):
             del self._bases[: self._first], self._batches[: self._first]
+            self._unpublished -= self._first
             self._first = 0
 
     def cut_from(self, offset: int) -> None:
