@@ -7,17 +7,21 @@ compaction unlinked it, and the caller plans again.
 
 import asyncio
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.contracts.objects import Missing, Objects
 from holdfast.log.batches import Batch, Buffer, decode
 from holdfast.log.segments.blocks import open_block, walk_blocks
 from holdfast.log.segments.index import SegmentIndex, read_tail, segment_meta
-from holdfast.log.segments.layout import SegmentFooter, read_footer
+from holdfast.log.segments.layout import STORED, SegmentFooter, read_footer
 from holdfast.log.segments.nouns import ProducerSnapshot, SegmentMeta
 from holdfast.log.segments.producers import read_producers
 from holdfast.log.segments.settings import SegmentSettings
 from holdfast.vocabulary.errors import CorruptError, InvalidError
+from holdfast.vocabulary.settings import MIB
+
+
+_CHECKED_HERE_MAX: Final = 2 * MIB
 
 
 class Reached(NamedTuple):
@@ -82,7 +86,7 @@ class SegmentReader:
         blocks = await self._get(opened, *place)
         if isinstance(blocks, Missing):
             return blocks
-        if len(blocks) < self._settings.thread_bytes_min:
+        if len(blocks) < self._settings.thread_bytes_min or _is_stored(blocks, place[0]):
             return _batches_from(blocks, place[0], offset, bytes_max)
         return await asyncio.to_thread(_batches_from, blocks, place[0], offset, bytes_max)
 
@@ -140,6 +144,13 @@ class SegmentReader:
                 self._key, f"{len(found)} of the bytes {self._start + start} to {self._start + end}: it is cut"
             )
         return found
+
+
+def _is_stored(blocks: Buffer, at: int) -> bool:
+    """Whether nothing has to be unpacked: checking alone takes less time than another thread takes to begin."""
+    return len(blocks) <= _CHECKED_HERE_MAX and all(
+        block.header.codec == STORED for block in walk_blocks(blocks, at=at)
+    )
 
 
 def _batches_from(blocks: Buffer, at: int, offset: int, bytes_max: int) -> list[memoryview]:
