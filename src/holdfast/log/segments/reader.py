@@ -20,7 +20,6 @@ from holdfast.log.segments.settings import SegmentSettings
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 from holdfast.vocabulary.settings import MIB
 
-
 _CHECKED_HERE_MAX: Final = 2 * MIB
 
 
