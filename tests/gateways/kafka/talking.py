@@ -147,6 +147,36 @@ class Face:
 
 
 @asynccontextmanager
+async def face_of(cluster: Cluster, name: str, settings: KafkaSettings, **changes: object) -> AsyncIterator[Face]:
+    """A face on an agent of this name."""
+    sockets = bind("127.0.0.1", 0)
+    port = sockets[0].getsockname()[1]
+    node = await cluster.node(name, address=f"127.0.0.1:{port}", wal=WalSettings(file_bytes=8 * MIB), **changes)
+    agent = node.agent
+
+    def me() -> Broker | None:
+        return broker(agent.member) if agent.member is not None else None
+
+    backend = Backend(
+        cluster_id="tests",
+        cluster=agent.cluster,
+        log=agent.service,
+        groups=getattr(agent, "groups", None) or GroupService(store=cluster.store),
+        producer_ids=ProducerIds(cluster.store, clock=cluster.clock, chance=cluster.chance),
+        me=me,
+        clock=cluster.clock,
+        chance=cluster.chance,
+        settings=settings,
+    )
+    async with serving_kafka(backend, sockets) as server:
+        face = Face(cluster, node, backend, server, port)
+        try:
+            yield face
+        finally:
+            face.hang_up()
+
+
+@asynccontextmanager
 async def face_on(
     directory: Path,
     *,
@@ -156,38 +186,16 @@ async def face_on(
 ) -> AsyncIterator[Face]:
     """A face with these topics, led and ready."""
     cluster = Cluster(directory)
-    sockets = bind("127.0.0.1", 0)
-    port = sockets[0].getsockname()[1]
     try:
-        node = await cluster.node("ann", address=f"127.0.0.1:{port}", wal=WalSettings(file_bytes=8 * MIB))
-        agent = node.agent
-
-        def me() -> Broker | None:
-            return broker(agent.member) if agent.member is not None else None
-
-        backend = Backend(
-            cluster_id="tests",
-            cluster=agent.cluster,
-            log=agent.service,
-            groups=getattr(agent, "groups", None) or GroupService(store=cluster.store),
-            producer_ids=ProducerIds(cluster.store, clock=cluster.clock, chance=cluster.chance),
-            me=me,
-            clock=cluster.clock,
-            chance=cluster.chance,
-            settings=KafkaSettings(**settings),
-        )
-        for name, partitions in (topics or {}).items():
-            await agent.service.create_topic(name, partitions, config)
-        wanted = sum((topics or {}).values())
-        async with asyncio.timeout(20):
-            while len(agent.leading) < wanted:
-                await cluster.clock.sleep_ms(5)
-        async with serving_kafka(backend, sockets) as server:
-            face = Face(cluster, node, backend, server, port)
-            try:
-                yield face
-            finally:
-                face.hang_up()
+        async with face_of(cluster, "ann", KafkaSettings(**settings)) as face:
+            agent = face.node.agent
+            for name, partitions in (topics or {}).items():
+                await agent.service.create_topic(name, partitions, config)
+            wanted = sum((topics or {}).values())
+            async with asyncio.timeout(20):
+                while len(agent.leading) < wanted:
+                    await cluster.clock.sleep_ms(5)
+            yield face
     finally:
         await cluster.end()
 
