@@ -10,18 +10,18 @@ from tests.clients.workload import judge, keyed
 
 def test_an_idempotent_producer_survives_killed_brokers_without_gap_or_duplicate(own_broker: Broker) -> None:
     topic = own_broker.create_topic("killed", 3)
-    told = {"topic": topic, "count": 12_000, "keys": 60, "batch_size": 400}
+    told = {"topic": topic, "count": 6_000, "keys": 60, "batch_size": 400}
     with members(own_broker.bootstrap, "kp_producer.py", **told) as start:
         producer = start("producer")
         until(lambda: producer.said("begun"), what="the first are acknowledged")
         own_broker.restart()
         until(lambda: producer.said("done") or producer.said("failed"), timeout_s=90, what="all are acknowledged")
         assert producer.said("done"), producer.events
-    values = [record.value for record in read(own_broker, topic, 12_000, partitions=3)]
+    values = [record.value for record in read(own_broker, topic, 6_000, partitions=3)]
     places = [TopicPartition(topic, number) for number in range(3)]
     with consuming(own_broker) as consumer:
-        assert sum(consumer.end_offsets(places).values()) == 12_000
-    judged = judge([item.value for item in keyed(12_000, keys=60)], values)
+        assert sum(consumer.end_offsets(places).values()) == 6_000
+    judged = judge([item.value for item in keyed(6_000, keys=60)], values)
     assert judged.clean, judged
 
 

@@ -2,19 +2,20 @@
 // kafkajs with every codec, and the words that scenarios share. Bytes travel as hex; null stays null.
 
 const { Kafka, CompressionTypes, CompressionCodecs, logLevel } = require('kafkajs')
-const lz4 = require('lz4-napi')
-const { ZstdCodec } = require('zstd-codec')
 
-const zstd = new Promise((resolve) => ZstdCodec.run(resolve))
+// Codecs are loaded by who needs them: most scenarios compress nothing.
+const lz4 = () => require('lz4-napi')
+let opened = null
+const zstd = () => (opened = opened || new Promise((resolve) => require('zstd-codec').ZstdCodec.run(resolve)))
 
-CompressionCodecs[CompressionTypes.Snappy] = require('kafkajs-snappy')
+CompressionCodecs[CompressionTypes.Snappy] = () => require('kafkajs-snappy')()
 CompressionCodecs[CompressionTypes.LZ4] = () => ({
-  compress: async (encoder) => lz4.compressFrame(encoder.buffer),
-  decompress: async (buffer) => lz4.decompressFrame(buffer),
+  compress: async (encoder) => lz4().compressFrame(encoder.buffer),
+  decompress: async (buffer) => lz4().decompressFrame(buffer),
 })
 CompressionCodecs[CompressionTypes.ZSTD] = () => ({
-  compress: async (encoder) => Buffer.from(new (await zstd).Simple().compress(encoder.buffer)),
-  decompress: async (buffer) => Buffer.from(new (await zstd).Streaming().decompress(buffer)),
+  compress: async (encoder) => Buffer.from(new (await zstd()).Simple().compress(encoder.buffer)),
+  decompress: async (buffer) => Buffer.from(new (await zstd()).Streaming().decompress(buffer)),
 })
 
 const COMPRESSION = {
