@@ -295,7 +295,8 @@ class Connection(asyncio.BufferedProtocol):
             self._server.malformed += 1
             _log.warning("closing connection from %s: %s", where, error)
         else:
-            asked = f"{call.api.name} v{call.version} of {call.client_id!r}" if call else "a request"
+            software = f", {self._peer.software}" if self._peer.software else ""
+            asked = f"{call.api.name} v{call.version} of {call.client_id!r}{software}" if call else "a request"
             _log.error("closing connection from %s: %s failed", where, asked, exc_info=error)
         self.close()
 
