@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -122,13 +121,15 @@ async def test_bytes_after_the_last_field_mean_nothing(tmp_path: Path) -> None:
         assert [each.node_id for each in answer.brokers] == [1]
 
 
-async def test_a_request_without_records_has_a_limit_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", [key for key in APIS if key != PRODUCE])
+async def test_a_request_without_records_has_a_limit_of_its_own(tmp_path: Path, key: int) -> None:
     async with face_on(tmp_path, control_bytes_max=64 * 1024) as face:
         client = await face.client()
-        frame = request_frame(19, 7, {"topics": [], "timeout": timedelta(0)}, correlation=1, client_id="tests")
-        await client.send_bytes((70_000).to_bytes(4, "big") + frame + bytes(70_000 - len(frame)))
+        head = key.to_bytes(2, "big") + APIS[key].versions[1].to_bytes(2, "big") + bytes(4)
+        await client.send_bytes((70_000).to_bytes(4, "big") + head + bytes(70_000 - len(head)))
         async with asyncio.timeout(10):
             assert await client.hung_up()
+        assert face.server.requests == 0  # nobody looked at it
 
 
 async def test_a_request_after_a_long_poll_waits_for_it(tmp_path: Path) -> None:

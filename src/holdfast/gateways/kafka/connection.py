@@ -28,7 +28,7 @@ _log: Final = logging.getLogger(__name__)
 _HEAD: Final = Struct(">hhi")  # key, version, correlation id
 _ANSWER: Final = Struct(">ii")
 _ANSWER_FLEXIBLE: Final = Struct(">iix")
-_API_VERSIONS: Final = 18
+_PRODUCE, _API_VERSIONS = 0, 18
 _SMALL_BYTES: Final = (
     64 * KIB
 )  # requests up to this size never wait for room: a heartbeat should not stand behind records
@@ -160,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
         if not api.speaks(version) and key != _API_VERSIONS:
             low, high = api.versions
             raise MalformedRequestError(f"version of {api.name}", version, f"{low} to {high}")
-        if api.raw is None and len(frame) > self._settings.control_bytes_max:
+        if key != _PRODUCE and len(frame) > self._settings.control_bytes_max:
             raise MalformedRequestError(
                 f"bytes of a request for {api.name}", len(frame), f"at most {self._settings.control_bytes_max}"
             )
