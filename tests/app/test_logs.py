@@ -47,6 +47,19 @@ def test_json_is_one_object_per_line_whatever_is_in_it(logger: logging.Logger) -
     assert "ValueError: wrong" in second["exception"]
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_whatever_a_client_sent_a_line_stays_one_line_and_ends(logger: logging.Logger, form: str) -> None:
+    out = io.StringIO()
+    log_lines(form, "info", stream=out)
+    logger.info("group %s", "g\r\n2026-01-01T00:00:00.000Z ERROR holdfast: forged\u2028\x1b[2J")
+    logger.info("group %s", "g" * 1_000_000)
+    first, second = out.getvalue().removesuffix("\n").split("\n")
+    assert "forged" in first
+    assert "\x1b" not in first
+    assert len(second) < 5_000
+    assert "(1000006 characters)" in second
+
+
 def test_levels_are_ours_to_choose_and_others_are_quiet(logger: logging.Logger) -> None:
     out = io.StringIO()
     log_lines("text", "debug", stream=out)

@@ -2,9 +2,12 @@
 
 Facts belong into `extra=`, the sentence into the message: `log.info("partition opened", extra={"topic": "orders"})` is
 `… INFO holdfast.agent: partition opened topic=orders` as text and a field of its own as JSON.
+
+Messages repeat what clients sent, who may send anything: nothing in one begins another line, and none is endless.
 """
 
 import logging
+import re
 import sys
 from datetime import UTC, datetime
 from typing import Final, TextIO
@@ -12,6 +15,8 @@ from typing import Final, TextIO
 import msgspec
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_MESSAGE_CHARS_MAX: Final = 4_000
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class TextLines(logging.Formatter):
@@ -20,7 +25,7 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, and the lines of an exception below it."""
         fields = "".join(f" {name}={_bare(value)}" for name, value in _fields(record).items())
-        line = f"{_time_of(record)} {record.levelname} {record.name}: {record.getMessage()}{fields}"
+        line = f"{_time_of(record)} {record.levelname} {record.name}: {_on_one_line(_message_of(record))}{fields}"
         trace = _trace_of(self, record)
         return f"{line}\n{trace}" if trace else line
 
@@ -34,7 +39,7 @@ class JsonLines(logging.Formatter):
             "ts": _time_of(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message_of(record),
         }
         if fields := _fields(record):
             line["fields"] = fields
@@ -49,6 +54,17 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 
 def _time_of(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _message_of(record: logging.LogRecord) -> str:
+    message = record.getMessage()
+    if len(message) <= _MESSAGE_CHARS_MAX:
+        return message
+    return f"{message[:_MESSAGE_CHARS_MAX]}… ({len(message)} characters)"
+
+
+def _on_one_line(message: str) -> str:
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], message)
 
 
 def _trace_of(formatter: logging.Formatter, record: logging.LogRecord) -> str:
