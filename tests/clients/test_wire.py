@@ -4,7 +4,7 @@ import struct
 
 import pytest
 from tests.clients.broker import Broker
-from tests.clients.librdkafka import read_all, send_values, values
+from tests.clients.librdkafka import CLOCK, read_all, send_values, values
 from tests.clients.shapes import COMPRESSIONS
 from tests.clients.wire import Wire, produce, request
 
@@ -18,7 +18,7 @@ NEWER_GROUPS = {68, 69, 76, 77, 78, 79}  # KIP-848 and share groups
 
 
 def batch(*records: bytes, compression: str = "none") -> bytes:
-    made = [Record(index, 1_700_000_000_000, None, value) for index, value in enumerate(records)]
+    made = [Record(index, CLOCK.now_ms(), None, value) for index, value in enumerate(records)]
     return encode(made, compression=compression)
 
 

@@ -22,7 +22,7 @@ def filled(broker: Broker) -> str:
 
 
 def batch(value: bytes) -> bytes:
-    return encode([Record(0, 1_700_000_000_000, None, value)])
+    return encode([Record(0, CLOCK.now_ms(), None, value)])
 
 
 def test_a_reader_that_asks_ahead_and_does_not_read_holds_nobody_up(broker: Broker, filled: str) -> None:

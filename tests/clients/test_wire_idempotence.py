@@ -2,7 +2,7 @@
 
 import pytest
 from tests.clients.broker import Broker, until
-from tests.clients.librdkafka import read_all, values
+from tests.clients.librdkafka import CLOCK, read_all, values
 from tests.clients.wire import Produced, Wire, produce
 
 from holdfast.log.batches.records import Record, encode
@@ -21,7 +21,7 @@ class Writer:
         self._wire = wire
 
     def frame(self, sequence: int, *records: bytes, epoch: int | None = None) -> bytes:
-        made = [Record(index, 1_700_000_000_000, None, value) for index, value in enumerate(records)]
+        made = [Record(index, CLOCK.now_ms(), None, value) for index, value in enumerate(records)]
         batch = encode(
             made,
             producer_id=self.producer_id,
