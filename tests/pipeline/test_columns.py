@@ -9,7 +9,9 @@ from tests.pipeline.making import JSON, mapping_of, records_of
 from tests.pipeline.test_coerce import FITS
 from tests.pipeline.test_types import TYPES
 
+from holdfast.pipeline.filters.evaluate import make_filter, select
 from holdfast.pipeline.mapping.coerce import Refused, coerce, make_plan
+from holdfast.pipeline.mapping.drift import Overflow, decide
 from holdfast.pipeline.mapping.nouns import Column, Mapping, make_column
 from holdfast.pipeline.records import Records
 from holdfast.pipeline.types import Type
@@ -109,6 +111,34 @@ def test_provenance_is_that_of_the_rows_that_were_taken() -> None:
     batch = with_provenance(coerce_all(make_plan(mapping_of(a="Int64")), records), records, generation=2)
     assert batch.schema.names == ["a", "_generation", "_topic", "_partition", "_offset"]
     assert rows_of(batch) == [(1, 2, "t", 3, 100), (3, 2, "t", 3, 102)]
+
+
+def test_what_overflows_stands_beside_its_row() -> None:
+    records = records_of({"a": 1, "x": 5}, {"a": None, "x": 6}, {"a": 3})
+    decision = decide("overflow", mapping_of(a="Int64"), records.fields)
+    assert isinstance(decision, Overflow)
+    coerced = coerce_all(make_plan(mapping_of(a="Int64")), records)
+    batch = with_provenance(coerced, records, generation=1, overflow=decision.texts)
+    assert batch.schema.names == ["a", "_overflow", "_generation", "_topic", "_partition", "_offset"]
+    assert batch.column(1).to_pylist() == ['{"x":5}', ""]
+
+
+def test_what_a_filter_kept_is_mapped_with_its_own_offsets() -> None:
+    records = records_of({"a": 1}, {"a": 2}, {"a": 3})
+    kept = records.take(select(make_filter("a != 2"), records).kept)
+    batch = with_provenance(coerce_all(make_plan(mapping_of(a="Int64")), kept), kept, generation=1)
+    assert rows_of(batch) == [(1, 1, "t", 3, 100), (3, 1, "t", 3, 102)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.integers(1, 45),
+    st.integers(0, 10),
+    st.lists(st.from_regex(r"[+-]?[0-9]{0,6}\.?[0-9]{0,12}(e[0-9])?", fullmatch=True), max_size=4),
+)
+def test_decimals_by_arrow_are_decimals_by_hand(precision: int, scale: int, texts: list[str]) -> None:
+    kind = f"Decimal({precision}, {min(scale, precision)})"
+    same_as_alone(mapping_of(a=kind), records_of(*({"a": text} for text in texts)))
 
 
 def test_columns_may_come_from_anywhere_in_a_record() -> None:

@@ -50,6 +50,18 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
             timestamp=self.timestamps[row] if self.timestamps else 0,
         )
 
+    def take(self, rows: Sequence[int]) -> "Records":
+        """Some of them, in that order: what a filter kept, say."""
+        return Records(
+            fields=[self.fields[row] for row in rows],
+            keys=[self.keys[row] for row in rows] if self.keys else (),
+            headers=[self.headers[row] for row in rows] if self.headers else (),
+            topic=self.topic,
+            partition=self.partition,
+            offsets=[self.offsets[row] for row in rows] if self.offsets else (),
+            timestamps=[self.timestamps[row] for row in rows] if self.timestamps else (),
+        )
+
     def column(self, root: str) -> list[Any]:
         """One attribute of every record, by the name it has in paths and filters."""
         match root:

@@ -16,6 +16,7 @@ _NONE: Final = type(None)
 _UNITS: Final = {0: "s", 3: "ms", 6: "us", 9: "ns"}
 _BANDS: Final = ((0, 0, 10**11), (3, 10**11, 10**14), (6, 10**14, 10**17))  # digits of a second, as in `epoch_ns`
 _CANONICAL_UUID: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+_FIXED_POINT: Final = r"^[+-]?[0-9]{1,60}(\.[0-9]{1,60})?$"
 _HAS_ZONE: Final = r"T?\d\d(:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d(:?\d\d)?)$"
 
 
@@ -80,6 +81,8 @@ def _builder(kind: Type, kinds: set[type]) -> Callable[[list[Any]], Any] | None:
             return _uuids
         case Scalar("Date") if kinds <= {str}:
             return _dates
+        case Decimal() if kinds <= {str}:
+            return lambda values: _decimals(kind, values)
         case Scalar(name) if "Int" in name and kinds <= {int}:
             return lambda values: pa.array(values, arrow_type(kind))
         case DateTime() | DateTime64(0 | 3 | 6 | 9, _) if kinds <= {str}:
@@ -113,6 +116,15 @@ def _dates(values: list[Any]) -> Any | None:
 
     dates = pa.array(values, pa.string()).cast(pa.date32())
     return dates if _inside(dates.cast(pa.int32()), 0, DATE_DAYS_MAX) else None
+
+
+def _decimals(kind: Decimal, values: list[Any]) -> Any | None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = pa.array(values, pa.string())
+    plain = pc.all(pc.match_substring_regex(texts, _FIXED_POINT)).as_py()
+    return texts.cast(arrow_type(kind)) if plain is not False else None
 
 
 def _times(kind: DateTime | DateTime64, values: list[Any]) -> Any | None:

@@ -4,13 +4,13 @@ The one rule: the outcome is that of `coerce` on every record, one by one. What 
 Arrow converts a column whose values are all of the expected kind, and only the rest go one by one through Python.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.pipeline.mapping import arrow
 from holdfast.pipeline.mapping.coerce import Plan, Refusal, Refused, Target, not_an_object
-from holdfast.pipeline.mapping.nouns import PROVENANCE
+from holdfast.pipeline.mapping.nouns import OVERFLOW_COLUMN
 from holdfast.pipeline.mapping.paths import EACH, Path, Step, follow
 from holdfast.pipeline.mapping.scalars import Unfit
 from holdfast.pipeline.records import Records
@@ -46,8 +46,10 @@ def coerce_all(plan: Plan, records: Records) -> Coerced:
     return Coerced(batch.take(pa.array(taken, pa.int64())), taken, refused)
 
 
-def with_provenance(coerced: Coerced, records: Records, generation: int) -> Any:
-    """The batch with where each row came from, as every table of a pipeline has it."""
+def with_provenance(
+    coerced: Coerced, records: Records, generation: int, overflow: Mapping[int, str] | None = None
+) -> Any:
+    """The batch with where each row came from, as every table of a pipeline has it, and before that what overflowed."""
     import pyarrow as pa
 
     rows = len(coerced.taken)
@@ -58,8 +60,11 @@ def with_provenance(coerced: Coerced, records: Records, generation: int) -> Any:
         "_partition": pa.repeat(pa.scalar(records.partition, pa.uint32()), rows),
         "_offset": pa.array([offsets[row] for row in coerced.taken], pa.uint64()),
     }
-    names = [*coerced.batch.schema.names, *PROVENANCE]
-    return pa.RecordBatch.from_arrays([*coerced.batch.columns, *(values[name] for name in PROVENANCE)], names=names)
+    if overflow is not None:
+        texts = [overflow.get(row, "") for row in coerced.taken]
+        values = {OVERFLOW_COLUMN: pa.array(texts, pa.string()), **values}
+    names = [*coerced.batch.schema.names, *values]
+    return pa.RecordBatch.from_arrays([*coerced.batch.columns, *values.values()], names=names)
 
 
 def _objects(records: Records, refusals: dict[int, list[Refusal]]) -> list[Any]:
