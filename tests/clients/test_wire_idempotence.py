@@ -134,7 +134,9 @@ def test_a_batch_sent_again_after_a_restart_is_known(own_broker: Broker, politel
         writer.move_to(wire)
         until(lambda: writer.put(6, b"6") != (NOT_LEADER, -1), what="the partition is led again")
         assert writer.put(6, b"6") == (NONE, 6)
-        assert writer.put(4, b"4") == (NONE, 4)
-        assert writer.put(8, b"8") == (OUT_OF_ORDER, -1)
+        if own_broker.kind == "holdfast":  # Apache Kafka remembers the last batch alone when it starts again
+            assert writer.put(4, b"4") == (NONE, 4)
+        # Holdfast asks to come again where it has just turned away a batch that belongs before.
+        assert writer.put(8, b"8") in ((OUT_OF_ORDER, -1), (NOT_LEADER, -1))
         assert writer.put(7, b"7") == (NONE, 7)
     assert values(read_all(own_broker, topic)) == [b"%d" % sequence for sequence in range(8)]
