@@ -104,7 +104,7 @@ async def test_a_first_batch_refused_while_the_partition_moves_is_not_overtaken(
     with pytest.raises(UnavailableError):
         await append(partition, sent(0))
     partition.accept_again()
-    assert await refusal(partition, sent(1)) is Refusal.OUT_OF_ORDER
+    assert await refusal(partition, sent(1)) is Refusal.TOO_SOON
     assert [(await append(partition, sent(sequence))).base_offset for sequence in (0, 1)] == [0, 1]
 
 
@@ -116,5 +116,5 @@ async def test_a_first_batch_nobody_waited_for_is_not_overtaken(world: World) ->
         impatient.cancel()
         with pytest.raises(asyncio.CancelledError):
             await impatient
-    assert await refusal(partition, sent(1)) is Refusal.OUT_OF_ORDER
+    assert await refusal(partition, sent(1)) is Refusal.TOO_SOON
     assert [(await append(partition, sent(sequence))).base_offset for sequence in (0, 1)] == [0, 1]

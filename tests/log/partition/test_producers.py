@@ -197,9 +197,19 @@ def test_a_batch_that_was_not_taken_is_not_waited_for_for_ever() -> None:
     assert producers.judge(header(1), 1_000 + MISSED_MS) is None
 
 
-def test_what_was_not_taken_concerns_neither_others_nor_a_later_epoch_nor_producers_that_are_known() -> None:
+def test_the_next_batch_of_a_known_producer_comes_again_with_the_one_that_was_not_taken() -> None:
     producers = appended(0, 1)
     producers.missed(header(2), 1_000)
+    assert refused(producers, header(3)) is Refusal.TOO_SOON
+    assert producers.judge(header(1)) is not None  # one that is here is known all the same
+    assert producers.judge(header(2)) is None
+    producers.append(header(2), 2, 1_000)
+    assert producers.judge(header(3)) is None
+    assert refused(producers, header(5)) is Refusal.OUT_OF_ORDER
+
+
+def test_what_was_not_taken_concerns_neither_others_nor_a_later_epoch() -> None:
+    producers = appended(0, 1)
     producers.missed(header(0, producer=8), 1_000)
     assert refused(producers, header(3)) is Refusal.OUT_OF_ORDER
     assert producers.judge(header(5, producer=9), 1_000) is None

@@ -86,6 +86,7 @@ _REFUSALS: Final = {
     Refusal.OUT_OF_ORDER: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
     Refusal.DUPLICATE: Code.DUPLICATE_SEQUENCE_NUMBER,
     Refusal.OLD_EPOCH: Code.INVALID_PRODUCER_EPOCH,
+    Refusal.TOO_SOON: Code.NOT_LEADER_OR_FOLLOWER,  # what the one before it was told: both come again, in order
 }
 
 _GROUP_REFUSALS: Final = {

@@ -26,7 +26,7 @@ from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.crowding import Crowding
 from holdfast.log.partition.numbering import extent, numbered, wal_frame
-from holdfast.log.partition.producers import Producers
+from holdfast.log.partition.producers import ProducerRefusedError, Producers
 from holdfast.log.partition.record_keeper import RecordKeeper
 from holdfast.log.partition.records import PartitionRecord, SegmentRecord
 from holdfast.log.partition.segments import Segments
@@ -166,6 +166,8 @@ class LeadingPartition:
             async with self._order:
                 await self._until_ready(count, size)
                 appended = self._number(batches)
+        except ProducerRefusedError:
+            raise
         except BaseException:
             self.missed(header for header, _ in batches)
             raise

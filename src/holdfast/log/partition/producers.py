@@ -8,9 +8,10 @@ id is unknown.
 A client takes DUPLICATE for success. It is said only of a batch all of whose records are surely here: one that lies within what is
 remembered, or further back than five whole batches, which nobody who keeps to five in flight can still be waiting for.
 
-A producer's very first batches need care: while nobody remembers it, its second batch could be taken and its first, which was
-refused for a moment (no leader yet, no room), would then be out of order for ever. So what was not taken is noted for a while, and
-what comes after it has to wait for it: the client sends both again, in order.
+What was refused for a moment (no leader yet, no room) is noted for a while, and what comes after it is told to come again, too: the
+client sends both again, in order. Otherwise the second batch of a producer nobody remembers would be taken, and its first be out of
+order for ever; and the second batch of one that is known would be out of order, for which librdkafka starts over with a new epoch
+and new numbers, under which a batch that did reach us before a crash is appended once more.
 
 Markers of transactions are not numbered: they are judged by their epoch alone, and leave the sequence where it is.
 
@@ -38,6 +39,7 @@ class Refusal(StrEnum):
     OUT_OF_ORDER = "out of order sequence"
     DUPLICATE = "duplicate sequence older than those remembered"
     OLD_EPOCH = "producer epoch older than the newest"
+    TOO_SOON = "the one before it was refused for a moment"
 
 
 class ProducerRefusedError(InvalidError):
@@ -64,7 +66,7 @@ class _Replaced(NamedTuple):
 
 
 class _Missed(NamedTuple):
-    """The earliest batch of an unknown producer that came and was not taken."""
+    """The earliest batch of a producer that came and was not taken."""
 
     epoch: int
     sequence: int
@@ -102,23 +104,29 @@ class Producers:
         first, last = _range(header)
         if header.producer_epoch > known.epoch:
             if first != 0:
+                self._check_missed(header, now_ms)
                 raise self._refused(Refusal.OUT_OF_ORDER, header, f"sequence {first}", "0: a new epoch starts over")
             return None
         for seen in known.batches:
             if (seen.first_seq, seen.last_seq) == (first, last):
+                noted = self._missed.get(header.producer_id)
+                if noted is not None and (noted.epoch, noted.sequence) == (header.producer_epoch, first):
+                    del self._missed[header.producer_id]  # it came again, and had been here before
                 return seen.base_offset
         if not known.batches:
             return None
         expected = (known.batches[-1].last_seq + 1) % _SEQUENCES
         if first == expected:
             return None
-        refusal = Refusal.DUPLICATE if _all_here(known.batches, first, last) else Refusal.OUT_OF_ORDER
-        raise self._refused(refusal, header, f"sequence {first}", f"{expected}")
+        if _all_here(known.batches, first, last):
+            raise self._refused(Refusal.DUPLICATE, header, f"sequence {first}", f"{expected}")
+        self._check_missed(header, now_ms)
+        raise self._refused(Refusal.OUT_OF_ORDER, header, f"sequence {first}", f"{expected}")
 
     def missed(self, header: BatchHeader, now_ms: int) -> None:
         """The batch came and was not taken, for no fault of its own: what follows it must not be taken before it."""
         producer_id = header.producer_id
-        if producer_id < 0 or header.is_control or producer_id in self._producers:
+        if producer_id < 0 or header.is_control:
             return
         noted = self._missed.pop(producer_id, None)
         if noted is None or noted.epoch != header.producer_epoch or not _is_after(header.base_sequence, noted.sequence):
@@ -133,7 +141,7 @@ class Producers:
             return
         if _is_after(header.base_sequence, noted.sequence) and not header.is_control:
             raise self._refused(
-                Refusal.OUT_OF_ORDER,
+                Refusal.TOO_SOON,
                 header,
                 f"sequence {header.base_sequence}",
                 f"{noted.sequence}, which is to come again",
