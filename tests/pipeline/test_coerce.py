@@ -5,11 +5,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from tests.pipeline.making import JSON, mapping_of
 from tests.pipeline.test_types import TYPES
 
-from holdfast.pipeline.mapping.coerce import Refused, coerce, converter, make_plan
+from holdfast.pipeline.mapping.coerce import Refused, coerce, converter, make_plan, shown
 from holdfast.pipeline.mapping.nouns import Column, Mapping
 from holdfast.pipeline.mapping.scalars import Unfit
 from holdfast.pipeline.records import Record
@@ -118,6 +118,7 @@ def test_a_value_that_does_not_fit_is_refused_by_a_rule(text: str, value: Any, r
         converter(parse_type(text))(value)
 
 
+@settings(deadline=None)
 @given(TYPES, JSON)
 def test_every_value_fits_or_is_refused(kind: Type, value: Any) -> None:
     try:
@@ -166,3 +167,18 @@ def test_a_null_is_the_zero_of_the_type_where_the_column_says_so(text: str, zero
     plan = make_plan(Mapping((Column("a", "a", text, when_null="default"),)))
     assert coerce(plan, Record(fields={})) == (zero,)
     assert coerce(plan, Record(fields={"a": None})) == (zero,)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ('say "hi"', '"say \\"hi\\""'),
+        ("\ud800", '"?"'),
+        pytest.param(10**5000, "a value without a text (int)", id="huge"),
+        ("x" * 10_000, '"' + "x" * 199 + "…"),
+        ({"a": 1}, '{"a":1}'),
+        (None, "null"),
+    ],
+)
+def test_a_refusal_shows_the_value_whatever_it_is(value: Any, text: str) -> None:
+    assert shown(value) == text

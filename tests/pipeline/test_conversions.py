@@ -1,7 +1,7 @@
 """What a change of type keeps."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from tests.pipeline.test_types import TYPES
 
 from holdfast.pipeline.conversions import Keeps, comparable, conversion
@@ -51,6 +51,7 @@ def test_each_pair_keeps_what_the_table_says(given_type: str, wanted: str, keeps
     assert bool(found.why) is not found.exact
 
 
+@settings(deadline=None)
 @given(TYPES, TYPES)
 def test_every_pair_has_an_answer_and_a_reason(one: Type, other: Type) -> None:
     found = conversion(one, other)
@@ -58,6 +59,7 @@ def test_every_pair_has_an_answer_and_a_reason(one: Type, other: Type) -> None:
     assert comparable(one, other) is comparable(other, one)
 
 
+@settings(deadline=None)
 @given(TYPES)
 def test_null_is_room_that_can_be_added_and_not_taken_away(kind: Type) -> None:
     assert conversion(kind, nullable(kind)).exact
@@ -65,6 +67,7 @@ def test_null_is_room_that_can_be_added_and_not_taken_away(kind: Type) -> None:
         assert conversion(nullable(kind), kind).keeps is Keeps.LOSES
 
 
+@settings(deadline=None)
 @given(TYPES, TYPES, TYPES)
 def test_what_widens_twice_widens(one: Type, two: Type, three: Type) -> None:
     if conversion(one, two).exact and conversion(two, three).exact:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.pipeline.making import mapping_of
 
@@ -81,6 +81,7 @@ def test_a_table_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
         table(**changes)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30), st.text(max_size=30), st.text(max_size=30))
 def test_no_name_changes_the_shape_of_a_statement(database: str, name: str, column: str) -> None:
     mapping = Mapping((Column("a", column, "Int64"),))

@@ -87,6 +87,7 @@ def test_a_filter_is_read_back_from_its_text(node: Node) -> None:
         assert parse(str(node)) == node, str(node)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60) | st.text(alphabet="ab.='\"()[]<>!&|+-*/% \n\\`1notinrd,", max_size=60))
 def test_no_text_breaks_the_reader(text: str) -> None:
     with suppress(FilterError):

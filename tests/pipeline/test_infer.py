@@ -59,6 +59,7 @@ def test_an_order_becomes_a_table_worth_having() -> None:
         ([1, 2**63], "UInt64"),
         ([-1, 2**63], "Decimal(38, 0)"),
         ([10**40], "String"),
+        ([-(10**5000)], "String"),
         ([1, 2.5], "Float64"),
         ([2**60, 2.5], "String"),
         ([True, False], "Bool"),

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.pipeline.instants import DAY_S, NS, days_of, epoch_ns, fraction_digits, iso_ns
@@ -12,6 +12,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZONES = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 
 
+@settings(deadline=None)
 @given(st.datetimes(timezones=ZONES))
 def test_every_time_python_writes_is_read(when: datetime) -> None:
     assert iso_ns(when.isoformat()) == (when - EPOCH) // timedelta(microseconds=1) * 1000
@@ -43,11 +44,13 @@ def test_what_is_no_time_is_none(text: str) -> None:
     assert iso_ns(text) is None
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_no_text_breaks_the_reader(text: str) -> None:
     iso_ns(text), days_of(text), fraction_digits(text)
 
 
+@settings(deadline=None)
 @given(st.dates())
 def test_a_date_is_days_and_also_midnight(day: object) -> None:
     days = days_of(str(day))

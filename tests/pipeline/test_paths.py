@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.pipeline.making import JSON
 
@@ -17,12 +17,14 @@ STEPS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(STEPS)
 def test_a_path_is_read_back_from_its_text(steps: Any) -> None:
     path = Path(steps)
     assert parse_path(str(path)) == path
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_a_text_is_a_path_or_refused(text: str) -> None:
     try:
@@ -32,6 +34,7 @@ def test_a_text_is_a_path_or_refused(text: str) -> None:
     assert parse_path(str(path)) == path
 
 
+@settings(deadline=None)
 @given(STEPS, JSON)
 def test_following_a_path_never_fails(steps: Any, value: Any) -> None:
     find(Path(steps), Record(fields=value))

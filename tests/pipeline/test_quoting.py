@@ -1,7 +1,7 @@
 """No name and no text can end its own quotes."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.pipeline.quoting import identifier, literal, qualified, why_no_name
@@ -21,6 +21,7 @@ def inside(quoted: str, quote: str) -> str:
     return "".join(plain)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_a_name_is_quoted_so_that_it_reads_back_or_refused(name: str) -> None:
     if why_no_name(name) is None:
@@ -30,6 +31,7 @@ def test_a_name_is_quoted_so_that_it_reads_back_or_refused(name: str) -> None:
             identifier(name)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_a_text_reads_back(text: str) -> None:
     assert inside(literal(text), "'") == text

@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.pipeline.types import (
@@ -39,6 +39,7 @@ SINGLE: st.SearchStrategy[Type] = (
 TYPES: st.SearchStrategy[Type] = st.recursive(SINGLE, lambda inner: inner.map(Array) | inner.map(Map), max_leaves=4)
 
 
+@settings(deadline=None)
 @given(TYPES)
 def test_a_type_is_read_back_from_its_text(kind: Type) -> None:
     assert parse_type(str(kind)) == kind
@@ -98,6 +99,7 @@ def test_the_refusal_names_what_is_allowed() -> None:
         parse_type("JSON")
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_no_text_breaks_the_reader(text: str) -> None:
     with suppress(InvalidError):

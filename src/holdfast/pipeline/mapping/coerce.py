@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from holdfast.pipeline.mapping.nouns import Column, Mapping
 from holdfast.pipeline.mapping.paths import Path, find, parse_path
-from holdfast.pipeline.mapping.scalars import Convert, Unfit, scalar_converter, text_of
+from holdfast.pipeline.mapping.scalars import Convert, Unfit, quoted, scalar_converter, text_of
 from holdfast.pipeline.records import Record
 from holdfast.pipeline.types import Array, Decimal, Map, Scalar, Type, bare, takes_null
 
@@ -107,11 +107,9 @@ def not_an_object(value: Any) -> Refusal:
 def shown(value: Any) -> str:
     """A value as JSON, cut where it gets long."""
     try:
-        text = text_of(value)
+        text = quoted(value[: GIVEN_MAX + 1]) if isinstance(value, str) else text_of(value)
     except Unfit:
-        text = repr(value)
-    if isinstance(value, str):
-        text = f'"{text}"'
+        return f"a value without a text ({type(value).__name__})"
     return text if len(text) <= GIVEN_MAX else text[:GIVEN_MAX] + "…"
 
 

@@ -8,12 +8,13 @@ of the mapping is finished under it.
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
 from holdfast.pipeline.mapping.coerce import Refusal, Refused, shown
 from holdfast.pipeline.mapping.infer import Names, infer
 from holdfast.pipeline.mapping.nouns import COLUMNS_MAX, Column, Mapping, make_column
-from holdfast.pipeline.mapping.paths import EACH, parse_path
+from holdfast.pipeline.mapping.paths import parse_path
 from holdfast.pipeline.mapping.scalars import text_of
 from holdfast.pipeline.types import Array, Map, nullable
 from holdfast.vocabulary.errors import InvalidError
@@ -64,43 +65,48 @@ Decision: TypeAlias = GoOn | AddColumns | Overflow | Divert | Stop
 
 
 class Known:
-    """The fields a mapping knows, as a tree. `None` in place of a branch: everything below is known."""
+    """The fields a mapping knows, level by level."""
 
     def __init__(self, mapping: Mapping) -> None:
-        self._tree: dict[str, Any] = {}
+        self._top = _Level()
         for text in (*(column.field_path for column in mapping.columns), *mapping.ignored):
             path = parse_path(text)
             if path.root == "fields":
-                keys = [step for step in path.steps if isinstance(step, str)]
                 # Whoever takes something out of an array has decided about the array.
-                ends = next(
-                    (n for n, step in enumerate(path.steps) if step is EACH or isinstance(step, int)), len(keys)
-                )
-                self._add(keys[:ends])
-
-    def _add(self, keys: list[str]) -> None:
-        tree = self._tree
-        for key in keys[:-1]:
-            inner = tree.setdefault(key, {})
-            if inner is None:
-                return
-            tree = inner
-        tree[keys[-1]] = None
+                self._top.add(list(takewhile(lambda step: isinstance(step, str), path.steps)))
 
     def unknown(self, value: Any) -> dict[str, Any]:
         """The part of a record no column takes, in its own shape. Null says nothing, so it is not unknown."""
-        return _unknown(value, self._tree) if isinstance(value, dict) else {}
+        return self._top.unknown(value) if isinstance(value, dict) else {}
 
 
-def _unknown(value: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
-    found = {}
-    for key, inner in value.items():
-        if key not in tree:
-            if inner is not None:
-                found[key] = inner
-        elif (branch := tree[key]) is not None and isinstance(inner, dict) and (rest := _unknown(inner, branch)):
-            found[key] = rest
-    return found
+class _Level:
+    """Keys that are known, and of those the objects of which only some fields are."""
+
+    __slots__ = ("inside", "keys")
+
+    def __init__(self) -> None:
+        self.keys: set[str] = set()
+        self.inside: dict[str, _Level] = {}
+
+    def add(self, steps: list[Any]) -> None:
+        key, rest = steps[0], steps[1:]
+        if not rest:
+            self.keys.add(key)
+            self.inside.pop(key, None)  # all of it is known
+        elif key in self.inside or key not in self.keys:
+            self.keys.add(key)
+            self.inside.setdefault(key, _Level()).add(rest)
+
+    def unknown(self, value: dict[str, Any]) -> dict[str, Any]:
+        found = {}
+        if not value.keys() <= self.keys:
+            found = {key: inner for key, inner in value.items() if key not in self.keys and inner is not None}
+        for key, level in self.inside.items():
+            inner = value.get(key)
+            if isinstance(inner, dict) and (rest := level.unknown(inner)):
+                found[key] = rest
+        return found
 
 
 def decide(policy: str, mapping: Mapping, values: Sequence[Any]) -> Decision:

@@ -77,8 +77,7 @@ def _integer(name: str, seen: Seen) -> Guess:
         return Guess(INT64, "whole numbers")
     if least >= 0 and most <= INTEGERS["UInt64"][1]:
         return Guess(Scalar("UInt64"), "whole numbers beyond Int64, none negative")
-    digits = max(len(str(abs(least))), len(str(abs(most))))
-    if digits <= 38:
+    if max(abs(least), abs(most)) < 10**38:
         return Guess(Decimal(38, 0), "whole numbers beyond 64 bits")
     return Guess(STRING, "whole numbers of more than 38 digits")
 

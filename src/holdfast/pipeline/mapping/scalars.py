@@ -160,6 +160,11 @@ def text_of(value: Any) -> str:
         raise Unfit("only JSON values have a text") from None
 
 
+def quoted(text: str) -> str:
+    """Text in quotes, as JSON has it; what is not Unicode in it as `?`."""
+    return msgspec.json.encode(text.encode("utf-8", "replace").decode()).decode()
+
+
 def _uuid(value: Any) -> str:
     if isinstance(value, str) and _HEX.fullmatch(value):
         digits = value.replace("-", "").lower()
