@@ -194,7 +194,7 @@ async def test_what_a_new_producer_sent_before_anybody_led_is_not_overtaken_by_w
     setting.led.partitions[topic.id, 0] = led
     with pytest.raises(ProducerRefusedError) as refused:
         await setting.service.produce("orders", 0, sent(2))
-    assert refused.value.refusal is Refusal.OUT_OF_ORDER
+    assert refused.value.refusal is Refusal.TOO_SOON
     assert [(await setting.service.produce("orders", 0, sent(each))).base_offset for each in range(3)] == [0, 1, 2]
 
 

@@ -140,7 +140,13 @@ class LogService:
         if found is None:
             return None
         begun = self._judge(found, self._config(found), partition, payload)
-        begun.appended = begun.led.append_now(begun.batches)
+        try:
+            begun.appended = begun.led.append_now(begun.batches)
+        except InvalidError:
+            raise
+        except HoldfastError:
+            self._note_missed(found, partition, payload)  # led anew, it should know
+            raise
         return begun
 
     def _judge(self, topic: Topic, config: TopicConfig, partition: int, payload: Buffer) -> "Producing":
