@@ -150,7 +150,8 @@ def test_columns_may_come_from_anywhere_in_a_record() -> None:
         timestamps=[1_700_000_000_000, 0],
     )
     paths = {"u.n": "String", "u.t": "Array(Int8)", "l[].s": "Array(Nullable(String))", "l[0].s": "String", "$key": "String",
-             "$headers.h": "Int8", "$offset": "UInt64", "$timestamp": "DateTime64(3)", "$topic": "String"}  # fmt: skip
+             "$headers.h": "Int8", "$headers": "Map(String, String)", "$offset": "UInt64",
+             "$timestamp": "DateTime64(3)", "$topic": "String"}  # fmt: skip
     columns = tuple(Column(path, f"c{n}", text, when_null="default") for n, (path, text) in enumerate(paths.items()))
     same_as_alone(Mapping(columns), records)
     found = coerce_all(make_plan(Mapping(columns)), records).batch

@@ -54,10 +54,6 @@ class Path:
                 text += "[]" if step is EACH else f"[{step}]"
         return text
 
-    def under(self, other: "Path") -> bool:
-        """Whether this is the other path or leads further into what is there."""
-        return self.root == other.root and self.steps[: len(other.steps)] == other.steps
-
 
 @lru_cache(maxsize=10_000)
 def parse_path(text: str) -> Path:
@@ -77,6 +73,8 @@ def parse_path(text: str) -> Path:
         steps.append(step)
     if len(steps) > STEPS_MAX:
         raise InvalidError("path", text, f"at most {STEPS_MAX} steps")
+    if root == "headers" and (len(steps) > 1 or not all(isinstance(step, str) for step in steps)):
+        raise InvalidError("path", text, "$headers or $headers.name: a header is a plain value")
     if root not in ("fields", "headers") and steps:
         raise InvalidError("path", text, f"nothing behind ${root}: it is a plain value")
     return Path(tuple(steps), root)
