@@ -159,6 +159,13 @@ def test_columns_may_come_from_anywhere_in_a_record() -> None:
     assert found.column(5).to_pylist() == [1, 0]
 
 
+def test_text_that_is_not_unicode_is_refused_among_text_that_is() -> None:
+    records = records_of({"a": "x"}, {"a": "\ud800"}, {"a": "y\0"})
+    same_as_alone(mapping_of(a="String"), records)
+    same_as_alone(mapping_of(a="Array(String)"), records_of({"a": ["x"]}, {"a": ["\ud800"]}))
+    assert coerce_all(make_plan(mapping_of(a="String")), records).taken == [0, 2]
+
+
 def test_no_records_make_an_empty_batch() -> None:
     found = coerce_all(make_plan(mapping_of(a="Int64", b="DateTime64(3)", c="Map(String, Int8)")), records_of())
     assert found.batch.num_rows == 0

@@ -129,14 +129,15 @@ def test_keys_that_are_data_become_a_map() -> None:
 
 
 def test_dots_and_dollars_in_keys_are_escaped_in_paths_and_not_in_names() -> None:
-    found = infer([{"a.b": 1, "a": {"b": 2}, "$id": 3, "": 4, "1st": 5, "_offset": 6, "ü": 7}])
+    found = infer([{"a.b": 1, "a": {"b": 2}, "$id": 3, "": 4, "1st": 5, "_offset": 6, "größe": 7, "%": 8}])
     assert [(column.field_path, column.column) for column in found.mapping.columns] == [
         (r"a\.b", "a_b"),
         ("a.b", "a_b_2"),
         (r"\$id", "_id"),
         ("1st", "_1st"),
         ("_offset", "_offset_2"),
-        ("ü", "field"),
+        ("größe", "größe"),
+        ("%", "field"),
     ]
     assert found.left_out == ('the record: the key "" cannot be part of a path',)
 

@@ -72,7 +72,8 @@ def test_what_paths_find(text: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ".", "a.", ".a", "a..b", "[0]", "a[x]", "a[-1]", "a[", "a]", "a[0]b", "a\\", "$", "$nothing", "$key.x", "$headers.a.b", "$headers[0]", "$headers[]", "x" * 1001,
+    "text", ["", ".", "a.", ".a", "a..b", "[0]", "a[x]", "a[-1]", "a[", "a]", "a[0]b", "a\\", "$", "$nothing", "$key.x",
+             "$headers.a.b", "$headers[0]", "$headers[]", "x" * 1001,
              ".".join("a" * 33)]
 )  # fmt: skip
 def test_what_is_no_path_is_refused(text: str) -> None:

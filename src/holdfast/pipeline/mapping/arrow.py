@@ -17,7 +17,7 @@ _UNITS: Final = {0: "s", 3: "ms", 6: "us", 9: "ns"}
 _BANDS: Final = ((0, 0, 10**11), (3, 10**11, 10**14), (6, 10**14, 10**17))  # digits of a second, as in `epoch_ns`
 _CANONICAL_UUID: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _FIXED_POINT: Final = r"^[+-]?[0-9]{1,60}(\.[0-9]{1,60})?$"
-_HAS_ZONE: Final = r"T?\d\d(:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d(:?\d\d)?)$"
+_HAS_ZONE: Final = r"[T ]\d\d(:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d(:?\d\d)?)$"
 
 
 @lru_cache(maxsize=1_000)

@@ -141,9 +141,10 @@ class Names:
         self._taken = {name.lower() for name in (*taken, *RESERVED)}
 
     def give(self, path: Path) -> str:
-        """The path with everything but ASCII letters and digits as `_`; a number behind it if that is taken."""
-        plain = re.sub(r"[^A-Za-z0-9_]+", "_", "_".join(str(step) for step in path.steps))[: NAME_BYTES_MAX - 8]
-        if not re.search(r"[A-Za-z0-9]", plain):
+        """The path with everything but letters and digits as `_`; a number behind it if that is taken."""
+        plain = re.sub(r"\W+", "_", "_".join(str(step) for step in path.steps))
+        plain = plain.encode()[: NAME_BYTES_MAX - 8].decode(errors="ignore")
+        if not plain.strip("_"):
             plain = "field"
         elif plain[0].isdigit():
             plain = f"_{plain}"
