@@ -53,7 +53,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter, ready to run."""
+    """A filter, ready to run. It stays in its process: send the text, and make the filter where it is used."""
 
     node: Node
     run: Run

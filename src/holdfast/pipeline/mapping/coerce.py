@@ -65,7 +65,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A mapping, ready to be applied."""
+    """A mapping, ready to be applied. It stays in its process: send the mapping, and make the plan where it is used."""
 
     mapping: Mapping
     targets: tuple[Target, ...]
