@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from tests.clients.broker import Broker
+from tests.clients.broker import Broker, until
 from tests.clients.kp_client import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from tests.clients.shapes import Shape
 
@@ -74,6 +75,8 @@ def take(consumer: KafkaConsumer, count: int) -> list[Any]:
 def joined(consumer: KafkaConsumer) -> None:
     """Poll until the consumer has its part of the group's partitions, without taking records."""
     deadline_ms = CLOCK.boot_ms() + TIMEOUT_S * 1_000
+    for topic in consumer.subscription():  # a leader that has not heard of it would assign nothing, and leave it so
+        until(partial(consumer.partitions_for_topic, topic), what=f"{topic} is known")
     while not consumer.assignment():
         consumer.poll(timeout_ms=50)
         assert CLOCK.boot_ms() < deadline_ms, f"no partitions within {TIMEOUT_S} s"
