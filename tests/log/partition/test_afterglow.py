@@ -52,3 +52,18 @@ def test_without_a_budget_nothing_glows() -> None:
     tail = Tail(0)
     Afterglow(0).keep(tail, 5)
     assert tail.size_bytes == 0
+
+
+async def test_what_was_rewritten_is_read_as_it_is_now(world: World) -> None:
+    ann = await world.owner()
+    afterglow = Afterglow(10_000)
+    partition = await ann.open(afterglow=afterglow)
+    for value in ("a", "b"):
+        await append(partition, batch(value))
+        await ann.publisher.publish([partition])
+    await append(partition, batch("c"))
+    partition.was_rewritten(2)
+    assert partition.tail.start == 2
+    assert partition.unpublished_bytes == len(batch("c"))
+    partition.was_rewritten(9)
+    assert records(partition.tail.read(2, below=3, bytes_max=1)) == [(2, "c")]

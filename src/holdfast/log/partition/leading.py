@@ -343,6 +343,10 @@ class LeadingPartition:
         self._visible.set(self.high_watermark)
         self._published.ring()
 
+    def was_rewritten(self, end_offset: int) -> None:
+        """Object storage holds something else than was published, up to here: that is what readers are to see."""
+        self.tail.forget_until(min(end_offset, self.record.published))
+
     @asynccontextmanager
     async def quiet(self) -> AsyncIterator[None]:
         """No append is numbered during the body."""

@@ -43,6 +43,7 @@ async def replace_run(
                 trash={**trash, index.object: False},
             )
         await relist(partition, change, kit)
+        partition.was_rewritten(old[-1].end_offset)
 
 
 def _index_over(indexes: Sequence[IndexRecord], segment: SegmentRecord) -> IndexRecord | None:
