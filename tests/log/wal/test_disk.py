@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from tests.log.wal.frames_of import TOPIC, crash_copy, fill, frame, offsets, opened
 
-from holdfast.log.wal import Disk, WalSettings
-from holdfast.log.wal.frames import FRAMES_AT, Buffer
+from holdfast.log.wal import Disk, Wal, WalFrame, WalSettings
+from holdfast.log.wal.frames import FRAMES_AT, Buffer, checked_bytes
 from holdfast.log.wal.recovery import examine
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
 from holdfast.vocabulary.settings import KIB
 
@@ -32,10 +33,12 @@ class FaultyDisk(Disk):
         self.strikes_fail = False
         self.gate = threading.Event()
         self.gate.set()
+        self.at_gate = False  # somebody has come to it since it was shut
 
     def write(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
         if not self._mine():
             return super().write(descriptor, buffers, position)
+        self.at_gate = True
         self.gate.wait(30)
         data = b"".join(buffers)[: self.bytes_per_write]
         with self._lock:
@@ -45,6 +48,16 @@ class FaultyDisk(Disk):
                 data = data[: self.room_bytes]
                 self.room_bytes -= len(data)
         return super().write(descriptor, (data,), position)
+
+    async def shut_gate(self, wal: Wal, plug: WalFrame) -> "asyncio.Future[int]":
+        """From now on everything queues up behind `plug`, and is the next group when the gate is opened."""
+        self.at_gate = False
+        self.gate.clear()
+        plugged = wal.append(plug)
+        async with asyncio.timeout(30):
+            while not self.at_gate:
+                await RealClock().sleep_ms(1)
+        return plugged
 
     def make_room(self, room_bytes: int | None) -> None:
         with self._lock:
@@ -89,25 +102,26 @@ async def test_a_full_disk_refuses_the_group_and_all_behind_it(
     disk.strikes_fail = strikes_fail
     async with opened(tmp_path / "wal", disk=disk) as wal:
         assert await wal.append(frame(0)) == 1
-        disk.gate.clear()
-        disk.make_room(room_bytes)
-        answers = [wal.append(frame(offset)) for offset in range(1, 30)]
+        plugged = await disk.shut_gate(wal, frame(1))
+        disk.make_room(checked_bytes(frame(1), KIB) + room_bytes)
+        answers = [wal.append(frame(offset)) for offset in range(2, 30)]
         disk.gate.set()
+        assert await plugged == 2
         assert set(await failures(answers)) == {UnavailableError}
         error = answers[0].exception()
         assert str(tmp_path / "wal") in str(error)
         assert "bytes are free" in str(error)
-        assert wal.stats.refused == 29
+        assert wal.stats.refused == 28
         assert wal.in_flight_bytes == 0
         crash_copy(tmp_path / "wal", tmp_path / "full")
 
         disk.make_room(None)
-        assert await wal.append(frame(1)) == 2  # as long as the first refused one: the second must not reappear
+        assert await wal.append(frame(2)) == 3  # as long as the first refused one: the second must not reappear
         crash_copy(tmp_path / "wal", tmp_path / "crash")
-        assert await wal.append(frame(2)) == 3
-    assert await offsets(tmp_path / "full") == [(0, 0)]
-    assert await offsets(tmp_path / "crash") == [(0, 0), (0, 1)]
-    assert await offsets(tmp_path / "wal") == [(0, 0), (0, 1), (0, 2)]
+        assert await wal.append(frame(3)) == 4
+    assert await offsets(tmp_path / "full") == [(0, 0), (0, 1)]
+    assert await offsets(tmp_path / "crash") == [(0, 0), (0, 1), (0, 2)]
+    assert await offsets(tmp_path / "wal") == [(0, 0), (0, 1), (0, 2), (0, 3)]
 
 
 async def test_no_space_for_another_file_refuses_until_there_is_and_says_so_once(
