@@ -72,7 +72,7 @@ class Leader:
     def __init__(self, parts: Parts, wal: Wal, session: HeldSession, chance: Chance) -> None:
         self.parts, self.wal, self.session, self.chance = parts, wal, session, chance
         self.partitions: list[LeadingPartition] = []
-        self._attention = Attention()
+        self._attention: Attention[LeadingPartition] = Attention()
         self._budget = TailBudget(AgentSettings(id=_AGENT).tail_bytes_max)
         self._publisher = Publisher(
             store=parts.store, objects=parts.objects, clock=parts.clock, chance=chance, settings=parts.log

@@ -39,7 +39,8 @@ async def opened(owner: Owner, count: int = 1, **terms: object) -> list[LeadingP
 async def looping(
     owner: Owner, partitions: list[LeadingPartition], publisher: Publisher | None = None, **changes: object
 ) -> AsyncIterator[AgentCounters]:
-    counters, attention = AgentCounters(), Attention()
+    counters = AgentCounters()
+    attention: Attention[LeadingPartition] = Attention()
     settings = quick("ann", **changes)
     budget = TailBudget(settings.tail_bytes_max)
     for partition in partitions:

@@ -74,7 +74,7 @@ class Agent:
         self._leftovers = Leftovers(wal, wal_id, store)
         self._tenant: LogTenant | None = None
         self._group_tenant: GroupTenant | None = None
-        self._attention = Attention()
+        self._attention: Attention[LeadingPartition] = Attention()
         self._afterglow = Afterglow(settings.afterglow_bytes_max)
         self._budget = TailBudget(settings.tail_bytes_max)
         self._stopping = asyncio.Event()

@@ -76,7 +76,7 @@ class PublishingLoop:
         chance: Chance,
         settings: AgentSettings,
         counters: AgentCounters,
-        attention: Attention,
+        attention: Attention[LeadingPartition],
         budget: TailBudget,
     ) -> None:
         self._publisher, self._wal, self._session = publisher, wal, session

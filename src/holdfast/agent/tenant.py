@@ -62,7 +62,7 @@ class LogTenant:
         publisher: Publisher,
         leftovers: Leftovers,
         topic: Callable[[str], Topic | None],
-        attention: Attention,
+        attention: Attention[LeadingPartition],
         afterglow: Afterglow,
         budget: TailBudget,
     ) -> None:

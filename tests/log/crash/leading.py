@@ -46,7 +46,7 @@ class Parts:
     clock: Clock
     chance: Chance
     settings: LogSettings
-    attention: Attention
+    attention: Attention[LeadingPartition]
 
 
 class Leading:

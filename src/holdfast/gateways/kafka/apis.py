@@ -13,9 +13,9 @@ from holdfast.gateways.kafka import (
     produce,
     producers,
     topics,
-    versions,
 )
 from holdfast.gateways.kafka.api import Api
+from holdfast.gateways.kafka.versions import api_versions_beside
 
 _FAMILIES: Final = (
     configs.APIS,
@@ -28,7 +28,8 @@ _FAMILIES: Final = (
     produce.APIS,
     producers.APIS,
     topics.APIS,
-    versions.APIS,
 )
 
-APIS: Final[dict[int, Api]] = {api.key: api for family in _FAMILIES for api in family}
+_ALL: Final = [api for family in _FAMILIES for api in family]
+
+APIS: Final[dict[int, Api]] = {api.key: api for api in (*_ALL, api_versions_beside(_ALL))}

@@ -11,17 +11,14 @@ import asyncio
 import logging
 from collections import deque
 from struct import Struct
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, cast
 
 from holdfast.gateways.kafka.api import Api, Call, Chunks, Peer
 from holdfast.gateways.kafka.apis import APIS
+from holdfast.gateways.kafka.backend import Backend
 from holdfast.gateways.kafka.control import decode, encode
-from holdfast.gateways.kafka.versions import unsupported_version
 from holdfast.gateways.kafka.wire import INT32, MalformedRequestError, Reader
 from holdfast.vocabulary.settings import KIB
-
-if TYPE_CHECKING:
-    from holdfast.gateways.kafka.server import KafkaServer
 
 _log: Final = logging.getLogger(__name__)
 
@@ -45,10 +42,48 @@ class _Request:
         self.done = False
 
 
+class Host(Protocol):
+    """What a connection shares with the others."""
+
+    backend: Backend
+    scratch: memoryview
+    requests: int
+    malformed: int
+
+    @property
+    def full(self) -> bool:
+        """Whether requests under way hold all the memory they may."""
+        ...
+
+    def memory(self, size: int) -> memoryview:
+        """Room for a request of `size` bytes."""
+        ...
+
+    def taken(self, size: int) -> None:
+        """A request has begun to arrive."""
+        ...
+
+    def released(self, size: int) -> None:
+        """Requests were answered, or their connection is gone."""
+        ...
+
+    def wants_room(self, connection: "Connection") -> None:
+        """Tell the connection when requests of others are answered."""
+        ...
+
+    def joined(self, connection: "Connection") -> bool:
+        """Whether there is room for one more connection."""
+        ...
+
+    def left(self, connection: "Connection") -> None:
+        """It is closed."""
+        ...
+
+
 class Connection(asyncio.BufferedProtocol):
     """A protocol of the server's loop."""
 
-    def __init__(self, server: "KafkaServer") -> None:
+    def __init__(self, server: Host) -> None:
         self._server = server
         self._backend, self._settings = server.backend, server.backend.settings
         self._transport: asyncio.Transport | None = None
@@ -305,8 +340,6 @@ async def _answer(request: _Request) -> Chunks | None:
     api, call, body = request.api, request.call, request.body
     if api.raw is not None:
         return await api.raw(call, body)
-    if not api.speaks(call.version):
-        return unsupported_version()
     assert api.control is not None
     answer = await api.control(call, decode(api.key, call.version, body))
     return (encode(api.key, call.version, answer),)

@@ -3,7 +3,7 @@
 Not implemented: features (there are none to finalize yet).
 """
 
-from functools import cache
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
@@ -11,35 +11,39 @@ from holdfast.gateways.kafka.api import Api, Call, Chunks
 from holdfast.gateways.kafka.codes import Code
 from holdfast.gateways.kafka.wire import INT16, INT32, NO_TAGS, Reader, array_length
 
+_KEY: Final = 18
+_VERSIONS: Final = (0, 4)
+_FLEXIBLE_FROM: Final = 3
 _RANGE: Final = Struct(">hhh")
 
-
-async def api_versions(call: Call, body: memoryview) -> Chunks:
-    """List every API with its versions."""
-    if not call.api.speaks(call.version):
-        return unsupported_version()
-    if call.api.is_flexible(call.version):
-        reader = Reader(body, flexible=True)
-        name, version = reader.text(), reader.text()
-        reader.tags()
-        call.peer.software = f"{name} {version}"
-    return (_body(call.version, Code.NONE),)
+_Ranges = Sequence[tuple[int, tuple[int, int]]]
 
 
-def unsupported_version() -> Chunks:
-    """A client that is newer than we are asks again with a version of this list: the answer is always version 0."""
-    return (_body(0, Code.UNSUPPORTED_VERSION),)
+def api_versions_beside(others: Sequence[Api]) -> Api:
+    """The API that lists these, and itself."""
+    ranges = sorted([(_KEY, _VERSIONS), *((api.key, api.versions) for api in others)])
+    bodies = {version: _body(version, Code.NONE, ranges) for version in range(_VERSIONS[0], _VERSIONS[1] + 1)}
+    # A client that is newer than we are asks again with a version of this list: this answer is always version 0.
+    too_new = _body(0, Code.UNSUPPORTED_VERSION, ranges)
+
+    async def api_versions(call: Call, body: memoryview) -> Chunks:
+        if not call.api.speaks(call.version):
+            return (too_new,)
+        if call.api.is_flexible(call.version):
+            reader = Reader(body, flexible=True)
+            name, version = reader.text(), reader.text()
+            reader.tags()
+            call.peer.software = f"{name} {version}"
+        return (bodies[call.version],)
+
+    return Api(key=_KEY, name="ApiVersions", versions=_VERSIONS, flexible_from=_FLEXIBLE_FROM, raw=api_versions)
 
 
-@cache
-def _body(version: int, code: Code) -> bytes:
-    from holdfast.gateways.kafka.apis import APIS  # which lists this one, too
-
-    flexible = API.is_flexible(version)
+def _body(version: int, code: Code, ranges: _Ranges) -> bytes:
+    flexible = version >= _FLEXIBLE_FROM
     out = bytearray(INT16.pack(code))
-    out += array_length(len(APIS), flexible=flexible)
-    for key in sorted(APIS):
-        low, high = APIS[key].versions
+    out += array_length(len(ranges), flexible=flexible)
+    for key, (low, high) in ranges:
         out += _RANGE.pack(key, low, high)
         if flexible:
             out += NO_TAGS
@@ -48,7 +52,3 @@ def _body(version: int, code: Code) -> bytes:
     if flexible:
         out += NO_TAGS
     return bytes(out)
-
-
-API: Final = Api(key=18, name="ApiVersions", versions=(0, 4), flexible_from=3, raw=api_versions)
-APIS: Final = (API,)

@@ -5,7 +5,6 @@ Two limits, one of the partition and one of all partitions of the agent together
 
 from collections.abc import Callable
 
-from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.tail import Tail
 from holdfast.log.partition.terms import Place
@@ -25,7 +24,7 @@ class Crowding:
         *,
         published: Bell,
         demand: Callable[[], None],
-        attention: Attention,
+        attention: Bell,
         budget: TailBudget | None,
         settings: LogSettings,
         clock: Clock,

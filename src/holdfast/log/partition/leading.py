@@ -71,7 +71,7 @@ class LeadingPartition:
         segments: Segments,
         producers: Producers,
         tail: Tail,
-        attention: Attention,
+        attention: "Attention[LeadingPartition]",
         afterglow: Afterglow,
         budget: TailBudget | None = None,
     ) -> None:

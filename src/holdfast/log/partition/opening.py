@@ -64,7 +64,7 @@ async def open_partition(
     settings: LogSettings,
     terms: Terms | None = None,
     leftovers: Leftovers | None = None,
-    attention: Attention | None = None,
+    attention: Attention[LeadingPartition] | None = None,
     afterglow: Afterglow | None = None,
     budget: TailBudget | None = None,
     steps: Callable[[str], None] = lambda _: None,
