@@ -169,13 +169,13 @@ PyObject *write_records(PyObject *module, PyObject *args)
             fault.given = offset;
             break;
         }
-        if (timestamp < -1) {
+        if (i == 0)
+            first = timestamp;
+        if (timestamp < -1 || (first < 0 && timestamp == INT64_MAX)) { /* the delta would not fit */
             fault.rule = RULE_RECORD_TIMESTAMP;
             fault.given = timestamp;
             break;
         }
-        if (i == 0)
-            first = timestamp;
         if (timestamp > greatest)
             greatest = timestamp;
         previous = offset - base_offset;

@@ -216,3 +216,12 @@ def test_a_buffer_of_two_batches_is_not_a_batch(kernel: Kernel) -> None:
     for call in (lambda: list(decode(two, kernel=kernel)), lambda: validate_records(two, kernel=kernel)):
         with pytest.raises(InvalidError, match="number of batches"):
             call()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_times_too_far_apart_for_one_batch_are_refused(kernel: Kernel) -> None:
+    records = [Record(0, -1, None, None), Record(1, 2**63 - 1, None, None)]
+    with pytest.raises(InvalidBatchError) as refused:
+        encode(records, kernel=kernel)
+    assert refused.value.rule is Rule.RECORD_TIMESTAMP
+    assert decode(encode([Record(0, 2**63 - 1, None, None)], kernel=kernel))

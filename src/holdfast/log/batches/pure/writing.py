@@ -43,10 +43,10 @@ def write(
         offset, timestamp = _int64(record[0]), _int64(record[1])
         if not previous < offset - base_offset <= _INT32_MAX:
             return (int(Rule.OFFSET_DELTA), 0, count, offset)
-        if timestamp < -1:
-            return (int(Rule.RECORD_TIMESTAMP), 0, count, timestamp)
         if count == 0:
             first = timestamp
+        if timestamp < -1 or timestamp - first > _INT64_MAX:
+            return (int(Rule.RECORD_TIMESTAMP), 0, count, timestamp)
         greatest = max(greatest, timestamp)
         previous = offset - base_offset
         body = _body(timestamp - first, previous, record)
