@@ -16,7 +16,6 @@ import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
-import org.apache.kafka.common.errors.WakeupException;
 
 /** A member of a group on a thread of its own: it polls, commits what it read, and remembers what happened to it. */
 final class Poller implements AutoCloseable, ConsumerRebalanceListener {
@@ -57,8 +56,6 @@ final class Poller implements AutoCloseable, ConsumerRebalanceListener {
                     Rewinding.rewind(consumer, polled);
                 }
             }
-        } catch (WakeupException woken) {
-            if (!leaving) failure = woken;
         } catch (Throwable raised) {
             failure = raised;
         } finally {
@@ -86,12 +83,11 @@ final class Poller implements AutoCloseable, ConsumerRebalanceListener {
         assigned = now;
     }
 
-    /** Leave the group and end the thread. */
+    /** Leave the group and end the thread, after the poll at hand: woken up inside a commit, it could not tell whether that was done. */
     @Override
     public void close() {
         leaving = true;
         hold.countDown();
-        consumer.wakeup();
         try {
             thread.join(20_000);
         } catch (InterruptedException interrupted) {
