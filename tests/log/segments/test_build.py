@@ -136,6 +136,23 @@ def test_lz4_is_hardly_tried_where_it_does_not_help_and_soon_again_where_it_does
     assert stored[-4:] == [1] * 4
 
 
+def test_of_a_large_block_that_will_not_shrink_only_the_beginning_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+    pack = lz4.block.compress
+
+    def compress(raw: bytes, **how: bool) -> bytes:
+        tried.append(len(raw))
+        packed: bytes = pack(raw, **how)
+        return packed
+
+    monkeypatch.setattr(lz4.block, "compress", compress)
+    noise = a_batch(0, records=1, value=hashlib.shake_256(b"x").digest(900_000))
+    assert body(build_segment([noise], topic_id="ab", partition=0)).count(noise[100:1_000]) == 1
+    assert tried == [64 * 1024]
+    built = build_segment([a_batch(0, records=1, value=bytes(900_000))], topic_id="ab", partition=0)
+    assert len(body(built)) < 100_000
+
+
 def test_a_block_ends_before_it_would_grow_too_large() -> None:
     batches = some_batches(20)
     segment = a_segment(batches, block_bytes=3 * len(batches[0]))

@@ -27,10 +27,12 @@ from holdfast.log.segments.layout import (
     pack_block,
 )
 from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.settings import KIB
 
 _LZ4_INPUT_MAX: Final = 0x7E000000
 _LZ4_RATIO_MAX: Final = 255  # no LZ4 stream grows by more: a block that claims to would only eat memory
 _NO_LIMIT: Final = 2**31 - 1
+_PROBE_BYTES: Final = 64 * KIB
 
 
 class Block(NamedTuple):
@@ -47,9 +49,9 @@ def seal_block(raw: Buffer, *, batch_count: int, first_offset: int, pack: bool) 
     And the payload's checksum, so that nobody has to go over it again.
     """
     codec, payload = STORED, raw
-    if pack and len(raw) <= _LZ4_INPUT_MAX:
+    if pack and len(raw) <= _LZ4_INPUT_MAX and _is_promising(raw):
         packed: bytes = lz4.block.compress(raw, store_size=False)
-        if len(packed) <= len(raw) - len(raw) // 4:
+        if _saves_enough(packed, raw):
             codec, payload = LZ4, packed
     payload_crc = batch_checksum(raw) if payload is raw and batch_count == 1 else crc32c(payload)
     header = pack_block(
@@ -61,6 +63,18 @@ def seal_block(raw: Buffer, *, batch_count: int, first_offset: int, pack: bool) 
         first_offset=first_offset,
     )
     return header, payload, payload_crc
+
+
+def _is_promising(raw: Buffer) -> bool:
+    """Whether the beginning of a large block shrinks: what is true of it is mostly true of the rest."""
+    if len(raw) < 4 * _PROBE_BYTES:
+        return True
+    beginning = memoryview(raw)[:_PROBE_BYTES]
+    return _saves_enough(lz4.block.compress(beginning, store_size=False), beginning)
+
+
+def _saves_enough(packed: Buffer, raw: Buffer) -> bool:
+    return len(packed) <= len(raw) - len(raw) // 4
 
 
 def scan_batches(raw: Buffer) -> list[BatchHeader] | tuple[int, int, int, int]:
