@@ -296,10 +296,17 @@ class Shard:
         if gone:
             self._counters.offsets_forgotten += len(gone)
             self.writer.put_offsets(group.id, dict.fromkeys(gone))
-        if group.state is GroupState.EMPTY and not group.invited and len(gone) == len(offsets):
+        if len(gone) == len(offsets) and self._is_abandoned(group):
             self.writer.drop_record(group.id)
             group.state = GroupState.DEAD
             del self.groups[group.id]
+
+    def _is_abandoned(self, group: Group) -> bool:
+        """Whether nobody is in it, or was lately: whoever was removed a moment ago is about to come back."""
+        if group.state is not GroupState.EMPTY or group.invited:
+            return False
+        since_ms = group.empty_since_ms
+        return since_ms is None or self._clock.now_ms() - since_ms >= self._settings.sweep_ms
 
     async def close(self) -> None:
         """Stop at once. Everybody who waits is told to look for another coordinator."""

@@ -5,6 +5,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from tests.agent.making import until
 from tests.gateways.kafka.talking import (
     API_VERSIONS,
     FETCH,
@@ -180,7 +181,7 @@ async def test_a_client_that_reads_nothing_is_not_read_from_and_does_not_fill_th
         greedy, other = await face.client(), await face.client()
         for _ in range(100):
             await greedy.send(FETCH, 12, fetch_request("orders", {0: 0}))
-        await face.backend.clock.sleep_ms(200)
+        await until(lambda: any(each._clogged for each in face.server.connections))
         assert await served(face, other)
         for _ in range(100):
             async with asyncio.timeout(10):

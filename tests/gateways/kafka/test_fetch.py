@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from tests.agent.making import until
 from tests.gateways.kafka.talking import FETCH, Face, face_on, fetch_request, versions_of
 from tests.log.partition.making import batch, records
 
@@ -45,7 +46,8 @@ async def test_a_long_poll_is_woken_by_the_first_of_many_partitions(tmp_path: Pa
     async with face_on(tmp_path, topics={"orders": 5}) as face:
         client = await face.client()
         correlation = await client.send(FETCH, 12, fetch_request("orders", dict.fromkeys(range(5), 0), wait_ms=60_000))
-        await face.backend.clock.sleep_ms(50)
+        led = await face.backend.log.led("orders", 3)
+        await until(lambda: led._visible._waiters)
         await face.backend.log.produce("orders", 3, batch("now"))
         async with asyncio.timeout(10):
             answer = client.understood(FETCH, 12, correlation, await client.receive())
@@ -64,8 +66,9 @@ async def test_a_poll_waits_for_its_least_bytes(tmp_path: Path) -> None:
         client = await face.client()
         one = len(batch("a"))
         correlation = await client.send(FETCH, 12, fetch_request("orders", {0: 0}, wait_ms=60_000, bytes_min=3 * one))
+        led = await face.backend.log.led("orders", 0)
         for value in "abc":
-            await face.backend.clock.sleep_ms(20)
+            await until(lambda: any(not waiter.done() for _, _, waiter in led._visible._waiters))
             await face.backend.log.produce("orders", 0, batch(value))
         async with asyncio.timeout(10):
             answer = client.understood(FETCH, 12, correlation, await client.receive())

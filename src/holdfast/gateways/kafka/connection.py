@@ -251,7 +251,9 @@ class Connection(asyncio.BufferedProtocol):
         chunks = answer.result()
         if chunks is None:
             return  # acks=0
-        head = _ANSWER_FLEXIBLE if request.api.is_flexible(request.call.version) and request.api.key != 18 else _ANSWER
+        # The answer to ApiVersions has the oldest header always: its reader does not know yet what we speak.
+        flexible = request.api.is_flexible(request.call.version) and request.api.key != _API_VERSIONS
+        head = _ANSWER_FLEXIBLE if flexible else _ANSWER
         size = head.size - 4 + sum(map(len, chunks))
         transport.writelines([head.pack(size, request.call.correlation), *chunks])
 
