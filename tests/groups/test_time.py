@@ -143,6 +143,17 @@ async def test_an_offset_that_is_just_being_committed_is_not_forgotten_with_the_
     assert await ann.committed("g") == {("orders", 0): 7}
 
 
+async def test_a_group_that_was_emptied_a_moment_ago_is_still_there_after_a_topic_went(world: TimedWorld) -> None:
+    ann = await world.coordinator()
+    member = await world.member(ann, "g")
+    await ann.service.leave("g", [Leaving(member.member_id)])
+    ann.tenant.topics_changed()
+    await world.pass_ms(60_000)
+    assert [(each.id, each.state) for each in await ann.service.list()] == [("g", GroupState.EMPTY)]
+    await world.pass_ms(1_400_000, step_ms=10_000)
+    assert await ann.service.list() == []
+
+
 async def test_an_id_that_was_given_out_leaves_nothing_behind(world: TimedWorld) -> None:
     ann = await world.coordinator()
     with refused_with(Refusal.MEMBER_ID_REQUIRED):
