@@ -5,12 +5,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """A partition: who owns it, under which epoch, and the offset of the next message to process."""
+    """A partition: who owns it, under which epoch, and the offset of the next message to process.
+
+    `intent`: the range somebody has begun and not finished, as JSON (`intents`); it outlives its owner.
+    """
 
     id: int
     owner: str | None = None
     epoch: int = 0
     checkpoint: int = 0
+    intent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,14 +5,16 @@ from typing import Final, TypeVar
 import msgspec
 
 from holdfast.contracts.store import Entry
+from holdfast.kernel.registry import intents
 from holdfast.kernel.registry.nouns import Beat, ConsumerInfo, PartitionState
-from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 
 class _Partition(msgspec.Struct, frozen=True):
     owner: str | None
     checkpoint: int
     epoch: int
+    intent: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Beat(msgspec.Struct, frozen=True):
@@ -51,8 +53,9 @@ def number_in(key: str) -> int:
 
 
 def partition_value(state: PartitionState) -> bytes:
-    """`{"owner": …, "checkpoint": …, "epoch": …}`."""
-    return _encode(_Partition(state.owner, state.checkpoint, state.epoch))
+    """`{"owner": …, "checkpoint": …, "epoch": …}`, and `"intent": {…}` while a range is begun."""
+    intent = msgspec.UNSET if state.intent is None else msgspec.Raw(state.intent.encode())
+    return _encode(_Partition(state.owner, state.checkpoint, state.epoch, intent))
 
 
 def partition_of(entry: Entry) -> PartitionState:
@@ -60,7 +63,22 @@ def partition_of(entry: Entry) -> PartitionState:
     record = _decode(_Partition, entry)
     if record.checkpoint < 0 or record.epoch < 0:
         raise CorruptError(entry.key, f"checkpoint {record.checkpoint}, epoch {record.epoch}")
-    return PartitionState(id=number_in(entry.key), owner=record.owner, epoch=record.epoch, checkpoint=record.checkpoint)
+    return PartitionState(
+        id=number_in(entry.key),
+        owner=record.owner,
+        epoch=record.epoch,
+        checkpoint=record.checkpoint,
+        intent=_intent_in(entry.key, record.intent),
+    )
+
+
+def _intent_in(key: str, raw: msgspec.Raw | msgspec.UnsetType) -> str | None:
+    if raw is msgspec.UNSET:
+        return None
+    try:
+        return intents.canonical(bytes(raw))
+    except InvalidError as error:
+        raise CorruptError(key, str(error)) from None
 
 
 def beat_value(session: str, epoch: int, ttl_ms: int) -> bytes:

@@ -27,7 +27,7 @@ from holdfast.contracts.store import (
     Store,
 )
 from holdfast.contracts.surely import commit_surely
-from holdfast.kernel.registry import keys, records
+from holdfast.kernel.registry import intents, keys, records
 from holdfast.kernel.registry.nouns import Beat, ConsumerInfo, PartitionState
 from holdfast.kernel.registry.settings import RegistrySettings
 from holdfast.kernel.registry.view import View
@@ -251,10 +251,33 @@ class RegistryStore:
             [state.id for state in await self.owned_by(consumer) if await self.release(state.id, consumer, state.epoch)]
         )
 
+    async def begin(self, number: int, consumer: str, epoch: int, intent: str) -> bool:
+        """Record the range about to be processed (`intents`), before its first effect.
+
+        True iff `consumer` owns the partition under `epoch` and no other range is begun; to begin the same one again changes
+        nothing. It stays, through releases and claims, until `update_checkpoint` moves to its end: whoever owns the
+        partition then does exactly this range. One that starts below the checkpoint is an `InvalidError`.
+        """
+        asked = intents.canonical(intent)
+        start = intents.span(asked).start
+
+        def decide(state: PartitionState) -> Sequence[Operation] | None:
+            if state.owner != consumer or state.epoch != epoch or state.intent not in (None, asked):
+                return None
+            if state.intent == asked:
+                return ()
+            if start < state.checkpoint:
+                raise InvalidError(f"start of partition {number}'s range", start, f"{state.checkpoint} or more")
+            begun = replace(state, intent=asked)
+            return (Put(keys.partition(self._namespace, number), records.partition_value(begun)),)
+
+        return await self._own_change(number, decide)
+
     async def update_checkpoint(self, number: int, consumer: str, offset: int, epoch: int) -> bool:
         """Move the checkpoint up to `offset`. True iff `consumer` owns the partition under `epoch`.
 
-        It never moves backwards: an offset at or below the stored one changes nothing, and the answer is the same.
+        It never moves backwards: an offset at or below the stored one changes nothing, and the answer is the same. While a
+        range is begun it moves to that range's end and nowhere else (`InvalidError`), which finishes the range.
         """
         check_at_least("offset", offset, 0)
 
@@ -263,20 +286,25 @@ class RegistryStore:
                 return None
             if offset <= state.checkpoint:
                 return ()
-            moved = replace(state, checkpoint=offset)
+            if state.intent is not None and offset != (end := intents.span(state.intent).end):
+                raise InvalidError(f"checkpoint of partition {number}", offset, f"{end}, the end of the range begun")
+            moved = replace(state, checkpoint=offset, intent=None)
             return (Put(keys.partition(self._namespace, number), records.partition_value(moved)),)
 
+        return await self._own_change(number, decide)
+
+    # --- how
+
+    async def _own_change(self, number: int, decide: _Decide) -> bool:
         # The record this process wrote last is most likely still there; if it is, the commit proves it without a read.
         entry, state = self._seen.pop(number, (None, None))
-        if entry is None or state is None or not decide(state):
+        if entry is None or state is None or not _confirmed(decide, state):
             entry = await self._entry(number)  # what is remembered may be old: it can confirm, never refuse
         left = await self._change(entry, decide)
         if left is None:
             return False
         self._seen[number] = (left, records.partition_of(left))
         return True
-
-    # --- how
 
     async def _change(self, entry: Entry, decide: _Decide) -> Entry | None:
         """Commit what `decide` says of the record, judging again whenever another change came first; None: it refused."""
@@ -326,3 +354,10 @@ class RegistryStore:
 
     def _contended(self, key: str) -> UnavailableError:
         return UnavailableError(f"registry record {key}", f"it changed {_TRIES_MAX} times before it could be written")
+
+
+def _confirmed(decide: _Decide, remembered: PartitionState) -> bool:
+    try:
+        return bool(decide(remembered))
+    except InvalidError:
+        return False
