@@ -22,10 +22,10 @@ up: $(VENV)/.ready ## set up and run Holdfast on embedded defaults
 	exec $(BIN)/holdfast serve
 
 test: $(VENV)/.ready ## set up and pass the tests
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 test-long: $(VENV)/.ready ## the long form: more seeds, more kills, longer runs
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "long or not long"
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m "long or not long"
 
 check: $(VENV)/.ready ## lint, format, types and floors, as CI runs them
 	$(BIN)/ruff check .

@@ -1,11 +1,17 @@
-"""Every engine's server, started once per worker when it is first wanted, and a fresh namespace for each test."""
+"""Every engine's server, started once per worker when it is first wanted, and a fresh namespace for each test.
+
+Everything that needs Spark runs in one worker, so that only one starts a JVM: what stands under `tests/spark`, asks for the
+fixture `spark` or is marked so.
+"""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from hypothesis import settings
+from tests.spark.sessions import spark  # noqa: F401 (a fixture for every folder)
 
 from holdfast.contracts.store import Store
 from holdfast.testing.engines import ENGINES, NewHarness, serving
@@ -14,6 +20,8 @@ from holdfast.testing.harness import Harness
 pytest.register_assert_rewrite("holdfast.testing.store_contract")
 
 Serve = Callable[[str], NewHarness]
+
+SPARK_TESTS = Path(__file__).with_name("spark")
 
 # A busy machine is no defect: what takes long is bounded by the time-out of the test.
 settings.register_profile("holdfast", deadline=None)
@@ -54,3 +62,15 @@ async def harness(engine: str, serve: Serve) -> AsyncIterator[Harness]:
 async def store(harness: Harness) -> AsyncIterator[Store]:
     async with harness.client() as client:
         yield client
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _needs_spark(item):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def _needs_spark(item: pytest.Item) -> bool:
+    asks = "spark" in getattr(item, "fixturenames", ())
+    return asks or item.get_closest_marker("spark") is not None or SPARK_TESTS in item.path.parents

