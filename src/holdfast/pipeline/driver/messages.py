@@ -20,7 +20,10 @@ class _Said(msgspec.Struct, frozen=True, kw_only=True, tag_field="say", rename="
 
 
 class Run(_Said, frozen=True, tag="run"):
-    """Begin to work for a slot of a generation. `slot` names it in every later line."""
+    """Begin to work for a slot of a generation.
+
+    `slot` names it in every later line, and is the consumer's name in the generation's registry.
+    """
 
     slot: str
     pipeline_id: str
