@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from tests.registry.conftest import World
+from tests.registry.conftest import LONG_TTL_MS, World
 
 from holdfast.contracts.store import Put, Scan
 from holdfast.kernel.registry import PartitionState, RegistrySettings, RegistryStore, keys
 from holdfast.testing.faults import FaultyStore
-from holdfast.vocabulary.errors import CorruptError, InvalidError
+from holdfast.vocabulary.errors import CorruptError, ExpiredError, InvalidError
 
 
 async def state(registry: RegistryStore, number: int) -> PartitionState:
@@ -410,3 +410,41 @@ async def test_a_consumer_id_with_a_slash_is_refused(registry: RegistryStore) ->
             await registry.register(name)
         with pytest.raises(InvalidError, match="consumer id"):
             await registry.claim(0, name, 0)
+
+
+# --- claims under a session of the claimer's own
+
+
+async def test_claims_under_one_session_live_and_die_with_it(world: World, registry: RegistryStore) -> None:
+    session = await world.store.open_session(LONG_TTL_MS)
+    calls = FaultyStore(world.store, chance=world.chance)
+    frugal = world.registry(calls)
+    for number in range(4):
+        assert await frugal.claim(number, "A", 0, session=session)
+    assert "open_session" not in calls.calls
+    view = await registry.snapshot()
+    assert {number: (beat.session, beat.shared) for number, beat in view.beats.items()} == dict.fromkeys(
+        range(4), (session.id, True)
+    )
+    await world.store.close_session(session.id)
+    assert (await registry.snapshot()).beats == {}
+    assert [each.id for each in await registry.expired()] == [0, 1, 2, 3]
+
+
+async def test_to_release_one_claim_of_a_session_leaves_its_neighbours(world: World, registry: RegistryStore) -> None:
+    session = await world.store.open_session(LONG_TTL_MS)
+    for number in range(4):
+        await registry.claim(number, "A", 0, session=session)
+    assert await registry.release(1, "A", 1)
+    await registry.lapse(2, 1)
+    assert sorted((await registry.snapshot()).beats) == [0, 3]
+    assert await world.store.keep_alive(session.id)
+    assert (await state(registry, 2)).owner == "A"
+
+
+async def test_a_claim_under_a_dead_session_is_refused_and_says_so(world: World, registry: RegistryStore) -> None:
+    session = await world.store.open_session(LONG_TTL_MS)
+    await world.store.close_session(session.id)
+    with pytest.raises(ExpiredError, match="session"):
+        await registry.claim(3, "A", 0, session=session)
+    assert await state(registry, 3) == PartitionState(id=3)

@@ -19,12 +19,16 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """The heartbeat of one claim. It exists while the claim is alive; `version` is the claim's commit."""
+    """The heartbeat of one claim. It exists while the claim is alive; `version` is the claim's commit.
+
+    `shared`: the session is the claimer's own, vouches for more than this claim, and is not the registry's to end.
+    """
 
     epoch: int
     session: str
     ttl_ms: int
     version: int
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,10 +17,11 @@ class _Partition(msgspec.Struct, frozen=True):
     intent: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class _Beat(msgspec.Struct, frozen=True):
+class _Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     session: str
     epoch: int
     ttl_ms: int
+    shared: bool = False
 
 
 class _Consumer(msgspec.Struct, frozen=True):
@@ -81,15 +82,21 @@ def _intent_in(key: str, raw: msgspec.Raw | msgspec.UnsetType) -> str | None:
         raise CorruptError(key, str(error)) from None
 
 
-def beat_value(session: str, epoch: int, ttl_ms: int) -> bytes:
+def beat_value(session: str, epoch: int, ttl_ms: int, *, shared: bool = False) -> bytes:
     """The session travels in the value, so that whoever gets the assignment can renew it."""
-    return _encode(_Beat(session, epoch, ttl_ms))
+    return _encode(_Beat(session, epoch, ttl_ms, shared))
 
 
 def beat_of(entry: Entry) -> Beat:
     """The heartbeat an entry holds."""
     record = _decode(_Beat, entry)
-    return Beat(epoch=record.epoch, session=record.session, ttl_ms=record.ttl_ms, version=entry.version)
+    return Beat(
+        epoch=record.epoch,
+        session=record.session,
+        ttl_ms=record.ttl_ms,
+        version=entry.version,
+        shared=record.shared,
+    )
 
 
 def consumer_value(session: str, ttl_ms: int, registered_at_ms: int) -> bytes:

@@ -24,6 +24,7 @@ from holdfast.contracts.store import (
     Put,
     Requirement,
     Resync,
+    Session,
     Store,
 )
 from holdfast.contracts.surely import commit_surely
@@ -32,7 +33,7 @@ from holdfast.kernel.registry.nouns import Beat, ConsumerInfo, PartitionState
 from holdfast.kernel.registry.settings import RegistrySettings
 from holdfast.kernel.registry.view import View
 from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
-from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.errors import ExpiredError, InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.settings import check_at_least
 
 _TRIES_MAX: Final = 100  # losing this often to others' changes of one record means that something is broken
@@ -186,10 +187,12 @@ class RegistryStore:
 
     # --- partitions, to change
 
-    async def claim(self, number: int, consumer: str, expected_epoch: int) -> bool:
+    async def claim(self, number: int, consumer: str, expected_epoch: int, *, session: Session | None = None) -> bool:
         """Make `consumer` the owner. True iff the epoch was `expected_epoch` and nobody owned it; the epoch is then one more.
 
         The heartbeat starts in the same commit: a claimer that dies right after it leaves a claim that expires by itself.
+        Under a `session` of the claimer's own the claim lives as long as that does, and whoever keeps the session alive
+        vouches for the claim; `ExpiredError` if it is dead.
         """
         keys.check_name("consumer id", consumer)
         check_at_least("expected_epoch", expected_epoch, 0)
@@ -199,18 +202,19 @@ class RegistryStore:
             state = records.partition_of(entry)
             if state.epoch != expected_epoch or state.owner is not None:
                 return False
-            session = await self._store.open_session(self.settings.ttl_ms)
+            under = session or await self._store.open_session(self.settings.ttl_ms)
             claimed = replace(state, owner=consumer, epoch=expected_epoch + 1)
+            beat = records.beat_value(under.id, claimed.epoch, under.ttl_ms, shared=session is not None)
             outcome = await self._commit(
                 [AtVersion(entry.key, entry.version)],
-                [
-                    Put(entry.key, records.partition_value(claimed)),
-                    Put(beat_key, records.beat_value(session.id, claimed.epoch, session.ttl_ms), session.id),
-                ],
+                [Put(entry.key, records.partition_value(claimed)), Put(beat_key, beat, under.id)],
             )
             if isinstance(outcome, Committed):
                 return True
-            await self._end(session.id)
+            if session is None:
+                await self._end(under.id)
+            elif outcome.dead_session is not None:
+                raise ExpiredError(f"session {session.id}", "the store has ended it")
             entry = self._found(outcome, entry.key)
         raise self._contended(entry.key)
 
@@ -222,7 +226,10 @@ class RegistryStore:
     async def lapse(self, number: int, epoch: int) -> None:
         """End the heartbeat of a claim: the partition counts as expired at once, and coordinators move it elsewhere."""
         beat = await self._beat(number, epoch)
-        if beat is not None:
+        if beat is not None and beat.shared:
+            key = keys.beat(self._namespace, number)
+            await self._commit([AtVersion(key, beat.version)], [Delete(key)])
+        elif beat is not None:
             await self._store.close_session(beat.session)
 
     async def release(self, number: int, consumer: str, epoch: int | None = None) -> bool:
@@ -241,7 +248,7 @@ class RegistryStore:
             return Put(entry.key, records.partition_value(freed)), Delete(keys.beat(self._namespace, number))
 
         released = await self._change(entry, decide) is not None
-        if released and beat is not None:
+        if released and beat is not None and not beat.shared:
             await self._end(beat.session)
         return released
 
