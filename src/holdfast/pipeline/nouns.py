@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.pipeline.filters.config import FiltersConfig
 from holdfast.pipeline.mapping.nouns import Mapping
+from holdfast.pipeline.redaction import REDACTED, URLS, redacted_url
 from holdfast.vocabulary.settings import MIB
 
 EARLIEST: Final = "earliest"
@@ -17,7 +18,17 @@ LATEST: Final = "latest"
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=False):
-    """What every stored part is: immutable, camelCase on the wire, and strict about what it does not know."""
+    """What every stored part is: immutable, camelCase on the wire, strict about what it does not know, discreet in logs."""
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={_discreet(name, getattr(self, name))!r}" for name in self.__struct_fields__)
+        return f"{type(self).__name__}({shown})"
+
+
+def _discreet(name: str, value: object) -> object:
+    if isinstance(value, str) and value:
+        return REDACTED if name == "password" else redacted_url(value) if name in URLS else value
+    return value
 
 
 class Security(Shape, frozen=True):
@@ -114,6 +125,12 @@ class DriftPolicy(Shape, frozen=True):
     dlq_rows_kept: int = 1_000_000
 
 
+class SqlConfig(Shape, frozen=True):
+    """Over the mapped view `rows`; row by row and deterministic. Empty: the view as it is."""
+
+    sql: str = ""
+
+
 class Recipe(Shape, frozen=True):
     """Everything a range's rows depend on."""
 
@@ -123,7 +140,7 @@ class Recipe(Shape, frozen=True):
     mapping: Mapping
     filters: FiltersConfig = FiltersConfig()
     sql: str = ""
-    """Over the mapped view `rows`; row by row and deterministic. Empty: the view as it is."""
+    """See `SqlConfig`."""
     drift: DriftPolicy = DriftPolicy()
 
 
@@ -147,6 +164,10 @@ class Generation(Shape, frozen=True):
     ends: dict[str, int] = {}
     retired: bool = False
     """Nothing more is planned for it: it was rewound away, or it has reached its ends."""
+    replaces: int = 0
+    """The generation a rewind took the place of; 0: none."""
+    delete_previous: bool = False
+    """Rows of older generations from `starts` on go once this one has passed where `replaces` had got to."""
 
 
 class Pipeline(Shape, frozen=True):
@@ -155,7 +176,11 @@ class Pipeline(Shape, frozen=True):
     id: str
     name: str
     description: str = ""
+    version: int = 1
+    """Goes up with every change of anything of the pipeline."""
     recipe: int = 0
+    problems: tuple[str, ...] = ("source: not saved yet", "sink: not saved yet", "mapping: not saved yet")
+    """What keeps the parts as they are saved from being a recipe. While there are any, `recipe` is the last that was good."""
     state: PipelineState = PipelineState()
     generations: tuple[Generation, ...] = (Generation(number=1),)
     created_at_ms: int = 0
@@ -169,6 +194,16 @@ class Intent(Shape, frozen=True):
     end: int
     recipe: int
     rows: int | None = None
+
+
+def live(pipeline: Pipeline) -> Generation | None:
+    """The generation that follows the source."""
+    return next((each for each in pipeline.generations if each.kind == "live" and not each.retired), None)
+
+
+def working(pipeline: Pipeline) -> tuple[Generation, ...]:
+    """The generations that workers run."""
+    return tuple(each for each in pipeline.generations if not each.retired)
 
 
 def registry_of(pipeline_id: str, generation: int) -> str:

@@ -1,0 +1,60 @@
+"""Where pipelines are kept in the store.
+
+    pipeline/{id}                       the pipeline: name, state, generations, the number of its newest recipe
+    pipeline-name/{folded name}         which pipeline has a name
+    pipeline-part/{id}/{part}           source, sink, mapping, filters, sql, drift as they were saved, each with its version
+    pipeline-recipe/{id}/{version:08d}  a complete set of parts; never changed
+    pipeline-status/{id}/…              what workers say of its slots
+    pipeline-gone/{id}                  a deleted pipeline of which something is left to be removed
+
+Progress stands in the registry, see `kernel.registry.keys`: a namespace for each generation.
+"""
+
+from typing import Final
+
+PIPELINES: Final = "pipeline/"
+NAMES: Final = "pipeline-name/"
+PARTS: Final = "pipeline-part/"
+RECIPES: Final = "pipeline-recipe/"
+STATUS: Final = "pipeline-status/"
+GONE: Final = "pipeline-gone/"
+
+
+def pipeline_key(pipeline_id: str) -> str:
+    """A pipeline."""
+    return PIPELINES + pipeline_id
+
+
+def name_key(name: str) -> str:
+    """Whose name this is; names that differ only in capitals are one name."""
+    return NAMES + name.casefold()
+
+
+def parts_prefix(pipeline_id: str) -> str:
+    """All parts of a pipeline."""
+    return f"{PARTS}{pipeline_id}/"
+
+
+def part_key(pipeline_id: str, part: str) -> str:
+    """One part."""
+    return parts_prefix(pipeline_id) + part
+
+
+def recipes_prefix(pipeline_id: str) -> str:
+    """All recipes of a pipeline that are still kept."""
+    return f"{RECIPES}{pipeline_id}/"
+
+
+def recipe_key(pipeline_id: str, version: int) -> str:
+    """One recipe."""
+    return f"{recipes_prefix(pipeline_id)}{version:08d}"
+
+
+def status_prefix(pipeline_id: str) -> str:
+    """What workers say of a pipeline."""
+    return f"{STATUS}{pipeline_id}/"
+
+
+def gone_key(pipeline_id: str) -> str:
+    """A deleted pipeline."""
+    return GONE + pipeline_id

@@ -1,0 +1,102 @@
+"""What is removed behind a pipeline: recipes nobody needs, and everything of one that was deleted.
+
+The one rule: a mark in the store says that a pipeline is gone before anything of it is removed, and goes last. Whoever comes by
+finishes what a dead process began; to remove what is gone changes nothing.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from holdfast.contracts.checks import prefix_end
+from holdfast.contracts.store import Absent, Committed, Conflict, Delete, Entry, Operation, Requirement, Store
+from holdfast.kernel.keys import EPOCHS, HOLDERS
+from holdfast.pipeline.keys import GONE, gone_key, parts_prefix, pipeline_key, recipes_prefix, status_prefix
+from holdfast.pipeline.nouns import Intent, Pipeline, slot_resource
+from holdfast.vocabulary.errors import CorruptError
+
+Commit = Callable[[Sequence[Requirement], Sequence[Operation]], Awaitable[Committed | Conflict]]
+
+_DELETES_MAX = 90  # of the hundred operations a commit takes
+_PAGE = 500
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    """What of a registry's partition record matters here."""
+
+    owner: str | None = None
+    intent: str | None = None
+
+
+def _registries(pipeline_id: str) -> str:
+    """The prefix of the registries of all generations, see `nouns.registry_of`."""
+    return f"registry/pipeline-{pipeline_id}-"
+
+
+def _slots(pipeline_id: str) -> str:
+    return slot_resource(pipeline_id, 0).rpartition("/")[0] + "/"
+
+
+async def _claims(store: Store, pipeline_id: str) -> list[_Claim]:
+    prefix = _registries(pipeline_id)
+    entries = (await store.scan(prefix, prefix_end(prefix))).entries
+    return [_claim(entry) for entry in entries if "/partitions/" in entry.key]
+
+
+def _claim(entry: Entry) -> _Claim:
+    try:
+        return msgspec.json.decode(entry.value, type=_Claim)
+    except msgspec.MsgspecError as error:
+        raise CorruptError(entry.key, str(error)) from None
+
+
+async def busy(store: Store, pipeline_id: str) -> tuple[str, ...]:
+    """Who still works for a pipeline, in words; nobody if empty."""
+    holders = HOLDERS + _slots(pipeline_id)
+    slots = [entry.key.rpartition("/")[2] for entry in (await store.scan(holders, prefix_end(holders))).entries]
+    owners = sorted({claim.owner for claim in await _claims(store, pipeline_id) if claim.owner is not None})
+    found = [f"slot {slot} is still held by a worker" for slot in slots]
+    return (*found, *(f"partitions are still owned by {owner}" for owner in owners))
+
+
+async def prune_recipes(store: Store, pipeline: Pipeline, *, kept: int, commit: Commit) -> None:
+    """Remove all recipes but the newest `kept` and those that a begun range is to be finished by."""
+    prefix = recipes_prefix(pipeline.id)
+    if pipeline.recipe <= kept:
+        return
+    entries = (await store.scan(prefix, f"{prefix}{pipeline.recipe - kept + 1:08d}")).entries
+    if not entries:
+        return
+    begun = {
+        msgspec.json.decode(claim.intent, type=Intent).recipe
+        for claim in await _claims(store, pipeline.id)
+        if claim.intent is not None
+    }
+    gone = [Delete(entry.key) for entry in entries if int(entry.key.rpartition("/")[2]) not in begun]
+    for at in range(0, len(gone), _DELETES_MAX):
+        await commit([], gone[at : at + _DELETES_MAX])
+
+
+async def clear(store: Store, pipeline_id: str, *, commit: Commit) -> None:
+    """Remove everything of a pipeline that is gone, and then its mark."""
+    everything = (
+        parts_prefix(pipeline_id),
+        recipes_prefix(pipeline_id),
+        status_prefix(pipeline_id),
+        _registries(pipeline_id),
+        EPOCHS + _slots(pipeline_id),
+    )
+    gone = Absent(pipeline_key(pipeline_id))
+    for prefix in everything:
+        while entries := (await store.scan(prefix, prefix_end(prefix), limit=_DELETES_MAX)).entries:
+            if isinstance(await commit([gone], [Delete(entry.key) for entry in entries]), Conflict):
+                raise CorruptError(gone_key(pipeline_id), "the pipeline is marked as gone and is there")
+    await commit([], [Delete(gone_key(pipeline_id))])
+
+
+async def sweep(store: Store, *, commit: Commit) -> int:
+    """Finish every removal that was begun; how many there were."""
+    marks = (await store.scan(GONE, prefix_end(GONE), limit=_PAGE)).entries
+    for mark in marks:
+        await clear(store, mark.key.removeprefix(GONE), commit=commit)
+    return len(marks)
