@@ -1,0 +1,223 @@
+"""Ranges of offsets as Spark uses them: planned on the driver, read on executors as Arrow.
+
+    with Planner(reach) as planner:
+        ends = planner.ends("orders")
+        parts = planner.split(OffsetRange("orders", 0, ends.starts[0], ends.ends[0]), rows_max=100_000, bytes_max=64 * MIB)
+    for batch in read_range(reach, parts[0]): ...
+
+Everything here is synchronous; the I/O runs on a thread of this process (`reading.loop`), and what it opened stays open for the
+next task. Planning looks at metadata alone. The one rule: a range means the same records whenever and wherever it is read, as long
+as the log has them; when it has not, `DataLossError` says which are missing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from holdfast.log.batches import Buffer
+from holdfast.spark.reach import Reach
+from holdfast.spark.reading.agents import EARLIEST, LATEST, TopicFacts
+from holdfast.spark.reading.chunks import Asked, ChunkReader
+from holdfast.spark.reading.loop import loop_thread, run
+from holdfast.spark.reading.nouns import DataLossError, OffsetRange, ReadCounters, TopicChangedError, TopicEnds
+from holdfast.spark.reading.opened import Opened, opened
+from holdfast.spark.reading.plans import ANY_TIME, TimeBounds, cuts, segments_between, stretches
+from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.settings import MIB, check_at_least
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "ANY_TIME",
+    "DataLossError",
+    "OffsetRange",
+    "Planner",
+    "ReadCounters",
+    "TimeBounds",
+    "TopicChangedError",
+    "TopicEnds",
+    "read_range",
+]
+
+_log: Final = logging.getLogger(__name__)
+
+_GROUP_BYTES: Final = 8 * MIB  # of batches that are decoded by one call
+_ENDS_WAIT_MS: Final = 5_000  # for agents, where the store can answer instead
+_SIDE_BY_SIDE_MAX: Final = 16
+
+
+class Planner:
+    """Plans ranges of one cluster's topics. Synchronous, for drivers; many may be used at once."""
+
+    def __init__(self, reach: Reach) -> None:
+        self.reach = reach
+
+    def __enter__(self) -> "Planner":
+        run(opened(self.reach))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """What is open stays open: the next planner of this process uses it."""
+
+    def topics(self) -> list[TopicFacts]:
+        """Every topic, by name."""
+        return run(self._topics())
+
+    def topic(self, name: str) -> TopicFacts:
+        """The topic's id and number of partitions. `UnknownTopicError`."""
+        return run(self._topic(name))
+
+    def ends(self, topic: str) -> TopicEnds:
+        """Where its partitions begin and end: the high watermarks, as the agents know them; without agents, what is published."""
+        return run(self._ends(topic))
+
+    def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
+        """The first offset whose record is as young as `timestamp_ms` or younger; the end if there is none."""
+        return run(self._offset_at(topic, partition, timestamp_ms))
+
+    def split(self, range: OffsetRange, *, rows_max: int, bytes_max: int) -> list[OffsetRange]:  # noqa: A002 (agreed)
+        """The range in parts of about so many rows and stored bytes at most: exact for rows unless the topic is compacted.
+
+        It follows from the list of segments alone; what is not published yet is estimated by what was published last.
+        """
+        check_at_least("rows_max", rows_max, 1)
+        check_at_least("bytes_max", bytes_max, 1)
+        return run(self._split(range, rows_max, bytes_max))
+
+    async def _topics(self) -> list[TopicFacts]:
+        return await (await opened(self.reach)).topics()
+
+    async def _topic(self, name: str) -> TopicFacts:
+        return await (await opened(self.reach)).topic(name)
+
+    async def _ends(self, name: str) -> TopicEnds:
+        cluster = await opened(self.reach)
+        topic = await cluster.topic(name)
+        numbers = range(topic.partitions)
+        if cluster.agents is not None:
+            wait_ms = _ENDS_WAIT_MS if cluster.direct is not None else None
+            try:
+                starts = await cluster.agents.offsets(name, dict.fromkeys(numbers, EARLIEST), wait_ms=wait_ms)
+                ends = await cluster.agents.offsets(name, dict.fromkeys(numbers, LATEST), wait_ms=wait_ms)
+                return TopicEnds(topic.id, _listed(starts), _listed(ends))
+            except UnavailableError as error:
+                if cluster.direct is None:
+                    raise
+                _log.warning("only what is published of %s is seen now: %s", name, error)
+        slots = asyncio.Semaphore(_SIDE_BY_SIDE_MAX)
+        found = await asyncio.gather(*(self._published_ends(cluster, topic, number, slots) for number in numbers))
+        return TopicEnds(topic.id, tuple(start for start, _ in found), tuple(end for _, end in found))
+
+    async def _published_ends(
+        self, cluster: Opened, topic: TopicFacts, number: int, slots: asyncio.Semaphore
+    ) -> tuple[int, int]:
+        async with slots:
+            log = await cluster.published(topic, number)
+        assert log is not None
+        return log.start_offset, log.high_watermark
+
+    async def _offset_at(self, name: str, number: int, timestamp_ms: int) -> int:
+        cluster = await opened(self.reach)
+        topic = await cluster.topic(name)
+        log = await cluster.published(topic, number)
+        if log is not None and cluster.direct is not None:
+            reached = await cluster.direct.reading.offset_for_timestamp(log, max(0, timestamp_ms))
+            if reached is not None:
+                return reached.offset
+        if cluster.agents is None:
+            assert log is not None
+            return log.high_watermark
+        found = (await cluster.agents.offsets(name, {number: max(0, timestamp_ms)}))[number]
+        return found if found >= 0 else (await cluster.agents.offsets(name, {number: LATEST}))[number]
+
+    async def _split(self, whole: OffsetRange, rows_max: int, bytes_max: int) -> list[OffsetRange]:
+        cluster = await opened(self.reach)
+        topic = await cluster.topic(whole.topic)
+        log = await cluster.published(topic, whole.partition)
+        segments = []
+        if log is not None and cluster.direct is not None:
+            # One before the range, too: it tells what a record of the tail weighs.
+            segments = await segments_between(log, cluster.direct.objects, max(0, whole.start - 1), whole.end)
+        parts = cuts(stretches(segments, whole.start, whole.end), rows_max=rows_max, bytes_max=bytes_max)
+        return [OffsetRange(whole.topic, whole.partition, start, end) for start, end in parts]
+
+
+def read_range(
+    reach: Reach,
+    range: OffsetRange,  # noqa: A002 (agreed)
+    *,
+    include_headers: bool = True,
+    counters: ReadCounters | None = None,
+    topic_id: str = "",
+    times: TimeBounds = ANY_TIME,
+    skip_lost: bool = False,
+) -> Iterator["pa.RecordBatch"]:
+    """The records of a range in offset order, as tables in the columns of Spark's Kafka source. Synchronous, for executors.
+
+    With `topic_id`, `TopicChangedError` if the name belongs to another topic now. `times` leaves out what is cheap to leave out:
+    rows outside of them may still come. `DataLossError`: offsets of the range are gone; with `skip_lost`, a warning instead.
+    """
+    from holdfast.spark.reading.tables import tables
+
+    counted = counters if counters is not None else ReadCounters()
+    asked = Asked(range=range, topic_id=topic_id, times=times, skip_lost=skip_lost, counters=counted)
+    for group in _groups(_chunks(reach, asked)):
+        for table in tables(
+            group,
+            topic=range.topic,
+            partition=range.partition,
+            start=range.start,
+            end=range.end,
+            include_headers=include_headers,
+        ):
+            counted.rows += table.num_rows
+            yield table
+
+
+def _chunks(reach: Reach, asked: Asked) -> Iterator[Sequence[Buffer]]:
+    """Chunks from the loop's thread, which reads the next while this one is used."""
+    thread = loop_thread()
+    queue: asyncio.Queue[Sequence[Buffer] | Exception | None] = asyncio.Queue(1)
+    pumping = thread.submit(_pump(reach, asked, queue))
+    try:
+        while (chunk := thread.submit(queue.get()).result()) is not None:
+            if isinstance(chunk, Exception):
+                raise chunk
+            yield chunk
+    finally:
+        pumping.cancel()
+
+
+async def _pump(reach: Reach, asked: Asked, queue: "asyncio.Queue[Sequence[Buffer] | Exception | None]") -> None:
+    try:
+        async with aclosing(ChunkReader(await opened(reach), asked).chunks()) as chunks:
+            async for chunk in chunks:
+                await queue.put(chunk)
+        await queue.put(None)
+    except Exception as error:  # it is raised where the records are wanted
+        await queue.put(error)
+
+
+def _groups(chunks: Iterator[Sequence[Buffer]]) -> Iterator[list[Buffer]]:
+    """Batches by the many: one call that decodes a lot is much faster than many calls, and makes larger tables."""
+    group: list[Buffer] = []
+    size = 0
+    for chunk in chunks:
+        for batch in chunk:
+            if group and size + len(batch) > _GROUP_BYTES:
+                yield group
+                group, size = [], 0
+            group.append(batch)
+            size += len(batch)
+    if group:
+        yield group
+
+
+def _listed(offsets: dict[int, int]) -> tuple[int, ...]:
+    return tuple(offsets[number] for number in sorted(offsets))

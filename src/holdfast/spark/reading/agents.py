@@ -1,0 +1,287 @@
+"""What is asked of a cluster's brokers: topics, offsets, the tail of a partition, and where store and objects are.
+
+    DescribeConfigs v4, Metadata v12, ListOffsets v7, Fetch v12
+
+The one rule: who leads is looked up when it is not known and after every refusal, and a question is repeated until its time is up:
+a partition without a leader is mostly one that changes hands.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from holdfast.log.topics import UnknownTopicError
+from holdfast.spark.reading.addresses import Address, parse_bootstrap
+from holdfast.spark.reading.wire import Connection
+from holdfast.vocabulary.clock import Clock, RealClock
+from holdfast.vocabulary.errors import HoldfastError, UnavailableError
+from holdfast.vocabulary.settings import MIB
+
+T = TypeVar("T")
+
+STORE_URL: Final = "holdfast.store.url"
+OBJECTS_URL: Final = "holdfast.objects.url"
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+_BROKER: Final = 4  # a resource type of DescribeConfigs
+_NONE, _OUT_OF_RANGE, _UNKNOWN_TOPIC = 0, 1, 3
+_PASSING: Final = {5, 6, 7, 9, 74, 75, 76, 78, 79}  # leaders that change, epochs that are not known yet, time-outs
+_PAUSE_MS: Final = 100
+
+
+class Urls(NamedTuple):
+    """Where store and objects are; "" is what the brokers do not tell."""
+
+    store: str
+    objects: str
+
+
+class TopicFacts(NamedTuple):
+    """A topic as brokers and store know it."""
+
+    name: str
+    id: str
+    partitions: int
+
+
+class Fetched(NamedTuple):
+    """Batches of a partition one behind the other, the last perhaps cut; and where the log begins and ends."""
+
+    records: memoryview
+    start_offset: int
+    high_watermark: int
+
+
+class OutOfRangeError(HoldfastError):
+    """The leader does not have the offset: the log is from `start` to `end`."""
+
+    def __init__(self, start: int, end: int) -> None:
+        super().__init__(start, end)
+        self.start, self.end = start, end
+
+
+@dataclass(slots=True)
+class _Known:
+    """What the last Metadata said of the cluster."""
+
+    addresses: dict[int, Address] = field(default_factory=dict)
+    leaders: dict[tuple[str, int], int] = field(default_factory=dict)
+
+
+class Agents:
+    """A cluster's brokers, as one process talks to them. On the loop's thread only."""
+
+    def __init__(self, bootstrap: str, *, clock: Clock | None = None, patience_ms: int = 30_000) -> None:
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._clock = clock if clock is not None else RealClock()
+        self._patience_ms = patience_ms
+        self._connections: dict[Address, Connection] = {}
+        self._known = _Known()
+
+    @classmethod
+    async def ask_urls(cls, bootstrap: str) -> Urls:
+        """What the brokers tell of store and objects."""
+        agents = cls(bootstrap)
+        try:
+            return await agents.urls()
+        finally:
+            await agents.close()
+
+    async def close(self) -> None:
+        """Hang up everywhere."""
+        for connection in self._connections.values():
+            await connection.close()
+        self._connections.clear()
+
+    async def urls(self) -> Urls:
+        """Where store and objects are, as one of the brokers tells it."""
+        return await self._patiently(self._urls)
+
+    async def cluster_id(self) -> str:
+        """The cluster's own name."""
+        return str((await self._patiently(lambda: self._metadata(()))).cluster_id or "")
+
+    async def topics(self) -> list[TopicFacts]:
+        """Every topic that is not the cluster's own, by name."""
+        answer = await self._patiently(lambda: self._metadata(None))
+        return sorted(_facts(each) for each in answer.topics if not each.is_internal and each.error_code == _NONE)
+
+    async def topic(self, name: str) -> TopicFacts:
+        """One topic. `UnknownTopicError`. Asking does not make it."""
+
+        async def look() -> TopicFacts:
+            (found,) = (await self._metadata((name,))).topics
+            if int(found.error_code) in (_UNKNOWN_TOPIC, 17):  # 17: no topic can have this name
+                raise UnknownTopicError(name)
+            if found.error_code != _NONE:
+                raise UnavailableError(f"topic {name}", f"the brokers say {found.error_code.name}")
+            return _facts(found)
+
+        return await self._patiently(look)
+
+    async def offsets(self, topic: str, times_ms: dict[int, int], *, wait_ms: int | None = None) -> dict[int, int]:
+        """Partition → the first offset at or after its time (-1 if there is none); EARLIEST and LATEST are times, too."""
+        found: dict[int, int] = {}
+
+        async def look() -> dict[int, int]:
+            missing = {number: time_ms for number, time_ms in times_ms.items() if number not in found}
+            for node, numbers in (await self._by_leader(topic, missing)).items():
+                asked = {number: times_ms[number] for number in numbers}
+                found.update(await self._list_offsets(node, topic, asked))
+            if len(found) < len(times_ms):
+                raise UnavailableError(f"topic {topic}", "some of its partitions are changing hands")
+            return found
+
+        return await self._patiently(look, wait_ms=wait_ms)
+
+    async def fetch(self, topic: str, number: int, offset: int, *, bytes_max: int = 4 * MIB) -> Fetched:
+        """What the leader has from `offset` on; nothing if that is its end. `OutOfRangeError`."""
+        return await self._patiently(lambda: self._fetch(topic, number, offset, bytes_max))
+
+    async def _fetch(self, topic: str, number: int, offset: int, bytes_max: int) -> Fetched:
+        from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
+
+        node = next(iter(await self._by_leader(topic, {number: 0})))
+        asked: Any = FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=bytes_max)  # type: ignore[arg-type]
+        request = FetchRequest(
+            max_wait=timedelta(0),  # type: ignore[arg-type]
+            min_bytes=0,  # type: ignore[arg-type]
+            max_bytes=bytes_max,  # type: ignore[arg-type]
+            topics=(FetchTopic(topic=topic, partitions=(asked,)),),  # type: ignore[arg-type]
+            forgotten_topics_data=(),
+        )
+        answer = await self._ask(node, request)
+        self._check(topic, number, int(answer.error_code))
+        (found,) = answer.responses[0].partitions
+        if found.error_code == _OUT_OF_RANGE:
+            ends = await self.offsets(topic, {number: LATEST})
+            starts = await self.offsets(topic, {number: EARLIEST})
+            raise OutOfRangeError(starts[number], ends[number])
+        self._check(topic, number, int(found.error_code))
+        return Fetched(memoryview(found.records or b""), found.log_start_offset, found.high_watermark)
+
+    async def _list_offsets(self, node: int, topic: str, times_ms: dict[int, int]) -> dict[int, int]:
+        from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+        asked = tuple(
+            ListOffsetsPartition(partition_index=number, timestamp=time_ms)  # type: ignore[arg-type]
+            for number, time_ms in times_ms.items()
+        )
+        request = ListOffsetsRequest(
+            replica_id=-1,  # type: ignore[arg-type]
+            isolation_level=0,  # type: ignore[arg-type]
+            topics=(ListOffsetsTopic(name=topic, partitions=asked),),  # type: ignore[arg-type]
+        )
+        found = {}
+        for each in (await self._ask(node, request)).topics[0].partitions:
+            with suppress(UnavailableError):  # the others are answered for; this one is asked for again
+                self._check(topic, each.partition_index, int(each.error_code))
+                found[each.partition_index] = each.offset
+        return found
+
+    async def _urls(self) -> Urls:
+        from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
+
+        nodes = {each.node_id for each in (await self._metadata(())).brokers}
+        for node in sorted(nodes):
+            resource = DescribeConfigsResource(
+                resource_type=_BROKER,  # type: ignore[arg-type]
+                resource_name=str(node),
+                configuration_keys=(STORE_URL, OBJECTS_URL),
+            )
+            answer = await self._ask(node, DescribeConfigsRequest(resources=(resource,)))
+            values = {row.name: row.value or "" for each in answer.results for row in each.configs}
+            if values:
+                return Urls(values.get(STORE_URL, ""), values.get(OBJECTS_URL, ""))
+        return Urls("", "")
+
+    async def _metadata(self, topics: tuple[str, ...] | None) -> Any:
+        """What any broker says of these topics (None: of all); leaders are noted."""
+        from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
+
+        asked = (
+            None if topics is None else tuple(MetadataRequestTopic(topic_id=None, name=name) for name in topics)  # type: ignore[arg-type]
+        )
+        request = MetadataRequest(
+            topics=asked, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+        )
+        answer = await self._ask_any(request)
+        self._known.addresses = {each.node_id: Address(each.host, each.port) for each in answer.brokers}
+        for topic in answer.topics:
+            for each in topic.partitions:
+                self._known.leaders[topic.name, each.partition_index] = each.leader_id
+        return answer
+
+    async def _by_leader(self, topic: str, numbers: dict[int, int]) -> dict[int, list[int]]:
+        """Partitions by the node that leads them; those of which nobody is known are left out, unless that is all."""
+        if any((topic, number) not in self._known.leaders for number in numbers):
+            (found,) = (await self._metadata((topic,))).topics
+            if found.error_code == _UNKNOWN_TOPIC:
+                raise UnknownTopicError(topic)
+        led: dict[int, list[int]] = {}
+        for number in numbers:
+            node = self._known.leaders.get((topic, number), -1)
+            if node >= 0:
+                led.setdefault(node, []).append(number)
+            else:
+                self._known.leaders.pop((topic, number), None)
+        if not led:
+            raise UnavailableError(f"topic {topic}", f"nobody leads partition {min(numbers)} now")
+        return led
+
+    def _check(self, topic: str, number: int, code: int) -> None:
+        if code == _NONE:
+            return
+        self._known.leaders.pop((topic, number), None)
+        if code in _PASSING or code == _UNKNOWN_TOPIC:  # a new leader may not know the topic yet
+            raise UnavailableError(f"partition {topic}:{number}", f"its leader is changing (code {code})")
+        raise HoldfastError(f"partition {topic}:{number}: the broker answered with Kafka's error {code}")
+
+    async def _ask(self, node: int, request: Any) -> Any:
+        if node not in self._known.addresses:
+            await self._metadata(())
+        address = self._known.addresses.get(node)
+        if address is None:
+            self._forget(node)
+            raise UnavailableError(f"broker {node}", "it is not in the cluster now")
+        try:
+            return await self._connection(address).ask(request)
+        except UnavailableError:
+            self._forget(node)
+            raise
+
+    def _forget(self, node: int) -> None:
+        self._known.leaders = {which: leader for which, leader in self._known.leaders.items() if leader != node}
+
+    async def _ask_any(self, request: Any) -> Any:
+        failed: UnavailableError | None = None
+        for address in dict.fromkeys((*self._bootstrap, *self._known.addresses.values())):
+            try:
+                return await self._connection(address).ask(request)
+            except UnavailableError as error:
+                failed = error
+        assert failed is not None
+        raise failed
+
+    def _connection(self, address: Address) -> Connection:
+        if address not in self._connections:
+            self._connections[address] = Connection(address, timeout_s=self._patience_ms / 1000)
+        return self._connections[address]
+
+    async def _patiently(self, question: Callable[[], Awaitable[T]], *, wait_ms: int | None = None) -> T:
+        deadline_ms = self._clock.boot_ms() + (self._patience_ms if wait_ms is None else wait_ms)
+        while True:
+            try:
+                return await question()
+            except UnavailableError:
+                if self._clock.boot_ms() + _PAUSE_MS > deadline_ms:
+                    raise
+            await self._clock.sleep_ms(_PAUSE_MS)
+
+
+def _facts(topic: Any) -> TopicFacts:
+    return TopicFacts(str(topic.name), (topic.topic_id or UUID(int=0)).hex, len(topic.partitions))

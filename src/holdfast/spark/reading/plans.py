@@ -1,0 +1,118 @@
+"""Which segments hold a range, and where to cut it: from metadata alone.
+
+The one rule: what is decided here follows from the range and the list of segments, nothing else; asked again, it says the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from holdfast.contracts.objects import Objects
+from holdfast.log.partition.records import SegmentRecord
+from holdfast.log.partition.segments import ListingMovedError
+from holdfast.log.published import PublishedLog
+from holdfast.vocabulary.errors import CorruptError
+
+TAIL_RECORD_BYTES: Final = 256  # what a record of the tail is taken to weigh where no segment tells
+_PLANS_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeBounds:
+    """Records from `floor_ms` to `ceiling_ms` (inclusive) are wanted; others may be left out where that is cheap.
+
+    `disorder_ms` says how much older than its batch's first record a record may be; None: nobody knows, so no segment is left out
+    for being too young.
+    """
+
+    floor_ms: int | None = None
+    ceiling_ms: int | None = None
+    disorder_ms: int | None = None
+
+    def may_hold(self, segment: SegmentRecord) -> bool:
+        """Whether a record of this segment may be wanted."""
+        if self.floor_ms is not None and 0 <= segment.max_timestamp_ms < self.floor_ms:
+            return False
+        if self.ceiling_ms is None or self.disorder_ms is None or segment.min_timestamp_ms < 0:
+            return True
+        return segment.min_timestamp_ms - self.disorder_ms <= self.ceiling_ms
+
+
+ANY_TIME: Final = TimeBounds()
+
+
+class Stretch(NamedTuple):
+    """Offsets [start, end) with about so many rows and stored bytes, evenly spread."""
+
+    start: int
+    end: int
+    rows: float
+    bytes: float
+
+
+async def segments_between(log: PublishedLog, objects: Objects, start: int, end: int) -> list[SegmentRecord]:
+    """The segments that hold some of [start, end), oldest first; lists that moved meanwhile are loaded anew."""
+    for _ in range(_PLANS_MAX):
+        try:
+            return await _between(log, objects, start, end)
+        except ListingMovedError:
+            await log.refresh()
+    raise CorruptError(f"partition {log.place}", "its list of segments is not there")
+
+
+async def _between(log: PublishedLog, objects: Objects, start: int, end: int) -> list[SegmentRecord]:
+    found: list[SegmentRecord] = []
+    for index in log.segments.indexes:
+        if index.end_offset > start and index.base_offset < end:
+            listed = await log.segments.listed(index, objects)
+            if not listed:
+                raise ListingMovedError(f"index object {index.object}", "it is gone")
+            found += listed
+    found += log.segments.recent
+    return [each for each in found if each.end_offset > start and each.base_offset < end]
+
+
+def stretches(segments: Sequence[SegmentRecord], start: int, end: int) -> list[Stretch]:
+    """[start, end) as the segments weigh it; what no segment holds is the tail, and weighs as the last segment does."""
+    found: list[Stretch] = []
+    at, record_bytes = start, float(TAIL_RECORD_BYTES)
+    for each in segments:
+        begin, stop = max(at, each.base_offset), min(end, each.end_offset)
+        if begin >= stop:
+            continue
+        if begin > at:
+            found.append(Stretch(at, begin, 0, 0))  # a gap
+        share = (stop - begin) / (each.end_offset - each.base_offset)
+        found.append(Stretch(begin, stop, each.records * share, each.size_bytes * share))
+        record_bytes = each.size_bytes / max(1, each.records)
+        at = stop
+    if at < end:
+        found.append(Stretch(at, end, end - at, (end - at) * record_bytes))
+    return found
+
+
+def cuts(found: Sequence[Stretch], *, rows_max: int, bytes_max: int) -> list[tuple[int, int]]:
+    """The stretches as parts of at most so many rows and bytes, but at least one offset each."""
+    parts: list[tuple[int, int]] = []
+    if not found:
+        return parts
+    begin, rows, size = found[0].start, 0.0, 0.0
+    for each in found:
+        at = each.start
+        while at < each.end:
+            row, weight = each.rows / (each.end - each.start), each.bytes / (each.end - each.start)
+            fitting = min(_fitting(rows_max - rows, row), _fitting(bytes_max - size, weight), each.end - at)
+            if fitting == 0 and begin == at:
+                fitting = 1
+            at += fitting
+            rows, size = rows + fitting * row, size + fitting * weight
+            if at < each.end:
+                parts.append((begin, at))
+                begin, rows, size = at, 0.0, 0.0
+    parts.append((begin, found[-1].end))
+    return parts
+
+
+def _fitting(room: float, each: float) -> int:
+    """How many of this weight fit. A hair's breadth is granted: sums of fractions are not exact."""
+    return int(max(0.0, room) / each + 1e-6) if each > 0 else 1 << 62
