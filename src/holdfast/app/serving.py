@@ -21,6 +21,7 @@ from holdfast.app.api_node import watching_node
 from holdfast.app.cluster_identity import cluster_identity
 from holdfast.app.config import WORKER, ServeSettings, redacted
 from holdfast.app.data_directory import DataDirectory, held
+from holdfast.app.revealing import revealed
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
 from holdfast.gateways.kafka.backend import Backend, Broker
@@ -147,6 +148,8 @@ async def _node(
             clock=clock,
             chance=chance,
             settings=settings.kafka,
+            store_url=revealed(settings.store),
+            objects_url=revealed(settings.objects),
         )
         kafka: KafkaServer = await stack.enter_async_context(serving_kafka(backend, sockets))
         yield Served(kafka=bound, advertised=advertised, node=node, name=name, cluster_id=cluster_id)

@@ -188,7 +188,7 @@ async def test_every_version_describes_a_broker(tmp_path: Path) -> None:
             assert values["log.retention.ms"] == "604800000"
             assert (values["default.replication.factor"], values["min.insync.replicas"]) == ("1", "1")
             assert values["advertised.listeners"] == f"PLAINTEXT://127.0.0.1:{admin.face.port}"
-            assert all(each.read_only and each.value is not None for each in mine.configs)
+            assert all(each.read_only and (each.value is not None or each.is_sensitive) for each in mine.configs)
             assert len(values) == len(mine.configs)
             assert (code(shared), shared.configs) == (Code.NONE, ())
             assert code(unknown) is Code.INVALID_REQUEST
@@ -339,3 +339,23 @@ async def test_brokers_cannot_be_altered_and_a_resource_is_named_once(tmp_path: 
         twice = [resource("orders", configs=setting({"retention.ms": value})) for value in ("1", "2")]
         responses = (await admin.ask(api, resources=twice)).responses
         assert [code(each) for each in responses] == [Code.INVALID_REQUEST] * 2
+
+
+# ── where readers that go past the brokers find everything ──
+
+
+@pytest.mark.parametrize(("version", "url"), [(version, url) for version in (1, 4) for url in ("s3://logs", None)])
+async def test_a_broker_tells_where_its_objects_are_unless_the_url_holds_a_secret(
+    tmp_path: Path, version: int, url: str | None
+) -> None:
+    async with admin_of(tmp_path) as admin:
+        object.__setattr__(admin.face.backend, "objects_url", url)
+        asked = resource(str(admin.node), BROKER, configuration_keys=["holdfast.objects.url"])
+        answer = await admin.ask("DescribeConfigs", version=version, resources=[asked])
+        (told,) = answer.results[0].configs
+        assert (told.name, told.value, told.is_sensitive, told.read_only) == (
+            "holdfast.objects.url",
+            url,
+            url is None,
+            True,
+        )

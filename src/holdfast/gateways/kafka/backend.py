@@ -24,7 +24,10 @@ class Broker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """The services behind the face, and who this node is. `me` answers None until the node has its number."""
+    """The services behind the face, and who this node is. `me` answers None until the node has its number.
+
+    `store_url` and `objects_url` are what readers that go past the brokers may be told; None: they hold a secret.
+    """
 
     cluster_id: str
     cluster: Cluster
@@ -35,6 +38,8 @@ class Backend:
     clock: Clock
     chance: Chance
     settings: KafkaSettings = field(default_factory=KafkaSettings)
+    store_url: str | None = None
+    objects_url: str | None = None
     fetch_sessions: FetchSessions = field(init=False)
 
     def __post_init__(self) -> None:

@@ -69,7 +69,20 @@ def broker_rows(backend: Backend, broker: Broker) -> tuple[Row, ...]:
         for fixed in FIXED.values()
         if fixed.broker
     ]
-    return tuple(sorted(rows))
+    rows += _urls(backend)
+    return tuple(sorted(rows, key=lambda row: row.name))
+
+
+def _urls(backend: Backend) -> list[Row]:
+    """Where readers that go past the brokers find everything. What holds a secret is not told: null, and sensitive."""
+    told = {
+        "holdfast.store.url": (backend.store_url, "Where the cluster's store is."),
+        "holdfast.objects.url": (backend.objects_url, "Where the cluster's objects are."),
+    }
+    return [
+        Row(name, url, Kind.STRING if url is not None else Kind.PASSWORD, text, read_only=True, sensitive=url is None)
+        for name, (url, text) in told.items()
+    ]
 
 
 def _host(host: str) -> str:

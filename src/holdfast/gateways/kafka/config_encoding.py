@@ -54,7 +54,7 @@ def _configs(version: int, kind: int, rows: tuple[Row, ...], synonyms: bool, tex
     for row in rows:
         source = SET_BY_TOPIC if row.is_set else DEFAULT if kind == TOPIC else STATIC_BROKER
         out += string(row.name, flexible=flexible) + string(row.value, flexible=flexible)
-        out += _FLAGS.pack(row.read_only, source, False)
+        out += _FLAGS.pack(row.read_only, source, row.sensitive)
         listed = _synonyms(row, source) if synonyms else []
         out += array_length(len(listed), flexible=flexible)
         for name, value, its_source in listed:
@@ -65,9 +65,9 @@ def _configs(version: int, kind: int, rows: tuple[Row, ...], synonyms: bool, tex
     return bytes(out)
 
 
-def _synonyms(row: Row, source: int) -> list[tuple[str, str, int]]:
+def _synonyms(row: Row, source: int) -> list[tuple[str, str | None, int]]:
     """Where a value may come from, the one that counts first."""
-    listed = [(row.name, row.value, source)] if row.is_set else []
+    listed: list[tuple[str, str | None, int]] = [(row.name, row.value, source)] if row.is_set else []
     if row.default is not None:
         listed.append((row.broker or row.name, row.default, DEFAULT))
     return listed

@@ -31,6 +31,7 @@ class Kind(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 class Mapped(NamedTuple):
@@ -53,16 +54,20 @@ class Fixed(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A setting as it is described. `default` is None where there is no telling what is one."""
+    """A setting as it is described. `default` is None where there is no telling what is one.
+
+    A sensitive one is said to be set, and its value (None) to nobody.
+    """
 
     name: str
-    value: str
+    value: str | None
     kind: Kind
     text: str
     is_set: bool = False
     read_only: bool = False
     default: str | None = None
     broker: str = ""
+    sensitive: bool = False
 
 
 MAPPED: Final[Mapping[str, Mapped]] = {
