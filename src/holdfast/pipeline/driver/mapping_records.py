@@ -1,0 +1,186 @@
+"""Records of a range to rows, and to refusals of those that are none. On an executor, from Arrow to Arrow.
+
+The one rule: the outcome depends on the records and the recipe alone, so that a range that is written again is the same rows. Every
+record is a row, refused with a reason, or dropped by the filter: none gets lost between.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.pipeline.filters.evaluate import Filter, select
+from holdfast.pipeline.mapping.coerce import Plan, make_plan
+from holdfast.pipeline.mapping.columns import coerce_all, with_provenance
+from holdfast.pipeline.mapping.drift import AddColumns, Decision, Divert, GoOn, Overflow, Stop, decide
+from holdfast.pipeline.mapping.paths import parse_path
+from holdfast.pipeline.nouns import Recipe
+from holdfast.pipeline.records import Records
+from holdfast.pipeline.sinks.contract import RefusedRow
+
+RECIPES_KEPT: Final = 32
+REASON_CHARS_MAX: Final = 2_000
+NO_VALUE: Final = "the record has no value"
+
+_decode: Final = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A recipe made ready, in this process."""
+
+    plan: Plan
+    condition: Filter | None
+    headers: bool
+    """Whether anything looks at headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """What became of a range's records. `rows` is a `pyarrow.RecordBatch` in the order of offsets, with provenance."""
+
+    rows: Any
+    refused: Sequence[RefusedRow]
+    filtered: int
+    newest_ms: int
+    """The time of the last record."""
+
+
+@lru_cache(maxsize=RECIPES_KEPT)
+def ready(recipe: Recipe) -> Ready:
+    """Made once per process and version."""
+    paths = [parse_path(column.field_path) for column in recipe.mapping.columns]
+    uses_headers = any(path.root == "headers" for path in paths) or "headers" in recipe.filters.expression
+    return Ready(make_plan(recipe.mapping), recipe.filters.condition(), uses_headers)
+
+
+@dataclass(slots=True)
+class _Sorted:
+    """Records that were decoded, and beside them those that are refused so far."""
+
+    records: Records
+    keys: list[bytes | None]
+    payloads: list[bytes | None]
+    refused: list[RefusedRow]
+
+    def refuse(self, rows: Sequence[tuple[int, str]]) -> None:
+        """Set records aside, with the reason."""
+        offsets = self.records.offsets
+        self.refused.extend(
+            RefusedRow(
+                offset=offsets[row], key=self.keys[row], payload=self.payloads[row], reason=reason[:REASON_CHARS_MAX]
+            )
+            for row, reason in rows
+        )
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with some of them."""
+        if len(rows) == len(self.records):
+            return
+        self.records = self.records.take(rows)
+        self.keys = [self.keys[row] for row in rows]
+        self.payloads = [self.payloads[row] for row in rows]
+
+
+def map_records(recipe: Recipe, generation: int, table: Any) -> Mapped:
+    """Decode, filter and map the records of one range (a table shaped as Spark's Kafka source has it)."""
+    made = ready(recipe)
+    decoded = _decoded(table, recipe.source.topic, headers=made.headers)
+    newest_ms = max(decoded.records.timestamps, default=0)
+    filtered = _filter(made.condition, decoded)
+    overflow = _drift(recipe, decoded)
+    coerced = coerce_all(made.plan, decoded.records)
+    decoded.refuse([(row, str(refused)) for row, refused in coerced.refused])
+    rows = with_provenance(coerced, decoded.records, generation, overflow)
+    decoded.refused.sort(key=lambda row: row.offset)
+    return Mapped(rows, decoded.refused, filtered, newest_ms)
+
+
+def survey(recipe: Recipe, table: Any) -> Decision:
+    """What the records of a range ask of the mapping, for policies that decide before a range is begun."""
+    made = ready(recipe)
+    decoded = _decoded(table, recipe.source.topic, headers=made.headers)
+    _filter(made.condition, decoded)
+    return decide(recipe.drift.unknown_fields.replace("-", "_"), recipe.mapping, decoded.records.fields)
+
+
+def _filter(condition: Filter | None, decoded: _Sorted) -> int:
+    if condition is None:
+        return 0
+    selection = select(condition, decoded.records)
+    decoded.refuse([(row, f"filter: {failed.reason}") for row, failed in selection.failed])
+    decoded.keep(selection.kept)
+    return len(selection.dropped)
+
+
+def _drift(recipe: Recipe, decoded: _Sorted) -> dict[int, str] | None:
+    """Overflow by record; refusals are set aside. What needs a decision before the range is begun was decided by `survey`."""
+    policy = recipe.drift.unknown_fields
+    if policy not in ("overflow", "dlq"):
+        return None
+    match decide(policy, recipe.mapping, decoded.records.fields):
+        case Overflow(texts):
+            return dict(texts)
+        case Divert(refused):
+            decoded.refuse([(row, str(why)) for row, why in refused])
+            gone = {row for row, _ in refused}
+            decoded.keep([row for row in range(len(decoded.records)) if row not in gone])
+        case GoOn() | AddColumns() | Stop():
+            pass
+    return {} if policy == "overflow" else None
+
+
+def _decoded(table: Any, topic: str, *, headers: bool) -> _Sorted:
+    """Values as JSON. One that is none is refused with its bytes."""
+    keys, payloads = table.column("key").to_pylist(), table.column("value").to_pylist()
+    offsets = table.column("offset").to_pylist()
+    fields: list[Any] = []
+    good: list[int] = []
+    bad: list[tuple[int, str]] = []
+    for row, payload in enumerate(payloads):
+        if payload is None:
+            bad.append((row, NO_VALUE))
+            continue
+        try:
+            fields.append(_decode(payload))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            bad.append((row, f"not JSON: {error}"))
+            continue
+        good.append(row)
+    everything = _Sorted(Records(fields=payloads, offsets=offsets), keys, payloads, [])
+    everything.refuse(bad)
+    times = _milliseconds(table.column("timestamp"))
+    some = len(good) < len(payloads)
+    everything.records = Records(
+        fields=fields,
+        keys=[_text(keys[row]) for row in good],
+        headers=_headers(table, good) if headers else (),
+        topic=topic,
+        partition=table.column("partition")[0].as_py() if table.num_rows else 0,
+        offsets=[offsets[row] for row in good] if some else offsets,
+        timestamps=[times[row] for row in good] if some else times,
+    )
+    if some:
+        everything.keys = [keys[row] for row in good]
+        everything.payloads = [payloads[row] for row in good]
+    return everything
+
+
+def _milliseconds(column: Any) -> list[int]:
+    import pyarrow as pa
+
+    return [
+        0 if value is None else value // 1_000
+        for value in column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    ]
+
+
+def _text(key: bytes | None) -> str | None:
+    return None if key is None else key.decode("utf-8", "replace")
+
+
+def _headers(table: Any, rows: Sequence[int]) -> list[dict[str, str | None]]:
+    column = table.column("headers").to_pylist()
+    return [{each["key"]: _text(each["value"]) for each in column[row] or ()} for row in rows]

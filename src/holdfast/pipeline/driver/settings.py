@@ -1,0 +1,122 @@
+"""How a driver is started and how it works. Its start is one line of JSON, the first on its stdin.
+
+The one rule: everything a driver needs to know about its surroundings is in that line, which may hold passwords and is never in argv;
+about its work it hears by `messages`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from holdfast.spark.reach import Reach
+from holdfast.spark.settings import LOCAL, SparkSettings
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.settings import check_at_least, check_between, settings_from
+
+FAIR: Final = {"spark.scheduler.mode": "FAIR"}
+
+
+class SparkPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """See `SparkSettings`. Its values may hold secrets, so they are in no text."""
+
+    master: str = LOCAL
+    remote: str = ""
+    driver_memory: str = "1g"
+    java: str = "auto"
+    ui: bool = False
+    quick_start: bool = False
+    conf: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"SparkPart(master={self.master!r})"
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The first line. `objects` may be left out where the brokers at `bootstrap` tell it."""
+
+    store: str
+    objects: str = ""
+    bootstrap: str = ""
+    clickhouse: str = ""
+    """The embedded ClickHouse's URL, for sinks whose `dsn` is empty."""
+    spark: SparkPart = SparkPart()
+    settings: dict[str, float] = {}
+    """What differs from the defaults of `DriverSettings`, by name."""
+    log_level: str = "info"
+
+    def __repr__(self) -> str:
+        return f"Start(bootstrap={self.bootstrap!r}, spark={self.spark!r})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverSettings:
+    """Values an operator may tune."""
+
+    alive_ms: int = 1_000
+    """How often the driver says that it is alive."""
+    margin_ms: int = 3_000
+    """No insert is begun this close to the end of the claims, and what is under way is cancelled then."""
+    poll_ms: int = 200
+    """How often a slot that has nothing to do looks at the ends of its partitions."""
+    progress_ms: int = 2_000
+    refresh_ms: int = 1_000
+    """How often a slot looks whether its pipeline was changed."""
+    ranges_max: int = 64
+    """Ranges of one slot that are written in one job."""
+    job_timeout_ms: int = 300_000
+    """A job that takes longer is cancelled, and its ranges are written again."""
+    retry_base_ms: int = 250
+    retry_max_ms: int = 15_000
+    store_timeout_ms: int = 15_000
+
+    def __post_init__(self) -> None:
+        check_between("alive_ms", self.alive_ms, 50, 10_000)
+        check_at_least("margin_ms", self.margin_ms, 100)
+        check_at_least("poll_ms", self.poll_ms, 10)
+        check_at_least("progress_ms", self.progress_ms, 100)
+        check_at_least("refresh_ms", self.refresh_ms, 10)
+        check_between("ranges_max", self.ranges_max, 1, 1_000)
+        check_at_least("job_timeout_ms", self.job_timeout_ms, 1_000)
+        check_at_least("retry_base_ms", self.retry_base_ms, 1)
+        check_at_least("retry_max_ms", self.retry_max_ms, self.retry_base_ms)
+        check_at_least("store_timeout_ms", self.store_timeout_ms, 100)
+
+
+def start_line(start: Start) -> bytes:
+    """What a worker writes first."""
+    return msgspec.json.encode(start) + b"\n"
+
+
+def read_start(line: bytes | str) -> Start:
+    """The first line, or what is wrong with it (without showing it)."""
+    try:
+        return msgspec.json.decode(line, type=Start)
+    except msgspec.MsgspecError as error:
+        raise InvalidError("first line of a driver's stdin", "a line that cannot be read", str(error)) from None
+
+
+def driver_settings(start: Start) -> DriverSettings:
+    """Defaults, and what the worker says instead."""
+    return settings_from(DriverSettings, {name: int(value) for name, value in start.settings.items()})
+
+
+def reach_of(start: Start) -> Reach:
+    """How executors reach the cluster; where its objects are is asked of the brokers if it was not said."""
+    if start.objects:
+        return Reach(bootstrap=start.bootstrap, store=start.store, objects=start.objects)
+    return Reach(bootstrap=start.bootstrap).learned()
+
+
+def spark_of(start: Start) -> SparkSettings:
+    """Slots share the executors fairly unless the operator says otherwise."""
+    part = start.spark
+    return SparkSettings(
+        master=part.master,
+        remote=part.remote,
+        driver_memory=part.driver_memory,
+        java=part.java,
+        ui=part.ui,
+        quick_start=part.quick_start,
+        conf=part.conf if part.remote else {**FAIR, **part.conf},
+    )

@@ -1,0 +1,123 @@
+"""The statements of the protocol, and the settings they are sent with. Text only: nothing is run here.
+
+The one rule: an insert is one block. Then it is in the table whole or not at all (per partition of the table), and its token stands
+for all of it. The block is as the client sent it, in the order of offsets: no server thread shares it, no threshold cuts it.
+"""
+
+# ruff: noqa: S608 (every name and text goes through `quoting`)
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from holdfast.pipeline.mapping.ddl import WINDOW, Table
+from holdfast.pipeline.quoting import identifier, literal, qualified
+from holdfast.pipeline.sinks.contract import Portion, Target
+
+FENCE_TABLE: Final = "holdfast_fence"
+FENCE_MESSAGE: Final = "holdfast: a newer epoch owns this partition"
+DLQ_SUFFIX: Final = "_dlq"
+DLQ_COLUMNS: Final = {
+    "_generation": "UInt32",
+    "_topic": "LowCardinality(String)",
+    "_partition": "UInt32",
+    "_offset": "UInt64",
+    "recipe": "UInt32",
+    "reason": "String",
+    "key": "Nullable(String)",
+    "payload": "Nullable(String)",
+}
+"""What is inserted; beside it there is `time`, when it was."""
+
+_ROWS_WITHOUT_END: Final = 1 << 40
+
+
+def query_id(target: Target, portion: Portion, nonce: str) -> str:
+    """Names an insert, so that a successor finds those of older epochs. The epoch is the sixth part."""
+    return f"holdfast:{target.fence_key(portion.partition)}:{portion.epoch}:{portion.start}-{portion.end}:{nonce}"
+
+
+def older_queries(target: Target, partition: int, epoch: int) -> str:
+    """The condition on `query_id` that finds inserts of older epochs."""
+    prefix = literal(f"holdfast:{target.fence_key(partition)}:")
+    return f"startsWith(query_id, {prefix}) AND toUInt64OrZero(splitByChar(':', query_id)[6]) < {epoch}"
+
+
+def kill_older(target: Target, partition: int, epoch: int) -> str:
+    """End inserts of older epochs, and return when they have ended."""
+    return f"KILL QUERY WHERE {older_queries(target, partition, epoch)} SYNC"
+
+
+def count_older(target: Target, partition: int, epoch: int) -> str:
+    """How many inserts of older epochs run."""
+    return f"SELECT count() FROM system.processes WHERE {older_queries(target, partition, epoch)}"
+
+
+def create_fence(database: str) -> str:
+    """Epochs by partition. The newest counts, whatever order they come in."""
+    return (
+        f"CREATE TABLE IF NOT EXISTS {qualified(database, FENCE_TABLE)} "
+        "(k String, epoch UInt64, at DateTime64(3) DEFAULT now64(3)) ENGINE = ReplacingMergeTree(epoch) ORDER BY k"
+    )
+
+
+def write_fence(database: str, key: str, epoch: int) -> str:
+    """Tell an epoch."""
+    return f"INSERT INTO {qualified(database, FENCE_TABLE)} (k, epoch) VALUES ({literal(key)}, {epoch})"
+
+
+def read_fence(database: str, key: str) -> str:
+    """The newest epoch told; 0: none."""
+    return f"SELECT max(epoch) FROM {qualified(database, FENCE_TABLE)} WHERE k = {literal(key)}"
+
+
+def create_dlq(database: str, table: str, window: int) -> str:
+    """The table of refused records. Its partition column is named as the pipeline's own are."""
+    columns = ", ".join(f"{identifier(name)} {kind}" for name, kind in DLQ_COLUMNS.items())
+    return (
+        f"CREATE TABLE IF NOT EXISTS {qualified(database, table + DLQ_SUFFIX)} "
+        f"({columns}, time DateTime64(3) DEFAULT now64(3)) "
+        f"ENGINE = MergeTree ORDER BY (_generation, _topic, _partition, _offset) SETTINGS {WINDOW} = {window}"
+    )
+
+
+def fenced_insert(name: str, kinds: Mapping[str, str], *, database: str, key: str, epoch: int) -> str:
+    """An insert of Arrow data that the server refuses if a newer epoch was told. `name` is quoted already."""
+    columns = ", ".join(map(identifier, kinds))
+    structure = literal(", ".join(f"{identifier(column)} {kind}" for column, kind in kinds.items()))
+    fence = f"throwIf(({read_fence(database, key)}) > {epoch}, {literal(FENCE_MESSAGE)}) = 0"
+    return f"INSERT INTO {name} ({columns}) SELECT {columns} FROM input({structure}) WHERE {fence} FORMAT ArrowStream"
+
+
+def insert_settings(token: str, query: str, *, timeout_ms: int) -> dict[str, str | int]:
+    """What makes an insert one block that is stored once."""
+    return {
+        "query_id": query,
+        "insert_deduplicate": 1,
+        "insert_deduplication_token": token,
+        "deduplicate_blocks_in_dependent_materialized_views": 1,
+        "async_insert": 0,
+        "max_execution_time": max(1, timeout_ms // 1_000),
+        "max_threads": 1,
+        "max_insert_threads": 1,
+        "max_block_size": _ROWS_WITHOUT_END,
+        "max_insert_block_size": _ROWS_WITHOUT_END,
+        "min_insert_block_size_rows": _ROWS_WITHOUT_END,
+        "min_insert_block_size_bytes": 0,
+        "input_format_parallel_parsing": 0,
+        "wait_end_of_query": 1,
+    }
+
+
+def present(name: str, target: Target, portion: Portion) -> str:
+    """How many rows of a range are there, and of how many records. `name` is quoted already."""
+    return (
+        f"SELECT count(), uniqExact(_offset) FROM {name} WHERE _generation = {target.generation} "
+        f"AND _topic = {literal(target.recipe.source.topic)} AND _partition = {portion.partition} "
+        f"AND _offset >= {portion.start} AND _offset < {portion.end}"
+    )
+
+
+def kinds_of(table: Table, names: Sequence[str]) -> dict[str, str]:
+    """The types of some of a table's columns, as `input` wants them said."""
+    known = {name: str(kind) for name, kind in table.columns().items()}
+    return {name: known[name] for name in names}

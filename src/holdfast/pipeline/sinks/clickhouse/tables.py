@@ -1,0 +1,156 @@
+"""The tables of a target: what they should be, what is there, and what is in the way.
+
+The one rule: a table that somebody else made is looked at and never changed. What it lacks is said, with the statement that would
+help; setting a window, for one, changes what becomes of other writers' inserts.
+"""
+
+# ruff: noqa: S608 (every name and text goes through `quoting`)
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.pipeline.mapping.ddl import WINDOW, Table, create_table
+from holdfast.pipeline.mapping.diff import Diff, HasColumn, HasTable, diff
+from holdfast.pipeline.mapping.infer import propose_order
+from holdfast.pipeline.mapping.nouns import Mapping
+from holdfast.pipeline.nouns import ClickHouseConfig
+from holdfast.pipeline.quoting import literal, qualified
+from holdfast.pipeline.sinks.clickhouse import statements
+from holdfast.pipeline.sinks.clickhouse.connection import AnswerError, Connection
+from holdfast.pipeline.sinks.contract import AT_LEAST_ONCE, EXACTLY_ONCE, BlockedError, Target
+from holdfast.vocabulary.errors import InvalidError
+
+_WINDOW_IN: Final = re.compile(WINDOW + r"\s*=\s*(\d+)")
+_TO_TABLE: Final = re.compile(r"\sTO\s+(?:`?([^`.\s(]+)`?\.)?`?([^`\s(]+)`?")
+_REPLICATED: Final = re.compile(r"^(Replicated|Shared)")
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What was found before the first row is written."""
+
+    guarantee: str
+    warnings: tuple[str, ...]
+    counts_rows: bool
+    """Whether as many rows as were written are there: not where the engine replaces rows."""
+
+
+def database_of(target: Target) -> str:
+    """Where everything of a target is: as configured, else as the DSN says, else `default`."""
+    config = config_of(target)
+    from_dsn = (config.dsn or target.embedded).partition("://")[2].partition("?")[0].partition("/")[2].strip("/")
+    return config.database or from_dsn or "default"
+
+
+def config_of(target: Target) -> ClickHouseConfig:
+    """The sink's own settings."""
+    config = target.recipe.sink
+    if not isinstance(config, ClickHouseConfig):
+        raise InvalidError("sink", type(config).__name__, "clickhouse")
+    return config
+
+
+def table_of(target: Target) -> Table:
+    """The table a target's rows need."""
+    config = config_of(target)
+    return Table(
+        database=database_of(target),
+        name=config.table,
+        mapping=Mapping(target.columns),
+        order_by=config.order_by or propose_order(target.columns),
+        engine=config.engine,
+        version_column=config.version_column or None,
+        window=config.dedup_window,
+        overflow=target.overflow,
+    )
+
+
+def make_ready(target: Target, connection: Connection) -> Looked:
+    """Create what is missing and may be created; `BlockedError` says what is in the way."""
+    config, table = config_of(target), table_of(target)
+    has = look(connection, table)
+    if has is None:
+        if not config.create_table_if_missing:
+            raise BlockedError(f"the table {table.full_name} is not there, and createTableIfMissing is off")
+        connection.command(create_table(table))
+        has = look(connection, table)
+    if has is None:
+        raise BlockedError(f"the table {table.full_name} is not there right after it was made")
+    connection.command(statements.create_fence(table.database))
+    connection.command(statements.create_dlq(table.database, table.name, table.window))
+    return judged(diff(table, has), table, has, tuple(_views_without_window(connection, table)))
+
+
+def judged(found: Diff, table: Table, has: HasTable, more: tuple[str, ...] = ()) -> Looked:
+    """What a table that is there means for the pipeline."""
+    replicated = bool(_REPLICATED.match(has.engine))
+    reasons = list(found.blockers)
+    if not replicated and has.window == 0:
+        reasons.append(f"{WINDOW} is 0, so that a repeated insert would be stored twice")
+    elif found.missing or any(not column.fits for column in found.differs):
+        reasons.extend(f"{name} is missing" for name in found.missing)
+        reasons.extend(f"{each.column} is {each.has}, not {each.wants}" for each in found.differs if not each.fits)
+    if reasons:
+        help_with = f"; this would help: {'; '.join(found.statements)}" if found.statements else ""
+        raise BlockedError(f"the table {table.full_name} does not fit: {'; '.join(dict.fromkeys(reasons))}{help_with}")
+    warnings = [*found.warnings, *more]
+    if replicated:
+        warnings.append(
+            "at-least-once: the table is replicated and the fence is not, so a zombie may write beside its successor"
+        )
+    elif has.window < table.window:
+        warnings.append(f"the table remembers {has.window} inserts, {table.window} are configured")
+    return Looked(
+        AT_LEAST_ONCE if replicated else EXACTLY_ONCE,
+        tuple(warnings),
+        has.engine.endswith("MergeTree") and (has.engine in ("MergeTree", "ReplicatedMergeTree", "SharedMergeTree")),
+    )
+
+
+def look(connection: Connection, table: Table) -> HasTable | None:
+    """A table as it is there; None: it is not. A database that is not there is made by nobody: a `BlockedError`."""
+    place = f"database = {literal(table.database)}"
+    if not connection.value(f"SELECT count() FROM system.databases WHERE name = {literal(table.database)}"):
+        raise BlockedError(f"the database {table.database!r} is not there")
+    found = connection.rows(
+        f"SELECT engine, sorting_key, engine_full FROM system.tables WHERE {place} AND name = {literal(table.name)}"
+    )
+    if not found:
+        return None
+    engine, key, full = found[0]
+    columns = connection.rows(
+        f"SELECT name, type, default_kind FROM system.columns WHERE {place} AND table = {literal(table.name)} "
+        "ORDER BY position"
+    )
+    window = _WINDOW_IN.search(full)
+    sorting = tuple(part.strip().strip("`") for part in key.split(",")) if key else ()
+    return HasTable(engine, [HasColumn(*row) for row in columns], sorting, int(window[1]) if window else 0)
+
+
+def _views_without_window(connection: Connection, table: Table) -> Iterator[str]:
+    """Materialized views that are fed by the table and would count a repeated insert twice."""
+    try:
+        views = connection.rows(
+            "SELECT database, name, uuid, create_table_query FROM system.tables WHERE engine = 'MaterializedView' "
+            f"AND (database, name) IN (SELECT arrayJoin(arrayZip(dependencies_database, dependencies_table)) "
+            f"FROM system.tables WHERE database = {literal(table.database)} AND name = {literal(table.name)})"
+        )
+    except AnswerError as error:
+        yield f"materialized views could not be looked at: {error}"
+        return
+    for database, name, uuid, query in views:
+        stated = _TO_TABLE.search(query)
+        target_database = stated[1] if stated and stated[1] else database
+        target = stated[2] if stated else f".inner_id.{uuid}"
+        full = connection.rows(
+            "SELECT engine_full FROM system.tables WHERE "
+            f"database = {literal(target_database)} AND name = {literal(target)}"
+        )
+        window = _WINDOW_IN.search(full[0][0]) if full else None
+        if window is None or int(window[1]) == 0:
+            yield (
+                f"the materialized view {qualified(database, name)} writes into {target_database}.{target}, which does not "
+                f"remember inserts ({WINDOW} is 0): it counts a range that is written again twice"
+            )
