@@ -61,6 +61,11 @@ class Node:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def http(self) -> str:
+        """Where it speaks HTTP, this time."""
+        return f"http://{json.loads(self.addresses.read_text())['http']}"
+
+    @property
     def out(self) -> str:
         return (self.directory / "out").read_text()
 
@@ -69,7 +74,7 @@ class Node:
         return (self.directory / "log").read_text()
 
     def argv(self) -> list[str]:
-        told = ["--kafka", self.kafka, "--print-addresses", str(self.addresses)]
+        told = ["--kafka", self.kafka, "--http", "127.0.0.1:0", "--print-addresses", str(self.addresses)]
         return [sys.executable, "-m", "holdfast", "serve", "--data", str(self.data), *told, *self.options]
 
     def launch(self) -> "Node":

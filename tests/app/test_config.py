@@ -135,12 +135,12 @@ def test_the_names_streamhouse_users_know_mean_what_they_mean_there() -> None:
     settings = effective.settings
     assert settings.listen == Address("0.0.0.0", 19092)
     assert settings.advertise == Advertised("broker.example", 29092)
+    assert settings.http_listen == Address("0.0.0.0", 8080)
     assert settings.store == "postgres://me:pw@db/streamhouse"
     assert settings.objects == "s3://events?endpoint=http://127.0.0.1:9000"
     assert (settings.agent_id, settings.zone, settings.group) == ("agent-7", "az1", "writers")
     assert settings.roles == ("api",)
     assert [notice.partition(" is set: ")[0] for notice in effective.notices] == [
-        "HTTP_ADDR",
         "GRPC_ADDR",
         "AGENT_ADDRESS",
     ]

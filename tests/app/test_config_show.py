@@ -22,7 +22,7 @@ def test_it_says_what_holds_and_where_it_came_from(tmp_path: Path) -> None:
         cwd=tmp_path,
         HOLDFAST_STORE="postgresql://me:s3cr3t@db/x",
         KAFKA_ADDR="127.0.0.1:19092",
-        HTTP_ADDR="127.0.0.1:8080",
+        GRPC_ADDR="127.0.0.1:9090",
     )
     assert done.returncode == 0, done.stderr
     lines = {line.split()[0]: line.split(maxsplit=2)[1:] for line in done.stdout.splitlines()}
@@ -32,7 +32,7 @@ def test_it_says_what_holds_and_where_it_came_from(tmp_path: Path) -> None:
     assert lines["wal.file_bytes"] == ["1048576", "node.toml:2"]
     assert lines["objects"] == [f"file://{tmp_path}/holdfast-data/objects", "default"]
     assert "wal.read_bytes" not in lines
-    assert "HTTP_ADDR" in done.stderr
+    assert "GRPC_ADDR" in done.stderr
     assert not (tmp_path / "holdfast-data").exists()
 
 

@@ -28,17 +28,18 @@ def node(tmp_path: Path) -> Node:
 
 def refused(*options: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """A call of `holdfast serve` that is to end by itself."""
-    argv = [sys.executable, "-m", "holdfast", "serve", *options]
+    argv = [sys.executable, "-m", "holdfast", "serve", "--http", "127.0.0.1:0", *options]
     return subprocess.run(argv, capture_output=True, text=True, timeout=100, cwd=cwd, env=environment(**env))
 
 
 def test_it_prints_where_it_listens_once_it_does(node: Node) -> None:
     with started(node):
         assert node.port > 0
-        assert json.loads(node.addresses.read_text()) == {"kafka": node.kafka}
+        assert json.loads(node.addresses.read_text()) == {"kafka": node.kafka, "http": node.http.partition("//")[2]}
         lines = node.out.splitlines()
         assert lines[0].startswith(f"holdfast {__version__}, node 1 (agent-")
         assert f"kafka    {node.kafka}" in lines
+        assert f"http     {node.http}" in lines
         assert f"data     {node.data}" in lines
         assert f"store    sqlite:///{node.data}/store.db" in lines
         assert f"objects  file://{node.data}/objects" in lines
@@ -112,7 +113,7 @@ def test_a_stop_does_not_wait_for_a_client_that_waits_for_records(node: Node) ->
 
 
 def test_log_lines_are_json_when_asked_for(tmp_path: Path) -> None:
-    node = Node(tmp_path, "--log", "json", "--log-level", "debug", env={"HTTP_ADDR": "127.0.0.1:8080"})
+    node = Node(tmp_path, "--log", "json", "--log-level", "debug", env={"GRPC_ADDR": "127.0.0.1:9090"})
     with started(node):
         produce(node.kafka, "orders", "a")
         assert node.terminate() == 0
@@ -120,7 +121,7 @@ def test_log_lines_are_json_when_asked_for(tmp_path: Path) -> None:
         assert all({"ts", "level", "logger", "message"} <= set(line) for line in lines)
         serving = next(line for line in lines if line["message"] == "serving")
         assert serving["fields"]["kafka"] == node.kafka
-        assert [line["level"] for line in lines if "HTTP_ADDR" in line["message"]] == ["warning"]
+        assert [line["level"] for line in lines if "GRPC_ADDR" in line["message"]] == ["warning"]
 
 
 def test_only_one_process_uses_a_data_directory(node: Node, tmp_path: Path) -> None:
@@ -175,6 +176,8 @@ def test_listening_beyond_this_machine_is_possible_and_known_to_be_so() -> None:
     ("options", "env", "says"),
     [
         (["--kafka", "9092"], {}, "kafka.listen (from flag --kafka)"),
+        (["--http", "8080"], {}, "http.listen (from flag --http)"),
+        (["--http", "http://127.0.0.1:8080"], {}, "such as 127.0.0.1:8080"),
         (["--roles", "boss"], {}, "api, agent, worker"),
         (["--store", "mysql://u:s3cr3t@h/d"], {}, "store (from flag --store)"),
         (["--set", "kafka.idel_ms=1"], {}, "did you mean kafka.idle_ms"),

@@ -58,7 +58,8 @@ class HoldfastServer(ServerProcess):
         self.options = options
 
     def argv(self) -> list[str]:
-        told = ["--kafka", f"127.0.0.1:{self.port}", "--print-addresses", str(self.addresses), "--log", "json"]
+        told = ["--kafka", f"127.0.0.1:{self.port}", "--http", "off", "--print-addresses", str(self.addresses)]
+        told += ["--log", "json"]
         return [sys.executable, "-m", "holdfast", "serve", "--data", str(self.data), *told, *self.options]
 
     def start(self) -> None:

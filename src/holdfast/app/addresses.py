@@ -7,11 +7,13 @@ import ipaddress
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Final
 
 from holdfast.vocabulary.errors import InvalidError
 
 _FORM: Final = "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092; port 0 picks a free one"
+_HTTP_FORM: Final = "HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080; port 0 picks a free one; off does without"
 _ADVERTISED_FORM: Final = "HOST, HOST:PORT or :PORT, as clients reach this node"
 _PORT_MAX: Final = 65_535
 
@@ -33,6 +35,21 @@ class Address:
         if not host or port is None:
             raise InvalidError(what, text, _FORM)
         return cls(host, port)
+
+
+def http_address(what: str, text: str, *, asked: bool) -> Address | None:
+    """Where HTTP is spoken; None if it is switched off, or if nobody asked for it and what it needs is not installed."""
+    if text.lower() in ("off", "none", "no", "false"):
+        return None
+    try:
+        address = Address.parse(what, text)
+    except InvalidError as error:
+        raise InvalidError(what, error.given, _HTTP_FORM) from None
+    if all(find_spec(name) for name in ("litestar", "uvicorn")):
+        return address
+    if asked:
+        raise InvalidError(what, text, "off, or anything after pip install 'holdfast[http]'")
+    return None
 
 
 @dataclass(frozen=True, slots=True)

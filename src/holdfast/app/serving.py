@@ -21,8 +21,8 @@ from holdfast.app.api_node import watching_node
 from holdfast.app.cluster_identity import cluster_identity
 from holdfast.app.config import WORKER, ServeSettings, redacted
 from holdfast.app.data_directory import DataDirectory, held
+from holdfast.app.http import HttpFace, HttpNode, bound_http
 from holdfast.app.revealing import revealed
-from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
 from holdfast.gateways.kafka.backend import Backend, Broker
 from holdfast.gateways.kafka.server import KafkaServer, bind, serving_kafka
@@ -30,8 +30,9 @@ from holdfast.groups.service import GroupService
 from holdfast.kernel.membership import node_id
 from holdfast.log.producer_ids import ProducerIds
 from holdfast.log.service import LogService
-from holdfast.objects.caching import cached
-from holdfast.objects.urls import open_objects
+from holdfast.objects.caching import CachingObjects, cached
+from holdfast.objects.counting import Counters
+from holdfast.objects.urls import counters_for, open_objects
 from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import Chance, Clock
 
@@ -46,6 +47,7 @@ class Served:
     """A server that listens."""
 
     kafka: Address
+    http: Address | None = None
     advertised: Address
     node: int
     name: str
@@ -54,7 +56,7 @@ class Served:
     @property
     def addresses(self) -> dict[str, str]:
         """One address per face, as `--print-addresses` writes them."""
-        return {"kafka": str(self.kafka)}
+        return {"kafka": str(self.kafka)} | ({"http": str(self.http)} if self.http is not None else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,9 @@ class _Parts:
     settings: ServeSettings
     directory: DataDirectory
     store: Store
-    objects: Objects
+    objects: CachingObjects
+    requests: Counters
+    http: HttpFace | None
     clock: Clock
     chance: Chance
 
@@ -94,10 +98,23 @@ async def serving(settings: ServeSettings, *, clock: Clock, chance: Chance) -> A
                 "LISTENING BEYOND THIS MACHINE WITHOUT PROTECTION: anybody who reaches %s may do anything", bound
             )
         advertised = settings.advertise.over(bound, host_name=socket.gethostname())
+        http = await stack.enter_async_context(bound_http(settings))
+        requests = counters_for(settings.objects)
         store = await stack.enter_async_context(open_store(settings.store, clock=clock, chance=chance))
-        opened = await stack.enter_async_context(open_objects(settings.objects, clock=clock, chance=chance))
+        opened = await stack.enter_async_context(
+            open_objects(settings.objects, clock=clock, chance=chance, counters=requests)
+        )
         objects = await stack.enter_async_context(cached(opened, settings=settings.cache))
-        parts = _Parts(settings=settings, directory=directory, store=store, objects=objects, clock=clock, chance=chance)
+        parts = _Parts(
+            settings=settings,
+            directory=directory,
+            store=store,
+            objects=objects,
+            requests=requests,
+            http=http,
+            clock=clock,
+            chance=chance,
+        )
         served = await stack.enter_async_context(_node(parts, bound, advertised, sockets))
         _log.info(
             "serving",
@@ -152,7 +169,29 @@ async def _node(
             objects_url=revealed(settings.objects),
         )
         kafka: KafkaServer = await stack.enter_async_context(serving_kafka(backend, sockets))
-        yield Served(kafka=bound, advertised=advertised, node=node, name=name, cluster_id=cluster_id)
+        if parts.http is not None:
+            behind = HttpNode(
+                store=store,
+                objects=parts.objects,
+                requests=parts.requests,
+                cluster=services.cluster,
+                groups=services.groups,
+                agent=agent,
+                kafka=kafka,
+                clock=clock,
+                chance=chance,
+            )
+            await stack.enter_async_context(parts.http.serving(behind))
+        yield Served(
+            kafka=bound,
+            http=parts.http.address if parts.http is not None else None,
+            advertised=advertised,
+            node=node,
+            name=name,
+            cluster_id=cluster_id,
+        )
+        if parts.http is not None:
+            await parts.http.close_gracefully()
         await kafka.close_gracefully()
 
 

@@ -26,8 +26,8 @@ Every flag is also a variable: --kafka is HOLDFAST_KAFKA, --log-level is HOLDFAS
 --config or HOLDFAST_CONFIG. Later wins: default, file, variable, flag. `holdfast config show` tells what holds and why.
 
 examples:
-  holdfast serve                                       everything in ./holdfast-data, Kafka on 127.0.0.1:9092
-  holdfast serve --data /var/lib/holdfast --kafka 127.0.0.1:0 --print-addresses addresses.json
+  holdfast serve                                       everything in ./holdfast-data, Kafka on 127.0.0.1:9092, HTTP on :8080
+  holdfast serve --data /var/lib/holdfast --kafka 127.0.0.1:0 --http off --print-addresses addresses.json
   holdfast serve --store postgresql://me@db/holdfast --objects s3://bucket/prefix --advertise node-1:9092
 """
 
@@ -36,7 +36,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Register this family's commands."""
     made = commands.add_parser(
         "serve",
-        help="run a server: the log, spoken to in Kafka's protocol",
+        help="run a server: the log, spoken to in Kafka's protocol, and its administration over HTTP",
         description="Runs one server in this process until SIGTERM or SIGINT, which finish what is under way, publish and "
         "give back what it owns; a second one ends it at once.",
         epilog=EPILOG,
@@ -93,6 +93,7 @@ def _announce(settings: ServeSettings, served: "Served") -> None:
     lines = [
         f"holdfast {__version__}, node {served.node} ({served.name}), cluster {served.cluster_id}",
         f"kafka    {served.kafka}" + (f" as {served.advertised}" if served.advertised != served.kafka else ""),
+        f"http     http://{served.http}" if served.http is not None else "http     off",
         f"data     {settings.data}",
         f"store    {redacted(settings.store)}",
         f"objects  {redacted(settings.objects)}",

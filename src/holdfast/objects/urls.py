@@ -83,6 +83,11 @@ def parse_objects_url(text: str) -> ObjectsUrl:
     return url
 
 
+def counters_for(url: str) -> Counters:
+    """Counters for what a URL names, with the prices that go with it."""
+    return Counters(prices=CLOUD_PRICES if _ENGINES[parse_objects_url(url).parts.scheme][1] else FREE)
+
+
 @asynccontextmanager
 async def open_objects(
     url: str, *, clock: Clock, chance: Chance, counters: Counters | None = None
@@ -100,7 +105,7 @@ async def open_objects(
         ) from None
     settings = parsed.settings(RetrySettings)
     if counters is None:
-        counters = Counters(prices=CLOUD_PRICES if extra else FREE)
+        counters = counters_for(url)
     async with open_url(parsed, clock, chance) as engine:
         counted = CountingObjects(engine, counters=counters, clock=clock)
         yield RetryingObjects(

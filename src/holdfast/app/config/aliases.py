@@ -13,13 +13,13 @@ from holdfast.vocabulary.errors import InvalidError
 
 _PLAIN: Final = {
     "KAFKA_ADDR": "kafka.listen",
+    "HTTP_ADDR": "http.listen",
     "DATABASE_URL": "store",
     "AGENT_ID": "agent.id",
     "AGENT_ZONE": "agent.zone",
     "AGENT_GROUP": "agent.group",
 }
 _NOT_SERVED: Final = {
-    "HTTP_ADDR": "REST is not served yet",
     "GRPC_ADDR": "gRPC is not served yet",
     "AGENT_ADDRESS": "agents are reached at their Kafka address, which KAFKA_ADVERTISED_HOST and _PORT set",
 }

@@ -10,6 +10,7 @@ from typing import Any, Final, get_type_hints
 
 from holdfast.agent.settings import AgentSettings
 from holdfast.app.config.settings import LOG_FORMATS, LOG_LEVELS, ROLES
+from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.groups.settings import GroupSettings
 from holdfast.kernel.follower import FollowerSettings
@@ -32,6 +33,7 @@ SECTIONS: Final[Mapping[str, type]] = {
     "wal": WalSettings,
     "upkeep": UpkeepSettings,
     "kafka": KafkaSettings,
+    "http": HttpSettings,
     "groups": GroupSettings,
     "cache": CacheSettings,
 }
@@ -83,6 +85,13 @@ def _everyday() -> Iterator[Setting]:
         "--advertise",
         "HOST:PORT",
         "what clients are told to connect to (default: where it listens)",
+    )
+    yield said(
+        "http.listen",
+        "127.0.0.1:8080",
+        "--http",
+        "HOST:PORT",
+        "where HTTP is spoken: administration, health and metrics; port 0 picks a free one, off does without",
     )
     yield said("roles", ",".join(ROLES), "--roles", "ROLES", f"what this process does, of {','.join(ROLES)}")
     yield said(

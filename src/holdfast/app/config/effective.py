@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.agent.settings import AgentSettings
-from holdfast.app.addresses import Address, Advertised
+from holdfast.app.addresses import Address, Advertised, http_address
 from holdfast.app.config.aliases import from_aliases, notices
 from holdfast.app.config.catalogue import CATALOGUE, SECTIONS, Setting
 from holdfast.app.config.redaction import redacted
@@ -146,11 +146,15 @@ def _built(values: _Values, data: Path) -> ServeSettings:
             log_level=values["logging.level"].lower(),
             listen=Address.parse(values.title("kafka.listen"), values["kafka.listen"]),
             advertise=Advertised.parse(values.title("kafka.advertise"), values["kafka.advertise"]),
+            http_listen=http_address(
+                values.title("http.listen"), values["http.listen"], asked=values.origin("http.listen") != DEFAULT
+            ),
             agent_id=values["agent.id"],
             zone=values["agent.zone"],
             group=values["agent.group"],
             agent=agent,
             kafka=values.section("kafka"),
+            http=values.section("http"),
             cache=values.section("cache"),
         )
     except InvalidError as error:

@@ -6,6 +6,7 @@ from typing import Final
 
 from holdfast.agent.settings import AgentSettings
 from holdfast.app.addresses import Address, Advertised
+from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.objects.caching import CacheSettings
 from holdfast.vocabulary.errors import InvalidError
@@ -24,7 +25,8 @@ class ServeSettings:
     """What `holdfast serve` does.
 
     `agent_id` is empty if it is to be drawn once and kept in `data`. `stop_ms` bounds a polite stop: what is not published by then
-    stays in the WAL. `print_addresses` is empty or a file. `agent` has no name and no address of its own yet: see `as_agent`.
+    stays in the WAL. `print_addresses` is empty or a file. `http_listen` is None if HTTP is not spoken.
+    `agent` has no name and no address of its own yet: see `as_agent`.
     """
 
     data: Path
@@ -38,11 +40,13 @@ class ServeSettings:
     log_level: str = "info"
     listen: Address = field(default_factory=lambda: Address("127.0.0.1", 9092))
     advertise: Advertised = field(default_factory=Advertised)
+    http_listen: Address | None = None
     agent_id: str = ""
     zone: str = ""
     group: str = "default"
     agent: AgentSettings = field(default_factory=lambda: AgentSettings(id="unnamed"))
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
 
     def __post_init__(self) -> None:

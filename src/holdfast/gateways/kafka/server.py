@@ -55,6 +55,11 @@ class KafkaServer:
         return memoryview(bytearray(size))
 
     @property
+    def used_bytes(self) -> int:
+        """Memory of requests arriving or under way."""
+        return self._used_bytes
+
+    @property
     def full(self) -> bool:
         """Whether requests arriving or under way hold all the memory they may."""
         return self._used_bytes >= self._bytes_max

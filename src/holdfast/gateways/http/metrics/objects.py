@@ -1,0 +1,44 @@
+"""Requests to object storage, by operation and cause, and what the cache saved."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from holdfast.gateways.http.metrics.exposition import Family, Source, counter, gauge
+from holdfast.objects.caching import CachingObjects
+from holdfast.objects.counting import Counters
+
+_TALLY: Final = {
+    "calls": ("holdfast_objects_requests_total", "Requests to object storage."),
+    "errors": ("holdfast_objects_errors_total", "Requests to object storage that failed."),
+    "throttled": ("holdfast_objects_throttled_total", "Requests that object storage asked to slow down."),
+    "retries": ("holdfast_objects_retries_total", "Requests sent again."),
+    "bytes_read": ("holdfast_objects_read_bytes_total", "Bytes read from object storage."),
+    "bytes_written": ("holdfast_objects_written_bytes_total", "Bytes written to object storage."),
+    "cost_usd": ("holdfast_objects_cost_usd_total", "Estimated price of the requests, in dollars."),
+}
+
+
+def object_metrics(counters: Counters, cache: CachingObjects) -> Source:
+    """The numbers of object storage."""
+
+    async def families() -> Iterable[Family]:
+        return [*_requests(counters), *_cache(cache)]
+
+    return families
+
+
+def _requests(counters: Counters) -> Iterator[Family]:
+    tallies = [({"operation": operation, "cause": cause}, tally) for operation, cause, tally in counters.each()]
+    for name, (family, said) in _TALLY.items():
+        yield Family(family, "counter", said, [(labels, float(getattr(tally, name))) for labels, tally in tallies])
+    seconds = [(labels, tally.took_ms / 1000) for labels, tally in tallies]
+    yield Family("holdfast_objects_seconds_total", "counter", "Time spent waiting for object storage.", seconds)
+
+
+def _cache(cache: CachingObjects) -> Iterator[Family]:
+    tally = cache.tally
+    yield counter("holdfast_cache_hits_total", "Reads answered from the cache.", tally.ram_hits, tier="ram")
+    yield counter("holdfast_cache_hits_total", "Reads answered from the cache.", tally.disk_hits, tier="disk")
+    yield counter("holdfast_cache_misses_total", "Reads that went to object storage.", tally.misses)
+    yield counter("holdfast_cache_saved_bytes_total", "Bytes not read from object storage.", tally.bytes_saved)
+    yield gauge("holdfast_cache_ram_bytes", "Memory the cache holds.", cache.ram_bytes_held)

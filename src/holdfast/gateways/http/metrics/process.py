@@ -1,0 +1,37 @@
+"""The process: its processor time, memory, files and age, under the names every Prometheus client uses."""
+
+import asyncio
+import os
+import resource
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from holdfast import __version__
+from holdfast.gateways.http.metrics.exposition import Family, Source, counter, gauge
+from holdfast.vocabulary.clock import Clock
+
+
+def process_metrics(clock: Clock) -> Source:
+    """The numbers of this process; made when it starts."""
+    began_ms = clock.now_ms()
+
+    async def families() -> Iterable[Family]:
+        return await asyncio.to_thread(lambda: list(_families(began_ms)))
+
+    return families
+
+
+def _families(began_ms: int) -> Iterator[Family]:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    yield counter("process_cpu_seconds_total", "Processor time used.", used.ru_utime + used.ru_stime)
+    yield gauge("process_start_time_seconds", "When it started, in seconds since 1970.", began_ms / 1000)
+    yield gauge("process_max_fds", "Files it may open.", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    yield gauge("holdfast_info", "1; what runs is in the labels.", 1, version=__version__)
+    own = Path("/proc/self")
+    if own.exists():  # elsewhere there is no cheap way to know
+        pages = own.joinpath("statm").read_text().split()
+        page_bytes = os.sysconf("SC_PAGE_SIZE")
+        yield gauge("process_virtual_memory_bytes", "Address space.", int(pages[0]) * page_bytes)
+        yield gauge("process_resident_memory_bytes", "Memory in use.", int(pages[1]) * page_bytes)
+        yield gauge("process_open_fds", "Open files.", len(list((own / "fd").iterdir())))
+        yield gauge("process_threads", "Threads.", len(list((own / "task").iterdir())))

@@ -1,0 +1,99 @@
+"""The OpenAPI document and a page made from it.
+
+Litestar derives paths, parameters and bodies from the handlers. What it cannot know is added here, once for all: every refusal is a
+problem, and bodies that a service reads itself (`opt={"body": …}`) have the type the service reads them into.
+"""
+
+import html
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+from litestar import Litestar
+from litestar.di import Provide
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi import OpenAPIConfig
+
+from holdfast import __version__
+from holdfast.gateways.http.problems import MEDIA_TYPE, Problem
+
+TITLE: Final = "Holdfast"
+_ABOUT: Final = (
+    "Administration of a Holdfast cluster. Whatever is refused is answered with a problem (RFC 9457). "
+    "What can be edited carries an ETag; send it as If-Match, and the change is refused if somebody was faster."
+)
+_REF: Final = "#/components/schemas/{name}"
+_METHODS: Final = ("get", "put", "post", "patch", "delete")
+
+
+class Described:
+    """The document of all handlers, made when it is first asked for: that takes as long as making the application."""
+
+    def __init__(self, handlers: Sequence[HTTPRouteHandler], dependencies: Mapping[str, Provide]) -> None:
+        self._handlers, self._dependencies = handlers, dependencies
+
+    @cached_property
+    def document(self) -> bytes:
+        """`/openapi.json`."""
+        return msgspec.json.encode(self._made)
+
+    @cached_property
+    def page(self) -> bytes:
+        """`/`: the same for people, without a script."""
+        return _page(self._made).encode()
+
+    @cached_property
+    def _made(self) -> dict[str, Any]:
+        config = OpenAPIConfig(title=TITLE, version=__version__, description=_ABOUT, use_handler_docstrings=True)
+        twin = Litestar(
+            self._handlers, dependencies=dict(self._dependencies), openapi_config=config, logging_config=None
+        )
+        made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(twin.openapi_schema.to_schema()))
+        bodies = self._bodies(twin)
+        _, schemas = msgspec.json.schema_components([Problem, *bodies.values()], ref_template=_REF)
+        made.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
+        for path, operations in made["paths"].items():
+            for method, operation in operations.items():
+                if method in _METHODS:
+                    _complete(operation, bodies.get((path, method)))
+        return made
+
+    def _bodies(self, twin: Litestar) -> dict[tuple[str, str], Any]:
+        return {
+            (route.path_format, str(method).lower()): handler.opt["body"]
+            for route in twin.routes
+            for handler in getattr(route, "route_handlers", ())
+            for method in handler.http_methods
+            if "body" in handler.opt
+        }
+
+
+def _complete(operation: dict[str, Any], body: Any) -> None:
+    refused = {"description": "A problem", "content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}}}
+    for status in [each for each in operation["responses"] if not each.startswith("2")]:
+        operation["responses"][status] = {**refused, "description": operation["responses"][status]["description"]}
+    operation["responses"]["default"] = refused
+    if body is not None:
+        (schema,), _ = msgspec.json.schema_components([body], ref_template=_REF)
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def _page(document: dict[str, Any]) -> str:
+    rows = []
+    for path, operations in sorted(document["paths"].items()):
+        for method in [each for each in _METHODS if each in operations]:
+            operation = operations[method]
+            said = operation.get("description") or operation.get("summary") or ""
+            rows.append(
+                f"<tr><td><b>{method.upper()}</b></td><td><code>{html.escape(path)}</code></td>"
+                f"<td>{html.escape(operation.get('summary', ''))}</td><td>{html.escape(said)}</td></tr>"
+            )
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{TITLE}</title>"
+        "<style>body{font:14px/1.5 system-ui,sans-serif;margin:2rem}td{padding:.3rem .8rem;border-top:1px solid #ddd;"
+        "vertical-align:top}code{white-space:nowrap}</style>"
+        f"<h1>{TITLE} {html.escape(__version__)}</h1><p>{html.escape(_ABOUT)}</p>"
+        '<p><a href="/openapi.json">openapi.json</a> · <a href="/metrics">metrics</a> · <a href="/ready">ready</a></p>'
+        f"<table>{''.join(rows)}</table></html>"
+    )

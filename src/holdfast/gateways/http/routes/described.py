@@ -1,0 +1,28 @@
+"""What this server can do: the OpenAPI document, and a page for people."""
+
+import asyncio
+from typing import Annotated
+
+from litestar import Response, get
+from litestar.params import Dependency
+
+from holdfast.gateways.http.openapi import Described
+
+Document = Annotated[Described, Dependency(skip_validation=True)]
+
+
+@get("/openapi.json", tags=["about"], summary="This document", media_type="application/json")
+async def openapi(document: Document) -> Response[bytes]:
+    """Every route with what it takes and gives, as OpenAPI 3.1."""
+    body = await asyncio.to_thread(lambda: document.document)
+    return Response(body, media_type="application/json")
+
+
+@get("/", tags=["about"], summary="Every route, for people", media_type="text/html")
+async def page(document: Document) -> Response[bytes]:
+    """One page, made from the document."""
+    body = await asyncio.to_thread(lambda: document.page)
+    return Response(body, media_type="text/html")
+
+
+HANDLERS = (openapi, page)

@@ -1,0 +1,59 @@
+"""Whether this process lives and can do its work, and its numbers. None of it needs a body, a name or a permission."""
+
+from typing import Annotated
+
+import msgspec
+from litestar import Response, get
+from litestar.params import Dependency
+
+from holdfast import __version__
+from holdfast.gateways.http.backend import Backend
+from holdfast.gateways.http.health import Checked, asked
+from holdfast.gateways.http.metrics.exposition import MEDIA_TYPE, Family, exposition
+from holdfast.gateways.http.problems import MEDIA_TYPE as PROBLEM
+from holdfast.gateways.http.problems import NOT_READY, encoded, headers_of, problem
+
+Face = Annotated[Backend, Dependency(skip_validation=True)]
+
+
+class Live(msgspec.Struct, frozen=True, kw_only=True):
+    """It answers."""
+
+    status: str = "live"
+    version: str = __version__
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """Every check holds."""
+
+    status: str
+    checks: tuple[Checked, ...]
+
+
+@get("/live", tags=["health"], summary="Whether the process answers")
+async def live() -> Live:
+    """200 as long as the process answers at all: restart it when this fails."""
+    return Live()
+
+
+@get("/ready", tags=["health"], summary="Whether it can do its work", responses={})
+async def ready(backend: Face) -> Response[Ready | bytes]:
+    """200 if the store answers and the agent has joined; 503 with the reason of each check that does not hold."""
+    checks = await asked(backend.checks, within_ms=backend.settings.ready_ms)
+    if all(each.ok for each in checks):
+        return Response(Ready(status="ready", checks=checks))
+    said = problem(NOT_READY, "; ".join(f"{each.name}: {each.reason}" for each in checks if not each.ok))
+    body = encoded(said, {"checks": msgspec.to_builtins(checks)})
+    return Response(body, status_code=said.status, media_type=PROBLEM, headers=headers_of(said))
+
+
+@get("/metrics", tags=["health"], summary="Numbers for Prometheus", media_type="text/plain")
+async def metrics(backend: Face) -> Response[bytes]:
+    """Every counter of this process in Prometheus' text format."""
+    families: list[Family] = []
+    for source in backend.metrics:
+        families += await source()
+    return Response(exposition(families), media_type=MEDIA_TYPE)
+
+
+HANDLERS = (live, ready, metrics)

@@ -1,0 +1,77 @@
+"""Listening: uvicorn on sockets that are bound already, in a loop that is somebody else's.
+
+Connections wait in the sockets' backlog until the application is there; it is imported and built on a thread. uvicorn bounds little
+by itself, so a connection here has a deadline for a request's head, for an unread answer and for being idle, and there are only so
+many of them.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from holdfast.gateways.http.backend import Backend
+from holdfast.vocabulary.tasks import Bell, beside
+
+if TYPE_CHECKING:
+    from holdfast.gateways.http.uvicorn_server import Uvicorn
+
+_log: Final = logging.getLogger(__name__)
+
+_BACKLOG: Final = 256
+
+
+class HttpServer:
+    """The face of one node. Made by `serving_http`."""
+
+    def __init__(self, backend: Backend, sockets: Sequence[socket.socket]) -> None:
+        self.backend = backend
+        self.listening = asyncio.Event()
+        self._sockets = sockets
+        self._stop, self._stopped = Bell(), asyncio.Event()
+        self._inner: Uvicorn | None = None
+
+    async def run(self) -> None:
+        """Build the application beside the loop, then answer until told to stop."""
+        self._inner = await asyncio.to_thread(_built, self.backend)
+        try:
+            await self._inner.begin(self._sockets)
+            self.listening.set()
+            while not await self._stop.wait_ms(self.backend.clock, 1_000):
+                await self._inner.tick()
+            await self._inner.finish()
+        finally:
+            self._inner.hang_up()
+            self._stopped.set()
+        await asyncio.Event().wait()  # whoever runs us beside a body ends us with it
+
+    async def close_gracefully(self) -> None:
+        """Accept nothing more, answer what is under way, then hang up."""
+        if not self.listening.is_set():
+            return
+        self._stop.ring()
+        await self._stopped.wait()
+
+
+def _built(backend: Backend) -> "Uvicorn":
+    from holdfast.gateways.http.application import make_application
+    from holdfast.gateways.http.uvicorn_server import Uvicorn
+
+    return Uvicorn(make_application(backend), backend.settings, backend.counters)
+
+
+def listen(sockets: Sequence[socket.socket]) -> None:
+    """From now on, who connects waits instead of being refused."""
+    for each in sockets:
+        each.listen(_BACKLOG)
+
+
+@asynccontextmanager
+async def serving_http(backend: Backend, sockets: Sequence[socket.socket]) -> AsyncIterator[HttpServer]:
+    """Speak HTTP on the sockets for the body; leaving hangs up at once: call `close_gracefully` before."""
+    listen(sockets)
+    server = HttpServer(backend, sockets)
+    async with beside(server.run()):
+        yield server
