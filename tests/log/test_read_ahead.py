@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.log.read_ahead import ReadAhead, Spot
 
-HERE = Spot("object", 0, 10)
+HERE = Spot("topic", 0, 10)
 
 
 async def value(given: str) -> str:
@@ -16,10 +16,8 @@ async def value(given: str) -> str:
 async def test_a_guess_is_there_once() -> None:
     ahead: ReadAhead[str] = ReadAhead(2)
     ahead.begin(HERE, value("a"))
-    guess = ahead.take(HERE)
-    assert guess is not None
-    assert await guess == "a"
-    assert ahead.take(HERE) is None
+    assert await ahead.take(HERE) == "a"
+    assert await ahead.take(HERE) is None
 
 
 async def test_only_who_reads_on_where_a_read_ended_goes_on() -> None:
@@ -35,9 +33,8 @@ async def test_the_oldest_guess_gives_way() -> None:
     waits = [asyncio.Event() for _ in range(3)]
     for number, wait in enumerate(waits):
         ahead.begin(HERE._replace(offset=number), wait.wait())  # type: ignore[arg-type]
-    await asyncio.wait([ahead._guesses[HERE._replace(offset=2)]], timeout=0)
     assert len(ahead) == 2
-    assert ahead.take(HERE._replace(offset=0)) is None
+    assert await ahead.take(HERE._replace(offset=0)) is None
     await ahead.close()
     assert len(ahead) == 0
 
@@ -48,6 +45,8 @@ async def test_a_guess_that_fails_is_nobodys_trouble(caplog: pytest.LogCaptureFi
 
     ahead: ReadAhead[str] = ReadAhead(2)
     ahead.begin(HERE, broken())
+    assert await ahead.take(HERE) is None
+    ahead.begin(HERE, broken())
     await ahead.close()
     assert not caplog.records
 
@@ -55,4 +54,24 @@ async def test_a_guess_that_fails_is_nobodys_trouble(caplog: pytest.LogCaptureFi
 async def test_without_room_nothing_is_guessed() -> None:
     ahead: ReadAhead[str] = ReadAhead(0)
     ahead.begin(HERE, value("a"))
-    assert ahead.take(HERE) is None
+    assert await ahead.take(HERE) is None
+    ahead.put_back(HERE, "a")
+    assert await ahead.take(HERE) is None
+
+
+async def test_what_was_not_asked_for_yet_is_there_for_who_reads_on() -> None:
+    ahead: ReadAhead[str] = ReadAhead(2)
+    ahead.put_back(HERE, "rest")
+    assert await ahead.take(HERE) == "rest"
+
+
+async def test_where_a_read_ends_is_known_as_soon_as_it_is_said() -> None:
+    ahead: ReadAhead[str] = ReadAhead(2)
+    assert ahead.end_of(HERE) is None
+    ahead.begin(HERE, value("a"))
+    assert ahead.end_of(HERE) == HERE.offset
+    ahead.ends(HERE, 20)
+    assert ahead.end_of(HERE) == 20
+    ahead.ends(HERE._replace(offset=99), 20)  # nothing is read for it (any more)
+    assert ahead.end_of(HERE._replace(offset=99)) is None
+    await ahead.close()

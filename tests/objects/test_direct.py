@@ -1,4 +1,4 @@
-"""Writing past the page cache: the same bytes, whatever the sizes, and whatever the file system says."""
+"""Writing and reading past the page cache: the same bytes, whatever the sizes, and whatever the file system says."""
 
 import fcntl
 import hashlib
@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.contracts.objects import Missing
 from holdfast.objects import direct
+from holdfast.objects.direct import read_direct
 from holdfast.objects.disk import Disk
+from holdfast.objects.folder import FolderObjects, FolderSettings
+from holdfast.objects.recycled import Recycled
+from holdfast.vocabulary.clock import RealChance, RealClock
 from holdfast.vocabulary.settings import MIB
 
 
@@ -69,3 +74,70 @@ def test_a_system_without_direct_writes_goes_on(tmp_path: Path, monkeypatch: pyt
     parts = [noise(2 * MIB + 9)]
     write(tmp_path / "file", parts)
     assert (tmp_path / "file").read_bytes() == parts[0]
+
+
+RANGES = [
+    (0, MIB),
+    (1, MIB + 1),
+    (4096, MIB + 4096),
+    (5_000, 3 * MIB + 123),
+    (4 * MIB + 70, 5 * MIB + 77),
+    (0, 5 * MIB + 77),
+]
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    path = tmp_path / "large"
+    write(path, [noise(5 * MIB + 77)])
+    return path
+
+
+@pytest.mark.parametrize(("start", "end"), RANGES)
+def test_a_range_read_past_the_cache_is_the_range(large: Path, start: int, end: int) -> None:
+    found = read_direct(large, start, end, Recycled(64 * MIB))
+    assert found is not None
+    assert found.readonly
+    assert found == large.read_bytes()[start:end]
+
+
+def test_what_lies_beyond_the_end_is_left_to_the_cached_way(large: Path) -> None:
+    assert read_direct(large, 0, 6 * MIB, Recycled(64 * MIB)) is None
+    assert read_direct(large.with_name("nobody"), 0, MIB, Recycled(64 * MIB)) is None
+
+
+def test_a_read_that_is_refused_or_broken_off_is_left_to_the_cached_way(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.preadv
+
+    def short(descriptor: int, buffers: list[memoryview], at: int) -> int:
+        return real(descriptor, [buffers[0][:8192]], at)
+
+    monkeypatch.setattr(os, "preadv", short)  # whole blocks: it goes on
+    found = read_direct(large, 10, MIB + 10, Recycled(MIB))
+    assert found is not None
+    assert found == large.read_bytes()[10 : MIB + 10]
+    monkeypatch.setattr(os, "preadv", lambda *_: 100)
+    assert read_direct(large, 0, MIB, Recycled(MIB)) is None
+
+    def refused(*_: object) -> int:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "preadv", refused)
+    assert read_direct(large, 0, MIB, Recycled(MIB)) is None
+    monkeypatch.setattr(direct, "_FLAG", 0)
+    assert read_direct(large, 0, MIB, Recycled(MIB)) is None
+
+
+async def test_a_folder_reads_large_ranges_so_and_tells_what_is_missing(tmp_path: Path) -> None:
+    body = noise(3 * MIB)
+    async with FolderObjects.open(
+        tmp_path, clock=RealClock(), chance=RealChance(), settings=FolderSettings()
+    ) as objects:
+        await objects.put("a", [body])
+        found = await objects.get("a", start=7, end=2 * MIB)
+        assert isinstance(found, memoryview)
+        assert found == body[7 : 2 * MIB]
+        assert await objects.get("a", start=7, end=4 * MIB) == body[7:]
+        assert isinstance(await objects.get("b", start=0, end=2 * MIB), Missing)

@@ -135,7 +135,7 @@ async def _read(source: str) -> bytes:
         found = await objects.get(key)
     if isinstance(found, Missing):
         raise InvalidError("object", key, f"one that is there, in {parts.scheme}://{parts.hostname}{folder}")
-    return found
+    return bytes(found)
 
 
 async def _write(target: Path, data: bytes) -> None:

@@ -64,14 +64,14 @@ class Objects(Protocol):
         """
         ...
 
-    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes | Missing:
-        """Bytes [start, end) of the object; up to its end without `end`.
+    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> Buffer | Missing:
+        """Bytes [start, end) of the object; up to its end without `end`. A view keeps memory that others wait for: let go of it.
 
         What lies beyond the object's end is left out: a range that begins there is empty.
         """
         ...
 
-    async def get_tail(self, key: str, size_bytes: int) -> bytes | Missing:
+    async def get_tail(self, key: str, size_bytes: int) -> Buffer | Missing:
         """The last `size_bytes` of the object (or all of it), without knowing its size: where footers are."""
         ...
 

@@ -1,4 +1,4 @@
-"""Reading ahead: what a reader that goes through a segment will ask for next is read while its last answer is on its way.
+"""Reading ahead: what a reader that goes through a partition will ask for next is read while its last answer is on its way.
 
 The one rule: it is a guess, and costs nothing but a read. It is made only for who reads on where a read ended, there are at most so
 many at a time, and one that nobody comes for is dropped with what it read.
@@ -14,11 +14,21 @@ T = TypeVar("T")
 
 
 class Spot(NamedTuple):
-    """A place in a segment: the object, where the segment begins in it, and the offset to read from."""
+    """A place to read from."""
 
-    object: str
-    start: int
+    topic_id: str
+    number: int
     offset: int
+
+
+class _Guess(Generic[T]):
+    """A read that was begun, or what is left of one; `end` is where it ends, once that is known."""
+
+    __slots__ = ("end", "read")
+
+    def __init__(self, read: "asyncio.Future[T]") -> None:
+        self.read = read
+        self.end: int | None = None
 
 
 class ReadAhead(Generic[T]):
@@ -27,14 +37,25 @@ class ReadAhead(Generic[T]):
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self._expected: OrderedDict[Spot, None] = OrderedDict()  # where reads ended
-        self._guesses: OrderedDict[Spot, asyncio.Task[T]] = OrderedDict()
+        self._guesses: OrderedDict[Spot, _Guess[T]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._guesses)
 
-    def take(self, spot: Spot) -> "asyncio.Task[T] | None":
-        """The read that was begun for this spot, if there is one."""
-        return self._guesses.pop(spot, None)
+    async def take(self, spot: Spot) -> T | None:
+        """What was read for this spot, when it is; None: nothing was, or it failed."""
+        guess = self._guesses.pop(spot, None)
+        if guess is None:
+            return None
+        if not guess.read.done():
+            await asyncio.wait((guess.read,))
+        return None if guess.read.cancelled() or guess.read.exception() is not None else guess.read.result()
+
+    def put_back(self, spot: Spot, rest: T) -> None:
+        """What was read and not asked for yet begins here."""
+        kept: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        kept.set_result(rest)
+        self._keep(spot, _Guess(kept))
 
     def continues(self, spot: Spot) -> bool:
         """Whether a read ended at this spot; asked once."""
@@ -51,23 +72,38 @@ class ReadAhead(Generic[T]):
         if spot in self._guesses or not self._count_max:
             reading.close()
             return
-        guess = asyncio.ensure_future(reading)
-        guess.add_done_callback(_seen)
-        self._guesses[spot] = guess
-        while len(self._guesses) > self._count_max:
-            self._guesses.popitem(last=False)[1].cancel()
+        read = asyncio.ensure_future(reading)
+        read.add_done_callback(_seen)
+        self._keep(spot, _Guess(read))
+
+    def ends(self, spot: Spot, end: int) -> None:
+        """The read that was begun for this spot ends there."""
+        if (guess := self._guesses.get(spot)) is not None:
+            guess.end = end
+
+    def end_of(self, spot: Spot) -> int | None:
+        """Where what is read for this spot ends: at the spot while that is not known; None: nothing is read for it."""
+        guess = self._guesses.get(spot)
+        if guess is None:
+            return None
+        return spot.offset if guess.end is None else guess.end
 
     async def close(self) -> None:
         """Drop every guess."""
-        guesses = list(self._guesses.values())
+        reads = [guess.read for guess in self._guesses.values()]
         self._guesses.clear()
-        for guess in guesses:
-            guess.cancel()
+        for read in reads:
+            read.cancel()
         with suppress(asyncio.CancelledError):
-            await asyncio.gather(*guesses, return_exceptions=True)
+            await asyncio.gather(*reads, return_exceptions=True)
+
+    def _keep(self, spot: Spot, guess: _Guess[T]) -> None:
+        self._guesses[spot] = guess
+        while len(self._guesses) > self._count_max:
+            self._guesses.popitem(last=False)[1].read.cancel()
 
 
-def _seen(guess: "asyncio.Task[Any]") -> None:
+def _seen(read: "asyncio.Future[Any]") -> None:
     """A guess that failed and that nobody came for harms nobody: whoever needs the bytes reads again, and is told."""
-    if not guess.cancelled():
-        guess.exception()
+    if not read.cancelled():
+        read.exception()

@@ -9,7 +9,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from holdfast.contracts.objects import Missing, Objects
 from holdfast.log.batches import Buffer, decode, parse_header
@@ -83,6 +83,24 @@ class Fetched:
         return sum(len(batch) for batch in self.batches)
 
 
+class _Piece(NamedTuple):
+    """What one read of a segment brought: whole batches, and the offset after the last."""
+
+    segment: SegmentRecord
+    batches: list[memoryview]
+    end: int
+
+    def cut(self, bytes_max: int) -> "tuple[_Piece, _Piece | None]":
+        """The first batches, at least one and at most `bytes_max`, and the others."""
+        room = bytes_max - len(self.batches[0])
+        for at, batch in enumerate(self.batches[1:], 1):
+            room -= len(batch)
+            if room < 0:
+                first = self._replace(batches=self.batches[:at], end=_end(self.batches[at - 1]))
+                return first, self._replace(batches=self.batches[at:])
+        return self, None
+
+
 class Reading:
     """Reads partitions of one process: keeps the indexes of segments that were read lately, bounds reads side by side."""
 
@@ -91,7 +109,7 @@ class Reading:
         self._clock, self._settings = clock, settings
         self._slots = asyncio.Semaphore(settings.segment_reads_max)
         self._readers: OrderedDict[tuple[str, int], SegmentReader] = OrderedDict()
-        self._ahead: ReadAhead[list[memoryview] | Missing] = ReadAhead(settings.reads_ahead_max)
+        self._ahead: ReadAhead[_Piece | None] = ReadAhead(settings.reads_ahead_max)
 
     async def close(self) -> None:
         """End what is being read ahead."""
@@ -146,40 +164,63 @@ class Reading:
                 continue
             if segment is None or segment.base_offset >= log.tail.start:
                 return (), log.tail.start  # a gap: an unclean takeover, or retention was faster than we
-            batches = await self._next_of(segment, max(at, segment.base_offset), bytes_max)
-            if not isinstance(batches, Missing):
-                return batches, _end(batches[-1]) if batches else segment.end_offset
+            piece = await self._next_of(log, segment, max(at, segment.base_offset), bytes_max)
+            if piece is not None:
+                return piece.batches, piece.end
             self._forget(segment)
             await log.refresh()
             if log.start_offset > at:
                 raise OffsetOutOfRangeError(str(log.place), at, log.start_offset, log.high_watermark)
         raise CorruptError(f"partition {log.place}", f"the segment of offset {at} is listed and is not there")
 
-    async def _next_of(self, segment: SegmentRecord, at: int, bytes_max: int) -> list[memoryview] | Missing:
-        """The batches of a segment from `at` on; whoever reads on where a read ended finds them read ahead."""
-        spot = Spot(segment.object, segment.start, at)
+    async def _next_of(self, log: Readable, segment: SegmentRecord, at: int, bytes_max: int) -> _Piece | None:
+        """The batches of a segment from `at` on; whoever reads on where a read ended finds them read ahead. None: it is gone."""
+        spot = Spot(log.place.topic_id, log.place.number, at)
         goes_on = self._ahead.continues(spot) or at == segment.base_offset
-        guess = self._ahead.take(spot)
-        batches: list[memoryview] | Missing = []
-        if guess is not None:
-            await asyncio.wait((guess,))
-            if not guess.cancelled() and guess.exception() is None:
-                batches = guess.result()
-        if not batches or isinstance(batches, Missing):
-            batches = await self._read_from(segment, at, bytes_max)
-        if isinstance(batches, Missing) or not batches:
-            return batches
-        end = _end(batches[-1])
-        if end < segment.end_offset:
-            there = spot._replace(offset=end)
-            self._ahead.expect(there)
-            if goes_on:
-                self._ahead.begin(there, self._read_from(segment, end, bytes_max))
-        return batches
+        piece = await self._ahead.take(spot)
+        if piece is None or piece.segment != segment:  # nobody guessed, or the segment was replaced meanwhile
+            piece = await self._read_from(segment, at, bytes_max)
+        if piece is None or not piece.batches:
+            return piece
+        piece, rest = piece.cut(bytes_max)
+        then = spot._replace(offset=piece.end)
+        self._ahead.expect(then)
+        if rest is not None:
+            self._ahead.put_back(then, rest)
+        if goes_on:
+            self._look_ahead(log, rest.end if rest is not None else piece.end, self._settings.reads_ahead_depth)
+        return piece
 
-    async def _read_from(self, segment: SegmentRecord, at: int, bytes_max: int) -> list[memoryview] | Missing:
+    def _look_ahead(self, log: Readable, at: int, depth: int) -> None:
+        """Have the next `depth` reads from `at` on under way."""
+        if depth > 0 and at < log.tail.start:
+            spot = Spot(log.place.topic_id, log.place.number, at)
+            known = self._ahead.end_of(spot)
+            if known is None:
+                self._ahead.begin(spot, self._guess(log, spot, depth - 1))
+            else:
+                self._look_ahead(log, known, depth - 1)
+
+    async def _guess(self, log: Readable, spot: Spot, depth: int) -> _Piece | None:
+        segment = await log.segments.find(spot.offset, self.objects)
+        if segment is None or segment.base_offset >= log.tail.start:
+            return None
+        bytes_max = self._settings.read_ahead_bytes
+        if segment.end - segment.start <= bytes_max:  # it will be read to its end: what follows need not wait for it
+            self._ahead.ends(spot, segment.end_offset)
+            self._look_ahead(log, segment.end_offset, depth)
+        piece = await self._read_from(segment, max(spot.offset, segment.base_offset), bytes_max)
+        if piece is not None:
+            self._ahead.ends(spot, piece.end)
+            self._look_ahead(log, piece.end, depth)
+        return piece
+
+    async def _read_from(self, segment: SegmentRecord, at: int, bytes_max: int) -> _Piece | None:
         async with self._slots:
-            return await self._reader(segment).read(at, bytes_max)
+            batches = await self._reader(segment).read(at, bytes_max)
+        if isinstance(batches, Missing):
+            return None
+        return _Piece(segment, batches, _end(batches[-1]) if batches else segment.end_offset)
 
     async def offset_for_timestamp(self, log: Readable, timestamp_ms: int) -> Reached | None:
         """The first record at or after a time, exactly; None if there is none.

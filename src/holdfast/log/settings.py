@@ -13,7 +13,8 @@ class LogSettings:
     `unpublished_bytes_max`: how much a partition may hold that object storage has not taken yet; then producers wait.
     `copy_below_bytes`: smaller tail batches are copied out of the slab they arrived in, so that they do not pin it.
     `segment_reads_max`: how many segments are read side by side; `segment_readers_max`: whose indexes are kept in RAM.
-    `reads_ahead_max`: so many reads are begun before somebody asks for them, as those who read on will.
+    `reads_ahead_max`: so many reads are begun before somebody asks for them, as those who read on will; `reads_ahead_depth`: so
+    many of one partition; `read_ahead_bytes`: of one such read.
     `fetch_enough_bytes`: a fetch that has so much does not go on to another segment, even if it may return more.
     """
 
@@ -32,6 +33,8 @@ class LogSettings:
     segment_reads_max: int = 64
     segment_readers_max: int = 1_024
     reads_ahead_max: int = 32
+    reads_ahead_depth: int = 2
+    read_ahead_bytes: int = 9 * MIB
     fetch_enough_bytes: int = 1 * MIB
 
     def __post_init__(self) -> None:
@@ -43,6 +46,7 @@ class LogSettings:
         check_at_least("index_entries_max", self.index_entries_max, 16)
         check_at_least("shared_below_bytes", self.shared_below_bytes, 0)
         check_at_least("reads_ahead_max", self.reads_ahead_max, 0)
+        check_at_least("reads_ahead_depth", self.reads_ahead_depth, 0)
         for name in (
             "publish_tick_ms",
             "publish_retry_ms",
@@ -52,5 +56,6 @@ class LogSettings:
             "segment_reads_max",
             "segment_readers_max",
             "fetch_enough_bytes",
+            "read_ahead_bytes",
         ):
             check_at_least(name, getattr(self, name), 1)

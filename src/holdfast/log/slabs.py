@@ -6,12 +6,12 @@ bytes pins the whole slab, and the budget counts it so (SAFETY 19): copy small t
 """
 
 import asyncio
-import ctypes
 import weakref
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 
+from holdfast.vocabulary.lending import lend
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
 
 
@@ -87,11 +87,9 @@ class Slabs:
             self._waiters[0].set_result(None)
 
     def _lend(self, memory: bytearray) -> memoryview:
-        # Every view and slice keeps `loan` alive, and `loan` can be watched, which neither views nor bytearrays allow.
-        loan = (ctypes.c_ubyte * len(memory)).from_buffer(memory)
         key = id(memory)
-        self._lent[key] = weakref.ref(loan, lambda _: self._came_back(key, memory))
-        return memoryview(loan).cast("B")
+        view, self._lent[key] = lend(memory, lambda _: self._came_back(key, memory))
+        return view
 
     def _came_back(self, key: int, memory: bytearray) -> None:
         """On whichever thread dropped the last view."""

@@ -52,7 +52,7 @@ class CachingObjects:
     def __init__(self, objects: Objects, *, settings: CacheSettings, spill: Spill | None = None) -> None:
         self._objects, self._settings, self._spill = objects, settings, spill
         self._ranges = Ranges(bytes_max=settings.ram_bytes_max)
-        self._flights: Flights[bytes | Missing] = Flights()
+        self._flights: Flights[Buffer | Missing] = Flights()
         self.tally = CacheTally()
 
     @property
@@ -63,11 +63,11 @@ class CachingObjects:
     async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyThere:
         return await self._objects.put(key, body)
 
-    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes | Missing:
+    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> Buffer | Missing:
         check_range(key, start, end)
         return await self._read((key, start, end))
 
-    async def get_tail(self, key: str, size_bytes: int) -> bytes | Missing:
+    async def get_tail(self, key: str, size_bytes: int) -> Buffer | Missing:
         check_tail(key, size_bytes)
         return await self._read((key, -size_bytes, None))
 
@@ -85,7 +85,7 @@ class CachingObjects:
         if self._spill is not None:
             await self._spill.forget(set(keys))
 
-    async def _read(self, name: Name) -> bytes | Missing:
+    async def _read(self, name: Name) -> Buffer | Missing:
         found = self._ranges.find(name)
         if found is not None:
             self.tally.ram_hits += 1
@@ -94,7 +94,7 @@ class CachingObjects:
         check_key(name[0])
         return await self._flights.join(name, lambda: self._fetch(name))
 
-    async def _fetch(self, name: Name) -> bytes | Missing:
+    async def _fetch(self, name: Name) -> Buffer | Missing:
         key, start, end = name
         if self._spill is not None:
             kept = await self._spill.find(name)
@@ -104,6 +104,7 @@ class CachingObjects:
                 self._ranges.add(name, kept)
                 return kept
         self.tally.misses += 1
+        found: Buffer | Missing
         if start < 0:
             found = await self._objects.get_tail(key, -start)
         else:

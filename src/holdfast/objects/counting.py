@@ -18,6 +18,7 @@ from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.settings import check_at_least
 
 T = TypeVar("T")
+Found = TypeVar("Found", bound=Buffer | Missing)
 
 _LIST_PAGE_KEYS: Final = 1_000
 _DELETE_PAGE_KEYS: Final = 1_000
@@ -105,10 +106,10 @@ class CountingObjects:
         tally.bytes_written += sum(memoryview(part).nbytes for part in body)
         return await self._count(tally, self._objects.put(key, body), self._counters.prices.put_usd_per_1000)
 
-    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes | Missing:
+    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> Buffer | Missing:
         return await self._count_read("get", self._objects.get(key, start=start, end=end))
 
-    async def get_tail(self, key: str, size_bytes: int) -> bytes | Missing:
+    async def get_tail(self, key: str, size_bytes: int) -> Buffer | Missing:
         return await self._count_read("get_tail", self._objects.get_tail(key, size_bytes))
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
@@ -138,7 +139,7 @@ class CountingObjects:
         price = self._counters.prices.delete_usd_per_1000
         await self._count(self._counters.of("delete"), self._objects.delete(keys), price, requests)
 
-    async def _count_read(self, operation: str, work: Awaitable[bytes | Missing]) -> bytes | Missing:
+    async def _count_read(self, operation: str, work: Awaitable[Found]) -> Found:
         tally, prices = self._counters.of(operation), self._counters.prices
         found = await self._count(tally, work, prices.get_usd_per_1000)
         if not isinstance(found, Missing):

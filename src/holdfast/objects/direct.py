@@ -1,18 +1,20 @@
-"""Writing large files past the page cache (O_DIRECT), where the system can.
+"""Writing and reading large files past the page cache (O_DIRECT), where the system can.
 
 A new file through the page cache costs a page to be found, cleared and written back for every page of the file: most of what
-storing an object costs. What is written here is read later, or never, and rarely by this process. The end of the file that does not
-fill a block, and every file system that refuses, go through the cache as always; nothing but speed depends on it.
+storing an object costs, and again of what reading it costs. What is written here is read later, or never, and rarely by this
+process. The end of the file that does not fill a block, and every file system that refuses, go through the cache as always; nothing
+but speed depends on it.
 """
 
 import fcntl
-import mmap
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
+from holdfast.objects.recycled import Recycled, anonymous
 from holdfast.vocabulary.settings import MIB
 
 BLOCK_BYTES: Final = 4096  # what every device and file system of today can do
@@ -39,6 +41,32 @@ def write_direct(descriptor: int, parts: Sequence[memoryview]) -> int:
             if done < size or size < filled:
                 break
     return written
+
+
+def read_direct(path: Path, start: int, end: int, memory: Recycled) -> memoryview | None:
+    """Bytes [start, end) of a file, which must be there; None if they cannot be read past the cache."""
+    if not _FLAG:
+        return None
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _FLAG)
+    except OSError:
+        return None  # what is wrong with the file itself, the cached way will say
+    first = start - start % BLOCK_BYTES
+    size = end - first
+    whole = size + -size % BLOCK_BYTES
+    view = memory.take(whole)
+    try:
+        filled = 0
+        while filled < size:
+            done = os.preadv(descriptor, [view[filled:whole]], first + filled)
+            if not done or (done % BLOCK_BYTES and filled + done < size):
+                return None  # it ends before `end`, or gives what is no whole block
+            filled += done
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return view[start - first : size].toreadonly()
 
 
 @contextmanager
@@ -79,6 +107,6 @@ def _filled(buffer: memoryview, parts: Sequence[memoryview]) -> Iterator[int]:
 def _buffer() -> memoryview:
     """This thread's own, in memory of its own, which begins at a page as O_DIRECT asks for."""
     if not hasattr(_BUFFERS, "view"):
-        _BUFFERS.view = memoryview(mmap.mmap(-1, MIB))
+        _BUFFERS.view = memoryview(anonymous(MIB))
     view: memoryview = _BUFFERS.view
     return view

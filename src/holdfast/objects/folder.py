@@ -19,14 +19,16 @@ from urllib.parse import unquote
 
 from holdfast.contracts.objects import AlreadyThere, Buffer, Missing, ObjectInfo, Objects, Stored
 from holdfast.objects.checks import check_key, check_prefix, check_range, check_tail
+from holdfast.objects.direct import DIRECT_FROM_BYTES, read_direct
 from holdfast.objects.disk import Disk
 from holdfast.objects.failures import RefusedError
+from holdfast.objects.recycled import Recycled
 from holdfast.objects.threads import Threads
 from holdfast.objects.urls import ObjectsUrl
 from holdfast.objects.walk import FolderEntry, may_follow, read_folder
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
-from holdfast.vocabulary.settings import check_at_least, check_between
+from holdfast.vocabulary.settings import MIB, check_at_least, check_between
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,21 +39,27 @@ _PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderSettings:
-    """`leftovers_ms`: how old an unfinished upload is before it is taken for one of a dead process."""
+    """`leftovers_ms`: how old an unfinished upload is before it is taken for one of a dead process.
+
+    `read_idle_bytes_max`: memory of large reads that is kept for the next ones.
+    """
 
     threads_max: int = 8
     leftovers_ms: int = 3_600_000
+    read_idle_bytes_max: int = 128 * MIB
 
     def __post_init__(self) -> None:
         check_between("threads_max", self.threads_max, 1, 1_024)
         check_at_least("leftovers_ms", self.leftovers_ms, 0)
+        check_at_least("read_idle_bytes_max", self.read_idle_bytes_max, 0)
 
 
 class FolderObjects:
     """All objects below one folder. Several processes may share it."""
 
-    def __init__(self, root: Path, *, threads: Threads, chance: Chance, disk: Disk) -> None:
+    def __init__(self, root: Path, *, threads: Threads, chance: Chance, disk: Disk, recycled: Recycled) -> None:
         self.service = f"folder {root}"
+        self._recycled = recycled
         self._root, self._threads, self._chance, self._disk = root, threads, chance, disk
         self._durable: set[Path] = set()  # folders whose own names are on the medium
 
@@ -62,7 +70,8 @@ class FolderObjects:
     ) -> AsyncIterator["FolderObjects"]:
         """The folder, made if need be, without the leftovers of dead processes."""
         async with Threads.running(f"folder {root}", threads_max=settings.threads_max) as threads:
-            objects = cls(root, threads=threads, chance=chance, disk=disk or Disk())
+            recycled = Recycled(settings.read_idle_bytes_max)
+            objects = cls(root, threads=threads, chance=chance, disk=disk or Disk(), recycled=recycled)
             await objects._do(objects._prepare, clock.now_ms() - settings.leftovers_ms)
             yield objects
 
@@ -70,9 +79,11 @@ class FolderObjects:
         check_key(key)
         return await self._do(self._put, key, body)
 
-    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes | Missing:
+    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> Buffer | Missing:
         check_key(key)
         check_range(key, start, end)
+        if end is not None and end - start >= DIRECT_FROM_BYTES:
+            return await self._do(self._read_large, key, start, end)
         return await self._do(self._read, key, start, end)
 
     async def get_tail(self, key: str, size_bytes: int) -> bytes | Missing:
@@ -177,6 +188,9 @@ class FolderObjects:
         # Also for `AlreadyThere`: its writer may have died, or failed, before this step, and may have been ourselves.
         self._disk.sync_folder(target.parent)
         return outcome
+
+    def _read_large(self, key: str, start: int, end: int) -> Buffer | Missing:
+        return read_direct(self._root / key, start, end, self._recycled) or self._read(key, start, end)
 
     def _read(self, key: str, start: int, end: int | None) -> bytes | Missing:
         try:

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.contracts.objects import Buffer
+from holdfast.vocabulary.lending import lent_bytes
+
 ENTRY_BYTES: Final = 200  # what holding a piece costs beside its body
 
 Name = tuple[str, int, int | None]  # key, start, end as they were asked for; a tail of n bytes starts at -n
@@ -16,21 +19,21 @@ Name = tuple[str, int, int | None]  # key, start, end as they were asked for; a 
 @dataclass(frozen=True, slots=True)
 class _Piece:
     start: int  # negative: counted from the object's end, whose position is not known
-    body: bytes
+    body: Buffer
     last: bool  # the object ends where this piece does
 
-    def range(self, start: int, end: int | None) -> bytes | None:
+    def range(self, start: int, end: int | None) -> Buffer | None:
         if not 0 <= self.start <= start:
             return None
         if not self.last and (end is None or end > self.start + len(self.body)):
             return None
         return self._cut(start - self.start, None if end is None else end - self.start)
 
-    def tail(self, size_bytes: int) -> bytes | None:
+    def tail(self, size_bytes: int) -> Buffer | None:
         covers = self.last and (len(self.body) >= size_bytes or self.start == 0)
         return self._cut(max(0, len(self.body) - size_bytes), None) if covers else None
 
-    def _cut(self, start: int, end: int | None) -> bytes:
+    def _cut(self, start: int, end: int | None) -> Buffer:
         return self.body[start:end]  # of all of it: the same object, no copy
 
 
@@ -44,7 +47,7 @@ class Ranges:
         self.bytes_held = 0
         self.evicted = 0
 
-    def find(self, name: Name) -> bytes | None:
+    def find(self, name: Name) -> Buffer | None:
         """The bytes asked for, if some piece covers them."""
         key, start, end = name
         exact = (name,) if name in self._pieces else ()
@@ -56,10 +59,10 @@ class Ranges:
                 return found
         return None
 
-    def add(self, name: Name, body: bytes) -> None:
+    def add(self, name: Name, body: Buffer) -> None:
         """Keep what was read under `name`; what is larger than the whole budget is not kept."""
         key, start, end = name
-        cost = len(body) + ENTRY_BYTES
+        cost = _cost(body)
         if cost > self._bytes_max or name in self._pieces:
             return
         if start < 0:
@@ -84,8 +87,12 @@ class Ranges:
 
     def _drop(self, name: Name) -> None:
         piece = self._pieces.pop(name)
-        self.bytes_held -= len(piece.body) + ENTRY_BYTES
+        self.bytes_held -= _cost(piece.body)
         names = self._names[name[0]]
         names.discard(name)
         if not names:
             del self._names[name[0]]
+
+
+def _cost(body: Buffer) -> int:
+    return ENTRY_BYTES + (lent_bytes(body) if isinstance(body, memoryview) else len(body))

@@ -95,10 +95,10 @@ class RetryingObjects:
     async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyThere:
         return await self._keep_trying("put", partial(self._objects.put, key, body))
 
-    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes | Missing:
+    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> Buffer | Missing:
         return await self._keep_trying("get", partial(self._objects.get, key, start=start, end=end))
 
-    async def get_tail(self, key: str, size_bytes: int) -> bytes | Missing:
+    async def get_tail(self, key: str, size_bytes: int) -> Buffer | Missing:
         return await self._keep_trying("get_tail", partial(self._objects.get_tail, key, size_bytes))
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:

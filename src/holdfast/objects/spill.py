@@ -17,6 +17,7 @@ from typing import Final
 
 from crc32c import crc32c
 
+from holdfast.contracts.objects import Buffer
 from holdfast.objects.ranges import Name
 from holdfast.objects.threads import Threads
 from holdfast.vocabulary.errors import InvalidError
@@ -37,7 +38,7 @@ class Spill:
     def __init__(self, folder: Path, *, bytes_max: int, threads: Threads, behind_bytes_max: int = 64 * MIB) -> None:
         self._folder, self._bytes_max, self._threads = folder, bytes_max, threads
         self._files: OrderedDict[str, int] = OrderedDict()  # name → size
-        self._waiting: deque[tuple[Name, bytes]] = deque()
+        self._waiting: deque[tuple[Name, Buffer]] = deque()
         self._unwanted: set[str] = set()  # keys that were forgotten since the present write began
         self._bell = Bell()
         self._behind_bytes, self._behind_bytes_max = 0, behind_bytes_max
@@ -71,7 +72,7 @@ class Spill:
             await self._remove([file])
         return body
 
-    def offer(self, name: Name, body: bytes) -> None:
+    def offer(self, name: Name, body: Buffer) -> None:
         """Keep a range, soon, unless too much is waiting already."""
         size = len(body)
         if _file_of(name) in self._files or size > self._bytes_max // 2:
@@ -105,7 +106,7 @@ class Spill:
                     self._behind_bytes -= len(body)
             await self._bell.wait()
 
-    async def _write(self, name: Name, body: bytes) -> None:
+    async def _write(self, name: Name, body: Buffer) -> None:
         file = _file_of(name)
         if file in self._files:
             return
@@ -156,7 +157,7 @@ def _left_in(folder: Path) -> Sequence[tuple[str, int]]:
     return [(file, size) for _, file, size in sorted(found)]
 
 
-def _write(path: Path, name: Name, body: bytes) -> bool:
+def _write(path: Path, name: Name, body: Buffer) -> bool:
     label, unfinished = _label(name), path.with_suffix(_UNFINISHED)
     try:
         with unfinished.open("wb") as file:

@@ -93,10 +93,10 @@ class SteppingObjects:
         self._steps("object stored")
         return outcome
 
-    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes | Missing:
+    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> Buffer | Missing:
         return await self._objects.get(key, start=start, end=end)
 
-    async def get_tail(self, key: str, size_bytes: int) -> bytes | Missing:
+    async def get_tail(self, key: str, size_bytes: int) -> Buffer | Missing:
         return await self._objects.get_tail(key, size_bytes)
 
     def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:

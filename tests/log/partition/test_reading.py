@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -16,7 +17,8 @@ from holdfast.log.partition.terms import Terms
 from holdfast.log.published import PublishedLog
 from holdfast.log.reading import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetOutOfRangeError, Readable, Reading, end_of_epoch
 from holdfast.log.settings import LogSettings
-from holdfast.vocabulary.errors import ClosedError, CorruptError, ExpiredError
+from holdfast.vocabulary.errors import ClosedError, CorruptError, ExpiredError, InvalidError
+from holdfast.vocabulary.settings import MIB
 
 
 @pytest.fixture
@@ -297,13 +299,19 @@ async def test_reads_of_segments_are_bounded_side_by_side(world: World) -> None:
     assert len(reading._readers) == 1
 
 
-async def test_who_reads_on_finds_it_read_ahead_and_who_jumps_about_does_not(world: World) -> None:
+@pytest.mark.parametrize(
+    ("ahead_bytes", "reads"), [(9 * MIB, [0, 1]), (450_000, [0, 1, 3, 5]), (1, [0, 1, 2, 3, 4, 5])], ids=str
+)
+async def test_who_reads_on_finds_it_read_ahead_and_who_jumps_about_does_not(
+    world: World, ahead_bytes: int, reads: list[int]
+) -> None:
     ann = await world.owner()
     partition = await ann.open()
     for number in range(6):
         await append(partition, batch(str(number) * 200_000))  # a block each
     await ann.publisher.publish([partition])
-    reading = Reading(world.objects, clock=world.clock, settings=world.settings)
+    settings = replace(world.settings, read_ahead_bytes=ahead_bytes)
+    reading = Reading(world.objects, clock=world.clock, settings=settings)
     asked = []
     reader = reading._read_from
 
@@ -317,8 +325,55 @@ async def test_who_reads_on_finds_it_read_ahead_and_who_jumps_about_does_not(wor
     assert asked == [3, 1]
     found = await consumed(reading, partition, bytes_max=1)
     assert [value[0] for _, value in found] == list("012345")
-    assert asked == [3, 1, 0, 1, 2, 3, 4, 5]
+    assert asked == [3, 1, *reads]
     assert len(reading._ahead) == 0
+
+
+async def several_segments(world: World) -> tuple[LeadingPartition, Reading]:
+    """Six segments, each of one batch; nothing of them is kept in RAM."""
+    ann = await world.owner()
+    partition = await ann.open()
+    for number in range(6):
+        await append(partition, batch(str(number) * 200_000))
+        await ann.publisher.publish([partition])
+    partition.tail.forget_until(6)
+    return partition, Reading(world.objects, clock=world.clock, settings=world.settings)
+
+
+async def test_reading_ahead_goes_on_into_the_next_segments_without_waiting_for_this_one(world: World) -> None:
+    partition, reading = await several_segments(world)
+    real_get, gate = world.objects.get, asyncio.Event()
+    asked: list[str] = []
+
+    async def held_get(key: str, *, start: int = 0, end: int | None = None) -> object:
+        if key not in asked:
+            asked.append(key)
+        if len(asked) > 1:
+            await gate.wait()
+        return await real_get(key, start=start, end=end)
+
+    world.objects.get = held_get  # type: ignore[method-assign,assignment]
+    assert (await values(reading, partition, 0, 1))[0] == "0"
+    objects = [segment.object for segment in partition.segments.recent]
+    await until(lambda: asked == objects[:3])  # two ahead, though neither has come
+    gate.set()
+    found = await consumed(reading, partition, bytes_max=1)
+    assert [value[0] for _, value in found] == list("012345")
+    assert asked == objects
+    await reading.close()
+
+
+async def test_what_was_read_ahead_of_a_segment_that_was_replaced_is_not_shown(world: World) -> None:
+    partition, reading = await several_segments(world)
+    assert (await values(reading, partition, 0, 1))[0] == "0"
+    await asyncio.wait([guess.read for guess in reading._ahead._guesses.values()])
+    old = partition.segments.recent[1]
+    partition.segments.recent[1] = msgspec.structs.replace(partition.segments.recent[2], base_offset=1, end_offset=2)
+    with pytest.raises(InvalidError):  # it was looked at: the segment that is listed now is another one's
+        await values(reading, partition, 1, 1)
+    partition.segments.recent[1] = old
+    assert (await values(reading, partition, 1, 1))[0] == "1"
+    await reading.close()
 
 
 async def test_a_read_ahead_of_what_is_gone_by_then_is_read_again(world: World) -> None:
@@ -330,6 +385,6 @@ async def test_a_read_ahead_of_what_is_gone_by_then_is_read_again(world: World) 
     reading = Reading(world.objects, clock=world.clock, settings=world.settings)
     assert (await values(reading, partition, 0, 1))[0] == "0"
     (guess,) = reading._ahead._guesses.values()
-    guess.cancel()
+    guess.read.cancel()
     assert (await values(reading, partition, 1, 1))[0] == "1"
     await reading.close()

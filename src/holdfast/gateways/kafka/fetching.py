@@ -10,7 +10,7 @@ storage; where that ends, it is sent back to the leader.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from holdfast.gateways.kafka.api import Call
@@ -21,6 +21,8 @@ from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.reading import OffsetOutOfRangeError
 from holdfast.log.service import NotLeaderError
 from holdfast.vocabulary.errors import HoldfastError
+
+_NEARLY_FULL: Final = 16
 
 
 class Limits(NamedTuple):
@@ -58,7 +60,9 @@ async def read_all(call: Call, wanted: Sequence[Wanted], limits: Limits) -> list
         for at, each in enumerate(wanted):
             known = reads[at]
             if known is None or (known.led is not None and known.led.high_watermark > known.high_watermark):
-                known = reads[at] = await _read(call, each, left, limits)
+                # Nearly full: what a read would bring is mostly more than there is room for, and read in vain.
+                room = left if left == limits.bytes_max or left > limits.bytes_max // _NEARLY_FULL else 0
+                known = reads[at] = await _read(call, each, room, limits)
                 if known.size > max(0, min(left, each.bytes_max)) and left < limits.bytes_max:
                     known.batches, known.size = (), 0  # others came first: its turn is next time
             left -= known.size

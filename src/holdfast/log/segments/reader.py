@@ -34,7 +34,7 @@ class Reached(NamedTuple):
 class _Opened:
     footer: SegmentFooter
     index: SegmentIndex
-    tail: bytes  # the bytes that opened it; empty when it was open before
+    tail: Buffer  # the bytes that opened it; empty when it was open before
 
 
 class SegmentReader:
@@ -126,7 +126,7 @@ class SegmentReader:
         self._known = footer, index = read_tail(tail)
         return _Opened(footer, index, tail)
 
-    async def _get_tail(self, size_bytes: int) -> bytes | Missing:
+    async def _get_tail(self, size_bytes: int) -> Buffer | Missing:
         return await self._fetch(max(0, self._end - self._start - size_bytes), self._end - self._start)
 
     async def _get(self, opened: _Opened, start: int, end: int) -> Buffer | Missing:
@@ -136,9 +136,9 @@ class SegmentReader:
             return memoryview(opened.tail)[start - tail_at : end - tail_at]
         return await self._fetch(start, end)
 
-    async def _fetch(self, start: int, end: int) -> bytes | Missing:
+    async def _fetch(self, start: int, end: int) -> Buffer | Missing:
         found = await self._objects.get(self._key, start=self._start + start, end=self._start + end)
-        if isinstance(found, bytes) and len(found) != end - start:
+        if not isinstance(found, Missing) and len(found) != end - start:
             raise CorruptError(
                 self._key, f"{len(found)} of the bytes {self._start + start} to {self._start + end}: it is cut"
             )

@@ -1,11 +1,14 @@
 """FaultyObjects: any objects, with requests that fail, answers that get lost, and reads that are slow or short."""
 
 from collections.abc import AsyncIterator, Sequence
+from typing import TypeVar, cast
 
 from holdfast.contracts.objects import AlreadyThere, Buffer, Missing, ObjectInfo, Objects, Stored
 from holdfast.objects.failures import ThrottledError
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.errors import UnavailableError
+
+Found = TypeVar("Found", bound=Buffer | Missing)
 
 
 class FaultyObjects:
@@ -39,11 +42,11 @@ class FaultyObjects:
             raise UnavailableError("objects", "the answer was lost on purpose")
         return outcome
 
-    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes | Missing:
+    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> Buffer | Missing:
         await self._pass("get")
         return self._maybe_short(await self._objects.get(key, start=start, end=end))
 
-    async def get_tail(self, key: str, size_bytes: int) -> bytes | Missing:
+    async def get_tail(self, key: str, size_bytes: int) -> Buffer | Missing:
         await self._pass("get_tail")
         return self._maybe_short(await self._objects.get_tail(key, size_bytes))
 
@@ -68,10 +71,10 @@ class FaultyObjects:
         if self._drawn(self.fail_share):
             raise ThrottledError("objects", "503 Slow Down, on purpose")
 
-    def _maybe_short(self, found: bytes | Missing) -> bytes | Missing:
+    def _maybe_short(self, found: Found) -> Found:
         if isinstance(found, Missing) or not found or not self._drawn(self.short_share):
             return found
-        return found[: len(found) // 2]
+        return cast(Found, found[: len(found) // 2])
 
     def _drawn(self, share: float) -> bool:
         hit = share > 0 and self._chance.jitter(0.5, share=1.0) < share

@@ -50,7 +50,7 @@ async def read(objects: Objects, key: str) -> bytes:
     """All of an object that must be there."""
     found = await objects.get(key)
     assert not isinstance(found, Missing), f"{key} is missing"
-    return found
+    return bytes(found)
 
 
 async def keys_below(objects: Objects, prefix: str, *, after: str = "") -> list[str]:
