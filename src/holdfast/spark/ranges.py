@@ -12,7 +12,7 @@ as the log has them; when it has not, `DataLossError` says which are missing.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
@@ -24,7 +24,17 @@ from holdfast.spark.reading.chunks import Asked, ChunkReader
 from holdfast.spark.reading.loop import loop_thread, run
 from holdfast.spark.reading.nouns import DataLossError, OffsetRange, ReadCounters, TopicChangedError, TopicEnds
 from holdfast.spark.reading.opened import Opened, opened
-from holdfast.spark.reading.plans import ANY_TIME, TimeBounds, cuts, segments_between, stretches
+from holdfast.spark.reading.plans import (
+    ANY_TIME,
+    Stretch,
+    TimeBounds,
+    Weight,
+    cuts,
+    first_of_each,
+    segments_between,
+    stretches,
+    weight,
+)
 from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.settings import MIB, check_at_least
 
@@ -40,6 +50,8 @@ __all__ = [
     "TimeBounds",
     "TopicChangedError",
     "TopicEnds",
+    "TopicFacts",
+    "Weight",
     "read_range",
 ]
 
@@ -79,7 +91,11 @@ class Planner:
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
         """The first offset whose record is as young as `timestamp_ms` or younger; the end if there is none."""
-        return run(self._offset_at(topic, partition, timestamp_ms))
+        return self.offsets_at(topic, [partition], timestamp_ms)[partition]
+
+    def offsets_at(self, topic: str, partitions: Iterable[int], timestamp_ms: int) -> dict[int, int]:
+        """The same for several partitions, looked up side by side."""
+        return run(self._offsets_at(topic, list(partitions), timestamp_ms))
 
     def split(self, range: OffsetRange, *, rows_max: int, bytes_max: int) -> list[OffsetRange]:  # noqa: A002 (agreed)
         """The range in parts of about so many rows and stored bytes at most: exact for rows unless the topic is compacted.
@@ -88,7 +104,25 @@ class Planner:
         """
         check_at_least("rows_max", rows_max, 1)
         check_at_least("bytes_max", bytes_max, 1)
-        return run(self._split(range, rows_max, bytes_max))
+        return [part for part, _ in run(self._split_weighed(range, rows_max, bytes_max))]
+
+    def split_weighed(
+        self,
+        range: OffsetRange,  # noqa: A002 (as above)
+        *,
+        rows_max: int,
+        bytes_max: int,
+    ) -> list[tuple[OffsetRange, float]]:
+        """The same parts, each with its size: 1 is as much as a part may hold."""
+        return run(self._split_weighed(range, rows_max, bytes_max))
+
+    def weigh(self, range: OffsetRange) -> Weight:  # noqa: A002 (as above)
+        """About how many rows and bytes a range has, and how much of that only agents have yet."""
+        return weight(run(self._stretches(range)))
+
+    def limited(self, ranges: Sequence[OffsetRange], *, rows_max: int, bytes_max: int) -> list[OffsetRange]:
+        """The beginnings of ranges that together are of about so many rows and bytes at most; each gets its share."""
+        return run(self._limited(ranges, rows_max, bytes_max))
 
     async def _topics(self) -> list[TopicFacts]:
         return await (await opened(self.reach)).topics()
@@ -122,9 +156,18 @@ class Planner:
         assert log is not None
         return log.start_offset, log.high_watermark
 
-    async def _offset_at(self, name: str, number: int, timestamp_ms: int) -> int:
+    async def _offsets_at(self, name: str, numbers: list[int], timestamp_ms: int) -> dict[int, int]:
         cluster = await opened(self.reach)
         topic = await cluster.topic(name)
+        slots = asyncio.Semaphore(_SIDE_BY_SIDE_MAX)
+
+        async def look(number: int) -> int:
+            async with slots:
+                return await self._offset_at(cluster, topic, number, timestamp_ms)
+
+        return dict(zip(numbers, await asyncio.gather(*map(look, numbers)), strict=True))
+
+    async def _offset_at(self, cluster: Opened, topic: TopicFacts, number: int, timestamp_ms: int) -> int:
         log = await cluster.published(topic, number)
         if log is not None and cluster.direct is not None:
             reached = await cluster.direct.reading.offset_for_timestamp(log, max(0, timestamp_ms))
@@ -133,10 +176,29 @@ class Planner:
         if cluster.agents is None:
             assert log is not None
             return log.high_watermark
-        found = (await cluster.agents.offsets(name, {number: max(0, timestamp_ms)}))[number]
-        return found if found >= 0 else (await cluster.agents.offsets(name, {number: LATEST}))[number]
+        found = (await cluster.agents.offsets(topic.name, {number: max(0, timestamp_ms)}))[number]
+        return found if found >= 0 else (await cluster.agents.offsets(topic.name, {number: LATEST}))[number]
 
-    async def _split(self, whole: OffsetRange, rows_max: int, bytes_max: int) -> list[OffsetRange]:
+    async def _split_weighed(
+        self, whole: OffsetRange, rows_max: int, bytes_max: int
+    ) -> list[tuple[OffsetRange, float]]:
+        parts = cuts(await self._stretches(whole), rows_max=rows_max, bytes_max=bytes_max)
+        return [(OffsetRange(whole.topic, whole.partition, part.start, part.end), part.size) for part in parts]
+
+    async def _limited(self, wholes: Sequence[OffsetRange], rows_max: int, bytes_max: int) -> list[OffsetRange]:
+        slots = asyncio.Semaphore(_SIDE_BY_SIDE_MAX)
+
+        async def weigh(whole: OffsetRange) -> list[Stretch]:
+            async with slots:
+                return await self._stretches(whole)
+
+        weighed = await asyncio.gather(*map(weigh, wholes))
+        ends = first_of_each(weighed, rows_max=rows_max, bytes_max=bytes_max)
+        return [
+            OffsetRange(each.topic, each.partition, each.start, end) for each, end in zip(wholes, ends, strict=True)
+        ]
+
+    async def _stretches(self, whole: OffsetRange) -> list[Stretch]:
         cluster = await opened(self.reach)
         topic = await cluster.topic(whole.topic)
         log = await cluster.published(topic, whole.partition)
@@ -144,8 +206,7 @@ class Planner:
         if log is not None and cluster.direct is not None:
             # One before the range, too: it tells what a record of the tail weighs.
             segments = await segments_between(log, cluster.direct.objects, max(0, whole.start - 1), whole.end)
-        parts = cuts(stretches(segments, whole.start, whole.end), rows_max=rows_max, bytes_max=bytes_max)
-        return [OffsetRange(whole.topic, whole.partition, start, end) for start, end in parts]
+        return stretches(segments, whole.start, whole.end)
 
 
 def read_range(

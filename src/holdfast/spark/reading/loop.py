@@ -95,4 +95,5 @@ def _in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_child)
-atexit.register(close)
+# Before the thread pools end, without which nothing can be closed in order; a plain exit handler would run after that.
+getattr(threading, "_register_atexit", atexit.register)(close)

@@ -48,6 +48,16 @@ class Stretch(NamedTuple):
     end: int
     rows: float
     bytes: float
+    is_tail: bool = False
+
+
+class Weight(NamedTuple):
+    """About how much a range holds. `tail_rows` and `tail_bytes` are the part that is not in object storage yet."""
+
+    rows: int
+    bytes: int
+    tail_rows: int
+    tail_bytes: int
 
 
 async def segments_between(log: PublishedLog, objects: Objects, start: int, end: int) -> list[SegmentRecord]:
@@ -87,30 +97,78 @@ def stretches(segments: Sequence[SegmentRecord], start: int, end: int) -> list[S
         record_bytes = each.size_bytes / max(1, each.records)
         at = stop
     if at < end:
-        found.append(Stretch(at, end, end - at, (end - at) * record_bytes))
+        found.append(Stretch(at, end, end - at, (end - at) * record_bytes, is_tail=True))
     return found
 
 
-def cuts(found: Sequence[Stretch], *, rows_max: int, bytes_max: int) -> list[tuple[int, int]]:
+class Part(NamedTuple):
+    """Offsets [start, end). `size` is the share of the limit that they take: 1 is full."""
+
+    start: int
+    end: int
+    size: float
+
+
+def cuts(found: Sequence[Stretch], *, rows_max: int, bytes_max: int) -> list[Part]:
     """The stretches as parts of at most so many rows and bytes, but at least one offset each."""
-    parts: list[tuple[int, int]] = []
+    parts: list[Part] = []
     if not found:
         return parts
     begin, rows, size = found[0].start, 0.0, 0.0
     for each in found:
         at = each.start
+        row, weight = each.rows / (each.end - each.start), each.bytes / (each.end - each.start)
         while at < each.end:
-            row, weight = each.rows / (each.end - each.start), each.bytes / (each.end - each.start)
             fitting = min(_fitting(rows_max - rows, row), _fitting(bytes_max - size, weight), each.end - at)
             if fitting == 0 and begin == at:
                 fitting = 1
             at += fitting
             rows, size = rows + fitting * row, size + fitting * weight
             if at < each.end:
-                parts.append((begin, at))
+                parts.append(Part(begin, at, max(rows / rows_max, size / bytes_max)))
                 begin, rows, size = at, 0.0, 0.0
-    parts.append((begin, found[-1].end))
+    parts.append(Part(begin, found[-1].end, max(rows / rows_max, size / bytes_max)))
     return parts
+
+
+def weight(found: Sequence[Stretch]) -> Weight:
+    """What the stretches weigh together."""
+    tail = [each for each in found if each.is_tail]
+    return Weight(
+        round(sum(each.rows for each in found)),
+        round(sum(each.bytes for each in found)),
+        round(sum(each.rows for each in tail)),
+        round(sum(each.bytes for each in tail)),
+    )
+
+
+def first_of_each(found: Sequence[Sequence[Stretch]], *, rows_max: int, bytes_max: int) -> list[int]:
+    """Where to stop in each of several ranges, so that together they stay within the limits.
+
+    Each gets the share of the limit that it has of the whole, so that none waits for another; at least one goes on.
+    """
+    weights = [weight(each) for each in found]
+    rows, size = sum(each.rows for each in weights), sum(each.bytes for each in weights)
+    share = min(1.0, rows_max / max(1, rows), bytes_max / max(1, size))
+    if share == 1.0:
+        return [each[-1].end if each else 0 for each in found]
+    ends = [_stop(each, weight.rows * share, weight.bytes * share) for each, weight in zip(found, weights, strict=True)]
+    if all(end == each[0].start for end, each in zip(ends, found, strict=True)):  # every share is less than a record
+        largest = max(range(len(found)), key=lambda at: weights[at].rows)
+        ends[largest] += 1
+    return ends
+
+
+def _stop(found: Sequence[Stretch], rows: float, size: float) -> int:
+    """How far so many rows and bytes reach; the start if not to the first record."""
+    at = found[0].start
+    for each in found:
+        row, record = each.rows / (each.end - each.start), each.bytes / (each.end - each.start)
+        fitting = min(_fitting(rows, row), _fitting(size, record), each.end - each.start)
+        at, rows, size = at + fitting, rows - fitting * row, size - fitting * record
+        if at < each.end:
+            break
+    return at
 
 
 def _fitting(room: float, each: float) -> int:

@@ -1,0 +1,133 @@
+"""Filters that Spark hands down, as bounds on what is read.
+
+The one rule: a filter is taken away from Spark only if what is read obeys it to the row. `topic`, `partition` and `offset` are
+such; `timestamp` is not: it decides which segments and blocks are read, and Spark applies it again.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.spark.ranges import TimeBounds
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_END: Final = 1 << 63
+
+
+@dataclass(slots=True)
+class Bounds:
+    """What the filters leave: which topics and partitions, which offsets, which times."""
+
+    topics: set[str] | None = None
+    partitions: "list[Span]" = field(default_factory=list)
+    partitions_in: set[int] | None = None
+    offsets: "Span" = field(default_factory=lambda: Span())
+    floor_ms: int | None = None
+    ceiling_ms: int | None = None
+
+    def wants(self, topic: str, partition: int) -> bool:
+        """Whether a partition may hold rows that pass."""
+        return (
+            (self.topics is None or topic in self.topics)
+            and (self.partitions_in is None or partition in self.partitions_in)
+            and all(span.start <= partition < span.end for span in self.partitions)
+        )
+
+    def times(self, disorder_ms: int | None) -> TimeBounds:
+        """The times that are wanted."""
+        return TimeBounds(floor_ms=self.floor_ms, ceiling_ms=self.ceiling_ms, disorder_ms=disorder_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Whole numbers from `start` to before `end`."""
+
+    start: int = 0
+    end: int = _NO_END
+
+    def within(self, other: "Span") -> "Span":
+        """What both hold."""
+        return Span(max(self.start, other.start), min(self.end, other.end))
+
+
+def push(filters: Iterable["Filter"]) -> "tuple[Bounds, list[Filter]]":
+    """The bounds that follow from the filters, and the filters that Spark must apply itself."""
+    bounds = Bounds()
+    return bounds, [each for each in filters if not _pushed(bounds, each)]
+
+
+def _pushed(bounds: Bounds, given: "Filter") -> bool:
+    """Take one filter into the bounds; whether they now obey it to the row."""
+    name, values = type(given).__name__, _values(given)
+    column: tuple[str, ...] = getattr(given, "attribute", ())
+    if len(column) != 1 or values is None:
+        return name == "IsNotNull" and column in (("topic",), ("partition",), ("offset",), ("timestamp",))
+    if column[0] == "topic" and name in ("EqualTo", "EqualNullSafe", "In"):
+        bounds.topics = set(values) if bounds.topics is None else bounds.topics & set(values)
+        return True
+    if column[0] in ("partition", "offset") and all(type(value) is int for value in values):
+        return _pushed_number(bounds, column[0], name, values)
+    if column[0] == "timestamp" and all(isinstance(value, datetime) and value.tzinfo for value in values):
+        _push_time(bounds, name, values)
+    return False
+
+
+def _pushed_number(bounds: Bounds, column: str, name: str, values: Sequence[int]) -> bool:
+    span = _span(name, values)
+    if column == "partition":
+        if name == "In":
+            bounds.partitions_in = set(values) if bounds.partitions_in is None else bounds.partitions_in & set(values)
+        elif span is not None:
+            bounds.partitions.append(span)
+        return name == "In" or span is not None
+    if span is None:
+        return False
+    bounds.offsets = bounds.offsets.within(span)
+    return name != "In"  # between the least and the greatest are others
+
+
+def _span(name: str, values: Sequence[int]) -> Span | None:
+    if not values:
+        return Span(0, 0)
+    value = values[0]
+    spans = {
+        "EqualTo": Span(value, value + 1),
+        "EqualNullSafe": Span(value, value + 1),
+        "GreaterThan": Span(value + 1),
+        "GreaterThanOrEqual": Span(value),
+        "LessThan": Span(end=value),
+        "LessThanOrEqual": Span(end=value + 1),
+        "In": Span(min(values), max(values) + 1),
+    }
+    return spans.get(name)
+
+
+def _push_time(bounds: Bounds, name: str, values: Sequence[datetime]) -> None:
+    if not values:
+        return
+    least, greatest = _floor_ms(min(values)), _floor_ms(max(values))
+    if name in ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual", "In"):
+        bounds.floor_ms = least if bounds.floor_ms is None else max(bounds.floor_ms, least)
+    if name in ("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "In"):
+        bounds.ceiling_ms = greatest if bounds.ceiling_ms is None else min(bounds.ceiling_ms, greatest)
+
+
+def _floor_ms(time: datetime) -> int:
+    return (time - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _values(given: "Filter") -> Sequence[Any] | None:
+    """What is compared with; None for a filter that compares with nothing, or with null."""
+    if not hasattr(given, "value"):
+        return None
+    value = given.value
+    values = list(value) if type(given).__name__ == "In" else [value]
+    return [each for each in values if each is not None] if type(given).__name__ == "In" else _unless_null(values)
+
+
+def _unless_null(values: list[Any]) -> list[Any] | None:
+    return None if None in values else values

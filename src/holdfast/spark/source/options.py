@@ -1,0 +1,238 @@
+"""The options of the source, read and checked before anything is opened.
+
+The one rule: a wrong option is an error that names it and says what is allowed; one that is misspelt or means nothing here, too.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from holdfast.log.topics import check_name
+from holdfast.spark.reach import Reach
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.settings import MIB
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+_WHERE: Final = ("bootstrap", "store", "objects", "topics", "topicsPattern", "partitions")
+_HOW: Final = ("startingOffsets", "startingTimestamp", "failOnDataLoss", "includeHeaders", "rowsPerTask", "figures")
+_BATCH: Final = ("endingOffsets", "endingTimestamp", "bytesPerTask", "timestampDisorder")
+_STREAMING: Final = ("maxRowsPerTrigger", "maxBytesPerTrigger", "minRows")
+_PARTITIONS: Final = 'numbers such as "0,2,5-7", or JSON such as {"orders": [0, 2]}'
+_OFFSETS: Final = 'or JSON such as {"orders": {"0": 17, "1": -2}}, where -2 is earliest and -1 latest'
+_TIME: Final = 'milliseconds since 1970, or a time such as "2026-03-01T12:00:00Z"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """Where reading begins or ends, partition by partition: by offset (EARLIEST and LATEST, too), or by time."""
+
+    default: int
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    timestamp_ms: int | None = None
+
+    def of(self, topic: str, partition: int) -> int:
+        """The offset asked for, or EARLIEST or LATEST."""
+        return self.offsets.get(topic, {}).get(partition, self.default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What a query asks the source for."""
+
+    reach: Reach
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    partitions: frozenset[int] | None = None
+    partitions_by_topic: Mapping[str, frozenset[int]] | None = None
+    start: Edge
+    end: Edge
+    rows_max: int | None = None
+    bytes_max: int | None = None
+    rows_min: int | None = None
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    rows_per_task: int = 500_000
+    bytes_per_task: int = 64 * MIB
+    disorder_ms: int | None = None
+    figures: str = ""
+
+    def wants(self, topic: str, partition: int) -> bool:
+        """Whether this partition is to be read."""
+        if self.partitions_by_topic is not None:
+            return partition in self.partitions_by_topic.get(topic, ())
+        return self.partitions is None or partition in self.partitions
+
+
+def read_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """The options of a batch or streaming query. Names are taken without regard to case, as everywhere in Spark."""
+    options = _Given(given, streaming=streaming)
+    start = _edge(
+        options, "starting", LATEST if streaming else EARLIEST, words={"earliest": EARLIEST, "latest": LATEST}
+    )
+    end = _edge(options, "ending", LATEST, words={"latest": LATEST})
+    _check_end(end)
+    names, pattern = _topics(options)
+    numbers, by_topic = _partitions(options, names)
+    return SourceOptions(
+        reach=Reach(bootstrap=options.text("bootstrap"), store=options.text("store"), objects=options.text("objects")),
+        topics=names,
+        pattern=pattern,
+        partitions=numbers,
+        partitions_by_topic=by_topic,
+        start=start,
+        end=end,
+        rows_max=options.count("maxRowsPerTrigger"),
+        bytes_max=options.count("maxBytesPerTrigger"),
+        rows_min=options.count("minRows"),
+        fail_on_data_loss=options.flag("failOnDataLoss", default=True),
+        include_headers=options.flag("includeHeaders", default=False),
+        rows_per_task=options.count("rowsPerTask") or 500_000,
+        bytes_per_task=options.count("bytesPerTask") or 64 * MIB,
+        disorder_ms=options.duration_ms("timestampDisorder"),
+        figures=options.text("figures"),
+    )
+
+
+def include_headers(given: Mapping[str, str]) -> bool:
+    """Whether the query wants the column `headers`."""
+    return _Given({name: value for name, value in given.items() if name.lower() == "includeheaders"}).flag(
+        "includeHeaders", default=False
+    )
+
+
+class _Given:
+    """Options by name, each read as what it must be."""
+
+    def __init__(self, given: Mapping[str, str], *, streaming: bool = False) -> None:
+        self._values = {name.lower(): value.strip() for name, value in given.items()}
+        known = [*_WHERE, *_HOW, *(_STREAMING if streaming else _BATCH)]
+        others = {name.lower(): name for name in (_BATCH if streaming else _STREAMING)}
+        for name in given:
+            if name.lower() in others:
+                kind = "batch reads (spark.read)" if streaming else "streams (spark.readStream)"
+                raise InvalidError(f"option {others[name.lower()]}", given[name], f"only for {kind}")
+            if name.lower() not in {each.lower() for each in known}:
+                raise InvalidError("option", name, "one of " + ", ".join(sorted(known)))
+
+    def text(self, name: str) -> str:
+        return self._values.get(name.lower(), "")
+
+    def count(self, name: str) -> int | None:
+        text = self.text(name)
+        if not text:
+            return None
+        if not text.isdecimal() or not 0 < int(text) < 1 << 63:
+            raise InvalidError(f"option {name}", text, "a whole number from 1 on")
+        return int(text)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        text = self.text(name).lower()
+        if text not in ("", "true", "false"):
+            raise InvalidError(f"option {name}", text, "true or false")
+        return text == "true" if text else default
+
+    def duration_ms(self, name: str) -> int | None:
+        text = self.text(name)
+        if not text:
+            return None
+        found = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)", text)
+        if found is None:
+            raise InvalidError(f"option {name}", text, "a duration such as 500ms, 30s, 10m, 2h or 1d")
+        return int(found[1]) * {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}[found[2]]
+
+    def json(self, name: str, allowed: str) -> dict[str, object]:
+        text = self.text(name)
+        try:
+            read = json.loads(text)
+        except ValueError:
+            raise InvalidError(f"option {name}", text, allowed) from None
+        if not isinstance(read, dict):
+            raise InvalidError(f"option {name}", text, allowed)
+        return read
+
+
+def _topics(options: _Given) -> tuple[tuple[str, ...], str]:
+    text, pattern = options.text("topics"), options.text("topicsPattern")
+    if bool(text) == bool(pattern):
+        given = f"{text} and {pattern}" if text else "nothing"
+        raise InvalidError("options topics and topicsPattern", given, "exactly one of the two")
+    if pattern:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise InvalidError("option topicsPattern", pattern, f"a regular expression ({error})") from None
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if text and not names:
+        raise InvalidError("option topics", text, "names with commas between them")
+    for name in names:
+        check_name(name)
+    return names, pattern
+
+
+def _partitions(
+    options: _Given, topics: tuple[str, ...]
+) -> tuple[frozenset[int] | None, dict[str, frozenset[int]] | None]:
+    text = options.text("partitions")
+    if not text:
+        return None, None
+    if text.startswith("{"):
+        found = {}
+        for topic, numbers in options.json("partitions", _PARTITIONS).items():
+            if not isinstance(numbers, list) or not all(type(each) is int and each >= 0 for each in numbers):
+                raise InvalidError("option partitions", text, _PARTITIONS)
+            if topics and topic not in topics:
+                raise InvalidError("option partitions", topic, "one of the topics: " + ", ".join(topics))
+            found[topic] = frozenset(numbers)
+        return None, found
+    chosen: set[int] = set()
+    for part in text.split(","):
+        bounds = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
+        if bounds is None or int(bounds[2] or bounds[1]) < int(bounds[1]):
+            raise InvalidError("option partitions", text, _PARTITIONS)
+        chosen |= set(range(int(bounds[1]), int(bounds[2] or bounds[1]) + 1))
+    return frozenset(chosen), None
+
+
+def _edge(options: _Given, side: str, default: int, *, words: Mapping[str, int]) -> Edge:
+    name, time_name = f"{side}Offsets", f"{side}Timestamp"
+    text, time = options.text(name), options.text(time_name)
+    if text and time:
+        raise InvalidError(f"options {name} and {time_name}", f"{text} and {time}", "only one of the two")
+    if time:
+        return Edge(default=default, timestamp_ms=_timestamp_ms(time_name, time))
+    if not text or text.lower() in words:
+        return Edge(default=words.get(text.lower(), default))
+    allowed = f"{', '.join(words)}, {_OFFSETS}"
+    offsets: dict[str, dict[int, int]] = {}
+    for topic, partitions in options.json(name, allowed).items():
+        if not isinstance(partitions, dict):
+            raise InvalidError(f"option {name}", text, allowed)
+        for number, offset in partitions.items():
+            if not number.isdecimal() or type(offset) is not int or offset < EARLIEST:
+                raise InvalidError(f"option {name}", {topic: {number: offset}}, allowed)
+            offsets.setdefault(topic, {})[int(number)] = offset
+    return Edge(default=default, offsets=offsets)
+
+
+def _check_end(end: Edge) -> None:
+    for topic, partitions in end.offsets.items():
+        for number, offset in partitions.items():
+            if offset == EARLIEST:
+                raise InvalidError("option endingOffsets", {topic: {number: offset}}, "an offset, or -1 for latest")
+
+
+def _timestamp_ms(name: str, text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidError(f"option {name}", text, _TIME) from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return int(time.timestamp() * 1000)

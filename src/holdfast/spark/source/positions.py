@@ -1,0 +1,47 @@
+"""How far a stream has come: the next offset of every partition, and the ids of the topics these are offsets of.
+
+The one rule: an offset without its topic's id says nothing: a topic that was deleted and made again counts from 0 again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast.vocabulary.errors import InvalidError
+
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPosition:
+    """The next offset by partition, of the topic with this id."""
+
+    id: str
+    offsets: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A position in some topics. `json` is what Spark writes into its checkpoint."""
+
+    topics: Mapping[str, TopicPosition] = field(default_factory=dict)
+
+    def json(self) -> dict[str, Any]:
+        """As Spark's offset log holds it; equal positions are equal text."""
+        topics = {
+            name: {"id": each.id, "offsets": {str(number): each.offsets[number] for number in sorted(each.offsets)}}
+            for name, each in sorted(self.topics.items())
+        }
+        return {"version": _VERSION, "topics": topics}
+
+
+def read_position(written: Mapping[str, Any]) -> Position:
+    """The position that `json` wrote."""
+    if written.get("version") != _VERSION:
+        raise InvalidError("checkpointed offset", dict(written), f"one of version {_VERSION}, as this source writes it")
+    return Position(
+        {
+            name: TopicPosition(each["id"], {int(number): int(at) for number, at in each["offsets"].items()})
+            for name, each in written["topics"].items()
+        }
+    )

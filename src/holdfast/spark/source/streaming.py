@@ -1,0 +1,85 @@
+"""The streaming reader: positions go out, Spark writes them down, ranges between two positions are read.
+
+The one rule: what a batch holds is decided by its two positions, and these are Spark's to keep. The reader itself may be lost and
+made again between any two calls; only the end of an `AvailableNow` run lives in it, and a run that is lost begins a new one.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from holdfast.spark.ranges import ANY_TIME, Planner
+from holdfast.spark.source.options import SourceOptions
+from holdfast.spark.source.planning import check_kept, end_position, first_position, next_position, stream_pieces
+from holdfast.spark.source.positions import Position, read_position
+from holdfast.spark.source.tasks import run_task, stream_tasks, work_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads on and on, within the limits of the options."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._planner: Planner | None = None
+        self._until: Position | None = None
+        self._last: Position | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return first_position(self._options, self._plans()).json()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        options, before = self._options, read_position(start)
+        limited = not isinstance(limit, ReadAllAvailable)
+        after = next_position(options, self._plans(), before, limited=limited, until=self._until)
+        if after != before:
+            check_kept(options, self._plans(), before)
+        self._last = after
+        return after.json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        options = self._options
+        if options.rows_max is not None:
+            return ReadMaxRows(options.rows_max)
+        if options.bytes_max is not None:
+            return ReadMaxBytes(options.bytes_max)
+        return ReadMinRows(options.rows_min) if options.rows_min is not None else ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """The ends of the log, how many rows lie between them and the last batch, and how many of those only agents have."""
+        plans = self._plans()
+        end = end_position(self._options, plans)
+        weights = [plans.weigh(each.range) for each in stream_pieces(self._last, end)] if self._last is not None else []
+        lag = {
+            "rows": sum(each.rows for each in weights),
+            "bytesInObjects": sum(each.bytes - each.tail_bytes for each in weights),
+            "bytesOnAgents": sum(each.tail_bytes for each in weights),
+        }
+        return {**end.json(), "lag": lag}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._until = end_position(self._options, self._plans())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        options, plans = self._options, self._plans()
+        pieces = stream_pieces(read_position(start), read_position(end))
+        return stream_tasks(pieces, options.rows_per_task, work_of(options, plans.reach, ANY_TIME))
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        return run_task(partition)
+
+    def _plans(self) -> Planner:
+        if self._planner is None:
+            self._planner = Planner(self._options.reach.learned())
+        return self._planner

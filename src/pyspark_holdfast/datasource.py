@@ -1,0 +1,75 @@
+"""The data source `holdfast`: topics as DataFrames, and DataFrames as topics."""
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from holdfast.spark.source.options import include_headers, read_options
+from holdfast.vocabulary.errors import InvalidError
+
+
+class DefaultSource(DataSource):
+    """`format("holdfast")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "holdfast"
+
+    def schema(self) -> StructType:
+        """The columns of Spark's Kafka source."""
+        fields = [
+            StructField("key", BinaryType()),
+            StructField("value", BinaryType()),
+            StructField("topic", StringType()),
+            StructField("partition", IntegerType()),
+            StructField("offset", LongType()),
+            StructField("timestamp", TimestampType()),
+            StructField("timestampType", IntegerType()),
+        ]
+        if include_headers(self.options):
+            pair = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+            fields.append(StructField("headers", ArrayType(pair)))
+        return StructType(fields)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from holdfast.spark.source.batch import batch_reader
+
+        self._check(schema)
+        return batch_reader(read_options(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from holdfast.spark.source.streaming import StreamReader
+
+        self._check(schema)
+        return StreamReader(read_options(self.options, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from holdfast.spark.sink.writers import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from holdfast.spark.sink.writers import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
+
+    def _check(self, schema: StructType) -> None:
+        ours = self.schema()
+        if schema != ours:
+            raise InvalidError(
+                "schema", schema.simpleString(), f"{ours.simpleString()}, or none: it is the source's own"
+            )
