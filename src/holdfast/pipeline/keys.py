@@ -4,6 +4,7 @@
     pipeline-name/{folded name}         which pipeline has a name
     pipeline-part/{id}/{part}           source, sink, mapping, filters, sql, drift as they were saved, each with its version
     pipeline-recipe/{id}/{version:08d}  a complete set of parts; never changed
+    pipeline-replay/{id}                which rejected rows are being replayed, and how often that was done
     pipeline-status/{id}/…              what workers say of its slots
     pipeline-gone/{id}                  a deleted pipeline of which something is left to be removed
 
@@ -17,6 +18,7 @@ NAMES: Final = "pipeline-name/"
 PARTS: Final = "pipeline-part/"
 RECIPES: Final = "pipeline-recipe/"
 STATUS: Final = "pipeline-status/"
+REPLAYS: Final = "pipeline-replay/"
 GONE: Final = "pipeline-gone/"
 
 
@@ -53,6 +55,11 @@ def recipe_key(pipeline_id: str, version: int) -> str:
 def status_prefix(pipeline_id: str) -> str:
     """What workers say of a pipeline."""
     return f"{STATUS}{pipeline_id}/"
+
+
+def replay_key(pipeline_id: str) -> str:
+    """The replay of a pipeline's DLQ that is under way."""
+    return REPLAYS + pipeline_id
 
 
 def gone_key(pipeline_id: str) -> str:

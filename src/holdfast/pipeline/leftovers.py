@@ -11,8 +11,17 @@ import msgspec
 from holdfast.contracts.checks import prefix_end
 from holdfast.contracts.store import Absent, Committed, Conflict, Delete, Entry, Operation, Requirement, Store
 from holdfast.kernel.keys import EPOCHS, HOLDERS
-from holdfast.pipeline.keys import GONE, gone_key, parts_prefix, pipeline_key, recipes_prefix, status_prefix
+from holdfast.pipeline.keys import (
+    GONE,
+    gone_key,
+    parts_prefix,
+    pipeline_key,
+    recipes_prefix,
+    replay_key,
+    status_prefix,
+)
 from holdfast.pipeline.nouns import Intent, Pipeline, slot_resource
+from holdfast.pipeline.stored import ReplayRecord, read_replay
 from holdfast.vocabulary.errors import CorruptError
 
 Commit = Callable[[Sequence[Requirement], Sequence[Operation]], Awaitable[Committed | Conflict]]
@@ -72,9 +81,17 @@ async def prune_recipes(store: Store, pipeline: Pipeline, *, kept: int, commit: 
         for claim in await _claims(store, pipeline.id)
         if claim.intent is not None
     }
+    begun.add(await _replaying(store, pipeline.id))
     gone = [Delete(entry.key) for entry in entries if int(entry.key.rpartition("/")[2]) not in begun]
     for at in range(0, len(gone), _DELETES_MAX):
         await commit([], gone[at : at + _DELETES_MAX])
+
+
+async def _replaying(store: Store, pipeline_id: str) -> int:
+    """The recipe a replay is under way with; 0: none."""
+    entry = await store.get(replay_key(pipeline_id))
+    record = ReplayRecord() if entry is None else read_replay(entry)
+    return 0 if record.pending is None else record.pending.recipe
 
 
 async def clear(store: Store, pipeline_id: str, *, commit: Commit) -> None:
@@ -91,7 +108,7 @@ async def clear(store: Store, pipeline_id: str, *, commit: Commit) -> None:
         while entries := (await store.scan(prefix, prefix_end(prefix), limit=_DELETES_MAX)).entries:
             if isinstance(await commit([gone], [Delete(entry.key) for entry in entries]), Conflict):
                 raise CorruptError(gone_key(pipeline_id), "the pipeline is marked as gone and is there")
-    await commit([], [Delete(gone_key(pipeline_id))])
+    await commit([], [Delete(replay_key(pipeline_id)), Delete(gone_key(pipeline_id))])
 
 
 async def sweep(store: Store, *, commit: Commit) -> int:

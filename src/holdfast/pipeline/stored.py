@@ -46,6 +46,29 @@ class _RecipeRecord(msgspec.Struct, frozen=True, rename="camel"):
     recipe: Recipe
 
 
+class PendingReplay(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Rows of the DLQ somebody is about to replay, or replayed without saying so: whoever comes next does exactly this again."""
+
+    recipe: int
+    generation: int
+    topic: str
+    partition: int
+    offsets: tuple[int, ...]
+    token: str
+
+
+class ReplayRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many steps of replays there have been, and the one under way. The number is what the fence compares."""
+
+    number: int = 1
+    pending: PendingReplay | None = None
+
+
+def read_replay(entry: Entry) -> ReplayRecord:
+    """The replay an entry speaks of."""
+    return _decode(ReplayRecord, entry)
+
+
 def _decode(kind: type[T], entry: Entry) -> T:
     try:
         return msgspec.json.decode(entry.value, type=kind)

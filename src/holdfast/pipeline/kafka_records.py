@@ -1,0 +1,173 @@
+"""A source's topic through Kafka's protocol: how many partitions, which offsets, some records. Synchronous, for threads.
+
+The one rule: nothing is committed and no group is joined: a look leaves no trace. A topic of this cluster and one of any other
+Kafka are read the same way.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.pipeline.nouns import KafkaConfig
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import InvalidError, UnavailableError
+
+_POLL_S: Final = 0.2
+_BATCH: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The offsets a partition holds: from `start` to before `end`."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRecord:
+    """A record as it was sent."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class SourceTopic:
+    """One topic. Made by `open_topic`."""
+
+    def __init__(self, consumer: Any, config: KafkaConfig, place: str, *, clock: Clock, until_ms: int) -> None:
+        self._consumer, self._config, self._place = consumer, config, place
+        self._clock, self._until_ms = clock, until_ms
+
+    def partitions(self) -> tuple[int, ...]:
+        """The numbers of its partitions. `InvalidError`: there is no such topic."""
+        from confluent_kafka import KafkaException
+
+        try:
+            found = self._consumer.list_topics(self._config.topic, timeout=self._left_s()).topics[self._config.topic]
+        except KafkaException as error:
+            raise UnavailableError(f"Kafka at {self._place}", _said(error)) from None
+        if found.error is not None:
+            if found.error.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "TOPIC_EXCEPTION"):
+                raise InvalidError("source.topic", self._config.topic, f"a topic that exists at {self._place}")
+            raise UnavailableError(f"topic {self._config.topic} at {self._place}", found.error.str())
+        return tuple(sorted(found.partitions))
+
+    def bounds(self) -> dict[int, Bounds]:
+        """What each partition holds."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        found = {}
+        for number in self.partitions():
+            try:
+                start, end = self._consumer.get_watermark_offsets(
+                    TopicPartition(self._config.topic, number), timeout=self._left_s()
+                )
+            except KafkaException as error:
+                raise UnavailableError(f"partition {self._config.topic}:{number}", _said(error)) from None
+            found[number] = Bounds(start, end)
+        return found
+
+    def offsets_at(self, timestamp_ms: int) -> dict[int, int]:
+        """The first offset at or after a time, by partition; the end where there is none."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        bounds = self.bounds()
+        asked = [TopicPartition(self._config.topic, number, timestamp_ms) for number in bounds]
+        try:
+            answers = self._consumer.offsets_for_times(asked, timeout=self._left_s())
+        except KafkaException as error:
+            raise UnavailableError(f"Kafka at {self._place}", _said(error)) from None
+        return {each.partition: each.offset if each.offset >= 0 else bounds[each.partition].end for each in answers}
+
+    def records(self, ranges: Mapping[int, Bounds]) -> list[KafkaRecord]:
+        """The records of these ranges, or as many of them as come in time."""
+        from confluent_kafka import KafkaError, TopicPartition
+
+        left = {number: bound.end for number, bound in ranges.items() if bound.start < bound.end}
+        self._consumer.assign([TopicPartition(self._config.topic, number, ranges[number].start) for number in left])
+        found: list[KafkaRecord] = []
+        while left and self._clock.boot_ms() < self._until_ms:
+            for message in self._consumer.consume(_BATCH, timeout=_POLL_S):
+                number, error = message.partition(), message.error()
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        left.pop(number, None)
+                    continue
+                if number in left and message.offset() < left[number]:
+                    found.append(_record(message))
+                if number in left and message.offset() + 1 >= left[number]:
+                    del left[number]
+        self._consumer.unassign()
+        return found
+
+    def _left_s(self) -> float:
+        return max(0.1, (self._until_ms - self._clock.boot_ms()) / 1_000)
+
+
+def _record(message: Any) -> KafkaRecord:
+    _, timestamp_ms = message.timestamp()
+    headers = tuple((str(name), value) for name, value in message.headers() or ())
+    return KafkaRecord(message.partition(), message.offset(), timestamp_ms, message.key(), message.value(), headers)
+
+
+def _said(error: Exception) -> str:
+    first = error.args[0] if error.args else error
+    text = first.str() if hasattr(first, "str") else str(first)
+    return " ".join(text.split())[:300]
+
+
+@contextmanager
+def open_topic(config: KafkaConfig, bootstrap: str, *, clock: Clock, timeout_ms: int) -> Iterator[SourceTopic]:
+    """A source's topic for the body. `bootstrap` is this cluster's own address, for sources without brokers."""
+    from confluent_kafka import Consumer, KafkaException
+
+    place = ",".join(config.brokers) or bootstrap
+    if not place:
+        raise UnavailableError("this cluster's topics", "this process knows no Kafka address of the cluster")
+    heard: list[str] = []
+    try:
+        consumer = Consumer({**client_settings(config, place), "error_cb": lambda error: heard.append(error.str())})
+    except KafkaException as error:
+        raise InvalidError("source", place, _said(error)) from None
+    try:
+        yield SourceTopic(consumer, config, place, clock=clock, until_ms=clock.boot_ms() + timeout_ms)
+    except UnavailableError as error:
+        raise UnavailableError(error.service, _reason(error.reason, heard)) from None
+    finally:
+        consumer.close()
+
+
+def _reason(reason: str, heard: list[str]) -> str:
+    """What the network said says more than that nothing came."""
+    return f"{reason} ({heard[-1][:300]})" if heard and heard[-1] not in reason else reason
+
+
+def client_settings(config: KafkaConfig, place: str) -> dict[str, Any]:
+    """A client's settings for a source, its secrets included."""
+    security = config.security
+    settings: dict[str, Any] = {
+        "bootstrap.servers": place,
+        "group.id": "holdfast-look",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+        "allow.auto.create.topics": False,
+        "security.protocol": security.protocol,
+        "socket.timeout.ms": 10_000,
+        "log_level": 0,
+    }
+    if security.mechanism:
+        settings |= {
+            "sasl.mechanism": security.mechanism,
+            "sasl.username": security.username,
+            "sasl.password": security.password,
+        }
+    if security.ca_file:
+        settings["ssl.ca.location"] = security.ca_file
+    return settings

@@ -1,0 +1,145 @@
+"""The DLQ as people use it: pages, counts, replays. What happens at the tables is in `dead_letters` and `replaying`."""
+
+from typing import Final
+
+from holdfast.contracts.store import Store
+from holdfast.pipeline import replaying
+from holdfast.pipeline.answers import DeadLetterCount, DeadLetters, Replayed
+from holdfast.pipeline.catalog import PipelineStore
+from holdfast.pipeline.dead_letters import Chosen, DeadLetterTable, read_after
+from holdfast.pipeline.errors import NotReadyError
+from holdfast.pipeline.nouns import ClickHouseConfig, Pipeline, Recipe
+from holdfast.pipeline.reaching import Reaching
+from holdfast.pipeline.replaying import BEGINNING, ReplaySteps, ReplayTarget, Tally
+from holdfast.pipeline.sinks.clickhouse.connection import Connection, RefusedByFenceError
+from holdfast.pipeline.stored import PendingReplay
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.settings import check_between
+
+OFFSETS_MAX: Final = 1_000
+"""Offsets one request may name; without any, all letters that wait are meant."""
+
+
+class Letters:
+    """The dead letters of one catalog's pipelines."""
+
+    def __init__(
+        self, store: Store, catalog: PipelineStore, reaching: Reaching, *, clock: Clock, chance: Chance
+    ) -> None:
+        self._store, self._catalog, self._reaching = store, catalog, reaching
+        self._clock, self._chance = clock, chance
+
+    async def page(
+        self, pipeline_id: str, chosen: Chosen | None = None, *, after: str = "", limit: int = 100
+    ) -> DeadLetters:
+        """A page of what was refused, oldest generation and lowest offset first."""
+        check_between("limit", limit, 1, self._reaching.settings.dlq_page_max)
+        if after:
+            read_after(after)
+        _, recipe = await self._recipe(pipeline_id, "listing the DLQ of")
+        sink = _sink(recipe)
+        return await self._reaching.clickhouse(
+            sink, lambda connection: _table(recipe, connection).page(chosen or Chosen(), after=after, limit=limit)
+        )
+
+    async def count(self, pipeline_id: str, chosen: Chosen | None = None) -> DeadLetterCount:
+        """How many were refused, and why."""
+        _, recipe = await self._recipe(pipeline_id, "counting the DLQ of")
+        return await self._reaching.clickhouse(
+            _sink(recipe), lambda connection: _table(recipe, connection).count(chosen or Chosen())
+        )
+
+    async def replay(self, pipeline_id: str, chosen: Chosen | None = None, *, limit: int | None = None) -> Replayed:
+        """Put what waits through the newest recipe. A step that somebody else left behind is finished first.
+
+        Asking again adds nothing: letters that became rows are marked, and a step is known by its token.
+        """
+        rows_max = self._reaching.settings.replay_rows_max
+        left = rows_max if limit is None else limit
+        check_between("limit", left, 1, rows_max)
+        wanted = chosen or Chosen()
+        check_between("number of offsets", len(wanted.offsets), 0, OFFSETS_MAX)
+        pipeline, recipe = await self._recipe(pipeline_id, "replaying the DLQ of")
+        if reasons := replaying.why_not(recipe):
+            raise NotReadyError("replaying the DLQ of", pipeline.name, reasons)
+        steps = ReplaySteps(self._store, pipeline.id, clock=self._clock, chance=self._chance)
+        tally, after = Tally(recipe.version), BEGINNING
+        while True:
+            entry, record = await steps.read()
+            if record.pending is not None and entry is not None:
+                await self._finish(pipeline.id, record.pending, record.number, tally)
+                await steps.clear(entry, record)
+                continue
+            if left <= 0:
+                return tally.answer(more=await self._next(pipeline.id, recipe, wanted, after, 1) is not None)
+            step = await self._next(pipeline.id, recipe, wanted, after, left)
+            if step is None:
+                return tally.answer(more=False)
+            if await steps.begin(entry, record, step):
+                after = (step.generation, step.partition, step.offsets[-1])
+                left -= len(step.offsets)
+
+    async def _next(
+        self, pipeline_id: str, recipe: Recipe, chosen: Chosen, after: tuple[int, int, int], limit: int
+    ) -> PendingReplay | None:
+        waiting = Chosen(
+            generation=chosen.generation,
+            partition=chosen.partition,
+            offsets=chosen.offsets,
+            reason=chosen.reason,
+            since_ms=chosen.since_ms,
+            until_ms=chosen.until_ms,
+            waiting=True,
+        )
+
+        def ask(connection: Connection) -> tuple[int, int, tuple[int, ...]] | None:
+            target = ReplayTarget(pipeline_id, recipe, connection, chance=self._chance)
+            return target.next_step(waiting, after, limit) if target.prepare() else None
+
+        found = await self._reaching.clickhouse(_sink(recipe), ask)
+        if found is None:
+            return None
+        generation, partition, offsets = found
+        topic = recipe.source.topic
+        return PendingReplay(
+            recipe=recipe.version,
+            generation=generation,
+            topic=topic,
+            partition=partition,
+            offsets=offsets,
+            token=f"{pipeline_id}:{generation}:{topic}:{partition}:replay-{self._chance.token()}",
+        )
+
+    async def _finish(self, pipeline_id: str, step: PendingReplay, number: int, tally: Tally) -> None:
+        recipe = await self._catalog.recipe(pipeline_id, step.recipe)
+        sink = _sink(recipe)
+
+        def carry_out(connection: Connection) -> None:
+            target = ReplayTarget(pipeline_id, recipe, connection, chance=self._chance)
+            try:
+                if target.prepare():
+                    target.carry_out(step, number, tally)
+            except RefusedByFenceError:
+                return  # somebody else has done and closed it
+
+        timeout_ms = sink.insert_timeout_ms + self._reaching.settings.clickhouse_timeout_ms
+        await self._reaching.clickhouse(sink, carry_out, timeout_ms=timeout_ms)
+
+    async def _recipe(self, pipeline_id: str, what: str) -> tuple[Pipeline, Recipe]:
+        pipeline = await self._catalog.get(pipeline_id)
+        if not pipeline.recipe:
+            raise NotReadyError(what, pipeline.name, pipeline.problems)
+        recipe = await self._catalog.recipe(pipeline.id, pipeline.recipe)
+        if not isinstance(recipe.sink, ClickHouseConfig):
+            raise NotReadyError(what, pipeline.name, ("only ClickHouse sinks have a DLQ that is kept in a table",))
+        return pipeline, recipe
+
+
+def _sink(recipe: Recipe) -> ClickHouseConfig:
+    assert isinstance(recipe.sink, ClickHouseConfig)  # `_recipe` saw to it, and a step begins nowhere else
+    return recipe.sink
+
+
+def _table(recipe: Recipe, connection: Connection) -> DeadLetterTable:
+    sink = _sink(recipe)
+    return DeadLetterTable(connection, database=sink.database or "default", table=sink.table, topic=recipe.source.topic)

@@ -1,0 +1,231 @@
+"""Looking before anything runs: samples, inference, previews, filters tried, servers validated, tables listed and made.
+
+The one rule: what is looked at may be unsaved. Every question takes parts beside the stored ones, so that an editor sees what an
+edit would do before it is done; a secret that was sent back as `***` is the stored one, under the same rule as when it is saved.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.pipeline import previewing, sampling, validation
+from holdfast.pipeline.answers import Inferred, Preview, Sample, TableDiff, TableSchema, Validation
+from holdfast.pipeline.catalog import PipelineStore
+from holdfast.pipeline.checking import Given, Part, read_part
+from holdfast.pipeline.errors import NotReadyError
+from holdfast.pipeline.filters.config import Trial, try_on
+from holdfast.pipeline.kafka_records import KafkaRecord, SourceTopic
+from holdfast.pipeline.mapping.ddl import create_table
+from holdfast.pipeline.mapping.infer import table_name
+from holdfast.pipeline.nouns import ClickHouseConfig, KafkaConfig, Recipe
+from holdfast.pipeline.reaching import Reaching
+from holdfast.pipeline.recipes import compose, table_of
+from holdfast.pipeline.sampling import Where
+from holdfast.pipeline.secrets import restored
+from holdfast.pipeline.sinks.clickhouse.connection import Connection
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.settings import check_between
+
+Validated = Literal["kafka", "clickhouse", "clickhouse-table"]
+VALIDATED: tuple[Validated, ...] = ("kafka", "clickhouse", "clickhouse-table")
+INFERRED = "the mapping is not saved yet: this one was inferred from the sample"
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A sample as it came, and as it is shown."""
+
+    records: Sequence[KafkaRecord]
+    sample: Sample
+
+
+class Looking:
+    """Questions about one catalog's pipelines."""
+
+    def __init__(self, catalog: PipelineStore, reaching: Reaching) -> None:
+        self._catalog, self._reaching = catalog, reaching
+
+    async def sample(
+        self,
+        pipeline_id: str,
+        *,
+        limit: int = 100,
+        where: Where = "last",
+        unsaved: Mapping[str, Given] | None = None,
+    ) -> Sample:
+        """Some records of the source."""
+        parts = await self._parts(pipeline_id, unsaved)
+        return (await self._taken(_source(parts), limit, where)).sample
+
+    async def infer(
+        self,
+        pipeline_id: str,
+        *,
+        limit: int = 100,
+        where: Where = "last",
+        unsaved: Mapping[str, Given] | None = None,
+    ) -> Inferred:
+        """A mapping proposed from a sample. Nothing is saved."""
+        sample = await self.sample(pipeline_id, limit=limit, where=where, unsaved=unsaved)
+        return await self._reaching.work(lambda: sampling.inferred(sample))
+
+    async def try_filter(
+        self,
+        pipeline_id: str,
+        expression: str,
+        *,
+        limit: int = 100,
+        where: Where = "last",
+        values: Sequence[Any] | None = None,
+    ) -> Trial:
+        """What a filter does with a sample, or with the values given instead. `FilterError` says what does not parse."""
+        if values is not None:
+            check_between("number of values", len(values), 0, self._reaching.settings.sample_records_max)
+            given = sampling.records_of("", 0, sampling.made_up(values))
+            return await self._reaching.work(lambda: try_on(expression, given))
+        sample = await self.sample(pipeline_id, limit=limit, where=where)
+        records = sampling.records_of(sample.topic, 0, [each for each in sample.records if not each.error])
+        return await self._reaching.work(lambda: try_on(expression, records))
+
+    async def preview(
+        self,
+        pipeline_id: str,
+        *,
+        limit: int = 20,
+        where: Where = "last",
+        unsaved: Mapping[str, Given] | None = None,
+    ) -> Preview:
+        """Sample, filter, map: the rows, the refusals and why, the DDL, and what is between it and the table there is."""
+        parts = await self._parts(pipeline_id, unsaved)
+        taken = await self._taken(_source(parts), limit, where)
+        notes = []
+        if "mapping" not in parts:
+            inferred = await self._reaching.work(lambda: sampling.inferred(taken.sample))
+            parts["mapping"] = inferred.mapping
+            notes.append(INFERRED)
+        recipe = _recipe(parts)
+        shown = await self._reaching.work(lambda: previewing.preview(recipe, taken.records))
+        shown = msgspec.structs.replace(shown, notes=(*notes, *shown.notes))
+        if not isinstance(recipe.sink, ClickHouseConfig) or recipe.sql or "sink" not in parts:
+            return shown
+        return msgspec.structs.replace(shown, table=await self._diff(recipe))
+
+    async def validate(self, pipeline_id: str, what: str, *, unsaved: Mapping[str, Given] | None = None) -> Validation:
+        """Check the source, the server or the table, one thing after the other."""
+        parts = await self._parts(pipeline_id, unsaved)
+        if what == "kafka":
+            source = _source(parts)
+            return await self._reaching.topic(source, lambda topic: validation.validate_source(source, topic))
+        sink = _clickhouse(parts)
+        if what == "clickhouse":
+            return await self._reaching.clickhouse(
+                sink, lambda connection: validation.validate_clickhouse(sink, connection)
+            )
+        if what == "clickhouse-table":
+            table = table_of(_recipe(parts)) if sink.table and "mapping" in parts and "source" in parts else None
+            return await self._reaching.clickhouse(
+                sink, lambda connection: validation.validate_table(sink, table, connection)
+            )
+        raise InvalidError("what to validate", what, "one of " + ", ".join(VALIDATED))
+
+    async def databases(self, pipeline_id: str, *, unsaved: Mapping[str, Given] | None = None) -> list[str]:
+        """The databases of the sink's server."""
+        return await self._reaching.clickhouse(
+            _clickhouse(await self._parts(pipeline_id, unsaved)), validation.databases
+        )
+
+    async def tables(
+        self, pipeline_id: str, database: str = "", *, unsaved: Mapping[str, Given] | None = None
+    ) -> list[str]:
+        """The tables of a database, or of the sink's."""
+        sink = _clickhouse(await self._parts(pipeline_id, unsaved))
+        name = database or sink.database
+        return await self._reaching.clickhouse(sink, lambda connection: validation.tables(connection, name))
+
+    async def schema(
+        self, pipeline_id: str, database: str = "", table: str = "", *, unsaved: Mapping[str, Given] | None = None
+    ) -> TableSchema:
+        """The columns of a table, or of the sink's."""
+        sink = _clickhouse(await self._parts(pipeline_id, unsaved))
+        place, name = database or sink.database, table or sink.table
+        if not name:
+            raise InvalidError("table", "", "a name: the sink names none yet")
+        return await self._reaching.clickhouse(sink, lambda connection: validation.schema(connection, place, name))
+
+    async def diff(self, pipeline_id: str) -> TableDiff:
+        """What is between the sink's table and the one the pipeline needs, with the statements that would help."""
+        return await self._diff(self._whole(pipeline_id, await self._parts(pipeline_id, None)))
+
+    async def make_table(self, pipeline_id: str) -> TableDiff:
+        """Create the sink's table if there is none; the diff with what is there then. An existing table is never changed."""
+        recipe = self._whole(pipeline_id, await self._parts(pipeline_id, None))
+        statement = create_table(table_of(recipe))
+        await self._reaching.clickhouse(_sink(recipe), lambda connection: connection.command(statement))
+        return await self._diff(recipe)
+
+    # --- how
+
+    async def _parts(self, pipeline_id: str, unsaved: Mapping[str, Given] | None) -> dict[str, Part]:
+        stored = {name: part.value for name, part in (await self._catalog.parts(pipeline_id)).items()}
+        for name, given in (unsaved or {}).items():
+            stored[name] = restored(read_part(name, given), stored.get(name))
+        return stored
+
+    async def _taken(self, source: KafkaConfig, limit: int, where: Where) -> _Taken:
+        check_between("limit", limit, 1, self._reaching.settings.sample_records_max)
+        if where not in ("first", "last"):
+            raise InvalidError("where", where, "first or last")
+
+        def take(topic: SourceTopic) -> _Taken:
+            bounds = topic.bounds()
+            records = topic.records(sampling.shares(bounds, limit, where))
+            return _Taken(records, sampling.sample(source.topic, len(bounds), records))
+
+        return await self._reaching.topic(source, take)
+
+    async def _diff(self, recipe: Recipe) -> TableDiff:
+        table = table_of(recipe)
+
+        def ask(connection: Connection) -> TableDiff:
+            return previewing.shown_diff(validation.compare(connection, table))
+
+        return await self._reaching.clickhouse(_sink(recipe), ask)
+
+    def _whole(self, pipeline_id: str, parts: dict[str, Part]) -> Recipe:
+        made = compose(parts, 1)
+        if not isinstance(made, Recipe):
+            raise NotReadyError("the table of", pipeline_id, made)
+        return made
+
+
+def _source(parts: Mapping[str, Part]) -> KafkaConfig:
+    source = parts.get("source")
+    if not isinstance(source, KafkaConfig):
+        raise InvalidError("source", "not saved yet", "a saved source, or one that is sent along")
+    return source
+
+
+def _clickhouse(parts: Mapping[str, Part]) -> ClickHouseConfig:
+    sink = parts.get("sink")
+    if not isinstance(sink, ClickHouseConfig):
+        given = "not saved yet" if sink is None else str(sink.__struct_config__.tag)
+        raise InvalidError("sink", given, "a ClickHouse")
+    return sink
+
+
+def _sink(recipe: Recipe) -> ClickHouseConfig:
+    return _clickhouse({"sink": recipe.sink})
+
+
+def _recipe(parts: Mapping[str, Part]) -> Recipe:
+    """The parts as a recipe; where the sink or its table is not said yet, a table named after the topic stands in."""
+    source = _source(parts)
+    sink = parts.get("sink", ClickHouseConfig(table=table_name(source.topic)))
+    if isinstance(sink, ClickHouseConfig) and not sink.table:
+        sink = msgspec.structs.replace(sink, table=table_name(source.topic))
+    made = compose({**parts, "sink": sink}, 1)
+    if not isinstance(made, Recipe):
+        raise NotReadyError("previewing", source.topic, made)
+    return made

@@ -1,0 +1,233 @@
+"""Replaying the DLQ: refused records go through the newest recipe, and those that fit now become rows. Once.
+
+The one rule: which letters are replayed, by which recipe and under which token is in the store before the first row is inserted.
+Whoever finds such a step finishes exactly it: the same token makes an insert that was done already nothing. When it is done the
+fence is raised above its number, so that an insert of it that comes even later is refused; then the step is cleared.
+
+    1  the step is written into the store (CAS)        die here: the next replay finds and finishes it
+    2  rows into the table, under the token            die here: the same insert again is nothing
+    3  marks beside the DLQ, under token + ":marks"    die here: as before
+    4  the fence is raised; the step is cleared (CAS)  die here: the step is done again, and is nothing
+
+A step is of one generation and one partition. A letter that is refused again stays in the DLQ, unmarked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Entry, Put, Store
+from holdfast.contracts.surely import commit_surely
+from holdfast.pipeline.answers import Replayed, StillRefused
+from holdfast.pipeline.dead_letters import Chosen, DeadLetterTable
+from holdfast.pipeline.driver.mapping_records import map_records
+from holdfast.pipeline.filters.nodes import Field, Node, children
+from holdfast.pipeline.kafka_records import KafkaRecord
+from holdfast.pipeline.keys import replay_key
+from holdfast.pipeline.mapping.paths import parse_path
+from holdfast.pipeline.nouns import ClickHouseConfig, Recipe
+from holdfast.pipeline.previewing import kafka_table
+from holdfast.pipeline.recipes import table_of
+from holdfast.pipeline.sinks.clickhouse import statements
+from holdfast.pipeline.sinks.clickhouse.connection import Connection
+from holdfast.pipeline.sinks.clickhouse.sink import one_batch
+from holdfast.pipeline.stored import PendingReplay, ReplayRecord, read_replay
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.settings import MIB
+
+STEP_ROWS_MAX: Final = 2_000
+STEP_BYTES_MAX: Final = 16 * MIB
+REFUSALS_SHOWN_MAX: Final = 100
+BEGINNING: Final = (0, 0, -1)
+
+_KINDS_OF_MARKS: Final = {
+    "_generation": "UInt32",
+    "_topic": "LowCardinality(String)",
+    "_partition": "UInt32",
+    "_offset": "UInt64",
+    "recipe": "UInt32",
+    "outcome": "LowCardinality(String)",
+}
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a replay has come to so far."""
+
+    recipe: int
+    stored: int = 0
+    filtered: int = 0
+    refused: int = 0
+    refusals: list[StillRefused] = field(default_factory=list)
+
+    def answer(self, *, more: bool) -> Replayed:
+        """For whoever asked."""
+        return Replayed(
+            stored=self.stored,
+            filtered=self.filtered,
+            refused=self.refused,
+            recipe=self.recipe,
+            refusals=tuple(self.refusals[:REFUSALS_SHOWN_MAX]),
+            more=more,
+        )
+
+
+# --- what happens at ClickHouse, in threads
+
+
+class ReplayTarget:
+    """The tables of one pipeline, for replays. For one thread."""
+
+    def __init__(self, pipeline_id: str, recipe: Recipe, connection: Connection, *, chance: Chance) -> None:
+        assert isinstance(recipe.sink, ClickHouseConfig)
+        self._recipe, self._sink, self._connection, self._chance = recipe, recipe.sink, connection, chance
+        self._table = table_of(recipe)
+        self._fence = f"{pipeline_id}:replay"
+        self.letters = DeadLetterTable(
+            connection, database=self._table.database, table=self._table.name, topic=recipe.source.topic
+        )
+
+    def prepare(self) -> bool:
+        """Make what a replay needs; False: there is no DLQ, so there is nothing to replay."""
+        if not self.letters.exists():
+            return False
+        self.letters.make_marks(self._table.window)
+        self._connection.command(statements.create_fence(self._table.database))
+        return True
+
+    def next_step(
+        self, chosen: Chosen, after: tuple[int, int, int], limit: int
+    ) -> tuple[int, int, tuple[int, ...]] | None:
+        """Generation, partition and offsets of the next letters that wait; None: there are none."""
+        found = self.letters.places(chosen, after=after, limit=min(limit, STEP_ROWS_MAX))
+        if not found:
+            return None
+        generation, partition = found[0][:2]
+        offsets: list[int] = []
+        size = 0
+        for each_generation, each_partition, offset, length in found:
+            size += length
+            if (each_generation, each_partition) != (generation, partition) or (offsets and size > STEP_BYTES_MAX):
+                break
+            offsets.append(offset)
+        return generation, partition, tuple(offsets)
+
+    def carry_out(self, step: PendingReplay, number: int, tally: Tally) -> None:
+        """Insert what fits now and mark it. To do it again changes nothing. `RefusedByFenceError`: it was done and closed."""
+        letters = self.letters.payloads(step.generation, step.partition, step.offsets)
+        records = [KafkaRecord(step.partition, offset, 0, key, payload, ()) for offset, key, payload in letters]
+        mapped = map_records(self._recipe, step.generation, kafka_table(step.topic, records))
+        refused = {row.offset: row.reason for row in mapped.refused}
+        stored = set(mapped.rows.column("_offset").to_pylist())
+        outcomes = [
+            (offset, "stored" if offset in stored else "filtered") for offset, _, _ in letters if offset not in refused
+        ]
+        if stored:
+            kinds = statements.kinds_of(self._table, mapped.rows.schema.names)
+            self._insert(self._table.full_name, kinds, mapped.rows, step.token, number)
+        if outcomes:
+            self._insert(self.letters.marks, _KINDS_OF_MARKS, _marks(step, outcomes), f"{step.token}:marks", number)
+        self._connection.command(statements.write_fence(self._table.database, self._fence, number + 1))
+        tally.stored += len(stored)
+        tally.filtered += len(outcomes) - len(stored)
+        tally.refused += len(refused)
+        tally.refusals += [
+            StillRefused(generation=step.generation, partition=step.partition, offset=offset, reason=reason)
+            for offset, reason in refused.items()
+        ]
+
+    def _insert(self, name: str, kinds: dict[str, str], rows: Any, token: str, number: int) -> None:
+        import pyarrow as pa
+
+        statement = statements.fenced_insert(name, kinds, database=self._table.database, key=self._fence, epoch=number)
+        query = f"holdfast:{self._fence}:{number}:{self._chance.token()}"
+        settings = statements.insert_settings(token, query, timeout_ms=self._sink.insert_timeout_ms)
+        self._connection.command(statement, settings=settings, data=one_batch(pa.Table.from_batches([rows])))
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self._connection.close()
+
+
+def _marks(step: PendingReplay, outcomes: Sequence[tuple[int, str]]) -> Any:
+    import pyarrow as pa
+
+    count = len(outcomes)
+    return pa.RecordBatch.from_pydict(
+        {
+            "_generation": pa.repeat(pa.scalar(step.generation, pa.uint32()), count),
+            "_topic": pa.repeat(pa.scalar(step.topic, pa.string()), count),
+            "_partition": pa.repeat(pa.scalar(step.partition, pa.uint32()), count),
+            "_offset": pa.array([offset for offset, _ in outcomes], pa.uint64()),
+            "recipe": pa.repeat(pa.scalar(step.recipe, pa.uint32()), count),
+            "outcome": pa.array([outcome for _, outcome in outcomes], pa.string()),
+        }
+    )
+
+
+# --- what is refused
+
+
+def why_not(recipe: Recipe) -> tuple[str, ...]:
+    """Why the DLQ of this recipe's sink cannot be replayed here; nothing if it can."""
+    reasons = []
+    if not isinstance(recipe.sink, ClickHouseConfig):
+        reasons.append("only ClickHouse sinks have a DLQ that is replayed: rewind or backfill instead")
+    if recipe.sql:
+        reasons.append("it has sql, which only workers run: backfill the refused offsets instead")
+    if needs_more_than_the_letter(recipe):
+        reasons.append(
+            "its mapping or filter uses headers or the timestamp, which the DLQ does not keep: "
+            "backfill the refused offsets instead"
+        )
+    return tuple(reasons)
+
+
+def needs_more_than_the_letter(recipe: Recipe) -> bool:
+    """Whether a row depends on what the DLQ does not keep."""
+    roots = {parse_path(column.field_path).root for column in recipe.mapping.columns}
+    condition = recipe.filters.condition()
+    if condition is not None:
+        roots |= _roots(condition.node)
+    return bool(roots & {"headers", "timestamp"})
+
+
+def _roots(node: Node) -> set[str]:
+    mine = {node.root} if isinstance(node, Field) else set()
+    return mine.union(*(_roots(child) for child in children(node)))
+
+
+# --- the step in the store
+
+
+class ReplaySteps:
+    """The one step of a pipeline's replays that may be under way."""
+
+    def __init__(self, store: Store, pipeline_id: str, *, clock: Clock, chance: Chance) -> None:
+        self._store, self._key, self._clock, self._chance = store, replay_key(pipeline_id), clock, chance
+
+    async def read(self) -> tuple[Entry | None, ReplayRecord]:
+        """The record as it is."""
+        entry = await self._store.get(self._key)
+        return entry, ReplayRecord() if entry is None else read_replay(entry)
+
+    async def begin(self, entry: Entry | None, record: ReplayRecord, step: PendingReplay) -> bool:
+        """Say what is going to be done. False: somebody else was faster; read again."""
+        return await self._write(entry, msgspec.structs.replace(record, pending=step))
+
+    async def clear(self, entry: Entry, record: ReplayRecord) -> bool:
+        """Say that it is done. False: somebody else said so."""
+        return await self._write(entry, ReplayRecord(number=record.number + 1))
+
+    async def _write(self, entry: Entry | None, record: ReplayRecord) -> bool:
+        required = Absent(self._key) if entry is None else AtVersion(self._key, entry.version)
+        outcome: Committed | Conflict = await commit_surely(
+            self._store,
+            clock=self._clock,
+            chance=self._chance,
+            require=[required],
+            apply=[Put(self._key, msgspec.json.encode(record))],
+        )
+        return isinstance(outcome, Committed)

@@ -1,0 +1,115 @@
+"""Rewinds and backfills as people ask for them, and the deletion of what rewinds replace, which goes on by itself.
+
+What positions mean and when rows may go is decided in `rewinding`.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from holdfast.contracts.store import Store
+from holdfast.kernel.registry import PartitionState
+from holdfast.pipeline import leftovers, rewinding
+from holdfast.pipeline.catalog import PipelineStore
+from holdfast.pipeline.errors import NotReadyError
+from holdfast.pipeline.nouns import LATEST, ClickHouseConfig, Generation, Pipeline, Recipe, live
+from holdfast.pipeline.reaching import Reaching
+from holdfast.pipeline.rewinding import Position
+from holdfast.pipeline.sinks.clickhouse.connection import parse_dsn
+from holdfast.pipeline.status import partitions_of
+
+_SHARED: Final = (
+    "deletePrevious would delete rows of pipeline {other!r}, which reads the same topic into the same table"
+)
+
+
+class Rewinds:
+    """Generations of one catalog's pipelines."""
+
+    def __init__(self, store: Store, catalog: PipelineStore, reaching: Reaching) -> None:
+        self._store, self._catalog, self._reaching = store, catalog, reaching
+
+    async def rewind(
+        self, pipeline_id: str, to: Position, *, delete_previous: bool = False, expected: int | None = None
+    ) -> tuple[Pipeline, Generation]:
+        """Read again from `to`, as a new live generation. Partitions that an offset is not named for go on where they are.
+
+        With `delete_previous`, rows of older generations from there on are deleted once the new one has passed them.
+        """
+        pipeline, recipe = await self._recipe(pipeline_id, "rewinding")
+        if delete_previous:
+            await self._check_deletes(pipeline, recipe)
+        starts, bounds = await self._reaching.topic(recipe.source, lambda topic: rewinding.resolve(topic, to))
+        old = live(pipeline)
+        progress: Sequence[PartitionState] = []
+        if old is not None:
+            progress = await partitions_of(self._store, pipeline.id, old.number)
+        busy = await leftovers.busy(self._store, pipeline.id)
+        complete = rewinding.complete(pipeline, starts, bounds, progress, busy)
+        seen = pipeline.version if expected is None and len(starts) < len(complete) else expected
+        return await self._catalog.rewind(pipeline.id, complete, delete_previous=delete_previous, expected=seen)
+
+    async def backfill(
+        self, pipeline_id: str, start: Position, end: Position = LATEST, *, expected: int | None = None
+    ) -> tuple[Pipeline, Generation]:
+        """Read [start, end) again beside the live generation, under a number of its own."""
+        pipeline, recipe = await self._recipe(pipeline_id, "backfilling")
+        starts, _ = await self._reaching.topic(recipe.source, lambda topic: rewinding.resolve(topic, start))
+        ends, _ = await self._reaching.topic(recipe.source, lambda topic: rewinding.resolve(topic, end))
+        return await self._catalog.backfill(pipeline.id, *rewinding.ranges(starts, ends), expected=expected)
+
+    async def give_up(self, pipeline_id: str, generation: int) -> Pipeline:
+        """End a backfill before it is done. What it has written stays."""
+        return await self._catalog.retire(pipeline_id, generation)
+
+    async def delete_replaced(self, pipeline: Pipeline) -> str:
+        """Delete what the live generation replaces, if it may be; otherwise why not yet. Empty: nothing is left to do."""
+        fresh = live(pipeline)
+        if fresh is None or not fresh.delete_previous:
+            return ""
+        recipe = await self._catalog.recipe(pipeline.id, pipeline.recipe)
+        if not isinstance(recipe.sink, ClickHouseConfig):
+            return "the sink is no ClickHouse any more"
+        before = {
+            each.number: await partitions_of(self._store, pipeline.id, each.number)
+            for each in pipeline.generations
+            if each.number < fresh.number
+        }
+        now = await partitions_of(self._store, pipeline.id, fresh.number)
+        verdict = rewinding.may_delete(fresh, now, before)
+        if not verdict.ready:
+            return verdict.why
+        await self._reaching.clickhouse(
+            recipe.sink,
+            lambda connection: rewinding.delete_previous(pipeline.id, recipe, fresh, before, connection),
+            timeout_ms=self._reaching.settings.delete_timeout_ms,
+        )
+        await self._catalog.previous_deleted(pipeline.id, fresh.number)
+        return ""
+
+    async def _check_deletes(self, pipeline: Pipeline, recipe: Recipe) -> None:
+        if not isinstance(recipe.sink, ClickHouseConfig):
+            raise NotReadyError("rewinding", pipeline.name, ("deletePrevious is for ClickHouse sinks only",))
+        if recipe.sql:
+            raise NotReadyError("rewinding", pipeline.name, ("deletePrevious does not go with sql",))
+        for other in await self._catalog.list():
+            if other.id == pipeline.id or not other.recipe:
+                continue
+            theirs = await self._catalog.recipe(other.id, other.recipe)
+            if _writes(theirs) == _writes(recipe) and theirs.source.topic == recipe.source.topic:
+                raise NotReadyError("rewinding", pipeline.name, (_SHARED.format(other=other.name),))
+
+    async def _recipe(self, pipeline_id: str, what: str) -> tuple[Pipeline, Recipe]:
+        pipeline = await self._catalog.get(pipeline_id)
+        if not pipeline.recipe:
+            raise NotReadyError(what, pipeline.name, pipeline.problems)
+        return pipeline, await self._catalog.recipe(pipeline.id, pipeline.recipe)
+
+
+def _writes(recipe: Recipe) -> tuple[object, ...] | None:
+    """The table a recipe writes, whoever signs in."""
+    sink = recipe.sink
+    if not isinstance(sink, ClickHouseConfig):
+        return None
+    parts = parse_dsn(sink.dsn) if sink.dsn else None
+    place = (parts.hostname, parts.port) if parts is not None else ()
+    return (*place, sink.database, sink.table)

@@ -1,0 +1,120 @@
+"""PipelineService: what HTTP and the command line call. Every question about pipelines is answered here, below any protocol.
+
+The one rule: the event loop never waits for a server. ClickHouse and Kafka are asked in threads, with time limits; what they say is
+turned into answers (`answers`) or errors with a reason.
+
+The rooms: `catalog` (stored objects), `looking` (samples, previews, validation, tables), `letters` (the DLQ), `rewinds` (rewind,
+backfill). Whoever shows a part shows it `shown`: without its secrets.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, Self
+
+from holdfast.contracts.store import Store
+from holdfast.pipeline import status
+from holdfast.pipeline.catalog import PipelineStore
+from holdfast.pipeline.letters import Letters
+from holdfast.pipeline.looking import Looking
+from holdfast.pipeline.nouns import Pipeline
+from holdfast.pipeline.reaching import Reaching
+from holdfast.pipeline.rewinds import Rewinds
+from holdfast.pipeline.settings import CatalogSettings, ServiceSettings
+from holdfast.pipeline.status import PipelineStatus
+from holdfast.pipeline.workers.records import SlotAssignment, WorkerRecord, list_assignments, list_workers
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError
+from holdfast.vocabulary.tasks import beside
+
+_log: Final = logging.getLogger(__name__)
+
+
+class PipelineService:
+    """The pipelines of a cluster, as one process serves them. `running` does what goes on by itself."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        chance: Chance,
+        bootstrap: str = "",
+        embedded: str = "",
+        settings: ServiceSettings | None = None,
+        catalog: CatalogSettings | None = None,
+    ) -> None:
+        """`bootstrap` is where this cluster speaks Kafka; `embedded` is the URL of its own ClickHouse."""
+        self.settings = settings or ServiceSettings()
+        self._store, self._clock, self._chance = store, clock, chance
+        self._reaching = Reaching(bootstrap=bootstrap, embedded=embedded, clock=clock, settings=self.settings)
+        self.catalog = PipelineStore(store, clock=clock, chance=chance, settings=catalog)
+        self.looking = Looking(self.catalog, self._reaching)
+        self.letters = Letters(store, self.catalog, self._reaching, clock=clock, chance=chance)
+        self.rewinds = Rewinds(store, self.catalog, self._reaching)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """The service for the body; beside it, what deleted pipelines and rewinds leave to be removed is removed."""
+        try:
+            async with beside(self._upkeep()):
+                yield self
+        finally:
+            self._reaching.close()
+
+    # --- state
+
+    async def start(self, pipeline_id: str, *, expected: int | None = None) -> Pipeline:
+        """Workers run it from now on. `NotReadyError` lists what is missing."""
+        return await self.catalog.set_state(pipeline_id, desired="started", expected=expected)
+
+    async def stop(self, pipeline_id: str, *, expected: int | None = None) -> Pipeline:
+        """Workers finish what is under way and let it go."""
+        return await self.catalog.set_state(pipeline_id, desired="stopped", expected=expected)
+
+    async def scale(self, pipeline_id: str, replicas: int, *, expected: int | None = None) -> Pipeline:
+        """How many slots it has."""
+        return await self.catalog.set_state(pipeline_id, replicas=replicas, expected=expected)
+
+    async def status(self, pipeline_id: str) -> PipelineStatus:
+        """What it does now, over all workers."""
+        return await status.status_of(self._store, await self.catalog.get(pipeline_id))
+
+    async def statuses(self) -> Sequence[PipelineStatus]:
+        """The same of all pipelines, by name."""
+        return await status.statuses_of(self._store, await self.catalog.list())
+
+    async def assignments(self, pipeline_id: str) -> Sequence[SlotAssignment]:
+        """Who holds which slot, and until when."""
+        await self.catalog.get(pipeline_id)
+        return await list_assignments(self._store, pipeline_id)
+
+    async def workers(self) -> Sequence[WorkerRecord]:
+        """Every live worker."""
+        return await list_workers(self._store)
+
+    # --- what goes on by itself
+
+    async def upkeep(self) -> None:
+        """One round: what deleted pipelines left behind, and rows that rewinds replace. Any number of processes may do it."""
+        await self.catalog.sweep()
+        for pipeline in await self.catalog.list():
+            try:
+                if why := await self.rewinds.delete_replaced(pipeline):
+                    _log.debug("pipeline %s: what was replaced stays for now: %s", pipeline.name, why)
+            except (ClosedError, CorruptError):
+                raise
+            except HoldfastError as error:
+                _log.warning("pipeline %s: what was replaced is deleted later: %s", pipeline.name, error)
+
+    async def _upkeep(self) -> None:
+        while True:
+            await self._clock.sleep_ms(self._chance.jitter(self.settings.upkeep_interval_ms))
+            try:
+                await self.upkeep()
+            except ClosedError:
+                raise
+            except CorruptError:
+                _log.exception("the upkeep of pipelines failed, and will until somebody has looked at it")
+            except HoldfastError as error:
+                _log.warning("the upkeep of pipelines is tried again later: %s", error)
