@@ -1,0 +1,160 @@
+"""The slots of one worker: taken as leases under its session, chosen to be given back, released when nothing is left at them.
+
+Without leases there is one slot per started pipeline, and it is nobody else's business.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from holdfast.contracts.store import Store
+from holdfast.kernel.lease import Held, Lease, acquire, release
+from holdfast.kernel.session import HeldSession
+from holdfast.pipeline.nouns import slot_resource
+from holdfast.pipeline.workers.deciding import Peer, Situation, Slot, decide
+from holdfast.pipeline.workers.outlook import Outlook
+from holdfast.pipeline.workers.settings import WorkerSettings
+from holdfast.vocabulary.clock import Chance, Clock
+
+_log: Final = logging.getLogger(__name__)
+
+
+class HeldSlots:
+    """What one worker holds under one session. `leaving`: those it is about to release."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        worker_id: str,
+        session: HeldSession,
+        outlook: Outlook,
+        settings: WorkerSettings,
+        clock: Clock,
+        chance: Chance,
+    ) -> None:
+        self._store, self._id, self._session = store, worker_id, session
+        self._outlook, self._settings = outlook, settings
+        self._clock, self._chance = clock, chance
+        self.held: dict[Slot, Lease | None] = {}
+        self.leaving: set[Slot] = set()
+        self._released: dict[
+            Slot, int
+        ] = {}  # versions of leases given back: a mirror that lags must not bring one back
+        self._last_held_ms: dict[Slot, int] = {}
+        self._peers: tuple[Peer, ...] = ()
+        self._peers_since_ms = clock.boot_ms()
+        self._unplaced: tuple[Slot, ...] = ()
+
+    @property
+    def staying(self) -> dict[Slot, Lease | None]:
+        """Those that are to be worked for."""
+        return {slot: lease for slot, lease in self.held.items() if slot not in self.leaving}
+
+    def label(self, slot: Slot) -> str:
+        """What a slot is called."""
+        return str(slot.number) if self._settings.leases else f"~{self._id}"
+
+    async def place(self, wanted: Mapping[str, int], *, able: bool) -> None:
+        """Take slots, and choose those to give back."""
+        if not self._settings.leases:
+            mine = {Slot(each, 0) for each in wanted}
+            self.held.update(dict.fromkeys(mine - self.held.keys()))
+            self.leaving |= self.held.keys() - mine
+            return
+        self._adopt()
+        decision = decide(self._situation(wanted, able=able))
+        self._note_unplaced(decision.unplaced)
+        self.leaving.update(decision.give_back)
+        for slot in decision.take:
+            await self._take(slot)
+
+    async def _take(self, slot: Slot) -> None:
+        won = await acquire(
+            self._store,
+            slot_resource(*slot),
+            holder=self._id,
+            session=self._session.id,
+            clock=self._clock,
+            chance=self._chance,
+        )
+        if isinstance(won, Lease):
+            self.held[slot] = won
+            self._last_held_ms[slot] = self._clock.boot_ms()
+            _log.info("slot %d of pipeline %s is ours, epoch %d", slot.number, slot.pipeline_id, won.epoch)
+
+    async def release(self, busy: Iterable[Slot]) -> None:
+        """Release the slots that leave and that nothing is at any more."""
+        for slot in sorted(self.leaving - set(busy)):
+            lease = self.held.get(slot)
+            if lease is not None:
+                await release(self._store, lease, clock=self._clock, chance=self._chance)
+                self._released[slot] = lease.version
+                _log.info("slot %d of pipeline %s is given back", slot.number, slot.pipeline_id)
+            self.held.pop(slot, None)
+            self.leaving.discard(slot)
+
+    def passing(self, slot: Slot) -> bool:
+        """Whether nobody holds a slot that somebody held a moment ago: it is on its way to another worker."""
+        recently_ms = self._clock.boot_ms() - self._settings.settle_ms
+        return self._last_held_ms.get(slot, recently_ms) > recently_ms
+
+    def _adopt(self) -> None:
+        """What the mirrors say of our own leases: one whose answer was lost is ours, one that another has is not."""
+        holders = self._outlook.holders()
+        for slot, held in holders.items():
+            if held.session == self._session.id and slot not in self.held and held.version > self._gone(slot):
+                self.held[slot] = _lease_of(held)
+        for slot, lease in self.held.items():
+            seen = holders.get(slot)
+            if lease is not None and seen is not None and seen.version > lease.version:
+                self.leaving.add(slot)
+
+    def _gone(self, slot: Slot) -> int:
+        return self._released.get(slot, 0)
+
+    def _situation(self, wanted: Mapping[str, int], *, able: bool) -> Situation:
+        now_ms = self._clock.boot_ms()
+        peers = self._seen_peers(able=able)
+        if peers != self._peers:
+            self._peers, self._peers_since_ms = peers, now_ms
+        holders: dict[Slot, str] = {}
+        for slot, held in self._outlook.holders().items():
+            if held.version > self._gone(slot):
+                former = held.holder == self._id and held.session != self._session.id
+                holders[slot] = f"{held.holder} in a former life" if former else held.holder
+                self._last_held_ms[slot] = now_ms
+        holders.update(dict.fromkeys(self.held, self._id))
+        return Situation(
+            me=self._id,
+            wanted=wanted,
+            peers=peers,
+            holders=holders,
+            leaving=frozenset(self.leaving),
+            settled=now_ms - self._peers_since_ms >= self._settings.settle_ms,
+        )
+
+    def _seen_peers(self, *, able: bool) -> tuple[Peer, ...]:
+        others = [
+            Peer(id=worker.id, slots_per_pipeline_max=worker.slots_per_pipeline_max, able=worker.able)
+            for worker in self._outlook.workers().values()
+            if worker.mode == "leases" and worker.id != self._id
+        ]
+        me = Peer(id=self._id, slots_per_pipeline_max=self._settings.slots_per_pipeline_max, able=able)
+        return tuple(sorted([*others, me], key=lambda peer: peer.id))
+
+    def _note_unplaced(self, unplaced: tuple[Slot, ...]) -> None:
+        if unplaced != self._unplaced:
+            self._unplaced = unplaced
+            for slot in unplaced:
+                _log.warning("slot %d of pipeline %s finds no worker with room for it", slot.number, slot.pipeline_id)
+
+
+def _lease_of(held: Held) -> Lease:
+    return Lease(
+        resource=held.resource,
+        holder=held.holder,
+        session=held.session or "",
+        epoch=held.epoch,
+        version=held.version,
+    )
