@@ -78,7 +78,9 @@ def _own(settings: SparkSettings, app_name: str) -> "SparkSession":
     with _environment(_launching(settings, given, scratch)):
         if SparkContext._gateway is None:
             return SparkSession.builder.getOrCreate()
-        return SparkSession.builder.config(map={**given}).getOrCreate()  # the JVM of an earlier session: it reads no file
+        return SparkSession.builder.config(
+            map={**given}
+        ).getOrCreate()  # the JVM of an earlier session: it reads no file
 
 
 def _running_master() -> str | None:

@@ -1,0 +1,67 @@
+"""What a writer may be told with `.option(…)`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.log.batches.compression import codec_number
+from holdfast.spark.reach import Reach
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.settings import KIB, MIB, check_between, settings_from
+
+# Spark hands its own options to every sink, too.
+_SPARKS: Final = frozenset({"checkpointlocation", "path"})
+_REACH: Final = ("bootstrap", "store", "objects")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Values of one writer. Where the cluster is, is `Reach`'s."""
+
+    topic: str = ""
+    """Where rows go that do not name a topic themselves."""
+    write_id: str = ""
+    """Of a batch write: a name under which it happens once, however often it is run."""
+    compression: str = "none"
+    batch_bytes: int = 900 * KIB
+    """How much is collected for a RecordBatch, before compression."""
+    piece_bytes: int = 16 * MIB
+    """How much a task holds in memory before it stages it."""
+    inline_bytes: int = 48 * KIB
+    """A task that has no more than this hands it to the driver, without an object."""
+    publish_ms_max: int = 600_000
+    """How long one driver works on one plan. Far less than the day for which brokers remember a silent producer."""
+
+    def __post_init__(self) -> None:
+        codec_number(self.compression)
+        check_between("batchBytes", self.batch_bytes, KIB, 32 * MIB)
+        check_between("pieceBytes", self.piece_bytes, 64 * KIB, 512 * MIB)
+        check_between("inlineBytes", self.inline_bytes, 0, MIB)
+        check_between("publishMsMax", self.publish_ms_max, 1_000, 6 * 3_600_000)
+        if len(self.write_id) > 200 or not self.write_id.isprintable():
+            raise InvalidError("option writeId", self.write_id[:80], "at most 200 printable characters")
+
+
+_NAMES: Final = {name.replace("_", ""): name for name in SinkOptions.__slots__}
+
+
+def read_options(given: Mapping[str, str]) -> tuple[SinkOptions, Reach]:
+    """Options by the names Spark has them under: without regard to case. An unknown one is an `InvalidError`."""
+    values: dict[str, object] = {}
+    reach: dict[str, str] = {}
+    for name, value in given.items():
+        plain = name.lower()
+        if plain in _NAMES:
+            values[_NAMES[plain]] = value
+        elif plain in _REACH:
+            reach[plain] = value
+        elif plain not in _SPARKS:
+            raise InvalidError("option", name, "one of " + ", ".join(sorted((*_REACH, *_spellings()))))
+    if not reach.get("bootstrap"):
+        raise InvalidError("option bootstrap", "", "the Kafka address of a broker, as in 127.0.0.1:9092")
+    return settings_from(SinkOptions, values), Reach(**reach)
+
+
+def _spellings() -> list[str]:
+    """The options' names as people write them."""
+    return [first + "".join(map(str.title, rest)) for first, *rest in (name.split("_") for name in _NAMES.values())]

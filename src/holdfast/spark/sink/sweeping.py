@@ -1,0 +1,73 @@
+"""Staged objects that no plan names: left by attempts that failed, or by a driver that died before it cleaned up.
+
+The one rule (SAFETY 13, as for segments): deletion cannot race planning. First a commit says that nothing staged before an hour may
+be named any more; every plan requires that commit as its planner saw it. Then the plans are read: what they name is spared.
+"""
+
+from typing import Final
+
+import msgspec
+
+from holdfast.contracts.checks import prefix_end
+from holdfast.contracts.objects import Missing, Objects
+from holdfast.contracts.store import Committed, Put, Store
+from holdfast.spark.sink.ledger import QUERIES, SWEPT, Swept, read_ledger, read_swept, unlisted, unmoved
+from holdfast.spark.sink.pieces import HOUR_MS, STAGED, hour_in, hour_of, unpack
+from holdfast.vocabulary.clock import Clock
+
+GRACE_MS: Final = 48 * HOUR_MS
+"""So old must a staged object be: longer than any batch takes."""
+_PAGE: Final = 500
+
+
+async def sweep_if_due(
+    *, store: Store, objects: Objects, clock: Clock, grace_ms: int = GRACE_MS, interval_ms: int = HOUR_MS
+) -> int:
+    """Sweep unless somebody did within the interval; the number of objects deleted."""
+    entry = await store.get(SWEPT)
+    swept, now_ms = read_swept(entry), clock.now_ms()
+    if swept.at_ms <= now_ms < swept.at_ms + interval_ms:
+        return 0
+    # Never back: a wall clock that stepped must not open a gate that others have seen shut.
+    before_hour = max(swept.before_hour, hour_of(now_ms - grace_ms))
+    mark = msgspec.json.encode(Swept(before_hour, now_ms))
+    outcome = await store.commit(require=[unmoved(SWEPT, entry)], apply=[Put(SWEPT, mark)])
+    if not isinstance(outcome, Committed):
+        return 0  # somebody else sweeps
+    return await _delete_before(before_hour, await _named(store, objects), objects)
+
+
+async def _named(store: Store, objects: Objects) -> set[str]:
+    """Every object that a plan under way names."""
+    named: set[str] = set()
+    start, end = QUERIES, prefix_end(QUERIES)
+    while True:
+        page = await store.scan(start, end, limit=_PAGE)
+        for entry in page.entries:
+            plan = read_ledger(entry).plan
+            if plan is None:
+                continue
+            if plan.list_key:
+                named.add(plan.list_key)
+                packed = await objects.get(plan.list_key)
+                named.update(() if isinstance(packed, Missing) else unpack(bytes(packed)).keys)
+            else:
+                named.update(unlisted(plan.listed).keys)
+        if not page.more:
+            return named
+        start = page.entries[-1].key + "\0"
+
+
+async def _delete_before(hour: int, named: set[str], objects: Objects) -> int:
+    deleted = 0
+    doomed: list[str] = []
+    async for info in objects.list(STAGED):
+        if hour_in(info.key) >= hour:
+            break  # keys are in the order of their hours
+        if info.key not in named:
+            doomed.append(info.key)
+        if len(doomed) == _PAGE:
+            await objects.delete(doomed)
+            deleted, doomed = deleted + len(doomed), []
+    await objects.delete(doomed)
+    return deleted + len(doomed)

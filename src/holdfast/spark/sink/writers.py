@@ -1,0 +1,214 @@
+"""What Spark calls: `batch_writer` for `df.write`, `stream_writer` for `df.writeStream`.
+
+Spark makes a writer in a Python process of the driver and pickles it to the tasks; commit and abort run in other processes of the
+driver. So a writer holds values only; whatever is open belongs to the process (`holdfast.spark.reading`).
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from holdfast.spark.reach import Reach
+from holdfast.spark.reading.loop import run
+from holdfast.spark.reading.opened import Direct, opened
+from holdfast.spark.sink.brokers import KafkaBrokers
+from holdfast.spark.sink.encoding import Topic
+from holdfast.spark.sink.options import SinkOptions, read_options
+from holdfast.spark.sink.pieces import PieceList, joined, pack, unpack
+from holdfast.spark.sink.publishing import Publisher, Step, nothing
+from holdfast.spark.sink.rows import check_columns
+from holdfast.spark.sink.staging import Stager
+from holdfast.spark.sink.sweeping import sweep_if_due
+from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.errors import CorruptError, HoldfastError, InvalidError
+
+_log: Final = logging.getLogger(__name__)
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
+@dataclass
+class StagedMessage(WriterCommitMessage):
+    """What a task tells the driver: whose rows these are, and its list of pieces."""
+
+    query: str
+    pieces: bytes
+
+
+@dataclass(frozen=True)
+class Sink:
+    """One writer's values, and what is done with them in whichever process has it."""
+
+    options: SinkOptions
+    reach: Reach
+    on_step: Step = nothing
+
+    async def check_topic(self) -> None:
+        """Refuse a topic that is not there, before any work is done."""
+        if self.options.topic:
+            await self._topic(await self._direct(), self.options.topic)
+
+    def stage(self, batches: Iterator[pa.RecordBatch]) -> PieceList:
+        """A task's work."""
+        stager = run(self._stager())
+        for batch in batches:
+            run(stager.add(batch))
+        return run(stager.finish())
+
+    async def publish(self, query: str, batch: int, pieces: PieceList, *, forget: bool = False) -> None:
+        """The driver's work."""
+        direct = await self._direct()
+        brokers = KafkaBrokers(self.reach.bootstrap)
+        try:
+            publisher = self._publisher(direct, brokers)
+            await publisher.publish(query, batch, pieces)
+            if forget:
+                await publisher.forget(query)
+        finally:
+            await brokers.close()
+        await self._sweep(direct)
+
+    async def abandon(self, query: str, batch: int, pieces: PieceList) -> None:
+        """The driver's work when a batch failed."""
+        direct = await self._direct()
+        brokers = KafkaBrokers(self.reach.bootstrap)
+        try:
+            await self._publisher(direct, brokers).abandon(query, batch, pieces)
+        finally:
+            await brokers.close()
+
+    async def _sweep(self, direct: Direct) -> None:
+        try:
+            await sweep_if_due(store=direct.store, objects=direct.objects, clock=RealClock())
+        except HoldfastError as failure:
+            _log.warning("staged pieces were not swept: %s", failure)
+
+    async def _stager(self) -> Stager:
+        direct = await self._direct()
+
+        async def find(name: str) -> Topic:
+            return await self._topic(direct, name)
+
+        context = TaskContext.get()
+        return Stager(
+            self.options,
+            objects=direct.objects,
+            find_topic=find,
+            clock=RealClock(),
+            chance=RealChance(),
+            spread=context.partitionId() if context is not None else 0,
+        )
+
+    def _publisher(self, direct: Direct, brokers: KafkaBrokers) -> Publisher:
+        return Publisher(
+            store=direct.store,
+            objects=direct.objects,
+            brokers=brokers,
+            clock=RealClock(),
+            chance=RealChance(),
+            publish_ms_max=self.options.publish_ms_max,
+            on_step=self.on_step,
+        )
+
+    async def _topic(self, direct: Direct, name: str) -> Topic:
+        found = await direct.topics.get(name)
+        config = found.config
+        return Topic(found.name, found.id, found.partitions, config.max_message_bytes, config.compacted)
+
+    async def _direct(self) -> Direct:
+        direct = (await opened(self.reach)).direct
+        if direct is None:
+            raise InvalidError(
+                "options store and objects",
+                "",
+                "both: the brokers do not tell them, and the sink keeps its plans there",
+            )
+        return direct
+
+
+class HoldfastWriter(DataSourceArrowWriter):
+    """`df.write.format("holdfast")`."""
+
+    def __init__(self, sink: Sink, query: str, *, forget: bool) -> None:
+        self._sink, self._query, self._forget = sink, query, forget
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        return StagedMessage(self._query, pack(self._sink.stage(iterator)))
+
+    def commit(self, messages: Messages) -> None:
+        run(self._sink.publish(self._query, 0, _gathered(messages), forget=self._forget))
+
+    def abort(self, messages: Messages) -> None:
+        run(self._sink.abandon(self._query, 0, _gathered(messages)))
+
+
+class HoldfastStreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("holdfast")`."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        context = TaskContext.get()
+        query = context.getLocalProperty(_QUERY_ID) if context is not None else None
+        if not query:
+            raise CorruptError("task of a streaming query", f"it has no property {_QUERY_ID}")
+        return StagedMessage(f"stream/{query}", pack(self._sink.stage(iterator)))
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 (Spark's name)
+        query = _query_of(messages)
+        if query:
+            run(self._sink.publish(query, batchId, _gathered(messages)))
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 (Spark's name)
+        query = _query_of(messages)
+        if query:
+            run(self._sink.abandon(query, batchId, _gathered(messages)))
+
+
+def batch_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool, *, on_step: Step = nothing
+) -> HoldfastWriter:
+    """The writer of one batch write. With the option `writeId` it happens once under that name."""
+    sink = _sink(options, schema, overwrite, on_step)
+    named = sink.options.write_id
+    return HoldfastWriter(sink, f"write/{named or RealChance().token()}", forget=not named)
+
+
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool, *, on_step: Step = nothing
+) -> HoldfastStreamWriter:
+    """The writer of a streaming query."""
+    sink = _sink(options, schema, overwrite, on_step)
+    if sink.options.write_id:
+        raise InvalidError("option writeId", sink.options.write_id, "nothing: a streaming query has a name of its own")
+    return HoldfastStreamWriter(sink)
+
+
+def _sink(options: Mapping[str, str], schema: StructType, overwrite: bool, on_step: Step) -> Sink:
+    if overwrite:
+        raise InvalidError("output mode", "overwrite", "append: records of a topic are never replaced")
+    told, reach = read_options(options)
+    check_columns(to_arrow_schema(schema, timezone="UTC"), topic=told.topic)
+    sink = Sink(told, reach.learned(), on_step)
+    run(sink.check_topic())
+    return sink
+
+
+def _gathered(messages: Messages) -> PieceList:
+    """What all tasks staged, in the order of the tasks; those that failed have no message."""
+    return joined([unpack(each.pieces) for each in messages if isinstance(each, StagedMessage)])
+
+
+def _query_of(messages: Messages) -> str:
+    """Whose batch it is; nobody's if it had no task."""
+    return next((each.query for each in messages if isinstance(each, StagedMessage)), "")
