@@ -1,7 +1,7 @@
 """How a driver is started and how it works. Its start is one line of JSON, the first on its stdin.
 
-The one rule: everything a driver needs to know about its surroundings is in that line, which may hold passwords and is never in argv;
-about its work it hears by `messages`.
+The one rule: everything a driver needs to know about its surroundings is in that line, which may hold passwords and is never in
+argv; about its work it hears by `messages`.
 """
 
 from dataclasses import dataclass

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from holdfast.pipeline import nouns
 from holdfast.pipeline.mapping.nouns import Column
 from holdfast.pipeline.nouns import Recipe
+from holdfast.spark.reach import Reach
 from holdfast.vocabulary.errors import HoldfastError
 
 EXACTLY_ONCE: Final = "exactly-once"
@@ -31,8 +32,8 @@ class Target:
     """The columns of the rows: the mapping's, or those of the SQL's result."""
     embedded: str = field(default="", repr=False)
     """The URL of the embedded ClickHouse."""
-    bootstrap: str = ""
-    """The Kafka address of this cluster, for topics."""
+    reach: Reach | None = None
+    """This cluster, for sinks that are topics."""
 
     @property
     def overflow(self) -> bool:

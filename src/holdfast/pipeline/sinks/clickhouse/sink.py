@@ -17,6 +17,7 @@ from holdfast.pipeline.quoting import qualified
 from holdfast.pipeline.sinks.clickhouse import statements, tables
 from holdfast.pipeline.sinks.clickhouse.connection import AnswerError, Connection, RefusedByFenceError
 from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, BlockedError, Portion, RefusedRow, Target, Written
+from holdfast.pipeline.sinks.refused import refused_rows
 from holdfast.vocabulary.clock import Chance, Clock, RealChance, RealClock
 from holdfast.vocabulary.errors import FencedError, InvalidError
 
@@ -133,25 +134,6 @@ def one_batch(rows: Any) -> bytes:
     with pa.ipc.new_stream(buffer, rows.schema) as stream:
         stream.write_table(rows.combine_chunks(), max_chunksize=max(1, rows.num_rows))
     return buffer.getvalue()
-
-
-def refused_rows(target: Target, portion: Portion, refused: Sequence[RefusedRow]) -> Any:
-    """Refused records as rows of the DLQ."""
-    import pyarrow as pa
-
-    count = len(refused)
-    return pa.table(
-        {
-            "_generation": pa.repeat(pa.scalar(target.generation, pa.uint32()), count),
-            "_topic": pa.repeat(pa.scalar(target.recipe.source.topic, pa.string()), count),
-            "_partition": pa.repeat(pa.scalar(portion.partition, pa.uint32()), count),
-            "_offset": pa.array([row.offset for row in refused], pa.uint64()),
-            "recipe": pa.repeat(pa.scalar(target.recipe.version, pa.uint32()), count),
-            "reason": pa.array([row.reason for row in refused], pa.string()),
-            "key": pa.array([row.key for row in refused], pa.binary()),
-            "payload": pa.array([row.payload for row in refused], pa.binary()),
-        }
-    )
 
 
 def distinct_offsets(rows: Any) -> int:

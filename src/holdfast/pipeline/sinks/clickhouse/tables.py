@@ -1,7 +1,7 @@
 """The tables of a target: what they should be, what is there, and what is in the way.
 
-The one rule: a table that somebody else made is looked at and never changed. What it lacks is said, with the statement that would
-help; setting a window, for one, changes what becomes of other writers' inserts.
+The one rule: a table that is there is looked at and not changed, unless the drift policy is to add columns. What it lacks is
+said, with the statement that would help; setting a window, for one, changes what becomes of other writers' inserts.
 """
 
 # ruff: noqa: S608 (every name and text goes through `quoting`)
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.pipeline.mapping.ddl import WINDOW, Table, create_table
+from holdfast.pipeline.mapping.ddl import WINDOW, Table, add_columns, create_table
 from holdfast.pipeline.mapping.diff import Diff, HasColumn, HasTable, diff
 from holdfast.pipeline.mapping.infer import propose_order
 from holdfast.pipeline.mapping.nouns import Mapping
@@ -78,6 +78,9 @@ def make_ready(target: Target, connection: Connection) -> Looked:
         has = look(connection, table)
     if has is None:
         raise BlockedError(f"the table {table.full_name} is not there right after it was made")
+    if target.recipe.drift.unknown_fields == "add-column" and (missing := diff(table, has).missing):
+        connection.command(add_columns(table, missing))
+        has = look(connection, table) or has
     connection.command(statements.create_fence(table.database))
     connection.command(statements.create_dlq(table.database, table.name, table.window))
     return judged(diff(table, has), table, has, tuple(_views_without_window(connection, table)))

@@ -1,0 +1,55 @@
+"""Spark jobs of slots, side by side: each in its slot's thread, named by the slot, and cancelled by that name from another thread.
+
+The one rule: a job is small. What comes back is one line per portion; rows stay on the executors.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.pipeline.driver import outcomes
+from holdfast.pipeline.driver.outcomes import Outcome
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Jobs:
+    """One engine's jobs."""
+
+    def __init__(self, spark: "SparkSession", *, remote: bool) -> None:
+        self.spark, self.remote = spark, remote
+
+    def run(self, slot: str, frame: "DataFrame") -> list[Outcome]:
+        """Run to the end. An error of the engine, or a cancellation, is an exception of the engine's."""
+        self._name(slot)
+        return outcomes.from_rows(frame.collect())
+
+    def cancel(self, slot: str) -> None:
+        """End what runs under this name."""
+        if self.remote:
+            self.spark.interruptTag(slot_tag(slot))
+        else:
+            self.spark.sparkContext.cancelJobGroup(slot_tag(slot))
+
+    def answers(self) -> bool:
+        """Whether the engine is there. One that hangs does not return, and the driver falls silent with it."""
+        if self.remote:
+            return self.spark.conf.get("spark.sql.session.timeZone") is not None
+        return not self.spark.sparkContext._jsc.sc().isStopped()
+
+    def session(self) -> "SparkSession":
+        """A session whose views nobody else sees."""
+        return self.spark.newSession()
+
+    def _name(self, slot: str) -> None:
+        if self.remote:
+            self.spark.clearTags()
+            self.spark.addTag(slot_tag(slot))
+            return
+        context: Any = self.spark.sparkContext
+        context.setJobGroup(slot_tag(slot), f"slot {slot}", True)
+        context.setLocalProperty("spark.scheduler.pool", slot_tag(slot))
+
+
+def slot_tag(slot: str) -> str:
+    """A slot's name as Spark takes it."""
+    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in slot)

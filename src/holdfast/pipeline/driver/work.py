@@ -1,0 +1,423 @@
+"""What a slot does between two looks at its claims: take over, plan, begin, run, checkpoint.
+
+The one rule: recovery is takeover. Whatever goes wrong with a partition (a blocked sink, a lost answer, a failed job, a store
+that does not answer), the slot forgets what it knows about it and takes it over again: it reads the record, tells the sink the
+epoch, waits until nothing older runs, writes a range that was begun once more under the recipe it was begun with, and only then
+plans. A driver that died and one that stumbled come back by the same steps.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.contracts.store import Store
+from holdfast.pipeline.driver import steps, views
+from holdfast.pipeline.driver.drifting import next_mapping
+from holdfast.pipeline.driver.holdings import Held, Tally, gone_wrong
+from holdfast.pipeline.driver.jobs import Jobs
+from holdfast.pipeline.driver.ledger import Ledger, intent_of
+from holdfast.pipeline.driver.messages import Progress, Run
+from holdfast.pipeline.driver.outcomes import Outcome
+from holdfast.pipeline.driver.planning import Range, Rate, plan
+from holdfast.pipeline.driver.recipes import Opened, opened
+from holdfast.pipeline.driver.settings import DriverSettings
+from holdfast.pipeline.driver.sources import Ends, GroupOffsets, Source, open_source
+from holdfast.pipeline.driver.starting import Starts
+from holdfast.pipeline.driver.tasks import Job
+from holdfast.pipeline.mapping.nouns import mapping_json
+from holdfast.pipeline.nouns import Generation
+from holdfast.pipeline.sinks.contract import BlockedError, Portion, Written
+from holdfast.spark.reach import Reach
+from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
+from holdfast.vocabulary.errors import FencedError, HoldfastError
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What all slots of a driver share."""
+
+    jobs: Jobs
+    store: Store
+    reach: Reach
+    embedded: str
+    settings: DriverSettings
+    clock: Clock
+    chance: Chance
+
+
+class LastingError(HoldfastError):
+    """The slot stops until somebody edits the pipeline."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class SlotWork:
+    """One slot of one generation. For the slot's thread alone."""
+
+    def __init__(self, run: Run, tools: Tools, may_write: Callable[[], bool]) -> None:
+        self._run, self._tools, self._may_write = run, tools, may_write
+        self._ledger = Ledger(
+            tools.store,
+            clock=tools.clock,
+            chance=tools.chance,
+            pipeline_id=run.pipeline_id,
+            generation=run.generation,
+            consumer=run.slot,
+            timeout_ms=tools.settings.store_timeout_ms,
+        )
+        self.held: dict[int, Held] = {}
+        self.tally = Tally()
+        self.blocked = ""
+        self._opened: dict[int, Opened] = {}
+        self._current: Opened | None = None
+        self._generation: Generation | None = None
+        self._source: Source | None = None
+        self._group: GroupOffsets | None = None
+        self._rate: Rate | None = None
+        self._refreshed_ms = 0
+        self._tries: dict[int, int] = {}
+        self._not_before_ms: dict[int, int] = {}
+        self._fenced: dict[int, int] = {}
+
+    # --- what the slot asks for
+
+    def let_go(self, claims: dict[int, int]) -> dict[int, int]:
+        """Forget what is not claimed any more, or claimed anew: nothing is under way for it."""
+        gone = {number: held.epoch for number, held in self.held.items() if claims.get(number) != held.epoch}
+        for number in gone:
+            del self.held[number]
+        return gone
+
+    def step(self, claims: dict[int, int]) -> int:
+        """Do what can be done now; when to look again (boot clock), at the latest."""
+        now_ms = self._tools.clock.boot_ms()
+        try:
+            self._refresh(now_ms)
+            ends = self._ends()
+            self._take_over(claims, ends)
+            again_ms = self._batch(ends)
+        except LastingError:
+            raise
+        except HoldfastError as error:
+            return self._stumble(str(error))
+        self._tries.pop(-1, None)
+        if not self._not_before_ms:
+            self.blocked = ""
+        return again_ms
+
+    def finished(self, claims: dict[int, int]) -> bool:
+        """Whether every partition it owns has reached the generation's end."""
+        return bool(claims) and all(number in self.held and self.held[number].finished for number in claims)
+
+    def progress(self) -> Progress:
+        """For the status."""
+        now_ms, wall_ms = self._tools.clock.boot_ms(), self._tools.clock.now_ms()
+        partitions = {
+            str(number): held.progress(now_ms=now_ms, wall_ms=wall_ms) for number, held in sorted(self.held.items())
+        }
+        return self.tally.progress(self._run.slot, partitions, self.blocked)
+
+    def close(self) -> None:
+        """Let connections go."""
+        for each in self._opened.values():
+            each.sink.close()
+        if self._source is not None:
+            self._source.close()
+        if self._group is not None:
+            self._group.close()
+
+    # --- the pipeline as it is now
+
+    def _refresh(self, now_ms: int) -> None:
+        if self._current is not None and now_ms < self._refreshed_ms + self._tools.settings.refresh_ms:
+            return
+        pipeline = self._ledger.pipeline()
+        found = [each for each in pipeline.generations if each.number == self._run.generation]
+        if not found or found[0].retired:
+            raise LastingError(f"generation {self._run.generation} is retired")
+        if pipeline.recipe == 0:
+            raise LastingError("the pipeline is not complete: " + "; ".join(pipeline.problems))
+        self._generation, self._refreshed_ms = found[0], now_ms
+        if self._current is None or self._current.recipe.version != pipeline.recipe:
+            self._work_by(pipeline.recipe, now_ms)
+
+    def _work_by(self, version: int, now_ms: int) -> None:
+        before, self._current = self._current, self._version(version)
+        if before is None or before.recipe.source != self._current.recipe.source:
+            self._connect(self._current)
+        if before is None or before.inserts_per_second != self._current.inserts_per_second:
+            self._rate = Rate(self._current.inserts_per_second, now_ms=now_ms)
+
+    def _version(self, version: int) -> Opened:
+        if version not in self._opened:
+            recipe = self._ledger.recipe(version)
+            target = views.target_of(
+                self._tools.jobs,
+                recipe,
+                pipeline_id=self._run.pipeline_id,
+                generation=self._run.generation,
+                embedded=self._tools.embedded,
+                reach=self._tools.reach,
+            )
+            self._opened[version] = opened(target)
+        return self._opened[version]
+
+    def _connect(self, current: Opened) -> None:
+        if self._source is not None:
+            self._source.close()
+        if self._group is not None:
+            self._group.close()
+        config, reach = current.recipe.source, self._tools.reach
+        self._source = open_source(config, reach)
+        self._group = GroupOffsets(config, bootstrap=reach.bootstrap, pipeline_id=self._run.pipeline_id)
+
+    def _ends(self) -> Ends:
+        assert self._source is not None
+        ends, now_ms = self._source.ends(), self._tools.clock.boot_ms()
+        if max((*self.held, -1)) >= len(ends.ends):
+            raise BlockedError(f"the topic has {len(ends.ends)} partitions now; it had more")
+        for number, held in self.held.items():
+            held.see(ends.ends[number], now_ms)
+        return ends
+
+    # --- takeover
+
+    def _take_over(self, claims: dict[int, int], ends: Ends) -> None:
+        """New claims, and those that something went wrong with."""
+        now_ms = self._tools.clock.boot_ms()
+        replays: dict[int, list[Portion]] = {}
+        for number, epoch in sorted(claims.items()):
+            known = number in self.held or self._fenced.get(number) == epoch
+            if known or now_ms < self._not_before_ms.get(number, 0) or not self._may_write():
+                continue
+            if number >= len(ends.ends):
+                self._trouble([number], f"the topic has {len(ends.ends)} partitions, and {number} is claimed")
+                continue
+            try:
+                replay = self._fence(number, epoch)
+            except FencedError as error:
+                self._lose(number, epoch, str(error))
+            except HoldfastError as error:
+                self._trouble([number], str(error))
+            else:
+                if replay is None:
+                    self._hold(number, epoch, ends)
+                elif replay[1] is not None:
+                    replays.setdefault(replay[0], []).append(replay[1])
+        for version, portions in replays.items():
+            self._write(self._version(version), portions, ends)
+
+    def _fence(self, number: int, epoch: int) -> tuple[int, Portion | None] | None:
+        """Tell the sink the epoch. None: nothing was begun; else the recipe and the range to write again."""
+        state = self._ledger.partition(number)
+        if state is None or state.owner != self._run.slot or state.epoch != epoch:
+            return 0, None  # these claims are older than the record: newer ones are on their way
+        intent = intent_of(state)
+        assert self._current is not None
+        work = self._current if intent is None else self._version(intent.recipe)
+        self.tally.warn(*work.prepare())
+        work.sink.fence(number, epoch)
+        if intent is None:
+            return None
+        return intent.recipe, Portion(partition=number, start=intent.start, end=intent.end, epoch=epoch, again=True)
+
+    def _hold(self, number: int, epoch: int, ends: Ends) -> None:
+        """Nothing older can land and nothing is open: from here on it is planned."""
+        assert self._generation is not None
+        assert self._current is not None
+        assert self._source is not None
+        state = self._ledger.partition(number)
+        if state is None or state.epoch != epoch:
+            return
+        position = state.checkpoint
+        if position == 0:
+            starts = Starts(
+                self._tools.store,
+                clock=self._tools.clock,
+                chance=self._tools.chance,
+                pipeline_id=self._run.pipeline_id,
+                generation=self._generation,
+            )
+            position = starts.of(number, self._current.recipe.source, self._source, ends)
+        stop = None
+        if self._generation.kind == "backfill":
+            stop = self._generation.ends.get(str(number), position)
+        held = Held(number, epoch, position, stop)
+        held.see(ends.ends[number], self._tools.clock.boot_ms())
+        if wrong := gone_wrong(held, ends):
+            self._trouble([number], wrong)
+            return
+        self.held[number] = held
+        self._tries.pop(number, None)
+        self._not_before_ms.pop(number, None)
+
+    # --- a batch
+
+    def _batch(self, ends: Ends) -> int:
+        assert self._current is not None
+        assert self._rate is not None
+        settings, now_ms = self._tools.settings, self._tools.clock.boot_ms()
+        poll_ms = now_ms + settings.poll_ms
+        if not self._may_write():
+            return poll_ms
+        made = plan(
+            [held.waiting for held in self.held.values()],
+            self._current.limits(settings),
+            allowance=self._rate.allowance(now_ms),
+            now_ms=now_ms,
+        )
+        if not made.ranges:
+            later = made.look_again_ms if made.look_again_ms is not None else poll_ms
+            return min(poll_ms, max(later, self._rate.next_ms(now_ms)))
+        steps.reached("planned")
+        portions = [self._portion(each) for each in made.ranges]
+        if self._current.looks_first:
+            portions = self._survey(self._current, portions)
+        begun = self._begin(self._current, portions)
+        if begun:
+            self._rate.spend(len(begun))
+            self._write(self._current, begun, ends)
+        return now_ms
+
+    def _portion(self, wanted: Range) -> Portion:
+        assert self._source is not None
+        assert self._current is not None
+        narrow = self._source.narrowed(wanted, self._current.recipe.sink.batch_bytes)
+        epoch = self.held[wanted.partition].epoch
+        return Portion(partition=narrow.partition, start=narrow.start, end=narrow.end, epoch=epoch)
+
+    def _survey(self, work: Opened, portions: list[Portion]) -> list[Portion]:
+        """Look at the records before anything is begun. New columns make a new recipe, and planning starts again with it."""
+        said = self._job(work, portions, views.surveying)
+        if stops := [each for each in said if each.stop]:
+            raise LastingError(f"partition {stops[0].partition}: {stops[0].stop}")
+        self._settle_failures(work, said, portions)
+        wanted = [column for each in said for column in each.columns]
+        if not wanted:
+            good = {each.partition for each in said if each.kind == "done"}
+            return [portion for portion in portions if portion.partition in good]
+        mapping = next_mapping(work.recipe.mapping, wanted)
+        if mapping is not None:
+            pipeline = self._ledger.save_mapping(mapping_json(mapping))
+            self._work_by(pipeline.recipe, self._tools.clock.boot_ms())
+            assert self._current is not None
+            self.tally.warn(*self._current.prepare())
+        return []
+
+    def _begin(self, work: Opened, portions: Sequence[Portion]) -> list[Portion]:
+        if not portions or not self._may_write():
+            return []
+        try:
+            begun = self._ledger.begin(portions, work.recipe.version)
+        except HoldfastError as error:
+            self._trouble([each.partition for each in portions], str(error))
+            return []
+        lost = [each.partition for each in portions if each not in begun]
+        if lost:
+            self._trouble(lost, "somebody else owns it, or has begun another range")
+        steps.reached("begun")
+        return begun
+
+    def _write(self, work: Opened, portions: list[Portion], ends: Ends) -> None:
+        """Run the job, commit what it staged, move the checkpoints."""
+        now_ms = self._tools.clock.boot_ms()
+        said = self._job(work, portions, views.writing)
+        steps.reached("job-done")
+        self._settle_failures(work, said, portions)
+        done = {each.partition: each for each in said if each.kind == "done"}
+        written = [portion for portion in portions if portion.partition in done]
+        if not written or not self._commit(work, written, done):
+            return
+        try:
+            finished = self._ledger.finish(written)
+        except HoldfastError as error:
+            self._trouble([each.partition for each in written], str(error))
+            return
+        steps.reached("checkpointed")
+        self.tally.batches += 1
+        for portion in written:
+            if portion in finished:
+                self._advance(portion, done[portion.partition], ends, now_ms)
+            else:
+                self._lose(portion.partition, portion.epoch, "the checkpoint is a newer owner's")
+        assert self._group is not None
+        if problem := self._group.mirror({each.partition: each.end for each in finished}):
+            self.tally.warn(problem)
+
+    def _advance(self, portion: Portion, outcome: Outcome, ends: Ends, now_ms: int) -> None:
+        self.tally.add(outcome)
+        if portion.partition not in self.held:
+            self._hold(portion.partition, portion.epoch, ends)
+        if (held := self.held.get(portion.partition)) is not None:
+            held.moved(outcome, portion.end, now_ms)
+
+    def _commit(self, work: Opened, written: list[Portion], done: dict[int, Outcome]) -> bool:
+        staged = [Written(portion=each, staged=done[each.partition].staged) for each in written]
+        numbers = [each.partition for each in written]
+        if not self._may_write():
+            self._trouble(numbers, "the claims ended before what was staged could be committed")
+            return False
+        try:
+            work.sink.commit(staged)
+        except HoldfastError as error:
+            work.ready = False
+            self._trouble(numbers, str(error))
+            return False
+        steps.reached("committed")
+        return True
+
+    def _job(self, work: Opened, portions: list[Portion], frame: views.Frame) -> list[Outcome]:
+        """One Spark job. If it fails as a whole, every portion is tried again."""
+        job = Job(target=work.target, reach=self._tools.reach, portions=tuple(portions))
+        try:
+            return views.completed(portions, self._tools.jobs.run(self._run.slot, frame(self._tools.jobs, job)))
+        except Exception as error:
+            reason = f"the Spark job failed: {' '.join(str(error).split())[:500]}"
+            _log.warning("slot %s: %s", self._run.slot, reason)
+            return [Outcome(partition=each.partition, kind="blocked", reason=reason) for each in portions]
+
+    # --- what goes wrong
+
+    def _settle_failures(self, work: Opened, said: Sequence[Outcome], portions: Sequence[Portion]) -> None:
+        epochs = {portion.partition: portion.epoch for portion in portions}
+        for each in said:
+            if each.kind == "fenced":
+                self._lose(each.partition, epochs[each.partition], each.reason)
+            elif each.kind != "done":
+                work.ready = False
+                self._trouble([each.partition], each.reason)
+
+    def _lose(self, number: int, epoch: int, reason: str) -> None:
+        """A newer epoch owns it: nothing more under this one."""
+        _log.info("slot %s lost partition %d: %s", self._run.slot, number, reason)
+        self.held.pop(number, None)
+        self._fenced[number] = epoch
+
+    def _trouble(self, numbers: Sequence[int], reason: str) -> None:
+        """Forget what is known about partitions, and take them over again after a pause."""
+        self.blocked = reason
+        now_ms = self._tools.clock.boot_ms()
+        for number in numbers:
+            self.held.pop(number, None)
+            tries = self._tries[number] = self._tries.get(number, -1) + 1
+            self._not_before_ms[number] = now_ms + self._pause_ms(tries)
+
+    def _stumble(self, reason: str) -> int:
+        """Something is in the way of everything."""
+        self.blocked = reason
+        tries = self._tries[-1] = self._tries.get(-1, -1) + 1
+        return self._tools.clock.boot_ms() + self._pause_ms(tries)
+
+    def _pause_ms(self, tries: int) -> int:
+        settings = self._tools.settings
+        return int(
+            backoff_ms(tries, base_ms=settings.retry_base_ms, max_ms=settings.retry_max_ms, chance=self._tools.chance)
+        )

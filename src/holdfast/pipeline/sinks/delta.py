@@ -1,0 +1,181 @@
+"""A Delta table: tasks stage Parquet files, the driver names them in one commit.
+
+The one rule: the commit that names a range's files also says, as the application transaction of its partition, where the range
+ends. A range whose end is at or below that is there already. Two commits from the same state that speak of the same partition
+exclude each other, so a zombie that looked before its successor committed fails, looks again, and finds that it is done.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.pipeline.driver import steps
+from holdfast.pipeline.nouns import DeltaConfig
+from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, BlockedError, Portion, RefusedRow, Target, Written
+from holdfast.pipeline.sinks.files import Place, parquet_bytes, parse_place, sync_folder
+from holdfast.pipeline.sinks.lake import (
+    StagedFile,
+    lake_schema,
+    put_refused,
+    range_name,
+    staged_files,
+    staged_text,
+    to_lake,
+)
+from holdfast.vocabulary.clock import Chance, RealChance
+from holdfast.vocabulary.errors import InvalidError
+
+TRIES_MAX: Final = 20
+
+
+class DeltaSink:
+    """One target in one process."""
+
+    guarantee = EXACTLY_ONCE
+
+    def __init__(self, target: Target, *, chance: Chance | None = None) -> None:
+        config = target.recipe.sink
+        if not isinstance(config, DeltaConfig):
+            raise InvalidError("sink", type(config).__name__, "delta")
+        self._target, self._chance = target, chance or RealChance()
+        self._place: Place = parse_place(config.url)
+        self._schema = lake_schema(target)
+        self._partition_by = list(config.partition_by)
+        for name in self._partition_by:
+            if name not in self._schema.names:
+                raise InvalidError("partition_by", name, "one of " + ", ".join(self._schema.names))
+
+    def prepare(self) -> tuple[str, ...]:
+        from deltalake import DeltaTable
+
+        with _blocking(self._place):
+            DeltaTable.create(
+                self._place.url,
+                self._schema,
+                mode="ignore",
+                partition_by=self._partition_by or None,
+                storage_options=dict(self._place.options) or None,
+            )
+            self._fit(self._table())
+        return ()
+
+    def _fit(self, table: Any) -> None:
+        """Add columns where the pipeline may; what does not fit is in the way."""
+        from deltalake import Schema
+
+        wanted = {field.name: field for field in Schema.from_arrow(self._schema).fields}
+        has = {field.name: field for field in table.schema().fields}
+        if differs := [name for name, field in wanted.items() if name in has and has[name].type != field.type]:
+            raise BlockedError(f"{self._place.url}: columns of another type: {', '.join(differs)}")
+        missing = [field for name, field in wanted.items() if name not in has]
+        if missing and self._target.recipe.drift.unknown_fields != "add-column":
+            raise BlockedError(f"{self._place.url}: columns are missing: {', '.join(each.name for each in missing)}")
+        if missing:
+            table.alter.add_columns(missing)
+
+    def fence(self, partition: int, epoch: int) -> None:
+        """The transaction of the partition is fence enough."""
+
+    def write(self, portion: Portion, rows: Any, refused: Sequence[RefusedRow]) -> Written:
+        steps.reached("inserting")
+        files = [self._stage(portion, values, part) for values, part in self._parts(to_lake(rows, self._schema))]
+        steps.reached("inserted")
+        put_refused(self._place, self._target, portion, refused)
+        steps.reached("dlq-inserted")
+        return Written(portion=portion, rows=rows.num_rows, refused=len(refused), staged=staged_text(files))
+
+    def _parts(self, rows: Any) -> list[tuple[dict[str, str | None], Any]]:
+        """The rows by partition of the table; partition columns are in the commit, not in the file."""
+        import pyarrow.compute as pc
+
+        if not rows.num_rows:
+            return []
+        if not self._partition_by:
+            return [({}, rows)]
+        parts = []
+        for values in rows.group_by(self._partition_by, use_threads=False).aggregate([]).to_pylist():
+            chosen = None
+            for name, value in values.items():
+                column = rows.column(name)
+                same = pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)
+                chosen = same if chosen is None else pc.and_(chosen, same)
+            texts = {name: _partition_text(value) for name, value in values.items()}
+            parts.append((texts, rows.filter(chosen).drop_columns(self._partition_by)))
+        return parts
+
+    def _stage(self, portion: Portion, values: dict[str, str | None], rows: Any) -> StagedFile:
+        path = f"{range_name(self._target, portion)}-{self._chance.token()}.parquet"
+        body = parquet_bytes(rows)
+        self._place.put(path, body)
+        return StagedFile(path=path, size=len(body), rows=rows.num_rows, values=values)
+
+    def commit(self, written: Sequence[Written]) -> None:
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError
+
+        for _ in range(TRIES_MAX):
+            with _blocking(self._place):
+                table = self._table()
+                new = [each for each in written if not self._there(table, each.portion)]
+                actions = [_action(file) for each in new for file in staged_files(each.staged)]
+                if not actions:
+                    return
+                ends = [Transaction(self._target.fence_key(each.portion.partition), each.portion.end) for each in new]
+                try:
+                    table.create_write_transaction(
+                        actions,
+                        "append",
+                        self._schema,
+                        self._partition_by or None,
+                        commit_properties=CommitProperties(app_transactions=ends),
+                    )
+                except CommitFailedError:
+                    continue  # somebody committed since we looked: look again
+                self._sync()
+                return
+        raise BlockedError(f"{self._place.url}: {TRIES_MAX} commits lost against others")
+
+    def _there(self, table: Any, portion: Portion) -> bool:
+        end = table.transaction_version(self._target.fence_key(portion.partition))
+        return end is not None and end >= portion.end
+
+    def _table(self) -> Any:
+        from deltalake import DeltaTable
+
+        return DeltaTable(self._place.url, storage_options=dict(self._place.options) or None)
+
+    def _sync(self) -> None:
+        """The writer does not sync its log on a disk."""
+        if self._place.local:
+            log = Path(self._place.url) / "_delta_log"
+            with max(log.glob("*.json")).open("rb") as newest:
+                os.fsync(newest.fileno())
+            sync_folder(log)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _action(file: StagedFile) -> Any:
+    from deltalake.transaction import AddAction
+
+    return AddAction(file.path, file.size, file.values, 0, True, f'{{"numRecords": {file.rows}}}')
+
+
+def _partition_text(value: Any) -> str | None:
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@contextmanager
+def _blocking(place: Place) -> Iterator[None]:
+    """Errors of the table's storage are in the way; try again."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        raise BlockedError(f"{place.url}: {' '.join(str(error).split())[:500]}") from None

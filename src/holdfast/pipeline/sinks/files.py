@@ -1,0 +1,104 @@
+"""Whole files under a path or URL: there completely and durably, or not at all.
+
+The one rule: a name is written by putting a complete body in its place. On a disk that is a file of another name, synced and
+renamed, and its folder synced; on object storage a put.
+"""
+
+import io
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from holdfast.pipeline.sinks.contract import BlockedError
+from holdfast.vocabulary.clock import Chance, RealChance
+from holdfast.vocabulary.errors import InvalidError
+
+SCHEMES = ("", "file", "s3", "gs", "az")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder on a disk, or a prefix of an object store. `options` may hold secrets."""
+
+    url: str
+    """Without options; a path where it is a disk."""
+    local: bool
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def put(self, name: str, body: bytes, *, chance: Chance | None = None) -> None:
+        """Write a file below the place. `BlockedError` if the disk or the store does not take it."""
+        failures: tuple[type[Exception], ...] = (OSError, *_remote_errors())
+        try:
+            if self.local:
+                _put_local(Path(self.url) / name, body, (chance or RealChance()).token())
+            else:
+                self._store().put(name, body)
+        except failures as error:
+            raise BlockedError(f"{self.url}: {' '.join(str(error).split())[:500]}") from None
+
+    def child(self, name: str) -> str:
+        """The full name of a file below the place."""
+        return f"{self.url.rstrip('/')}/{name}"
+
+    def _store(self) -> Any:
+        try:
+            from obstore.store import from_url
+        except ModuleNotFoundError:
+            raise InvalidError("url", self.url, "a path, or any URL with pip install 'holdfast[s3]'") from None
+        options: Any = dict(self.options)
+        return from_url(self.url, config=options)
+
+
+def parse_place(text: str) -> Place:
+    """A path, `file:///path`, or `s3://bucket/prefix?region=…` with the options of `docs/objects.md`."""
+    parts = urlsplit(text)
+    if parts.scheme not in SCHEMES or not (parts.netloc or parts.path):
+        raise InvalidError(
+            "url", parts._replace(query="", netloc="…").geturl(), "a path, file:///…, s3://…, gs://…, az://…"
+        )
+    if parts.scheme in ("", "file"):
+        return Place(unquote(parts.path), True)
+    return Place(parts._replace(query="").geturl(), False, dict(parse_qsl(parts.query)))
+
+
+def parquet_bytes(table: Any) -> bytes:
+    """The table as a Parquet file."""
+    import pyarrow.parquet as pq
+
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def _put_local(path: Path, body: bytes, nonce: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    other = path.with_name(f".{path.name}.{nonce}")
+    try:
+        with other.open("wb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        other.replace(path)
+    finally:
+        other.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _remote_errors() -> tuple[type[Exception], ...]:
+    try:
+        from obstore.exceptions import BaseError
+    except ModuleNotFoundError:
+        return ()
+    return (BaseError,)

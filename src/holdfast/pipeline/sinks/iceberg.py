@@ -1,0 +1,157 @@
+"""An Iceberg table of an SQL catalog: tasks stage Parquet files, the driver names them in one commit.
+
+The one rule: the commit that names a range's files also sets, as a property of the table, where the range of its partition ends.
+A range whose end is at or below that is there already. A commit must be made from the state that was looked at: the client's own
+retries, which would append to whatever is there by then, are off.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from holdfast.pipeline.driver import steps
+from holdfast.pipeline.nouns import IcebergConfig
+from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, BlockedError, Portion, RefusedRow, Target, Written
+from holdfast.pipeline.sinks.files import Place, parquet_bytes, parse_place
+from holdfast.pipeline.sinks.lake import (
+    StagedFile,
+    lake_schema,
+    put_refused,
+    range_name,
+    staged_files,
+    staged_text,
+    to_lake,
+)
+from holdfast.vocabulary.clock import Chance, RealChance
+from holdfast.vocabulary.errors import HoldfastError, InvalidError
+
+TRIES_MAX: Final = 20
+PROPERTY: Final = "holdfast.end."
+SNAPSHOT_PROPERTY: Final = "holdfast.ranges"
+
+_log: Final = logging.getLogger(__name__)
+
+
+class IcebergSink:
+    """One target in one process."""
+
+    guarantee = EXACTLY_ONCE
+
+    def __init__(self, target: Target, *, chance: Chance | None = None) -> None:
+        config = target.recipe.sink
+        if not isinstance(config, IcebergConfig):
+            raise InvalidError("sink", type(config).__name__, "iceberg")
+        if "." not in config.table:
+            raise InvalidError("table", config.table, "namespace.table")
+        self._target, self._config, self._chance = target, config, chance or RealChance()
+        self._schema = lake_schema(target)
+        self._catalog: Any = None
+        self._place: Place | None = None
+
+    def prepare(self) -> tuple[str, ...]:
+        from pyiceberg.exceptions import NamespaceAlreadyExistsError
+
+        with _blocking(self._config.table):
+            catalog = self._opened()
+            with suppress(NamespaceAlreadyExistsError):
+                catalog.create_namespace(self._config.table.rpartition(".")[0])
+            self._fit(catalog.create_table_if_not_exists(self._config.table, self._schema))
+        return ()
+
+    def _fit(self, table: Any) -> None:
+        """Add columns where the pipeline may; what does not fit is in the way."""
+        has = set(table.schema().column_names)
+        missing = [name for name in self._schema.names if name not in has]
+        if missing and self._target.recipe.drift.unknown_fields != "add-column":
+            raise BlockedError(f"{self._config.table}: columns are missing: {', '.join(missing)}")
+        try:
+            with table.update_schema() as update:
+                update.union_by_name(self._schema)
+        except (TypeError, ValueError) as error:
+            raise BlockedError(f"{self._config.table}: {error}") from None
+
+    def fence(self, partition: int, epoch: int) -> None:
+        """The property of the partition is fence enough."""
+
+    def write(self, portion: Portion, rows: Any, refused: Sequence[RefusedRow]) -> Written:
+        steps.reached("inserting")
+        with _blocking(self._config.table):
+            place = self._staging()
+        files = []
+        if rows.num_rows:
+            name = f"data/{range_name(self._target, portion)}-{self._chance.token()}.parquet"
+            body = parquet_bytes(to_lake(rows, self._schema))
+            place.put(name, body)
+            files.append(StagedFile(path=name, size=len(body), rows=rows.num_rows))
+        steps.reached("inserted")
+        put_refused(place, self._target, portion, refused)
+        steps.reached("dlq-inserted")
+        return Written(portion=portion, rows=rows.num_rows, refused=len(refused), staged=staged_text(files))
+
+    def commit(self, written: Sequence[Written]) -> None:
+        from pyiceberg.exceptions import CommitFailedException
+
+        for _ in range(TRIES_MAX):
+            with _blocking(self._config.table):
+                table = self._opened().load_table(self._config.table)
+                new = [each for each in written if not self._there(table, each.portion)]
+                paths = [f"{table.location()}/{file.path}" for each in new for file in staged_files(each.staged)]
+                if not paths:
+                    return
+                try:
+                    self._append(table, new, paths)
+                except CommitFailedException:
+                    continue  # somebody committed since we looked: look again
+                return
+        raise BlockedError(f"{self._config.table}: {TRIES_MAX} commits lost against others")
+
+    def _append(self, table: Any, new: Sequence[Written], paths: list[str]) -> None:
+        from pyiceberg.table import TableProperties
+
+        # In memory only. With retries, a commit that lost would be made again from a state nobody looked at.
+        table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+        ends = {self._property(each.portion): str(each.portion.end) for each in new}
+        tokens = ",".join(each.portion.token(self._target) for each in new)
+        with table.transaction() as transaction:
+            transaction.set_properties(ends)
+            transaction.add_files(paths, snapshot_properties={SNAPSHOT_PROPERTY: tokens}, check_duplicate_files=False)
+
+    def _property(self, portion: Portion) -> str:
+        return PROPERTY + self._target.fence_key(portion.partition)
+
+    def _there(self, table: Any, portion: Portion) -> bool:
+        return int(table.properties.get(self._property(portion), "-1")) >= portion.end
+
+    def _staging(self) -> Place:
+        if self._place is None:
+            self._place = parse_place(self._opened().load_table(self._config.table).location())
+        return self._place
+
+    def _opened(self) -> Any:
+        if self._catalog is None:
+            try:
+                from pyiceberg.catalog.sql import SqlCatalog
+            except ModuleNotFoundError as missing:
+                raise InvalidError("sink", f"no module {missing.name}", "pip install 'holdfast[lake]'") from None
+            warehouse = parse_place(self._config.warehouse)
+            url = f"file://{warehouse.url}" if warehouse.local else warehouse.url
+            self._catalog = SqlCatalog("holdfast", uri=self._config.catalog_uri, warehouse=url)
+        return self._catalog
+
+    def close(self) -> None:
+        if self._catalog is not None:
+            self._catalog.close()
+            self._catalog = None
+
+
+@contextmanager
+def _blocking(table: str) -> Iterator[None]:
+    """Errors of the catalog and its storage are in the way; try again. They come in many classes."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        _log.info("iceberg table %s", table, exc_info=error)
+        raise BlockedError(f"{table}: {type(error).__name__}: {' '.join(str(error).split())[:400]}") from None

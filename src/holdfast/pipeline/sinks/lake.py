@@ -1,0 +1,102 @@
+"""What Delta and Iceberg tables have in common: their types, staged files, and where refused records go.
+
+The one rule: tasks only stage. A staged file has a name of its own per attempt and counts only once the driver's commit names it;
+what no commit names is garbage, which the table's own vacuum removes.
+
+Both formats know signed integers, microseconds and 38 digits. So UInt64 is `decimal(20, 0)` there, nanoseconds are cut, and
+decimals of more digits are text. Offsets fit a signed integer.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.pipeline.mapping.arrow import arrow_type
+from holdfast.pipeline.mapping.nouns import OVERFLOW_COLUMN
+from holdfast.pipeline.sinks.contract import Portion, RefusedRow, Target
+from holdfast.pipeline.sinks.files import Place, parquet_bytes
+from holdfast.pipeline.sinks.refused import refused_rows
+
+DLQ_FOLDER: Final = "_dlq"
+_SIGNED: Final = {"uint8": "int16", "uint16": "int32", "uint32": "int64"}
+
+
+class StagedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file that waits for its commit."""
+
+    path: str
+    size: int
+    rows: int
+    values: dict[str, str | None] = {}
+    """Of the columns a Delta table is partitioned by."""
+
+
+def staged_text(files: Sequence[StagedFile]) -> str:
+    """As it travels from a task to the driver."""
+    return msgspec.json.encode(files).decode()
+
+
+def staged_files(text: str) -> list[StagedFile]:
+    """The same, back."""
+    return msgspec.json.decode(text, type=list[StagedFile]) if text else []
+
+
+def range_name(target: Target, portion: Portion) -> str:
+    """A range as a file's name: sorted by offset."""
+    return (
+        f"{target.pipeline_id}-{target.generation}-{target.recipe.source.topic}-{portion.partition:05d}-"
+        f"{portion.start:020d}-{portion.end:020d}"
+    )
+
+
+def lake_schema(target: Target) -> Any:
+    """The columns of a target as both formats have them."""
+    import pyarrow as pa
+
+    fields = [pa.field(column.column, lake_type(arrow_type(column.kind))) for column in target.columns]
+    if target.overflow:
+        fields.append(pa.field(OVERFLOW_COLUMN, pa.string()))
+    return pa.schema(
+        [
+            *fields,
+            pa.field("_generation", pa.int64()),
+            pa.field("_topic", pa.string()),
+            pa.field("_partition", pa.int64()),
+            pa.field("_offset", pa.int64()),
+        ]
+    )
+
+
+def lake_type(kind: Any) -> Any:
+    """What an Arrow type is stored as."""
+    import pyarrow as pa
+
+    if str(kind) in _SIGNED:
+        return getattr(pa, _SIGNED[str(kind)])()
+    if pa.types.is_uint64(kind):
+        return pa.decimal128(20, 0)
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC")
+    if pa.types.is_decimal256(kind):
+        return pa.string()
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, lake_type(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(lake_type(kind.value_type))
+    return kind
+
+
+def to_lake(rows: Any, schema: Any) -> Any:
+    """The rows with the types both formats know."""
+    import pyarrow as pa
+
+    columns = [rows.column(field.name).cast(field.type, safe=False) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def put_refused(place: Place, target: Target, portion: Portion, refused: Sequence[RefusedRow]) -> None:
+    """Refused records as a Parquet file that is named by its range: written again, it is the same file."""
+    if refused:
+        name = f"{DLQ_FOLDER}/{range_name(target, portion)}.parquet"
+        place.put(name, parquet_bytes(refused_rows(target, portion, refused)))

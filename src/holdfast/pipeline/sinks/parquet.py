@@ -1,0 +1,56 @@
+"""Parquet files under a path or URL: one per range, named by it.
+
+The one rule: a range has one name, and whoever writes it writes the same rows there. So a range that is written again, by a
+successor or by a zombie, is the same file: exactly once without a fence. A range without rows has no file.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from holdfast.pipeline.driver import steps
+from holdfast.pipeline.nouns import ParquetConfig
+from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, Portion, RefusedRow, Target, Written
+from holdfast.pipeline.sinks.files import parquet_bytes, parse_place
+from holdfast.pipeline.sinks.lake import put_refused
+from holdfast.vocabulary.errors import InvalidError
+
+
+class ParquetSink:
+    """One target in one process."""
+
+    guarantee = EXACTLY_ONCE
+
+    def __init__(self, target: Target) -> None:
+        config = target.recipe.sink
+        if not isinstance(config, ParquetConfig):
+            raise InvalidError("sink", type(config).__name__, "parquet")
+        self._target, self._place = target, parse_place(config.url)
+
+    def prepare(self) -> tuple[str, ...]:
+        return ()
+
+    def fence(self, partition: int, epoch: int) -> None:
+        """Names are fence enough: what a zombie writes is what its successor writes."""
+
+    def write(self, portion: Portion, rows: Any, refused: Sequence[RefusedRow]) -> Written:
+        steps.reached("inserting")
+        if rows.num_rows:
+            self._place.put(file_name(self._target, portion), parquet_bytes(rows))
+        steps.reached("inserted")
+        put_refused(self._place, self._target, portion, refused)
+        steps.reached("dlq-inserted")
+        return Written(portion=portion, rows=rows.num_rows, refused=len(refused))
+
+    def commit(self, written: Sequence[Written]) -> None:
+        """Every file was an effect of its own."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def file_name(target: Target, portion: Portion) -> str:
+    """`generation=1/topic=orders/partition=3/{start}-{end}.parquet`, with offsets of twenty digits."""
+    topic = quote(target.recipe.source.topic, safe="")
+    folder = f"generation={target.generation}/topic={topic}/partition={portion.partition}"
+    return f"{folder}/{portion.start:020d}-{portion.end:020d}.parquet"
