@@ -9,8 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from holdfast.contracts.checks import prefix_end
-from holdfast.contracts.store import Absent, Committed, Conflict, Delete, Entry, Operation, Requirement, Store
+from holdfast.contracts.store import Absent, Committed, Conflict, Delete, Operation, Requirement, Store
 from holdfast.kernel.keys import EPOCHS, HOLDERS
+from holdfast.kernel.registry import PartitionState
+from holdfast.kernel.registry.records import partition_of
 from holdfast.pipeline.keys import (
     GONE,
     gone_key,
@@ -30,13 +32,6 @@ _DELETES_MAX = 90  # of the hundred operations a commit takes
 _PAGE = 500
 
 
-class _Claim(msgspec.Struct, frozen=True):
-    """What of a registry's partition record matters here."""
-
-    owner: str | None = None
-    intent: str | None = None
-
-
 def _registries(pipeline_id: str) -> str:
     """The prefix of the registries of all generations, see `nouns.registry_of`."""
     return f"registry/pipeline-{pipeline_id}-"
@@ -46,24 +41,18 @@ def _slots(pipeline_id: str) -> str:
     return slot_resource(pipeline_id, 0).rpartition("/")[0] + "/"
 
 
-async def _claims(store: Store, pipeline_id: str) -> list[_Claim]:
+async def _partitions(store: Store, pipeline_id: str) -> list[PartitionState]:
+    """The partitions of all generations, the retired ones included."""
     prefix = _registries(pipeline_id)
     entries = (await store.scan(prefix, prefix_end(prefix))).entries
-    return [_claim(entry) for entry in entries if "/partitions/" in entry.key]
-
-
-def _claim(entry: Entry) -> _Claim:
-    try:
-        return msgspec.json.decode(entry.value, type=_Claim)
-    except msgspec.MsgspecError as error:
-        raise CorruptError(entry.key, str(error)) from None
+    return [partition_of(entry) for entry in entries if "/partitions/" in entry.key]
 
 
 async def busy(store: Store, pipeline_id: str) -> tuple[str, ...]:
     """Who still works for a pipeline, in words; nobody if empty."""
     holders = HOLDERS + _slots(pipeline_id)
     slots = [entry.key.rpartition("/")[2] for entry in (await store.scan(holders, prefix_end(holders))).entries]
-    owners = sorted({claim.owner for claim in await _claims(store, pipeline_id) if claim.owner is not None})
+    owners = sorted({state.owner for state in await _partitions(store, pipeline_id) if state.owner is not None})
     found = [f"slot {slot} is still held by a worker" for slot in slots]
     return (*found, *(f"partitions are still owned by {owner}" for owner in owners))
 
@@ -77,9 +66,9 @@ async def prune_recipes(store: Store, pipeline: Pipeline, *, kept: int, commit: 
     if not entries:
         return
     begun = {
-        msgspec.json.decode(claim.intent, type=Intent).recipe
-        for claim in await _claims(store, pipeline.id)
-        if claim.intent is not None
+        msgspec.json.decode(state.intent, type=Intent).recipe
+        for state in await _partitions(store, pipeline.id)
+        if state.intent is not None
     }
     begun.add(await _replaying(store, pipeline.id))
     gone = [Delete(entry.key) for entry in entries if int(entry.key.rpartition("/")[2]) not in begun]
