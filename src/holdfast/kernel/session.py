@@ -51,10 +51,14 @@ class HeldSession:
         """Whether the store surely still believes in this session. False is final."""
         return self._clock.boot_ms() < self.deadline_ms
 
+    def doubt(self) -> ExpiredError | None:
+        """What `check` raises, if it would."""
+        return None if self.alive() else ExpiredError(f"session {self.id}", "its local deadline has passed")
+
     def check(self) -> None:
         """Raise unless alive."""
-        if not self.alive():
-            raise ExpiredError(f"session {self.id}", "its local deadline has passed")
+        if (doubt := self.doubt()) is not None:
+            raise doubt
 
     def progress(self) -> None:
         """The working loop is not hung: said by the loop itself, never by a timer."""

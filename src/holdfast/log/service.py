@@ -4,7 +4,7 @@ What it does itself is judging: limits, keys of compacted topics, the log's own 
 agent's; a partition somebody else leads is a `NotLeaderError`, and the face redirects or forwards.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -77,8 +77,17 @@ class Producing:
             appended = await led.append(self.batches, acks=acks)
         else:
             await led.acknowledged(appended, acks=acks)
+        return self._produced(appended)
+
+    def tell(self, told: Callable[[Produced | BaseException], None], *, acks: int) -> None:
+        """`finish` for what is `appended`, without a task: `told` hears what it would return, or raise."""
+        appended = self.appended
+        assert appended is not None
+        self.led.tell(appended, lambda error: told(self._produced(appended) if error is None else error), acks=acks)
+
+    def _produced(self, appended: Appended) -> Produced:
         return Produced(
-            appended.base_offset, appended.end_offset, led.start_offset, self.append_time_ms, appended.duplicate
+            appended.base_offset, appended.end_offset, self.led.start_offset, self.append_time_ms, appended.duplicate
         )
 
 

@@ -68,7 +68,11 @@ async def test_a_poll_waits_for_its_least_bytes(tmp_path: Path) -> None:
         correlation = await client.send(FETCH, 12, fetch_request("orders", {0: 0}, wait_ms=60_000, bytes_min=3 * one))
         led = await face.backend.log.led("orders", 0)
         for value in "abc":
-            await until(lambda: any(not waiter.done() for _, _, waiter in led._visible._waiters))
+            await until(
+                lambda: any(
+                    isinstance(waiter, asyncio.Future) and not waiter.done() for _, _, waiter in led._visible._waiters
+                )
+            )
             await face.backend.log.produce("orders", 0, batch(value))
         async with asyncio.timeout(10):
             answer = client.understood(FETCH, 12, correlation, await client.receive())

@@ -6,6 +6,8 @@ import threading
 import pytest
 from tests.log.partition.making import World, append, batch, records, until
 
+from holdfast.log.batches import split
+from holdfast.log.partition.leading import LEADER
 from holdfast.log.partition.producers import ProducerRefusedError
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -61,3 +63,29 @@ async def test_the_first_batches_of_a_new_producer_come_back_in_order_too(world:
     with pytest.raises(ProducerRefusedError, match="to come again"):
         await append(partition, sent(3))  # it was on its way when the others were refused
     assert [(await append(partition, sent(n))).base_offset for n in range(4)] == [0, 1, 2, 3]
+
+
+async def test_who_sends_again_the_moment_it_is_refused_is_not_refused_with_the_burst_before(world: World) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, batch("a"))
+    heard: list[str] = []
+
+    def send(value: str, then: str = "") -> None:
+        appended = partition.append_now(split(batch(value)))
+        assert appended is not None
+
+        def told(error: BaseException | None) -> None:
+            heard.append(f"{value} {'is there' if error is None else 'is not'}")
+            if then:
+                ann.disk.full = False
+                send(then)
+
+        partition.tell(appended, told, acks=LEADER)
+
+    ann.disk.full = True
+    send("b", then="again")
+    send("c")
+    await until(lambda: len(heard) == 3)
+    assert sorted(heard) == ["again is there", "b is not", "c is not"]
+    assert records(partition.read_tail(0, bytes_max=1 << 20) or []) == [(0, "a"), (1, "again")]

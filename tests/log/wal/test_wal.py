@@ -283,3 +283,19 @@ async def test_appends_of_many_tasks_keep_each_tasks_order(tmp_path: Path) -> No
         assert wal.stats.groups < wal.stats.frames
     read = await offsets(tmp_path / "wal")
     assert [[offset for at, offset in read if at == partition] for partition in range(8)] == [list(range(100))] * 8
+
+
+async def test_one_who_cannot_bear_what_it_is_told_keeps_nobody_from_hearing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[int] = []
+
+    def broken(lsn: int, error: object) -> None:
+        raise RuntimeError("no")
+
+    async with opened(tmp_path / "wal") as wal:
+        wal.append_telling(frame(0), broken)
+        wal.append_telling(frame(1), lambda lsn, error: heard.append(lsn))
+        assert await wal.append(frame(2)) == 3
+    assert heard == [2]
+    assert "what was told of LSN 1" in caplog.text

@@ -1,7 +1,8 @@
 """What an API of this face is: its number, its versions, and the function that answers it.
 
-Two kinds. A *control* API gets its request as kio decoded it and returns a mapping with the field names of the newest version;
-`control` keeps what the version at hand has. A *raw* API (Produce, Fetch) gets the bytes and returns bytes, for speed.
+Three kinds. A *control* API gets its request as kio decoded it and returns a mapping with the field names of the newest version;
+`control` keeps what the version at hand has. A *raw* API (Fetch) gets the bytes and returns bytes, for speed. A *direct* one
+(Produce) does so without a task: it begins at once, and says the answer when it is known.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -38,6 +39,8 @@ class Call:
 
 ControlHandler = Callable[[Call, Any], Awaitable[Answer]]
 RawHandler = Callable[[Call, memoryview], Awaitable[Chunks | None]]
+Answered = Callable[[Chunks | BaseException | None], None]
+DirectHandler = Callable[[Call, memoryview, Answered], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,7 @@ class Api:
     flexible_from: int
     control: ControlHandler | None = None
     raw: RawHandler | None = None
+    direct: DirectHandler | None = None
     overlaps: bool = False
     waits: bool = False
 

@@ -10,6 +10,7 @@ a large one is received straight into memory of its own, from which the WAL writ
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 from struct import Struct
 from typing import Final, Protocol, cast
 
@@ -34,11 +35,12 @@ _SMALL_BYTES: Final = (
 class _Request:
     """A request from its arrival to its answer."""
 
-    __slots__ = ("answer", "api", "body", "call", "done", "size")
+    __slots__ = ("answer", "api", "body", "call", "done", "size", "task")
 
     def __init__(self, api: Api, call: Call, body: memoryview, size: int) -> None:
         self.api, self.call, self.body, self.size = api, call, body, size
-        self.answer: asyncio.Future[Chunks | None] | None = None
+        self.task: asyncio.Future[Chunks | None] | None = None
+        self.answer: Chunks | BaseException | None = None
         self.done = False
 
 
@@ -97,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting: deque[_Request] = deque()
         self._under_way: deque[_Request] = deque()
         self._bytes = 0  # of requests arriving, waiting or under way
-        self._paused = self._clogged = self._stopping = self._closing = False
+        self._paused = self._clogged = self._stopping = self._closing = self._pumping = False
         self.active_at_ms = self.frame_at_ms = self.clogged_at_ms = server.backend.clock.boot_ms()
 
     # ── the transport's side ──
@@ -115,8 +117,8 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._server.left(self)
         for request in self._under_way:
-            if request.answer is not None and request.api.waits:
-                request.answer.cancel()  # nobody waits any more; the others finish what they began
+            if request.task is not None and request.api.waits:
+                request.task.cancel()  # nobody waits any more; the others finish what they began
         self._server.released(self._bytes)
         self._waiting.clear()
         self._frame = self._held = None
@@ -212,50 +214,78 @@ class Connection(asyncio.BufferedProtocol):
     # ── requests ──
 
     def _pump(self) -> None:
-        """Start what may start."""
+        """Start what may start, and send what is answered."""
+        if self._pumping:
+            return  # a request was answered while it was begun
+        self._pumping = True
+        try:
+            while self._start() and self._send_answers():
+                pass
+        finally:
+            self._pumping = False
+
+    def _start(self) -> bool:
         waiting, under_way = self._waiting, self._under_way
         while waiting and not self._clogged and not self._closing:
             if under_way and not (waiting[0].api.overlaps and under_way[-1].api.overlaps):
-                return
+                break
             request = waiting.popleft()
             under_way.append(request)
             self._server.requests += 1
-            request.answer = asyncio.ensure_future(_answer(request))
-            request.answer.add_done_callback(lambda _, request=request: self._answered(request))  # type: ignore[misc]
+            if request.api.direct is None:
+                request.task = asyncio.ensure_future(_answer(request))
+                request.task.add_done_callback(partial(self._finished, request))
+                continue
+            try:
+                request.api.direct(request.call, request.body, partial(self._answered, request))
+            except Exception as error:
+                self._answered(request, error)
+        return not self._closing
 
-    def _answered(self, request: _Request) -> None:
-        request.done = True
-        if self._closing:
-            assert request.answer is not None
-            if not request.answer.cancelled():
-                request.answer.exception()  # seen, and nobody is left to be told
+    def _finished(self, request: _Request, task: "asyncio.Future[Chunks | None]") -> None:
+        if task.cancelled():
+            self._answered(request, asyncio.CancelledError())
+        else:
+            self._answered(request, task.exception() or task.result())
+
+    def _answered(self, request: _Request, answer: Chunks | BaseException | None) -> None:
+        if request.done:
             return
-        while self._under_way and self._under_way[0].done:
-            self._send(self._under_way.popleft())
-        self._pump()
+        request.done, request.answer = True, answer
+        if self._closing or self._pumping:
+            return  # nobody is left to be told, or whoever pumps will see it
+        if self._under_way[0].done:
+            self._send_answers()
+            self._pump()
         self._breathe()
+
+    def _send_answers(self) -> bool:
+        """Send what is answered, in order; whether that made room for more."""
+        under_way = self._under_way
+        sent = False
+        while under_way and under_way[0].done and not self._closing:
+            self._send(under_way.popleft())
+            sent = True
+        return sent
 
     def _send(self, request: _Request) -> None:
         self._bytes -= request.size
         self._server.released(request.size)
         answer, transport = request.answer, self._transport
-        assert answer is not None
         assert transport is not None
-        if answer.cancelled():
+        if isinstance(answer, asyncio.CancelledError):
             self.close()
             return
-        error = answer.exception()
-        if error is not None:
-            self._refuse(error, request.call)
+        if isinstance(answer, BaseException):
+            self._refuse(answer, request.call)
             return
-        chunks = answer.result()
-        if chunks is None:
+        if answer is None:
             return  # acks=0
         # The answer to ApiVersions has the oldest header always: its reader does not know yet what we speak.
         flexible = request.api.is_flexible(request.call.version) and request.api.key != _API_VERSIONS
         head = _ANSWER_FLEXIBLE if flexible else _ANSWER
-        size = head.size - 4 + sum(map(len, chunks))
-        transport.writelines([head.pack(size, request.call.correlation), *chunks])
+        size = head.size - 4 + sum(map(len, answer))
+        transport.writelines([head.pack(size, request.call.correlation), *answer])
 
     # ── limits ──
 

@@ -8,16 +8,16 @@ producer needs. With acks=0 there is no answer, so a refusal can only be told by
 """
 
 import asyncio
-from dataclasses import dataclass
+from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from holdfast.gateways.kafka.api import Api, Call, Chunks
+from holdfast.gateways.kafka.api import Answered, Api, Call
 from holdfast.gateways.kafka.codes import Code, code_of
 from holdfast.gateways.kafka.leadership import NOBODY, endpoints_tags, leader_field, leader_of
 from holdfast.gateways.kafka.wire import INT32, NO_TAGS, MalformedRequestError, Reader, array_length, string, tagged
-from holdfast.log.service import Produced, Producing
+from holdfast.log.service import Produced
 from holdfast.vocabulary.errors import HoldfastError
 
 _TOPIC_IDS_FROM: Final = 13
@@ -49,27 +49,22 @@ class _Outcome(NamedTuple):
     message: str | None = None
 
 
-async def produce(call: Call, body: memoryview) -> Chunks | None:
+def produce(call: Call, body: memoryview, answered: Answered) -> None:
     """Append to every partition named, side by side."""
     reader = Reader(body, flexible=call.api.is_flexible(call.version))
     transactional_id, acks, timeout_ms = reader.string(), reader.int16(), reader.int32()
     topics = _topics(call, reader)
     asks = [ask for _, listed in topics for ask in listed]
+    pending = _Pending(call, topics, asks, acks, answered)
     refused = _refused(transactional_id, acks)
     if refused is not None:
         code, message = refused
-        outcomes = [_Outcome(ask, code, message=message) for ask in asks]
+        for at, ask in enumerate(asks):
+            pending.settle(at, _Outcome(ask, code, message=message))
     else:
-        appends = [_begin(call, ask, acks) for ask in asks]
-        outcomes = await _settled(appends, acks, min(timeout_ms, call.backend.settings.produce_timeout_max_ms))
-    if acks == 0:
-        for outcome in outcomes:
-            if outcome.code is not Code.NONE:
-                raise MalformedRequestError(
-                    "records sent with acks=0", f"{outcome.code.name} {outcome.message or ''}".strip(), "accepted ones"
-                )
-        return None
-    return (_encode(call, topics, outcomes),)
+        for at in range(len(asks)):
+            pending.begin(at)
+    pending.wait(min(timeout_ms, call.backend.settings.produce_timeout_max_ms))
 
 
 def _topics(call: Call, reader: Reader) -> list[tuple[str | UUID, list[_Ask]]]:
@@ -97,46 +92,100 @@ def _refused(transactional_id: str | None, acks: int) -> tuple[Code, str] | None
     return None
 
 
-def _begin(call: Call, ask: _Ask, acks: int) -> "_Append":
-    """Append if nothing is in the way."""
-    if ask.topic is None:
-        return _Append(ask, outcome=_Outcome(ask, Code.UNKNOWN_TOPIC_ID))
-    if ask.records is None:
-        return _Append(ask, outcome=_Outcome(ask, Code.INVALID_RECORD, message="no records"))
-    log = call.backend.log
-    try:
-        begun = log.begin_produce(ask.topic, ask.number, ask.records)
-    except HoldfastError as error:
-        return _Append(ask, outcome=_failed(ask, error))
-    if begun is None:
-        return _Append(ask, task=asyncio.ensure_future(log.produce(ask.topic, ask.number, ask.records, acks=acks)))
-    if begun.appended is None:  # it queues up now, before anything that comes later
-        return _Append(ask, task=asyncio.ensure_future(begun.finish(acks=acks)))
-    return _Append(ask, begun=begun)
+class _Pending:
+    """A request until the outcome of every append is known, or its time is over."""
 
+    __slots__ = ("_acks", "_answered", "_asks", "_call", "_left", "_outcomes", "_tasks", "_timer", "_topics")
 
-@dataclass(slots=True)
-class _Append:
-    """One partition's part of a request: decided, appended, or on its way in a task of its own."""
+    def __init__(
+        self, call: Call, topics: list[tuple[str | UUID, list[_Ask]]], asks: list[_Ask], acks: int, answered: Answered
+    ) -> None:
+        self._call, self._topics, self._asks, self._acks, self._answered = call, topics, asks, acks, answered
+        self._outcomes: list[_Outcome | None] = [None] * len(asks)
+        self._left = len(asks) + 1  # one for `wait`: nothing is answered before everything has begun
+        self._tasks: list[asyncio.Future[Produced]] = []
+        self._timer: asyncio.TimerHandle | None = None
 
-    ask: _Ask
-    outcome: _Outcome | None = None
-    begun: Producing | None = None
-    task: asyncio.Future[Produced] | None = None
-
-    async def settled(self, acks: int) -> _Outcome:
-        """What became of it, once that is known."""
-        if self.outcome is not None:
-            return self.outcome
+    def begin(self, at: int) -> None:
+        """Append if nothing is in the way; what has to wait queues up now, before anything that comes later."""
+        ask, log = self._asks[at], self._call.backend.log
+        if ask.topic is None:
+            self.settle(at, _Outcome(ask, Code.UNKNOWN_TOPIC_ID))
+            return
+        if ask.records is None:
+            self.settle(at, _Outcome(ask, Code.INVALID_RECORD, message="no records"))
+            return
         try:
-            if self.task is not None:
-                produced = await self.task
-            else:
-                assert self.begun is not None
-                produced = await self.begun.finish(acks=acks)
+            begun = log.begin_produce(ask.topic, ask.number, ask.records)
         except HoldfastError as error:
-            return _failed(self.ask, error)
-        return _Outcome(self.ask, Code.NONE, produced.base_offset, produced.append_time_ms, produced.start_offset)
+            self.settle(at, _failed(ask, error))
+            return
+        if begun is not None and begun.appended is not None:
+            begun.tell(partial(self._told, at), acks=self._acks)
+            return
+        if begun is None:
+            task = asyncio.ensure_future(log.produce(ask.topic, ask.number, ask.records, acks=self._acks))
+        else:
+            task = asyncio.ensure_future(begun.finish(acks=self._acks))
+        self._tasks.append(task)
+        task.add_done_callback(partial(self._finished, at))
+
+    def wait(self, timeout_ms: int) -> None:
+        """Everything has begun: answer as soon as all is known, or in `timeout_ms` with what is."""
+        if self._left > 1:
+            after_s = max(0, timeout_ms) / 1000
+            self._timer = asyncio.get_running_loop().call_later(after_s, self._expired, timeout_ms)
+        self._one_less()
+
+    def settle(self, at: int, outcome: _Outcome) -> None:
+        """The outcome of one of them is known."""
+        if self._outcomes[at] is None:
+            self._outcomes[at] = outcome
+            self._one_less()
+
+    def _told(self, at: int, known: Produced | BaseException) -> None:
+        ask = self._asks[at]
+        if isinstance(known, Produced):
+            done = _Outcome(ask, Code.NONE, known.base_offset, known.append_time_ms, known.start_offset)
+            self.settle(at, done)
+        elif isinstance(known, HoldfastError):
+            self.settle(at, _failed(ask, known))
+        else:
+            self._answer(known)
+
+    def _finished(self, at: int, task: "asyncio.Future[Produced]") -> None:
+        if not task.cancelled():
+            self._told(at, task.exception() or task.result())
+
+    def _one_less(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._answer(None)
+
+    def _expired(self, timeout_ms: int) -> None:
+        """What is not known in time is a time-out; the records may be there all the same."""
+        message = f"not durable in {timeout_ms} ms"
+        for at, ask in enumerate(self._asks):
+            self.settle(at, _Outcome(ask, Code.REQUEST_TIMED_OUT, message=message))
+
+    def _answer(self, error: BaseException | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        outcomes = [outcome for outcome in self._outcomes if outcome is not None]
+        if error is None and self._acks == 0:
+            error = next((_unanswerable(each) for each in outcomes if each.code is not Code.NONE), None)
+        if error is not None or self._acks == 0:
+            self._answered(error)
+        else:
+            self._answered((_encode(self._call, self._topics, outcomes),))
+
+
+def _unanswerable(outcome: _Outcome) -> MalformedRequestError:
+    """With acks=0 there is no answer: a refusal is told by closing the connection."""
+    said = f"{outcome.code.name} {outcome.message or ''}".strip()
+    return MalformedRequestError("records sent with acks=0", said, "accepted ones")
 
 
 def _failed(ask: _Ask, error: HoldfastError) -> _Outcome:
@@ -144,25 +193,6 @@ def _failed(ask: _Ask, error: HoldfastError) -> _Outcome:
     if code is Code.INVALID_REQUEST:  # the request is well formed; what it carries breaks a rule of the topic
         code = Code.INVALID_RECORD
     return _Outcome(ask, code, message=str(error))
-
-
-async def _settled(appends: list[_Append], acks: int, timeout_ms: int) -> list[_Outcome]:
-    """The outcomes in order. What is not known in time is a time-out; the records may be there all the same."""
-    outcomes: list[_Outcome] = []
-    try:
-        async with asyncio.timeout(max(0, timeout_ms) / 1000):
-            for each in appends:
-                outcomes.append(await each.settled(acks))  # noqa: PERF401 - those known before a time-out count
-    except TimeoutError:
-        late = appends[len(outcomes) :]
-        outcomes += [
-            _Outcome(each.ask, Code.REQUEST_TIMED_OUT, message=f"not durable in {timeout_ms} ms") for each in late
-        ]
-    finally:
-        for each in appends:
-            if each.task is not None and not each.task.done():
-                each.task.cancel()
-    return outcomes
 
 
 def _encode(call: Call, topics: list[tuple[str | UUID, list[_Ask]]], outcomes: list[_Outcome]) -> bytes:
@@ -202,4 +232,4 @@ def _leader_tags(call: Call, outcome: _Outcome, leaders: set[int]) -> bytes:
     return tagged({0: leader_field(leader)})
 
 
-APIS: Final = (Api(key=0, name="Produce", versions=(3, 13), flexible_from=9, raw=produce, overlaps=True),)
+APIS: Final = (Api(key=0, name="Produce", versions=(3, 13), flexible_from=9, direct=produce, overlaps=True),)

@@ -32,12 +32,12 @@ from holdfast.log.partition.records import PartitionRecord, SegmentRecord
 from holdfast.log.partition.segments import Segments
 from holdfast.log.partition.tail import Tail, TailBatch
 from holdfast.log.partition.terms import Place, Terms
-from holdfast.log.partition.watermark import Watermark
+from holdfast.log.partition.watermark import Told, Watermark
 from holdfast.log.segments import EpochStart, ProducerSnapshot
 from holdfast.log.settings import LogSettings
 from holdfast.log.wal import Wal, WalFrame
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import ClosedError, HoldfastError, UnavailableError
+from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 from holdfast.vocabulary.tasks import Bell
 
 ALL: Final = -1
@@ -209,6 +209,14 @@ class LeadingPartition:
             await (self._visible if acks == ALL else self._synced).reaches(appended.end_offset)
             self._session.check()
 
+    def tell(self, appended: Appended, told: Told, *, acks: int = ALL) -> None:
+        """Call `told` when what was appended is as durable as `acks` asks for: with None, or with what `append` raises."""
+        if acks == NONE:
+            told(None)
+        else:
+            mark = self._visible if acks == ALL else self._synced
+            mark.call(appended.end_offset, lambda error: told(error or self._session.doubt()))
+
     async def _until_ready(self, count: int, size: int) -> None:
         """Wait for room in RAM, for offsets, and for room in the WAL, until all hold at once."""
         while True:
@@ -256,7 +264,9 @@ class LeadingPartition:
         made = numbered(batches, base, epoch, copy_below_bytes=self._settings.copy_below_bytes)
         at = made[-1].end_offset
         frame = wal_frame(self._topic_bytes, self.place.number, epoch, made)
-        written = self._wal.append(frame)
+        burst = self._burst
+        # Told by the WAL, not in the caller's coroutine: a producer that hangs up must not hold back what it wrote.
+        self._wal.append_telling(frame, lambda _, error: self._written(error, base, at, burst))
         for batch in made:
             self.tail.append(batch)
         self._next = at
@@ -264,12 +274,8 @@ class LeadingPartition:
         if self.oldest_unpublished_ms is None:
             self.oldest_unpublished_ms = self.appended_at_ms
             self._attention.stir(self)
-        burst = self._burst
-        # On the future, not in the caller's coroutine: a producer that hangs up must not hold back what it wrote.
-        written.add_done_callback(lambda done: self._written(done, base, at, burst))
 
-    def _written(self, done: asyncio.Future[int], base: int, end: int, burst: int) -> None:
-        error = ClosedError("WAL") if done.cancelled() else done.exception()
+    def _written(self, error: HoldfastError | None, base: int, end: int, burst: int) -> None:
         if burst != self._burst:
             return  # an earlier frame failed and took this one's offsets back with it; recovery skips it too
         if error is None:

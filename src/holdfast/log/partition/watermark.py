@@ -6,10 +6,14 @@ It knows nothing of durability: whoever owns it says where it stands.
 import asyncio
 import heapq
 import itertools
+from collections.abc import Callable
+from typing import Final
 
 from holdfast.vocabulary.clock import Clock
 
-_SWEEP_MIN = 64
+_SWEEP_MIN: Final = 64
+
+Told = Callable[[BaseException | None], None]
 
 
 class Watermark:
@@ -18,7 +22,7 @@ class Watermark:
     def __init__(self, value: int) -> None:
         self.value = value
         self._turn = itertools.count()
-        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []  # a heap
+        self._waiters: list[tuple[int, int, asyncio.Future[None] | Told]] = []  # a heap
         self._gone = 0  # waiters that gave up and are still in the heap
 
     def set(self, value: int) -> None:
@@ -26,7 +30,9 @@ class Watermark:
         self.value = max(self.value, value)
         while self._waiters and self._waiters[0][0] <= self.value:
             waiter = heapq.heappop(self._waiters)[2]
-            if waiter.done():
+            if not isinstance(waiter, asyncio.Future):
+                waiter(None)
+            elif waiter.done():
                 self._gone = max(0, self._gone - 1)
             else:
                 waiter.set_result(None)
@@ -34,12 +40,22 @@ class Watermark:
     def fail_above(self, value: int, error: BaseException) -> None:
         """Whoever waits for more than `value` hears `error`."""
         failed = [each for each in self._waiters if each[0] > value]
-        self._waiters = [each for each in self._waiters if each[0] <= value and not each[2].done()]
+        self._waiters = [each for each in self._waiters if each[0] <= value and not _is_done(each[2])]
         heapq.heapify(self._waiters)
         self._gone = 0
         for _, _, waiter in failed:
-            if not waiter.done():
+            if not isinstance(waiter, asyncio.Future):
+                # A moment later: what it does about it must not meet an owner who is still taking things back.
+                asyncio.get_running_loop().call_soon(waiter, error)
+            elif not waiter.done():
                 waiter.set_exception(error)
+
+    def call(self, value: int, told: Told) -> None:
+        """Call `told` with None when it stands at `value` or beyond (at once, if it does), or with what `fail_above` says."""
+        if self.value < value:
+            heapq.heappush(self._waiters, (value, next(self._turn), told))
+        else:
+            told(None)
 
     async def reaches(self, value: int) -> None:
         """Return when it stands at `value` or beyond; raises what `fail_above` says."""
@@ -89,6 +105,10 @@ class Watermark:
         """A quiet partition with many long polls must not collect those that ended without news."""
         self._gone += 1
         if self._gone >= _SWEEP_MIN and self._gone * 2 > len(self._waiters):
-            self._waiters = [each for each in self._waiters if not each[2].done()]
+            self._waiters = [each for each in self._waiters if not _is_done(each[2])]
             heapq.heapify(self._waiters)
             self._gone = 0
+
+
+def _is_done(waiter: asyncio.Future[None] | Told) -> bool:
+    return isinstance(waiter, asyncio.Future) and waiter.done()

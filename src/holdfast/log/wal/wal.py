@@ -27,7 +27,7 @@ from holdfast.log.wal.recovered import Recovered, in_thread
 from holdfast.log.wal.recovery import LiveFile, PartitionKey
 from holdfast.log.wal.room import Room
 from holdfast.log.wal.settings import WalSettings
-from holdfast.log.wal.writer import Entry, Group, Reports, Writer
+from holdfast.log.wal.writer import Entry, Group, Reports, Told, Writer
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError, UnavailableError
 
@@ -95,18 +95,31 @@ class Wal:
                 yield wal
 
     def append(self, frame: WalFrame) -> "asyncio.Future[int]":
-        """Queue `frame`; the future is its LSN once it is durable.
+        """Queue `frame`; the future is its LSN once it is durable. Fails as `append_telling` does."""
+        answer: asyncio.Future[int] = self._loop.create_future()
 
-        It fails with `UnavailableError` if the disk is full: nothing was written, try again. It fails with `CorruptError` if the
-        outcome is unknown and the process must stop. Raises at once if the frame is invalid or the WAL closed or stopped.
+        def told(lsn: int, error: HoldfastError | None) -> None:
+            if answer.done():
+                return  # nobody waits any more
+            if error is None:
+                answer.set_result(lsn)
+            else:
+                answer.set_exception(error)
+
+        self.append_telling(frame, told)
+        return answer
+
+    def append_telling(self, frame: WalFrame, told: Told) -> None:
+        """Queue `frame`; `told` hears its LSN once it is durable, before anything else happens on the loop.
+
+        It hears `UnavailableError` if the disk is full: nothing was written, try again; `CorruptError` if the outcome is unknown
+        and the process must stop. Raises at once if the frame is invalid or the WAL closed or stopped.
         """
         if self._error is not None:
             raise self._error
         size = checked_bytes(frame, self._settings.payload_bytes_max)
-        answer: asyncio.Future[int] = self._loop.create_future()
         self._room.enter(size)
-        self._writer.push(Entry(frame, size, answer))
-        return answer
+        self._writer.push(Entry(frame, size, told))
 
     def has_room(self, size_bytes: int) -> bool:
         """Whether `room` would return at once."""
@@ -166,12 +179,7 @@ class Wal:
         needed = self._ledger.current.needed
         for frame, _, _ in group.entries:
             needed[frame.topic_id, frame.partition] = frame.base_offset + frame.count
-        lsn = group.first_lsn
-        for _, _, answer in group.entries:
-            if not answer.done():
-                answer.set_result(lsn)
-            lsn += 1
-        self.synced_lsn = lsn - 1
+        self.synced_lsn = group.first_lsn + len(group.entries) - 1
         stats = self.stats
         stats.groups += 1
         stats.fsyncs += 1
@@ -179,6 +187,14 @@ class Wal:
         stats.bytes += group.size
         stats.stalls = self._room.stalls
         self._room.leave(group.size)
+        for lsn, entry in enumerate(group.entries, group.first_lsn):
+            self._tell(entry, lsn, None)
+
+    def _tell(self, entry: Entry, lsn: int, error: HoldfastError | None) -> None:
+        try:
+            entry.told(lsn, error)
+        except Exception:  # those behind it must hear all the same
+            _log.exception("what was told of LSN %d of WAL %s was not understood", lsn, self.directory)
 
     def _rolled(self, file: OpenFile, first_lsn: int) -> None:
         self._ledger.rolled(LiveFile(file.path, file.header, first_lsn, first_lsn))
@@ -210,12 +226,11 @@ class Wal:
         """Those queued behind fail as well: a later offset of a partition must not overtake one that failed."""
         entries = [*taken, *self._writer.queue]
         self._writer.queue.clear()  # the writer stands still until this is done
-        for entry in entries:
-            if not entry.answer.done():
-                entry.answer.set_exception(type(error)(*error.args))
         if isinstance(error, UnavailableError):
             self.stats.refused += len(entries)
         self._room.leave(sum(entry.size for entry in entries))
+        for entry in entries:
+            self._tell(entry, -1, type(error)(*error.args))
 
     def _retire(self, files: list[LiveFile]) -> None:
         for file in files:

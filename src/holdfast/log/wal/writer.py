@@ -28,13 +28,16 @@ from holdfast.log.wal.settings import WalSettings
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, UnavailableError
 
+Told = Callable[[int, HoldfastError | None], None]
+"""Hears, on the loop, what became of an append: its LSN once it is durable, or -1 and the error."""
+
 
 class Entry(NamedTuple):
     """An append on its way to the disk."""
 
     frame: WalFrame
     size: int  # with its head
-    answer: "asyncio.Future[int]"
+    told: Told
 
 
 class Group(NamedTuple):

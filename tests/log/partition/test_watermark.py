@@ -1,0 +1,66 @@
+"""A watermark, and whom it tells."""
+
+import asyncio
+
+import pytest
+
+from holdfast.log.partition.watermark import Watermark
+
+
+async def test_who_is_called_hears_once_in_the_order_of_offsets() -> None:
+    mark = Watermark(0)
+    heard: list[tuple[int, BaseException | None]] = []
+    for value in (3, 1, 2):
+        mark.call(value, lambda error, value=value: heard.append((value, error)))  # type: ignore[misc]
+    mark.set(2)
+    assert heard == [(1, None), (2, None)]
+    mark.set(9)
+    mark.call(5, lambda error: heard.append((5, error)))
+    assert heard[2:] == [(3, None), (5, None)]
+
+
+async def test_who_is_called_may_ask_again_at_once() -> None:
+    mark = Watermark(0)
+    heard: list[int] = []
+
+    def again(error: BaseException | None) -> None:
+        heard.append(mark.value)
+        if len(heard) < 3:
+            mark.call(mark.value + 1, again)
+
+    mark.call(1, again)
+    for value in (1, 2, 3):
+        mark.set(value)
+    assert heard == [1, 2, 3]
+
+
+async def test_a_failure_is_told_after_its_owner_has_taken_everything_back() -> None:
+    mark, other = Watermark(0), Watermark(0)
+    heard: list[str] = []
+
+    def told(error: BaseException | None) -> None:
+        heard.append(f"failed: {error}")
+        other.call(5, lambda error: heard.append("there" if error is None else "failed, though it came later"))
+
+    mark.call(5, told)
+    waiting = asyncio.ensure_future(mark.reaches(5))
+    await asyncio.sleep(0)
+    error = ValueError("lost")
+    mark.fail_above(4, error)
+    other.fail_above(4, error)
+    with pytest.raises(ValueError, match="lost"):
+        await waiting
+    assert heard == ["failed: lost"]
+    other.set(5)
+    assert heard == ["failed: lost", "there"]
+
+
+async def test_what_lies_below_a_failure_is_still_waited_for() -> None:
+    mark = Watermark(0)
+    heard: list[BaseException | None] = []
+    mark.call(3, heard.append)
+    mark.fail_above(3, ValueError("lost"))
+    await asyncio.sleep(0)
+    assert not heard
+    mark.set(3)
+    assert heard == [None]
