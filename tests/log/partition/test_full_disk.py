@@ -6,7 +6,7 @@ import threading
 import pytest
 from tests.log.partition.making import World, append, batch, records, until
 
-from holdfast.log.batches import split
+from holdfast.log.batches import BatchLimits, split
 from holdfast.log.partition.leading import LEADER
 from holdfast.log.partition.producers import ProducerRefusedError
 from holdfast.vocabulary.errors import UnavailableError
@@ -72,7 +72,7 @@ async def test_who_sends_again_the_moment_it_is_refused_is_not_refused_with_the_
     heard: list[str] = []
 
     def send(value: str, then: str = "") -> None:
-        appended = partition.append_now(split(batch(value)))
+        appended = partition.append_now(split(batch(value), limits=BatchLimits()))
         assert appended is not None
 
         def told(error: BaseException | None) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.log.wal.frames_of import turns
 
 from holdfast.log.partition.watermark import Watermark
 
@@ -44,7 +45,7 @@ async def test_a_failure_is_told_after_its_owner_has_taken_everything_back() -> 
 
     mark.call(5, told)
     waiting = asyncio.ensure_future(mark.reaches(5))
-    await asyncio.sleep(0)
+    await turns()
     error = ValueError("lost")
     mark.fail_above(4, error)
     other.fail_above(4, error)
@@ -60,7 +61,7 @@ async def test_what_lies_below_a_failure_is_still_waited_for() -> None:
     heard: list[BaseException | None] = []
     mark.call(3, heard.append)
     mark.fail_above(3, ValueError("lost"))
-    await asyncio.sleep(0)
+    await turns()
     assert not heard
     mark.set(3)
     assert heard == [None]
