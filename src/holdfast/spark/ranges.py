@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.log.batches import Buffer
 from holdfast.spark.reach import Reach
 from holdfast.spark.reading.agents import EARLIEST, LATEST, TopicFacts
-from holdfast.spark.reading.chunks import Asked, ChunkReader
+from holdfast.spark.reading.chunks import Asked, Chunk, ChunkReader
 from holdfast.spark.reading.loop import loop_thread, run
 from holdfast.spark.reading.nouns import DataLossError, OffsetRange, ReadCounters, TopicChangedError, TopicEnds
 from holdfast.spark.reading.opened import Opened, opened
@@ -228,12 +228,12 @@ def read_range(
 
     counted = counters if counters is not None else ReadCounters()
     asked = Asked(range=range, topic_id=topic_id, times=times, skip_lost=skip_lost, counters=counted)
-    for group in _groups(_chunks(reach, asked)):
+    for group, start in _groups(_chunks(reach, asked)):
         for table in tables(
             group,
             topic=range.topic,
             partition=range.partition,
-            start=range.start,
+            start=start,
             end=range.end,
             include_headers=include_headers,
         ):
@@ -241,10 +241,10 @@ def read_range(
             yield table
 
 
-def _chunks(reach: Reach, asked: Asked) -> Iterator[Sequence[Buffer]]:
+def _chunks(reach: Reach, asked: Asked) -> Iterator[Chunk]:
     """Chunks from the loop's thread, which reads the next while this one is used."""
     thread = loop_thread()
-    queue: asyncio.Queue[Sequence[Buffer] | Exception | None] = asyncio.Queue(1)
+    queue: asyncio.Queue[Chunk | Exception | None] = asyncio.Queue(1)
     pumping = thread.submit(_pump(reach, asked, queue))
     try:
         while (chunk := thread.submit(queue.get()).result()) is not None:
@@ -255,7 +255,7 @@ def _chunks(reach: Reach, asked: Asked) -> Iterator[Sequence[Buffer]]:
         pumping.cancel()
 
 
-async def _pump(reach: Reach, asked: Asked, queue: "asyncio.Queue[Sequence[Buffer] | Exception | None]") -> None:
+async def _pump(reach: Reach, asked: Asked, queue: "asyncio.Queue[Chunk | Exception | None]") -> None:
     try:
         async with aclosing(ChunkReader(await opened(reach), asked).chunks()) as chunks:
             async for chunk in chunks:
@@ -265,19 +265,19 @@ async def _pump(reach: Reach, asked: Asked, queue: "asyncio.Queue[Sequence[Buffe
         await queue.put(error)
 
 
-def _groups(chunks: Iterator[Sequence[Buffer]]) -> Iterator[list[Buffer]]:
+def _groups(chunks: Iterator[Chunk]) -> Iterator[tuple[list[Buffer], int]]:
     """Batches by the many: one call that decodes a lot is much faster than many calls, and makes larger tables."""
     group: list[Buffer] = []
-    size = 0
+    size, start = 0, 0
     for chunk in chunks:
-        for batch in chunk:
-            if group and size + len(batch) > _GROUP_BYTES:
-                yield group
+        for batch in chunk.batches:
+            if group and (size + len(batch) > _GROUP_BYTES or chunk.start != start):
+                yield group, start
                 group, size = [], 0
             group.append(batch)
-            size += len(batch)
+            size, start = size + len(batch), chunk.start
     if group:
-        yield group
+        yield group, start
 
 
 def _listed(offsets: dict[int, int]) -> tuple[int, ...]:

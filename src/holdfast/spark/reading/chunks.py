@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.contracts.objects import Missing, Objects
 from holdfast.log.batches import BatchLimits, Buffer, split
@@ -47,15 +47,23 @@ class Asked:
     counters: ReadCounters = field(default_factory=ReadCounters)
 
 
+class Chunk(NamedTuple):
+    """Whole batches; of their records, those from `start` on are wanted: what was before may be removed at any time."""
+
+    batches: Sequence[Buffer]
+    start: int
+
+
 class ChunkReader:
     """Reads one range."""
 
     def __init__(self, opened: Opened, asked: Asked) -> None:
         self._opened, self._asked = opened, asked
         self._at = asked.range.start  # everything below was returned
+        self._start = asked.range.start
         self._counted = Counters(prices=FREE)
 
-    async def chunks(self) -> AsyncGenerator[Sequence[Buffer], None]:
+    async def chunks(self) -> AsyncGenerator[Chunk, None]:
         """Whole batches, some at a time; together they hold every record of the range that is kept."""
         asked = self._asked
         topic = await self._opened.topic(asked.range.topic)
@@ -77,7 +85,7 @@ class ChunkReader:
                 async for chunk in tail:
                     yield chunk
 
-    async def _published(self, log: PublishedLog) -> AsyncGenerator[Sequence[Buffer], None]:
+    async def _published(self, log: PublishedLog) -> AsyncGenerator[Chunk, None]:
         """From object storage, until that has no more of the range."""
         asked, plans = self._asked, 0
         direct = self._opened.direct
@@ -93,7 +101,7 @@ class ChunkReader:
                     if batches is None:
                         gone = True
                     else:
-                        yield batches
+                        yield Chunk(batches, self._start)
             if not gone:
                 self._at = max(self._at, end)
             plans = plans + 1 if self._at == before else 0
@@ -149,7 +157,7 @@ class ChunkReader:
         wanted = [each.raw_bytes for each in index.blocks if each.end_offset > at and each.first_offset < end]
         return await reader.read(at, sum(wanted)) if wanted else []
 
-    async def _tail(self, agents: Agents) -> AsyncGenerator[Sequence[Buffer], None]:
+    async def _tail(self, agents: Agents) -> AsyncGenerator[Chunk, None]:
         """From the leader: what object storage does not have yet."""
         wanted = self._asked.range
         while self._at < wanted.end:
@@ -167,13 +175,13 @@ class ChunkReader:
                 self._lose(fetched.high_watermark, wanted.end, "the log ends before")
                 return
             self._at = batches[-1].header.last_offset + 1
-            yield [each.data for each in batches]
+            yield Chunk([each.data for each in batches], self._start)
 
     def _check_start(self, start: int) -> None:
         """Go on at `start` if what lies before it is gone, or say that it is."""
         if start > self._at:
             self._lose(self._at, min(start, self._asked.range.end), f"the log begins at {start}")
-            self._at = min(start, self._asked.range.end)
+            self._at = self._start = min(start, self._asked.range.end)
 
     def _lose(self, start: int, end: int, reason: str) -> None:
         wanted = self._asked.range

@@ -1,0 +1,185 @@
+"""Streams: where the next batch ends, and what is said when topics changed meanwhile."""
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from holdfast.log.topics import UnknownTopicError
+from holdfast.spark.ranges import DataLossError, OffsetRange, TopicChangedError, TopicEnds, TopicFacts
+from holdfast.spark.reading.plans import first_of_each, stretches
+from holdfast.spark.source.filters import Bounds, Span
+from holdfast.spark.source.options import SourceOptions, read_options
+from holdfast.spark.source.planning import (
+    batch_pieces,
+    check_kept,
+    end_position,
+    first_position,
+    next_position,
+    stream_pieces,
+)
+from holdfast.spark.source.positions import Position, TopicPosition, read_position
+from holdfast.vocabulary.errors import InvalidError
+
+
+@dataclass
+class Known:
+    """What a planner would know."""
+
+    logs: dict[str, TopicEnds] = field(default_factory=dict)
+    times: dict[int, int] = field(default_factory=dict)
+
+    def topics(self) -> list[TopicFacts]:
+        return [TopicFacts(name, each.topic_id, len(each.ends)) for name, each in sorted(self.logs.items())]
+
+    def ends(self, topic: str) -> TopicEnds:
+        if topic not in self.logs:
+            raise UnknownTopicError(topic)
+        return self.logs[topic]
+
+    def offsets_at(self, topic: str, partitions: Iterable[int], timestamp_ms: int) -> dict[int, int]:
+        return dict.fromkeys(partitions, self.times[timestamp_ms])
+
+    def limited(self, ranges: Sequence[OffsetRange], *, rows_max: int, bytes_max: int) -> list[OffsetRange]:
+        ends = first_of_each(
+            [stretches([], each.start, each.end) for each in ranges], rows_max=rows_max, bytes_max=bytes_max
+        )
+        return [OffsetRange(r.topic, r.partition, r.start, end) for r, end in zip(ranges, ends, strict=True)]
+
+
+def stream(**more: str) -> SourceOptions:
+    return read_options({"bootstrap": "h:1", "topics": "a", **more}, streaming=True)
+
+
+def batch(**more: str) -> SourceOptions:
+    return read_options({"bootstrap": "h:1", "topics": "a", **more}, streaming=False)
+
+
+def at(*offsets: int, topic_id: str = "A") -> Position:
+    return Position({"a": TopicPosition(topic_id, dict(enumerate(offsets)))})
+
+
+def known(*ends: int, starts: Sequence[int] = (), topic_id: str = "A") -> Known:
+    return Known({"a": TopicEnds(topic_id, tuple(starts) or (0,) * len(ends), ends)})
+
+
+def spans(options: SourceOptions, plans: Known, bounds: Bounds | None = None) -> list[tuple[int, int, int]]:
+    pieces = batch_pieces(options, bounds or Bounds(), plans)
+    return [(each.range.partition, each.range.start, each.range.end) for each in pieces]
+
+
+def test_what_is_written_into_a_checkpoint_is_read_again() -> None:
+    position = Position({"b": TopicPosition("B", {1: 5, 0: 1 << 60}), "a": TopicPosition("A", {10: 1, 9: 2})})
+    written = json.dumps(position.json())
+    assert read_position(json.loads(written)) == position
+    assert json.dumps(read_position(json.loads(written)).json()) == written
+
+
+def test_a_checkpoint_of_another_source_is_refused() -> None:
+    with pytest.raises(InvalidError, match="version"):
+        read_position({"orders": {"0": 5}})
+
+
+def test_a_new_stream_begins_where_it_is_told() -> None:
+    plans = known(10, 20, starts=(2, 3))
+    assert first_position(stream(), plans) == at(10, 20)
+    assert first_position(stream(startingOffsets="earliest"), plans) == at(2, 3)
+    assert first_position(stream(startingOffsets='{"a": {"0": 5, "1": -2}}'), plans) == at(5, 3)
+    assert first_position(stream(startingTimestamp="77"), Known(plans.logs, {77: 7})) == at(7, 7)
+
+
+def test_nothing_new_is_the_same_position() -> None:
+    assert next_position(stream(), known(4, 5), at(4, 5), limited=True) == at(4, 5)
+
+
+def test_ends_that_are_seen_later_than_others_never_go_back() -> None:
+    assert next_position(stream(), known(3, 9), at(4, 5), limited=True) == at(4, 9)
+
+
+def test_limits_hold_unless_spark_wants_everything() -> None:
+    options = stream(maxRowsPerTrigger="10")
+    assert next_position(options, known(80, 20), at(0, 0), limited=True) == at(8, 2)
+    assert next_position(options, known(80, 20), at(0, 0), limited=False) == at(80, 20)
+    assert next_position(stream(maxBytesPerTrigger="2560"), known(80, 20), at(0, 0), limited=True) == at(8, 2)
+
+
+def test_a_minimum_is_waited_for_unless_the_stream_ends_now() -> None:
+    options = stream(minRows="50")
+    assert next_position(options, known(20, 20), at(0, 0), limited=True) == at(0, 0)
+    assert next_position(options, known(30, 20), at(0, 0), limited=True) == at(30, 20)
+    until = end_position(options, known(20, 20))
+    assert next_position(options, known(25, 25), at(0, 0), limited=True, until=until) == at(20, 20)
+
+
+def test_a_stream_that_reads_what_is_there_reaches_it_and_stops() -> None:
+    options, position = stream(maxRowsPerTrigger="30"), at(0, 0)
+    until, rounds = end_position(options, known(50, 20)), 0
+    while (after := next_position(options, known(999, 999), position, limited=True, until=until)) != position:
+        position, rounds = after, rounds + 1
+    assert (position, rounds) == (at(50, 20), 3)
+
+
+def test_new_topics_of_a_pattern_are_read_from_the_beginning() -> None:
+    options = read_options({"bootstrap": "h:1", "topicsPattern": "a.*"}, streaming=True)
+    plans = Known({"a": TopicEnds("A", (0,), (5,)), "ab": TopicEnds("AB", (0,), (3,)), "b": TopicEnds("B", (0,), (9,))})
+    after = next_position(options, plans, at(5), limited=True)
+    assert [str(each.range) for each in stream_pieces(at(5), after)] == ["ab:0 [0, 3)"]
+
+
+def test_a_topic_that_was_made_again_is_an_error_or_is_begun_anew(caplog: pytest.LogCaptureFixture) -> None:
+    plans = known(3, topic_id="NEW")
+    with pytest.raises(TopicChangedError, match="deleted and made again"):
+        next_position(stream(), plans, at(10), limited=True)
+    with caplog.at_level(logging.WARNING):
+        after = next_position(stream(failOnDataLoss="false"), plans, at(10), limited=True)
+    assert [str(each.range) for each in stream_pieces(at(10), after)] == ["a:0 [0, 3)"]
+    assert "deleted and made again" in caplog.text
+
+
+def test_a_topic_that_is_gone_is_an_error_or_stands_still(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(UnknownTopicError, match="'a' does not exist"):
+        next_position(stream(), Known(), at(10), limited=True)
+    assert next_position(stream(failOnDataLoss="false"), Known(), at(10), limited=True) == at(10)
+    assert "'a' does not exist" in caplog.text
+
+
+def test_retention_that_was_faster_is_an_error_or_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    plans = known(50, starts=(20,))
+    with pytest.raises(DataLossError, match=r"offsets 10 to 19 are not there.*begins at 20"):
+        check_kept(stream(), plans, at(10))
+    check_kept(stream(failOnDataLoss="false"), plans, at(10))
+    assert "begins at 20" in caplog.text
+    check_kept(stream(), plans, at(20))
+
+
+def test_a_batch_read_is_everything_within_its_ends_and_filters() -> None:
+    plans = known(10, 20, 0, starts=(2, 3, 0))
+    assert spans(batch(), plans) == [(0, 2, 10), (1, 3, 20)]
+    assert spans(batch(endingOffsets='{"a": {"1": 7}}', partitions="1-2"), plans) == [(1, 3, 7)]
+    assert spans(batch(), plans, Bounds(offsets=Span(8, 12))) == [(0, 8, 10), (1, 8, 12)]
+    assert spans(batch(), plans, Bounds(partitions_in={0})) == [(0, 2, 10)]
+    times = Known(plans.logs, {100: 5, 200: 99})
+    assert spans(batch(startingTimestamp="100", endingTimestamp="200"), times) == [(0, 5, 10), (1, 5, 20)]
+
+
+def test_offsets_that_are_not_there_are_an_error_or_left_out() -> None:
+    plans = known(10, starts=(5,))
+    for given in ({"startingOffsets": '{"a": {"0": 1}}'}, {"endingOffsets": '{"a": {"0": 11}}'}):
+        with pytest.raises(DataLossError):
+            spans(batch(**given), plans)
+        assert spans(batch(**given, failOnDataLoss="false"), plans) == [(0, 5, 10)]
+    assert spans(batch(startingOffsets='{"a": {"0": 11}}', failOnDataLoss="false"), plans) == []
+
+
+def test_what_is_named_and_not_there_is_named() -> None:
+    with pytest.raises(InvalidError, match="'zz'"):
+        spans(batch(startingOffsets='{"zz": {"0": 1}}'), known(10))
+    with pytest.raises(InvalidError, match="0 to 0"):
+        spans(batch(startingOffsets='{"a": {"7": 1}}'), known(10))
+    with pytest.raises(InvalidError, match="0 to 0"):
+        spans(batch(partitions="3"), known(10))
+    with pytest.raises(UnknownTopicError):
+        spans(batch(), Known())
+    assert spans(batch(failOnDataLoss="false"), Known()) == []
