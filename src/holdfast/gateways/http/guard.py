@@ -7,6 +7,7 @@ other. A body is read here, whole and bounded, before the application hears of t
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.gateways.http.asgi import Application, Message, Receive, Scope, Send, header_map, replaying, send_problem
@@ -21,6 +22,7 @@ _log: Final = logging.getLogger(__name__)
 
 PROBES: Final = frozenset({"/live", "/ready", "/metrics"})
 _PATH_CHARS_MAX: Final = 300
+_DRAINED_TIMES: Final = 16  # of the largest body
 _METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -32,11 +34,11 @@ _HEADERS: Final = (
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not an error
-    """The request ends here, with this problem."""
+    """The request ends here, with this problem. `drain`: what is left of it is read and forgotten first."""
 
-    def __init__(self, said: Problem) -> None:
+    def __init__(self, said: Problem, *, drain: bool = True) -> None:
         super().__init__(said)
-        self.said = said
+        self.said, self.drain = said, drain
 
 
 class Guard:
@@ -75,6 +77,8 @@ class Guard:
             async with asyncio.timeout(self._settings.request_ms / 1000):
                 await self._inner(scope, replaying(body, receive), answer)
         except Refused as refused:
+            if refused.drain:
+                await self._drained(receive)
             await send_problem(answer, refused.said)
         except TimeoutError:
             if not answer.began:
@@ -102,7 +106,19 @@ class Guard:
             async with asyncio.timeout(self._settings.body_ms / 1000):
                 return await _whole(receive, most)
         except TimeoutError:
-            raise Refused(problem(TOO_SLOW, f"the body was not there within {self._settings.body_ms} ms")) from None
+            said = problem(TOO_SLOW, f"the body was not there within {self._settings.body_ms} ms")
+            raise Refused(said, drain=False) from None
+
+    async def _drained(self, receive: Receive) -> None:
+        """A client that is still sending when we hang up never sees the answer: let it finish, within bounds."""
+        left = _DRAINED_TIMES * self._settings.body_bytes_max
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.body_ms / 1000):
+                while left > 0:
+                    message = await receive()
+                    left -= len(message.get("body", b""))
+                    if not message.get("more_body", False):
+                        return
 
     def _note(self, scope: Scope, method: str, answer: "_Answer", took_ms: int) -> None:
         route = str(scope.get("path_template") or "") if answer.status != 404 else ""

@@ -8,10 +8,11 @@ many of them.
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+from holdfast.gateways.http.asgi import Application
 from holdfast.gateways.http.backend import Backend
 from holdfast.vocabulary.tasks import Bell, beside
 
@@ -22,20 +23,27 @@ _log: Final = logging.getLogger(__name__)
 
 _BACKLOG: Final = 256
 
+Make = Callable[[Backend], Application]
+
 
 class HttpServer:
     """The face of one node. Made by `serving_http`."""
 
-    def __init__(self, backend: Backend, sockets: Sequence[socket.socket]) -> None:
-        self.backend = backend
+    def __init__(self, backend: Backend, sockets: Sequence[socket.socket], make: Make | None = None) -> None:
+        self.backend, self._make = backend, make
         self.listening = asyncio.Event()
         self._sockets = sockets
         self._stop, self._stopped = Bell(), asyncio.Event()
         self._inner: Uvicorn | None = None
 
+    @property
+    def accepting(self) -> bool:
+        """Whether somebody who connects now is answered."""
+        return self._inner is not None and self._inner.accepting
+
     async def run(self) -> None:
         """Build the application beside the loop, then answer until told to stop."""
-        self._inner = await asyncio.to_thread(_built, self.backend)
+        self._inner = await asyncio.to_thread(_built, self.backend, self._make)
         try:
             await self._inner.begin(self._sockets)
             self.listening.set()
@@ -55,11 +63,11 @@ class HttpServer:
         await self._stopped.wait()
 
 
-def _built(backend: Backend) -> "Uvicorn":
+def _built(backend: Backend, make: Make | None) -> "Uvicorn":
     from holdfast.gateways.http.application import make_application
     from holdfast.gateways.http.uvicorn_server import Uvicorn
 
-    return Uvicorn(make_application(backend), backend.settings, backend.counters)
+    return Uvicorn((make or make_application)(backend), backend.settings, backend.counters)
 
 
 def listen(sockets: Sequence[socket.socket]) -> None:
@@ -69,9 +77,14 @@ def listen(sockets: Sequence[socket.socket]) -> None:
 
 
 @asynccontextmanager
-async def serving_http(backend: Backend, sockets: Sequence[socket.socket]) -> AsyncIterator[HttpServer]:
-    """Speak HTTP on the sockets for the body; leaving hangs up at once: call `close_gracefully` before."""
+async def serving_http(
+    backend: Backend, sockets: Sequence[socket.socket], *, make: Make | None = None
+) -> AsyncIterator[HttpServer]:
+    """Speak HTTP on the sockets for the body; leaving hangs up at once: call `close_gracefully` before.
+
+    `make` builds what answers, on a thread; by default all routes.
+    """
     listen(sockets)
-    server = HttpServer(backend, sockets)
+    server = HttpServer(backend, sockets, make)
     async with beside(server.run()):
         yield server

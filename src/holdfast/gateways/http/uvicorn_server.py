@@ -56,6 +56,11 @@ class Uvicorn(Server):
         await self.tick()
         await self.startup(sockets=self._sockets)
 
+    @property
+    def accepting(self) -> bool:
+        """Whether it takes connections."""
+        return any(each.is_serving() for each in getattr(self, "servers", ()))
+
     async def tick(self) -> None:
         """Once a second: the date in answers."""
         await self.on_tick(0)

@@ -1,14 +1,14 @@
 """What this server can do: the OpenAPI document, and a page for people."""
 
 import asyncio
-from typing import Annotated
 
 from litestar import Response, get
-from litestar.params import Dependency
+from litestar.di import NamedDependency
+from litestar.params import SkipValidation
 
 from holdfast.gateways.http.openapi import Described
 
-Document = Annotated[Described, Dependency(skip_validation=True)]
+Document = NamedDependency[SkipValidation[Described]]
 
 
 @get("/openapi.json", tags=["about"], summary="This document", media_type="application/json")

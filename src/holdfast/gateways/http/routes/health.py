@@ -1,10 +1,9 @@
 """Whether this process lives and can do its work, and its numbers. None of it needs a body, a name or a permission."""
 
-from typing import Annotated
-
 import msgspec
 from litestar import Response, get
-from litestar.params import Dependency
+from litestar.di import NamedDependency
+from litestar.params import SkipValidation
 
 from holdfast import __version__
 from holdfast.gateways.http.backend import Backend
@@ -13,7 +12,7 @@ from holdfast.gateways.http.metrics.exposition import MEDIA_TYPE, Family, exposi
 from holdfast.gateways.http.problems import MEDIA_TYPE as PROBLEM
 from holdfast.gateways.http.problems import NOT_READY, encoded, headers_of, problem
 
-Face = Annotated[Backend, Dependency(skip_validation=True)]
+Face = NamedDependency[SkipValidation[Backend]]
 
 
 class Live(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,223 @@
+"""What nobody can make the server do: hold memory, wait for ever, answer for another name, or write for a foreign page."""
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import pytest
+from tests.gateways.http.serving import guarded, plain, problem_of, serving, until
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    message = await receive()
+    await plain(send, message["body"] or b"{}")
+
+
+async def test_a_body_within_the_limit_is_read_whole() -> None:
+    async with serving(make=guarded(echo), body_bytes_max=2_000) as served:
+        sent = b'"' + b"x" * 1_990 + b'"'
+        answer = await served.client.post("/", content=sent, headers={"content-type": "application/json"})
+        assert answer.content == sent
+
+
+async def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_read() -> None:
+    async with serving(make=guarded(echo), body_bytes_max=2_000) as served:
+        head = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 3000\r\n\r\n"
+        said = await served.raw(head + b" " * 3_000)
+        assert said.startswith(b"HTTP/1.1 413 ")
+        assert b"urn:holdfast:problem:too-large" in said
+
+
+async def test_a_body_that_does_not_say_how_large_it_is_is_refused_when_it_is() -> None:
+    async def endless() -> Any:
+        for _ in range(100):
+            yield b"x" * 100
+
+    async with serving(make=guarded(echo), body_bytes_max=2_000) as served:
+        answer = await served.client.post("/", content=endless(), headers={"content-type": "application/json"})
+        problem_of(answer, 413, "too-large")
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    async with serving(make=guarded(echo), body_ms=50) as served:
+        head = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
+        said = await served.raw(head)
+        assert said.startswith(b"HTTP/1.1 408 ")
+        assert b"urn:holdfast:problem:too-slow" in said
+
+
+async def test_a_head_that_does_not_come_is_hung_up_on_however_slowly_it_drips() -> None:
+    async with serving(make=guarded(echo), head_ms=200) as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        dripping = asyncio.ensure_future(_drip(writer))
+        try:
+            async with asyncio.timeout(20):
+                with suppress(ConnectionResetError):
+                    assert not await reader.read()
+        finally:
+            dripping.cancel()
+            writer.close()
+        await until(lambda: served.counters.hung_up == 1, what="it is counted")
+
+
+async def _drip(writer: asyncio.StreamWriter) -> None:
+    for each in b"GET / HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 10_000:
+        try:
+            writer.write(bytes([each]))
+            await writer.drain()
+        except ConnectionError:
+            return
+        await asyncio.sleep(0.01)  # noqa: TID251 (a client's pace)
+
+
+async def test_a_head_that_is_too_large_is_refused() -> None:
+    async with serving(make=guarded(echo), head_bytes_max=2_000) as served:
+        said = await served.raw(b"GET / HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 5_000)
+        assert said.startswith(b"HTTP/1.1 431 ")
+        assert b"application/problem+json" in said
+
+
+async def test_what_is_not_http_gets_a_problem_and_the_end() -> None:
+    async with serving(make=guarded(echo)) as served:
+        for sent in (
+            b"\x00\x01\x02\r\n\r\n",
+            b"GET\r\n\r\n",
+            b"GET / HTTP/1.1\r\nbad header\r\n\r\n",
+            b"GET / HTTP/1.1\r\n\r\n",
+        ):
+            said = await served.raw(sent)
+            assert said.startswith(b"HTTP/1.1 400 "), sent
+            assert b"urn:holdfast:problem:malformed" in said
+        assert served.counters.malformed == 4
+        assert (await served.client.get("/")).status_code == 200
+
+
+async def test_an_answer_that_takes_too_long_is_a_problem_and_the_work_is_stopped() -> None:
+    stopped = asyncio.Event()
+
+    async def never(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async with serving(make=guarded(never), request_ms=50) as served:
+        problem_of(await served.client.get("/"), 504, "too-late")
+        assert stopped.is_set()
+
+
+async def test_beyond_so_many_requests_others_come_again_and_probes_are_answered() -> None:
+    go = asyncio.Event()
+
+    async def waits(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/wait":
+            await go.wait()
+        await plain(send)
+
+    async with serving(make=guarded(waits), requests_max=3) as served:
+        waiting = [asyncio.ensure_future(served.client.get("/wait")) for _ in range(3)]
+        await until(lambda: served.counters.under_way == 3, what="three are under way")
+        refused = await served.client.get("/other")
+        problem_of(refused, 503, "busy")
+        assert refused.headers["retry-after"] == "1"
+        assert (await served.client.get("/live")).status_code == 200
+        go.set()
+        assert [each.status_code for each in await asyncio.gather(*waiting)] == [200] * 3
+        assert (await served.client.get("/other")).status_code == 200
+        assert served.counters.turned_away == 1
+
+
+async def test_one_connection_too_many_is_hung_up_on() -> None:
+    async with serving(make=guarded(echo), connections_max=2) as served:
+        kept = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
+        await until(lambda: served.counters.connections == 2, what="two are there")
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        with suppress(ConnectionResetError):
+            assert not await reader.read()
+        writer.close()
+        for _, each in kept:
+            each.close()
+        await until(lambda: served.counters.connections == 0, what="all are gone")
+        assert (await served.client.get("/")).status_code == 200
+
+
+async def test_an_answer_nobody_reads_is_given_up() -> None:
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(400):
+            await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with serving(make=guarded(large), write_ms=200) as served:
+        _, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1_000)
+        writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        await until(lambda: served.counters.hung_up == 1, what="it is hung up on")
+        await until(lambda: served.counters.connections == 0, what="its connection is gone")
+        writer.close()
+
+
+async def test_an_idle_connection_is_closed() -> None:
+    async with serving(make=guarded(echo), idle_ms=1_000) as served:
+        said = await served.raw(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert said.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_stopping_answers_what_is_under_way_and_takes_nothing_new() -> None:
+    go = asyncio.Event()
+
+    async def waits(scope: Any, receive: Any, send: Any) -> None:
+        await go.wait()
+        await plain(send, b'"done"')
+
+    async with serving(make=guarded(waits)) as served:
+        waiting = asyncio.ensure_future(served.client.get("/"))
+        await until(lambda: served.counters.under_way == 1, what="it is under way")
+        stopping = asyncio.ensure_future(served.server.close_gracefully())
+        await until(lambda: not served.server.accepting, what="nobody new gets in")
+        assert not waiting.done()
+        go.set()
+        assert (await waiting).json() == "done"
+        await stopping
+
+
+async def test_stopping_does_not_wait_for_ever() -> None:
+    async def never(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.Event().wait()
+
+    async with serving(make=guarded(never), stop_ms=200) as served:
+        waiting = asyncio.ensure_future(served.client.get("/"))
+        await until(lambda: served.counters.under_way == 1, what="it is under way")
+        async with asyncio.timeout(20):
+            await served.server.close_gracefully()
+        with pytest.raises(httpx.RemoteProtocolError):
+            await waiting
+
+
+async def test_a_route_that_fails_is_a_problem_without_a_word_of_why(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails(scope: Any, receive: Any, send: Any) -> None:
+        raise RuntimeError("the password is s3cr3t")
+
+    async with serving(make=guarded(fails)) as served:
+        answer = await served.client.get("/")
+        said = problem_of(answer, 500, "failed")
+        assert "s3cr3t" not in answer.text
+        assert answer.headers["x-request-id"] in said["detail"]
+        assert "s3cr3t" in caplog.text
+
+
+async def test_access_lines_are_facts_that_no_client_can_forge(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="holdfast.http.access")
+    async with serving(make=guarded(echo)) as served:
+        await served.client.get("/a%0Ab%1B[31m?password=s3cr3t", headers={"user-agent": "x\ty"})
+        await served.client.request("BREW", "/" + "long" * 500)
+    first, second = [vars(record) for record in caplog.records if record.name == "holdfast.http.access"]
+    assert (first["method"], first["path"], first["status"], first["client"]) == (
+        "GET",
+        "/a%0Ab%1B[31m",
+        200,
+        "127.0.0.1",
+    )
+    assert (second["method"], len(second["path"])) == ("OTHER", 300)
+    assert "s3cr3t" not in caplog.text
