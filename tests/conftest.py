@@ -6,6 +6,7 @@ fixture `spark` or is marked so.
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import settings
 from tests.spark.sessions import spark  # noqa: F401 (a fixture for every folder)
 
 from holdfast.contracts.store import Store
+from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
 from holdfast.testing.engines import ENGINES, NewHarness, serving
 from holdfast.testing.harness import Harness
 
@@ -22,6 +24,8 @@ pytest.register_assert_rewrite("holdfast.testing.store_contract")
 Serve = Callable[[str], NewHarness]
 
 SPARK_TESTS = Path(__file__).with_name("spark")
+
+_databases = count(1)
 
 # A busy machine is no defect: what takes long is bounded by the time-out of the test.
 settings.register_profile("holdfast", deadline=None)
@@ -62,6 +66,23 @@ async def harness(engine: str, serve: Serve) -> AsyncIterator[Harness]:
 async def store(harness: Harness) -> AsyncIterator[Store]:
     async with harness.client() as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseServer]:
+    """One embedded ClickHouse per worker. Who kills or pauses it restarts or resumes it."""
+    pytest.importorskip("chdb", reason="chdb is not installed")
+    with clickhouse_server(tmp_path_factory.mktemp("clickhouse")) as server:
+        yield server
+
+
+@pytest.fixture
+def clickhouse_database(clickhouse: ClickHouseServer) -> Iterator[str]:
+    """A database of the test's own in it."""
+    name = f"test_{next(_databases)}"
+    clickhouse.ask(f"CREATE DATABASE {name}")
+    yield name
+    clickhouse.ask(f"DROP DATABASE {name} SYNC")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

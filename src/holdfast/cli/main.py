@@ -18,6 +18,7 @@ from holdfast.vocabulary.errors import HoldfastError
 
 # command → the module that has it, with a function `add_commands`
 FAMILIES: Final = {
+    "clickhouse": "holdfast.cli.clickhouse",
     "config": "holdfast.cli.config",
     "consume": "holdfast.cli.consume",
     "group": "holdfast.cli.group",

@@ -1,0 +1,139 @@
+"""How bodies are packed on the way in and out: HTTP's encodings. ClickHouse's own blocks are in `blocks`.
+
+Everything is done piece by piece, so that neither side's whole body is ever held.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+import lz4.frame
+import zstandard
+
+from holdfast.gateways.clickhouse.errors import CANNOT_DECOMPRESS, QueryError, refusal
+
+PIECE_BYTES: Final = 1 << 20
+
+ENCODINGS: Final = ("zstd", "lz4", "gzip", "deflate")
+
+
+class _Packs(Protocol):
+    def compress(self, data: bytes, /) -> bytes: ...
+    def flush(self) -> bytes: ...
+
+
+class _Lz4:
+    """LZ4 frames in the shape of the other compressors."""
+
+    def __init__(self) -> None:
+        self._frame = lz4.frame.LZ4FrameCompressor()
+        self._begun = False
+
+    def compress(self, data: bytes) -> bytes:
+        """Pack a piece."""
+        head = b"" if self._begun else bytes(self._frame.begin())
+        self._begun = True
+        return head + bytes(self._frame.compress(data))
+
+    def flush(self) -> bytes:
+        """The end of the frame."""
+        head = b"" if self._begun else bytes(self._frame.begin())
+        return head + bytes(self._frame.flush())
+
+
+_PACKERS: Final[dict[str, Callable[[], _Packs]]] = {
+    "gzip": lambda: zlib.compressobj(1, zlib.DEFLATED, 31),
+    "deflate": lambda: zlib.compressobj(1),
+    "zstd": lambda: zstandard.ZstdCompressor(level=1).compressobj(),
+    "lz4": _Lz4,
+}
+
+
+def chosen(accepted: str) -> str:
+    """The encoding an answer gets for an `Accept-Encoding`; empty: none."""
+    asked = {}
+    for part in accepted.lower().split(","):
+        name, _, quality = part.strip().partition(";")
+        asked[name.strip()] = quality.replace(" ", "") not in ("q=0", "q=0.0")
+    return next((name for name in ENCODINGS if asked.get(name)), "")
+
+
+def packed(pieces: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    """An answer's pieces, packed."""
+    if not encoding:
+        yield from pieces
+        return
+    packer = _PACKERS[encoding]()
+    for piece in pieces:
+        if small := packer.compress(piece):
+            yield small
+    yield packer.flush()
+
+
+def unpacked(pieces: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    """A request's pieces, as they were before they were packed. What is damaged or cut off is refused."""
+    encoding = encoding.strip().lower()
+    if encoding in ("", "identity"):
+        return pieces
+    unpack = _UNPACKERS.get(encoding)
+    if unpack is None:
+        raise refusal(CANNOT_DECOMPRESS, f"Unknown compression method {encoding}: allowed are {', '.join(ENCODINGS)}")
+    return _guarded(unpack(pieces), encoding)
+
+
+def _guarded(pieces: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    try:
+        yield from pieces
+    except (zlib.error, zstandard.ZstdError, RuntimeError, EOFError) as error:
+        if isinstance(error, QueryError):
+            raise
+        raise refusal(CANNOT_DECOMPRESS, f"the body is not {encoding}: {error}") from None
+
+
+def _inflated(window_bits: int) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
+    def inflate(pieces: Iterator[bytes]) -> Iterator[bytes]:
+        unpacker = zlib.decompressobj(window_bits)
+        for piece in pieces:
+            while piece:
+                if unpacker.eof:
+                    unpacker = zlib.decompressobj(window_bits)  # another member follows
+                yield unpacker.decompress(piece, PIECE_BYTES)
+                piece = unpacker.unconsumed_tail or unpacker.unused_data
+        if not unpacker.eof:
+            raise EOFError("it is cut off")
+
+    return inflate
+
+
+def _unzstd(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    unpacker = zstandard.ZstdDecompressor().decompressobj()
+    for piece in pieces:
+        while piece:
+            if unpacker.eof:
+                unpacker = zstandard.ZstdDecompressor().decompressobj()
+            yield unpacker.decompress(piece)
+            piece = unpacker.unused_data
+    if not unpacker.eof:
+        raise EOFError("it is cut off")
+
+
+def _unlz4(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    unpacker = lz4.frame.LZ4FrameDecompressor()
+    for piece in pieces:
+        more: bytes | None = piece
+        while more or (not unpacker.eof and not unpacker.needs_input):
+            if unpacker.eof:
+                unpacker = lz4.frame.LZ4FrameDecompressor()
+            yield unpacker.decompress(more or b"", PIECE_BYTES)
+            more = unpacker.unused_data if unpacker.eof else b""
+    if not unpacker.eof:
+        raise EOFError("it is cut off")
+
+
+_UNPACKERS: Final[dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]]] = {
+    "gzip": _inflated(31),
+    "x-gzip": _inflated(31),
+    "deflate": _inflated(47),
+    "zstd": _unzstd,
+    "lz4": _unlz4,
+}

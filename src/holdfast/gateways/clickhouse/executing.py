@@ -1,0 +1,245 @@
+"""A request's statement, carried out: settings and parameters first, then the statement, its data piece by piece.
+
+The one rule: an insert whose body did not arrive whole is cancelled, never finished.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast.gateways.clickhouse.answers import HEADED, STREAMED, Answer
+from holdfast.gateways.clickhouse.engine import Engine
+from holdfast.gateways.clickhouse.errors import (
+    ANSWER_TOO_LARGE,
+    READONLY,
+    SYNTAX_ERROR,
+    TOO_LARGE,
+    UNKNOWN_SETTING,
+    QueryError,
+    from_engine,
+    refusal,
+)
+from holdfast.gateways.clickhouse.killing import kill, processes
+from holdfast.gateways.clickhouse.running import Registry, Running, cancelled_or
+from holdfast.gateways.clickhouse.sessions import Sessions
+from holdfast.gateways.clickhouse.settings import ClickHouseSettings
+from holdfast.gateways.clickhouse.statement import (
+    INPUT_TABLE,
+    INSERT,
+    KILL,
+    SELECT,
+    Statement,
+    parse,
+    with_processes,
+    without_rows,
+)
+from holdfast.pipeline.quoting import identifier, literal
+from holdfast.vocabulary.clock import Clock
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEAD_BYTES: Final = 256 * 1024  # of a body without `query=`: a statement with data behind it ends within
+_SHOWN_BYTES: Final = 10_000  # of a statement, in the list of those that run
+
+
+@dataclass(slots=True, kw_only=True)
+class Request:
+    """What a client asks, freed of HTTP."""
+
+    query: bytes
+    body: Iterator[bytes]
+    user: str
+    query_id: str
+    database: str = ""
+    default_format: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    session_id: str = ""
+    session_ms: int = 60_000
+    session_check: bool = False
+    reads_only: bool = False
+    whole: bool = False
+
+
+class Executor:
+    """Carries requests out, each on a connection of its own or on its session's."""
+
+    def __init__(self, engine: Engine, registry: Registry, settings: ClickHouseSettings, *, clock: Clock) -> None:
+        self.engine, self.registry, self._settings = engine, registry, settings
+        self.sessions = Sessions(engine, settings, clock=clock)
+
+    @contextmanager
+    def answer(self, request: Request, one: Running) -> Iterator[Answer]:
+        """The answer, whose first piece is there; the engine is busy with it until the body is left."""
+        statement = self._statement(request)
+        one.query = statement.text[:_SHOWN_BYTES].decode(errors="replace")
+        with ExitStack() as stack:
+            if statement.kind != KILL and not statement.asks_processes:
+                stack.enter_context(self.registry.slot(one))
+            connection = stack.enter_context(self._connection(request, one))
+            try:
+                yield self._carried_out(connection, request, statement, one)
+            except RuntimeError as error:
+                raise cancelled_or(one, from_engine(error)) from None
+            except QueryError as error:
+                raise cancelled_or(one, error) from None
+
+    def _statement(self, request: Request) -> Statement:
+        """Parse `query=`, or the head of the body. What stays in `request.body` is data."""
+        if request.query:
+            return parse(request.query)
+        head = bytearray()
+        for piece in request.body:
+            head += piece
+            if len(head) >= _HEAD_BYTES:
+                break
+        if len(head) >= _HEAD_BYTES:
+            found = parse(bytes(head)) if head[:64].lstrip()[:6].lower() == b"insert" else None
+            if found is not None and found.takes_data:
+                return found
+            for piece in request.body:
+                head += piece
+                if len(head) > self._settings.query_bytes_max:
+                    raise refusal(TOO_LARGE, f"the statement has more than {self._settings.query_bytes_max} bytes")
+        if not head.strip():
+            raise refusal(SYNTAX_ERROR, "Empty query")
+        return parse(bytes(head))
+
+    @contextmanager
+    def _connection(self, request: Request, one: Running) -> Iterator[Any]:
+        with self.sessions.connection(
+            request.session_id, request.session_ms, check=request.session_check
+        ) as connection:
+            try:
+                kept = self.sessions.values(connection, request.settings) if request.session_id else {}
+                if request.database:
+                    connection.query(f"USE {identifier(request.database)}", "Null")
+                self._set(connection, request, one)
+                yield connection
+            except RuntimeError as error:
+                raise cancelled_or(one, from_engine(error)) from None
+            finally:
+                if request.session_id:
+                    self.sessions.restore(connection, kept)
+
+    def _set(self, connection: Any, request: Request, one: Running) -> None:
+        given = dict(request.settings)
+        for name in given:
+            if not _NAME.fullmatch(name):
+                raise refusal(UNKNOWN_SETTING, f"Unknown setting '{name}'")
+        given["log_comment"] = one.mark(given.get("log_comment", ""))
+        given |= {f"param_{name}": value for name, value in request.parameters.items() if _NAME.fullmatch(name)}
+        if request.reads_only and given.get("readonly", "0") == "0":
+            given["readonly"] = "2"
+        connection.query("SET " + ", ".join(f"{name} = {literal(value)}" for name, value in given.items()), "Null")
+
+    def _carried_out(self, connection: Any, request: Request, statement: Statement, one: Running) -> Answer:
+        one.check()
+        if statement.kind == INSERT:
+            if request.reads_only:
+                raise refusal(READONLY, "Cannot execute query in readonly mode: GET only reads, use POST")
+            return self._insert(connection, request, statement, one)
+        format_name = statement.format or request.default_format or "TabSeparated"
+        if statement.kind == KILL:
+            rows = kill(self.engine, self.registry, statement.text, one)
+            return self._in_one_piece(connection, rows, format_name)
+        text = statement.text
+        if statement.asks_processes:
+            text = with_processes(text, processes(self.registry))
+        if statement.kind == SELECT and format_name in STREAMED and not request.whole:
+            return self._streamed(connection, text, format_name, one)
+        return self._in_one_piece(connection, text, format_name)
+
+    def _in_one_piece(self, connection: Any, text: bytes, format_name: str) -> Answer:
+        result = connection.query(text, format_name)
+        whole = bytes(result.bytes())
+        if len(whole) > self._settings.answer_bytes_max:
+            raise refusal(
+                ANSWER_TOO_LARGE,
+                f"the answer has {len(whole)} bytes and {format_name} cannot be streamed: allowed are "
+                f"{self._settings.answer_bytes_max}; take one of {', '.join(STREAMED)}",
+            )
+        return Answer(iter((whole,)), format_name, whole, _figures(result))
+
+    def _streamed(self, connection: Any, text: bytes, format_name: str, one: Running) -> Answer:
+        """An answer of which only the first block is waited for."""
+        blocks = _blocks(connection, connection.send_query(text, format_name), one)
+        first = next(blocks, b"")
+        if not first and format_name in HEADED:
+            return self._in_one_piece(connection, without_rows(text), format_name)
+
+        def pieces() -> Iterator[bytes]:
+            yield first
+            yield from blocks
+
+        return Answer(STREAMED[format_name](pieces()), format_name)
+
+    def _insert(self, connection: Any, request: Request, statement: Statement, one: Running) -> Answer:
+        if not statement.takes_data:
+            return self._in_one_piece(connection, statement.text, "TabSeparated")
+        pieces = _all_data(statement, request.body)
+        if statement.structure:
+            table = INPUT_TABLE
+            connection.query(
+                b"CREATE TEMPORARY TABLE " + table + b" (" + statement.structure + b") ENGINE = Memory", "Null"
+            )
+            try:
+                _append(connection, b"INSERT INTO " + table, statement.format, pieces, one)
+                one.check()
+                return self._in_one_piece(connection, statement.text, "TabSeparated")
+            finally:
+                if request.session_id:
+                    connection.query(b"DROP TEMPORARY TABLE IF EXISTS " + table, "Null")
+        result = _append(connection, statement.text, statement.format, pieces, one)
+        return Answer(iter((b"",)), "TabSeparated", b"", _figures(result))
+
+
+def _all_data(statement: Statement, body: Iterator[bytes]) -> Iterator[bytes]:
+    if statement.data:
+        yield statement.data
+    yield from body
+
+
+def _append(connection: Any, text: bytes, format_name: str, pieces: Iterator[bytes], one: Running) -> Any:
+    """Give the engine an insert's data as they come."""
+    handle = connection.send_insert(text, format_name)
+    try:
+        for piece in pieces:
+            one.check()
+            if piece:
+                connection.insert_append(handle, piece)
+        one.check()
+    except BaseException:
+        connection.insert_cancel(handle)
+        raise
+    return connection.insert_done(handle)
+
+
+def _blocks(connection: Any, handle: Any, one: Running) -> Iterator[bytes]:
+    ended = False
+    try:
+        while not ended:
+            one.check()
+            try:
+                block = bytes(connection.streaming_fetch_result(handle).bytes())
+            except RuntimeError as error:
+                ended = True
+                raise cancelled_or(one, from_engine(error)) from None
+            ended = not block
+            if block:
+                yield block
+    finally:
+        if not ended:
+            connection.streaming_cancel_query(handle)
+
+
+def _figures(result: Any) -> dict[str, int]:
+    return {
+        "read_rows": result.storage_rows_read(),
+        "read_bytes": result.storage_bytes_read(),
+        "written_rows": result.rows_written(),
+        "written_bytes": result.bytes_written(),
+        "result_rows": result.rows_read(),
+        "elapsed_ns": int(result.elapsed() * 1e9),
+    }

@@ -1,0 +1,58 @@
+"""The words and signs of a statement, with where they stand; what is quoted or commented out is told apart from what is not.
+
+It knows just enough of ClickHouse's grammar to find a clause; whether a statement is right, the engine says.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+_TOKEN: Final = re.compile(
+    rb"""
+    (?P<space>\s+|--[^\n]*|\#[!\s][^\n]*|/\*.*?(?:\*/|$))
+  | (?P<text>'(?:[^'\\]|\\.|'')*(?:'|$))
+  | (?P<quoted>`(?:[^`\\]|\\.|``)*(?:`|$)|"(?:[^"\\]|\\.|"")*(?:"|$))
+  | (?P<heredoc>\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
+  | (?P<word>[A-Za-z_]\w*)
+  | (?P<number>\d\w*(?:\.\d+)?)
+  | (?P<sign>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE: Final = re.compile(r"\\(.)|([`\"'])\2", re.DOTALL)
+
+
+class Token(NamedTuple):
+    """A piece of a statement. `word` is what a bare or quoted name says, in small letters; empty for all else."""
+
+    kind: str
+    word: str
+    start: int
+    end: int
+    depth: int
+
+
+def tokens(statement: bytes) -> Iterator[Token]:
+    """All but space and comments. `depth` counts the parentheses around."""
+    depth = 0
+    for match in _TOKEN.finditer(statement):
+        kind = match.lastgroup or "sign"
+        if kind == "tag":
+            kind = "heredoc"
+        if kind == "space":
+            continue
+        text = match.group()
+        if text in b")]}":
+            depth -= 1
+        yield Token(kind, _word(kind, text), match.start(), match.end(), depth)
+        if text in b"([{":
+            depth += 1
+
+
+def _word(kind: str, text: bytes) -> str:
+    if kind == "word":
+        return text.decode().lower()
+    if kind == "quoted":
+        inner = text[1:-1].decode(errors="replace")
+        return _ESCAPE.sub(lambda found: found.group(1) or found.group(2), inner).lower()
+    return text.decode() if kind == "sign" and text.isascii() else ""

@@ -1,0 +1,86 @@
+"""The embedded ClickHouse as a process: it serves until it is told to stop, and then finishes what runs."""
+
+import ipaddress
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.gateways.clickhouse.engine import open_engine
+from holdfast.gateways.clickhouse.server import ClickHouseServer
+from holdfast.gateways.clickhouse.settings import ClickHouseSettings
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import InvalidError, UnavailableError
+
+_log: Final = logging.getLogger(__name__)
+
+
+def listening(host: str, port: int, *, insecure: bool) -> socket.socket:
+    """A socket at the address. Beyond this machine only if that is asked for: passwords travel in the clear."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(128)
+    except OSError as error:
+        raise UnavailableError(f"address {host}:{port}", error.strerror or str(error)) from None
+    if not insecure and not ipaddress.ip_address(made.getsockname()[0]).is_loopback:
+        made.close()
+        raise InvalidError("--listen", host, "an address of this machine alone; --insecure allows others")
+    return made
+
+
+def serve(
+    settings: ClickHouseSettings,
+    place: socket.socket,
+    *,
+    clock: Clock,
+    chance: Chance,
+    announce: Callable[[ClickHouseServer], None],
+    ends: threading.Event,
+) -> int:
+    """Serve until `ends` is set; running statements then have `stop_ms`. Returns the exit code."""
+    with open_engine(settings, chance=chance) as engine:
+        server = ClickHouseServer(place, engine, settings, clock=clock, chance=chance)
+        accepting = threading.Thread(target=server.serve_forever, args=(0.1,), name="accept", daemon=True)
+        accepting.start()
+        try:
+            announce(server)
+            while not ends.wait(1.0):
+                server.executor.sessions.sweep()
+        finally:
+            _stop(server, settings)
+    return 0
+
+
+def _stop(server: ClickHouseServer, settings: ClickHouseSettings) -> None:
+    server.registry.close()
+    server.shutdown()
+    if not server.registry.wait_until_none(settings.stop_ms):
+        late = server.registry.all()
+        _log.warning("%d statements were still running after %d ms and are cancelled", len(late), settings.stop_ms)
+        for one in late:
+            one.cancel()
+        server.engine.ask("KILL QUERY WHERE 1 ASYNC")
+        server.registry.wait_until_none(settings.stop_ms)
+    server.executor.sessions.close()
+    server.server_close()
+
+
+def ends_by_signal() -> threading.Event:
+    """Set by the first SIGTERM or SIGINT; the second ends the process by itself."""
+    ends = threading.Event()
+
+    def told(number: int, _: object) -> None:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.SIG_DFL)
+        _log.info("%s: stopping; once more ends at once", signal.Signals(number).name)
+        ends.set()
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, told)
+    return ends

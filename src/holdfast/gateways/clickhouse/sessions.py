@@ -1,0 +1,96 @@
+"""Sessions: a connection that outlives its request, so that temporary tables and settings are there for the next."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.gateways.clickhouse.engine import Engine
+from holdfast.gateways.clickhouse.errors import BAD_ARGUMENTS, SESSION_IS_LOCKED, SESSION_NOT_FOUND, refusal
+from holdfast.gateways.clickhouse.settings import ClickHouseSettings
+from holdfast.pipeline.quoting import literal
+from holdfast.vocabulary.clock import Clock
+
+
+@dataclass(eq=False)
+class _Session:
+    connection: Any
+    until_ms: int = 0
+    busy: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Sessions:
+    """Connections by `session_id`; a request without one gets a fresh connection."""
+
+    def __init__(self, engine: Engine, settings: ClickHouseSettings, *, clock: Clock) -> None:
+        self._engine, self._settings, self._clock = engine, settings, clock
+        self._lock = threading.Lock()
+        self._sessions: dict[str, _Session] = {}
+
+    @contextmanager
+    def connection(self, session_id: str, session_ms: int, *, check: bool) -> Iterator[Any]:
+        """The session's connection, or one for this request alone."""
+        if not session_id:
+            fresh = self._engine.connect()
+            try:
+                yield fresh
+            finally:
+                fresh.close()
+            return
+        session = self._taken(session_id, check=check)
+        try:
+            yield session.connection
+        finally:
+            with self._lock:
+                session.busy = False
+                session.until_ms = self._clock.boot_ms() + min(session_ms, self._settings.session_ms_max)
+
+    def _taken(self, session_id: str, *, check: bool) -> _Session:
+        self.sweep()
+        with self._lock:
+            session = self._sessions.get(session_id)
+            if session is None:
+                if check:
+                    raise refusal(SESSION_NOT_FOUND, f"Session {session_id} not found")
+                if len(self._sessions) >= self._settings.sessions_max:
+                    raise refusal(BAD_ARGUMENTS, f"there are {self._settings.sessions_max} sessions already")
+                session = self._sessions[session_id] = _Session(self._engine.connect())
+            if session.busy:
+                raise refusal(SESSION_IS_LOCKED, f"Session {session_id} is locked by a concurrent client")
+            session.busy = True
+            return session
+
+    def sweep(self) -> None:
+        """Close those whose time is over."""
+        now_ms = self._clock.boot_ms()
+        with self._lock:
+            over = [key for key, one in self._sessions.items() if not one.busy and one.until_ms <= now_ms]
+            gone = [self._sessions.pop(key) for key in over]
+        for session in gone:
+            session.connection.close()
+
+    def close(self) -> None:
+        """Close all that no request uses."""
+        with self._lock:
+            gone = [session for session in self._sessions.values() if not session.busy]
+            self._sessions.clear()
+        for session in gone:
+            session.connection.close()
+
+    def values(self, connection: Any, names: Mapping[str, str]) -> dict[str, str | None]:
+        """What the session has set itself of these; a request's own settings must not stay."""
+        listed = ", ".join(map(literal, (*names, "readonly", "log_comment")))
+        asks = f"SELECT name, hex(value), changed FROM system.settings WHERE name IN ({listed})"  # noqa: S608
+        found = connection.query(asks, "TSV")
+        rows = [line.split("\t") for line in bytes(found.bytes()).decode().splitlines()]
+        return {name: bytes.fromhex(value).decode() if changed == "1" else None for name, value, changed in rows}
+
+    def restore(self, connection: Any, kept: Mapping[str, str | None]) -> None:
+        """Put a session's settings back."""
+        for name, value in kept.items():
+            if value is None:
+                connection.query(f"SET {name} = DEFAULT", "Null")
+            else:
+                connection.query(f"SET {name} = {literal(value)}", "Null")

@@ -1,0 +1,188 @@
+"""What kind of statement a request brings: where an insert's data begin, which format is asked for, what it must not reach for.
+
+The one rule: the engine is never given a statement whose data it would not see. `input(…)` with data behind it stores nothing in
+chDB and says so to nobody; such a statement is taken apart here, and its rows come from a temporary table.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+from holdfast.gateways.clickhouse.errors import BAD_ARGUMENTS, NOT_ALLOWED, SYNTAX_ERROR, refusal
+from holdfast.gateways.clickhouse.lexing import Token, tokens
+
+INSERT: Final = "insert"
+SELECT: Final = "select"
+KILL: Final = "kill"
+OTHER: Final = "other"
+
+INPUT_TABLE: Final = b"_holdfast_input"
+
+# Functions and clauses that reach files, processes or this interpreter, and that the engine's grants do not cover.
+_FORBIDDEN_CALLS: Final = frozenset(
+    ("file", "executable", "executablepool", "python", "dataframe", "catboostevaluate", "disk", "filesystem", "library")
+)
+_SOURCES: Final = frozenset(("clickhouse", "null"))
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement, and what the face has to know about it. `data` is what stands behind an insert's format in the same text."""
+
+    kind: str
+    text: bytes
+    format: str = ""
+    takes_data: bool = False
+    data: bytes = b""
+    structure: bytes = b""
+    asks_processes: bool = False
+
+
+def parse(text: bytes) -> Statement:
+    """Look at a statement. What is forbidden is raised; what is wrong is left to the engine."""
+    first = next((token.word for token in tokens(text)), "")
+    if first == INSERT:
+        return _insert(text)
+    found = list(tokens(text))
+    _refuse_several(found)
+    _refuse_forbidden(text, found)
+    words = [token.word for token in found]
+    if words[:2] == ["kill", "query"]:
+        return Statement(KILL, text, _format(text, found))
+    kind = SELECT if first in (SELECT, "with", "(") and INSERT not in words else OTHER
+    return Statement(kind, text, _format(text, found), asks_processes=bool(_processes(found)))
+
+
+def _insert(text: bytes) -> Statement:
+    """Everything up to the format is the statement, everything behind it is data."""
+    found: list[Token] = []
+    stream = tokens(text)
+    for token in stream:
+        bare = token.kind == "word" and token.depth == 0 and found[-1:] and found[-1].word not in ("into", "table", ".")
+        if bare and token.word == "values":
+            return _with_values(text, found, token)
+        if bare and token.word == "format":
+            name = next(stream, None)
+            if name is not None and name.kind == "word":
+                return _with_format(text, found, token, name)
+        found.append(token)
+    _refuse_several(found)
+    _refuse_forbidden(text, found)
+    made = _with_input(Statement(INSERT, text), found)
+    if made.structure:
+        raise refusal(BAD_ARGUMENTS, "input() needs a FORMAT, and its data behind it")
+    return replace(made, takes_data=not _selects(found), format="" if _selects(found) else "Values")
+
+
+def _with_values(text: bytes, found: list[Token], values: Token) -> Statement:
+    """`VALUES` with rows behind it is for the engine; without, the rows are in the body."""
+    _refuse_forbidden(text, found)
+    if text[values.end :].strip(b" \t\r\n;"):
+        rest = list(tokens(text))
+        _refuse_several(rest)
+        _refuse_forbidden(text, rest)
+        return Statement(INSERT, text)
+    return Statement(INSERT, text[: values.start], "Values", takes_data=True)
+
+
+def _with_format(text: bytes, found: list[Token], at: Token, name: Token) -> Statement:
+    _refuse_several(found)
+    _refuse_forbidden(text, found)
+    begins = name.end
+    while text[begins : begins + 1] in (b" ", b"\t", b"\f", b";") and begins < len(text):
+        begins += 1
+    if text[begins : begins + 2] == b"\r\n":
+        begins += 2
+    elif text[begins : begins + 1] == b"\n":
+        begins += 1
+    made = Statement(INSERT, text[: at.start], text[name.start : name.end].decode(), data=text[begins:])
+    made = _with_input(made, found)
+    if _selects(found) and not made.structure:
+        return replace(made, data=b"", text=text)  # a format says nothing about rows that come from a SELECT
+    return replace(made, takes_data=True)
+
+
+def _selects(found: list[Token]) -> bool:
+    return any(token.word in (SELECT, "watch", "infile") and token.kind == "word" for token in found)
+
+
+def _with_input(made: Statement, found: list[Token]) -> Statement:
+    """`input('structure')` becomes the name of a table, which the caller fills before."""
+    for at, token in enumerate(found[:-3]):
+        follows = found[at + 1 : at + 4]
+        if token.word == "input" and follows[0].word == "(" and follows[1].kind == "text" and follows[2].word == ")":
+            structure = made.text[follows[1].start : follows[1].end]
+            text = made.text[: token.start] + INPUT_TABLE + made.text[follows[2].end :]
+            return replace(made, text=text, structure=_unquoted(structure))
+    if any(one.word == "input" and two.word == "(" for one, two in pairwise(found)):
+        raise refusal(BAD_ARGUMENTS, "input() takes its structure as one text: input('a Int64, b String')")
+    return made
+
+
+def _unquoted(literal: bytes) -> bytes:
+    inner = literal[1:-1].replace(b"''", b"'")
+    return b"\\".join(part.replace(b"\\", b"") for part in inner.split(b"\\\\"))
+
+
+def _format(text: bytes, found: list[Token]) -> str:
+    """What `FORMAT` at the end says, if it is there."""
+    at = _format_at(found)
+    return text[found[at + 1].start : found[at + 1].end].decode() if at else ""
+
+
+def _format_at(found: list[Token]) -> int:
+    """Where `FORMAT name` ends a statement; 0: nowhere."""
+    for at in range(len(found) - 2, 0, -1):
+        word, name, after = found[at], found[at + 1], found[at + 2] if at + 2 < len(found) else None
+        last = after is None or after.word in (";", "settings", "into")
+        if last and word.kind == name.kind == "word" and word.word == "format" and word.depth == 0:
+            return at
+    return 0
+
+
+def without_rows(text: bytes) -> bytes:
+    """A SELECT that has the columns of this one, and no row."""
+    found = [token for token in tokens(text) if token.word != ";"]
+    at = _format_at(found)
+    pieces = (text[: found[at].start], text[found[at + 1].end : found[-1].end]) if at else (text[: found[-1].end], b"")
+    return b"SELECT * FROM (%b\n%b\n) LIMIT 0" % pieces
+
+
+def with_processes(text: bytes, instead: bytes) -> bytes:
+    """The statement with `instead` where it says `system.processes`."""
+    for start, end in reversed(_processes(list(tokens(text)))):
+        text = text[:start] + instead + text[end:]
+    return text
+
+
+def _processes(found: list[Token]) -> list[tuple[int, int]]:
+    return [
+        (one.start, three.end)
+        for one, two, three in zip(found, found[1:], found[2:], strict=False)
+        if one.word == "system" and two.word == "." and three.word == "processes"
+    ]
+
+
+def _refuse_several(found: list[Token]) -> None:
+    for one, two in pairwise(found):
+        if one.word == ";" and one.depth == 0 and two.word != ";":
+            raise refusal(SYNTAX_ERROR, "Multi-statements are not allowed")
+
+
+def _refuse_forbidden(text: bytes, found: list[Token]) -> None:
+    """What would reach beyond the tables, and what would take the floor away from under every connection."""
+    words = [token.word for token in found]
+    for at, (token, follows) in enumerate(pairwise(found)):
+        call = follows.word == "(" and token.kind in ("word", "quoted")
+        if call and token.word in _FORBIDDEN_CALLS:
+            raise refusal(NOT_ALLOWED, f"{token.word}() reaches beyond the tables and is not allowed here")
+        if call and token.word == "source" and at + 2 < len(found) and words[at + 2] not in _SOURCES:
+            raise refusal(
+                NOT_ALLOWED, f"a dictionary's SOURCE({words[at + 2]}) is not allowed here, only CLICKHOUSE and NULL"
+            )
+        if token.kind == "word" and token.word in ("outfile", "infile"):
+            raise refusal(NOT_ALLOWED, f"{token.word.upper()} is not allowed here: send or take the data over HTTP")
+        if token.word == "from" and follows.kind == "text" and words[0] in ("attach", "create"):
+            raise refusal(NOT_ALLOWED, "ATTACH … FROM a path is not allowed here")
+    if words[:2] in (["drop", "database"], ["detach", "database"], ["rename", "database"]) and "default" in words:
+        raise refusal(NOT_ALLOWED, "the database default stays")
