@@ -44,7 +44,6 @@ def test_it_prints_where_it_listens_once_it_does(node: Node) -> None:
         assert f"store    sqlite:///{node.data}/store.db" in lines
         assert f"objects  file://{node.data}/objects" in lines
         assert "serving kafka=" in node.log
-        assert "worker role" in node.log
         socket.create_connection(("127.0.0.1", node.port)).close()
         assert not list(node.directory.glob(".addresses*"))
 

@@ -23,6 +23,7 @@ from holdfast.app.config import WORKER, ServeSettings, redacted
 from holdfast.app.data_directory import DataDirectory, held
 from holdfast.app.http import HttpFace, HttpNode, bound_http
 from holdfast.app.revealing import revealed
+from holdfast.app.worker import WorkerRole, worker_role
 from holdfast.contracts.store import Store
 from holdfast.gateways.kafka.backend import Backend, Broker
 from holdfast.gateways.kafka.server import KafkaServer, bind, serving_kafka
@@ -141,8 +142,6 @@ async def _node(
     cluster_id = await cluster_identity(store, clock=clock, chance=chance)
     await asyncio.to_thread(parts.directory.belong_to, cluster_id)
     name = settings.agent_id or await asyncio.to_thread(parts.directory.agent_id, chance)
-    if WORKER in settings.roles:
-        _log.info("the worker role has nothing to do before there are pipelines")
     async with AsyncExitStack() as stack:
         services: _Services
         agent: Agent | None = None
@@ -182,6 +181,11 @@ async def _node(
                 chance=chance,
             )
             await stack.enter_async_context(parts.http.serving(behind))
+        worker: WorkerRole | None = None
+        if WORKER in settings.roles:
+            worker = await stack.enter_async_context(
+                worker_role(settings, name=name, bootstrap=str(advertised), store=store, clock=clock, chance=chance)
+            )
         yield Served(
             kafka=bound,
             http=parts.http.address if parts.http is not None else None,
@@ -190,6 +194,8 @@ async def _node(
             name=name,
             cluster_id=cluster_id,
         )
+        if worker is not None:
+            await worker.stop()
         if parts.http is not None:
             await parts.http.close_gracefully()
         await kafka.close_gracefully()

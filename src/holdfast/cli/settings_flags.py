@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 from pathlib import Path
 
 from holdfast.app.config import CATALOGUE, Effective, effective_settings
@@ -20,7 +21,11 @@ def add_settings(made: argparse.ArgumentParser) -> None:
             of = f": {', '.join(setting.choices)}" if setting.choices else ""
             default = f" (default: {setting.default})" if setting.default else ""
             made.add_argument(
-                setting.flag, dest=setting.name, metavar=setting.metavar, help=f"{setting.help}{of}{default}"
+                setting.flag,
+                dest=setting.name,
+                metavar=setting.metavar,
+                action="append" if setting.repeated else "store",
+                help=f"{setting.help}{of}{default}",
             )
     made.add_argument("--config", metavar="FILE", default="", help="a TOML file with settings")
     made.add_argument(
@@ -36,9 +41,13 @@ def add_settings(made: argparse.ArgumentParser) -> None:
 def effective_for(args: argparse.Namespace) -> Effective:
     """The settings of a call: its flags, this process's environment, its working directory."""
     return effective_settings(
-        flags={name: getattr(args, name) for name, setting in CATALOGUE.items() if setting.flag},
+        flags={name: _in_one(getattr(args, name)) for name, setting in CATALOGUE.items() if setting.flag},
         assignments=tuple(args.assignments),
         file=args.config,
         environment=os.environ,
         directory=Path.cwd(),
     )
+
+
+def _in_one(given: object) -> object:
+    return shlex.join(given) if isinstance(given, list) else given

@@ -21,6 +21,8 @@ from holdfast.log.settings import LogSettings
 from holdfast.log.upkeep import UpkeepSettings
 from holdfast.log.wal import WalSettings
 from holdfast.objects.caching import CacheSettings
+from holdfast.pipeline.workers.settings import WorkerSettings
+from holdfast.spark.settings import SparkSettings
 
 PREFIX: Final = "HOLDFAST_"
 SECTIONS: Final[Mapping[str, type]] = {
@@ -36,13 +38,18 @@ SECTIONS: Final[Mapping[str, type]] = {
     "http": HttpSettings,
     "groups": GroupSettings,
     "cache": CacheSettings,
+    "worker": WorkerSettings,
+    "spark": SparkSettings,
 }
 _SCALARS: Final = (bool, int, float, str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting. `everyday`: shown without `--all`. `url`: its secrets are hidden wherever it is shown."""
+    """One setting. `everyday`: shown without `--all`. `url`: its secrets are hidden wherever it is shown; `hidden`: all of it is.
+
+    `repeated`: its flag may be given several times; in one text the values stand one after another, as in a shell.
+    """
 
     name: str
     kind: Any
@@ -53,6 +60,8 @@ class Setting:
     choices: tuple[str, ...] = ()
     everyday: bool = False
     url: bool = False
+    hidden: bool = False
+    repeated: bool = False
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -62,13 +71,61 @@ class Setting:
         return (by_flag, by_name) if by_flag and by_flag != by_name else (by_name,)
 
 
-def _everyday() -> Iterator[Setting]:
-    def said(name: str, default: object, flag: str, metavar: str, help_: str, **more: Any) -> Setting:
-        kind = more.pop("kind", str)
-        return Setting(
-            name=name, kind=kind, default=default, flag=flag, metavar=metavar, help=help_, everyday=True, **more
-        )
+def said(name: str, default: object, flag: str, metavar: str, help_: str, **more: Any) -> Setting:
+    """An everyday setting."""
+    kind = more.pop("kind", str)
+    return Setting(name=name, kind=kind, default=default, flag=flag, metavar=metavar, help=help_, everyday=True, **more)
 
+
+def _of_workers() -> Iterator[Setting]:
+    default = WorkerSettings()
+    yield said("worker.id", "", "--worker-id", "ID", "this worker's name (default: the agent's)")
+    yield said(
+        "worker.interval_ms",
+        default.interval_ms,
+        "--worker-interval",
+        "MS",
+        "how often a worker looks at pipelines and slots; changes wake it at once",
+        kind=int,
+    )
+    yield said(
+        "worker.lease_ttl_ms",
+        default.lease_ttl_ms,
+        "--worker-lease-ttl",
+        "MS",
+        "how long a worker's slots are its own after it was last heard of; at least twice the interval",
+        kind=int,
+    )
+    yield said(
+        "worker.slots_per_pipeline_max",
+        default.slots_per_pipeline_max,
+        "--max-slots-per-pipeline",
+        "N",
+        "how many slots of one pipeline this worker takes",
+        kind=int,
+    )
+    yield said(
+        "worker.no_leases",
+        False,
+        "--no-leases",
+        "",
+        "run one instance of every started pipeline here, whatever its replicas",
+        kind=bool,
+    )
+    yield said("spark.master", SparkSettings().master, "--spark-master", "URL", "where pipelines run")
+    yield said("spark.remote", "", "--spark-remote", "URL", "a Spark Connect server (sc://host:port) instead", url=True)
+    yield said(
+        "spark.conf",
+        "",
+        "--spark-conf",
+        "NAME=VALUE",
+        "a setting of Spark's own; may be repeated",
+        hidden=True,
+        repeated=True,
+    )
+
+
+def _everyday() -> Iterator[Setting]:
     yield said(
         "data", "holdfast-data", "--data", "DIR", "what this process keeps: WAL, names, and by default the rest too"
     )
@@ -99,6 +156,7 @@ def _everyday() -> Iterator[Setting]:
     )
     yield said("agent.zone", "", "--zone", "ZONE", "where it stands: Kafka's rack")
     yield said("agent.group", "default", "--group", "GROUP", "the group of agents it belongs to")
+    yield from _of_workers()
     yield said(
         "insecure",
         False,
@@ -124,7 +182,8 @@ def _tuning(taken: set[str]) -> Iterator[Setting]:
                 yield Setting(name=name, kind=kinds[field.name], default=field.default)
 
 
-_NOT_TOLD: Final = {"agent.address"}  # it follows from where the faces listen
+# They follow from where the faces listen, and from which Python serves.
+_NOT_TOLD: Final = {"agent.address", "spark.executor_python"}
 
 
 def _catalogue() -> dict[str, Setting]:

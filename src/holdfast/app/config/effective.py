@@ -3,6 +3,7 @@
 A value that cannot be is refused with its name, its origin and what is allowed; nothing is ever corrected silently.
 """
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from itertools import chain
@@ -94,12 +95,18 @@ class _Values:
         return tuple(
             Shown(
                 name,
-                redacted(str(known.value)) if CATALOGUE[name].url else known.value,
+                _shown(CATALOGUE[name], known.value),
                 known.origin,
                 CATALOGUE[name].everyday,
             )
             for name, known in self._by_name.items()
         )
+
+
+def _shown(setting: Setting, value: object) -> object:
+    if setting.hidden and value:
+        return "***"
+    return redacted(str(value)) if setting.url else value
 
 
 def effective_settings(
@@ -156,12 +163,26 @@ def _built(values: _Values, data: Path) -> ServeSettings:
             kafka=values.section("kafka"),
             http=values.section("http"),
             cache=values.section("cache"),
+            worker=values.section("worker"),
+            spark=values.section("spark", conf=_pairs(values.title("spark.conf"), values["spark.conf"])),
         )
     except InvalidError as error:
         name = names.get(error.what, error.what)
         if name not in CATALOGUE:
             raise
         raise InvalidError(values.title(name), error.given, error.allowed) from None
+
+
+def _pairs(title: str, text: str) -> dict[str, str]:
+    """`NAME=VALUE …`, with a shell's quotes. A value may be a secret, so it is in no refusal."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InvalidError(title, "…", f"NAME=VALUE, quoted as in a shell ({error})") from None
+    for word in words:
+        if "=" not in word:
+            raise InvalidError(title, word, "NAME=VALUE, such as spark.executor.memory=2g")
+    return dict(word.split("=", 1) for word in words)
 
 
 def _check_urls(values: _Values) -> None:

@@ -9,6 +9,8 @@ from holdfast.app.addresses import Address, Advertised
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.objects.caching import CacheSettings
+from holdfast.pipeline.workers.settings import WorkerSettings
+from holdfast.spark.settings import SparkSettings
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_at_least, check_one_of
 
@@ -48,6 +50,8 @@ class ServeSettings:
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
+    spark: SparkSettings = field(default_factory=SparkSettings)
 
     def __post_init__(self) -> None:
         if not self.roles:

@@ -109,11 +109,6 @@ def run_name(pipeline_id: str, generation: int, slot: str) -> str:
     return f"{pipeline_id}.{generation}.{slot}"
 
 
-def slot_of_run(name: str) -> str:
-    """The slot in a run's name."""
-    return name.rpartition(".")[2]
-
-
 def slot_of_resource(resource: str) -> tuple[str, int]:
     """The pipeline and the number in the name of a slot's lease."""
     pipeline_id, _, number = resource.removeprefix(SLOTS).rpartition("/")

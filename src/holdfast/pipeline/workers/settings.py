@@ -1,11 +1,13 @@
 """What an operator may tune of a worker. Stores, clocks and the driver's surroundings are components and are passed apart."""
 
 from dataclasses import dataclass
+from typing import Final
 
-from holdfast.kernel.registry.keys import check_name
 from holdfast.kernel.session import SessionSettings
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_at_least, check_between
+
+_ID_CHARS_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,13 +15,14 @@ class WorkerSettings:
     """One worker.
 
     `interval_ms`: how often it looks, in case a watch told it nothing. `lease_ttl_ms`: how long its slots and partitions are
-    its own after it was last heard of. `leases`: without them every worker runs one instance of every started pipeline.
+    its own after it was last heard of. `no_leases`: every worker runs one instance of every started pipeline, and only
+    partitions are shared. `id` is empty if it is to be the agent's.
     """
 
     id: str = ""
     interval_ms: int = 5_000
     lease_ttl_ms: int = 20_000
-    leases: bool = True
+    no_leases: bool = False
     slots_per_pipeline_max: int = 16
     settle_ms: int = 10_000
     """How long the others may come and go before slots are given back to even them out, and for how long a slot that
@@ -43,8 +46,10 @@ class WorkerSettings:
     """How often the status of a slot is written while it changes."""
 
     def __post_init__(self) -> None:
-        if self.id:
-            check_name("worker id", self.id)
+        if len(self.id) > _ID_CHARS_MAX or "/" in self.id or not self.id.isprintable():
+            raise InvalidError(
+                "id", self.id[:_ID_CHARS_MAX], f"at most {_ID_CHARS_MAX} printable characters without '/'"
+            )
         check_at_least("interval_ms", self.interval_ms, 10)
         if self.lease_ttl_ms < 2 * self.interval_ms:
             least = 2 * self.interval_ms
@@ -63,6 +68,11 @@ class WorkerSettings:
         check_at_least("retry_max_ms", self.retry_max_ms, self.retry_base_ms)
         check_at_least("steady_ms", self.steady_ms, 0)
         check_at_least("status_ms", self.status_ms, 10)
+
+    @property
+    def leases(self) -> bool:
+        """Whether slots are leases."""
+        return not self.no_leases
 
     @property
     def session(self) -> SessionSettings:

@@ -1,0 +1,195 @@
+"""Several workers in one process: on the memory store under a fake clock, or on a real engine under the real one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import pytest
+from tests.pipeline.workers.acting import ActingDriver, Stage
+
+from holdfast.contracts.store import Put, Store
+from holdfast.kernel.registry import RegistrySettings, RegistryStore, View
+from holdfast.log.topics import Topics
+from holdfast.pipeline.catalog import PipelineStore
+from holdfast.pipeline.keys import pipeline_key, recipe_key
+from holdfast.pipeline.mapping.nouns import Mapping
+from holdfast.pipeline.nouns import (
+    ClickHouseConfig,
+    Generation,
+    KafkaConfig,
+    Pipeline,
+    PipelineState,
+    Recipe,
+    registry_of,
+)
+from holdfast.pipeline.stored import pipeline_value, recipe_value
+from holdfast.pipeline.workers.records import (
+    SlotStatus,
+    WorkerRecord,
+    list_assignments,
+    list_statuses,
+    list_workers,
+)
+from holdfast.pipeline.workers.settings import WorkerSettings
+from holdfast.pipeline.workers.worker import About, Worker, working
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.faults import FaultyStore
+from holdfast.vocabulary.clock import Chance, Clock, FakeClock, SeededChance
+
+
+class Hired:
+    """One worker of the world: a task that can be stopped politely, cut off from the store, or dropped dead."""
+
+    def __init__(self, world: "World", name: str, settings: WorkerSettings) -> None:
+        self.world, self.name, self.settings = world, name, settings
+        self.store = FaultyStore(world.store, chance=world.chance)
+        self.stage = Stage(world.clock)
+        self.worker: Worker | None = None
+        self._leave = asyncio.Event()
+        self.task = asyncio.ensure_future(self._live())
+
+    async def _live(self) -> None:
+        about = About(id=self.name, host="here", pid=1, version="0")
+        async with working(
+            self.store,
+            about=about,
+            drive=self.stage.drive,
+            settings=self.settings,
+            clock=self.world.clock,
+            chance=self.world.chance,
+        ) as worker:
+            self.worker = worker
+            await self._leave.wait()
+
+    @property
+    def driver(self) -> ActingDriver:
+        assert self.stage.driver is not None
+        return self.stage.driver
+
+    def leave(self) -> None:
+        self._leave.set()
+
+
+class World:
+    """A store, its pipelines, and workers."""
+
+    def __init__(self, store: Store, clock: Clock, chance: Chance) -> None:
+        self.store, self.clock, self.chance = store, clock, chance
+        self.topics = Topics(store, clock=clock, chance=chance)
+        self.catalog = PipelineStore(store, clock=clock, chance=chance)
+        self.hired: dict[str, Hired] = {}
+        self.settings = WorkerSettings()
+
+    def hire(self, *names: str, **settings: object) -> list[Hired]:
+
+        for name in names:
+            self.hired[name] = Hired(self, name, replace(self.settings, **settings))  # type: ignore[arg-type]
+        return [self.hired[name] for name in names]
+
+    async def pipeline(
+        self,
+        pipeline_id: str,
+        *,
+        partitions: int = 4,
+        replicas: int = 1,
+        desired: str = "started",
+        generations: tuple[Generation, ...] = (Generation(number=1),),
+        topic: bool = True,
+    ) -> None:
+        if topic:
+            await self.topics.create(f"topic-{pipeline_id}", partitions)
+        recipe = Recipe(
+            version=1,
+            source=KafkaConfig(topic=f"topic-{pipeline_id}"),
+            sink=ClickHouseConfig(table="t"),
+            mapping=Mapping(columns=()),
+        )
+        stored = Pipeline(
+            id=pipeline_id,
+            name=pipeline_id,
+            recipe=1,
+            problems=(),
+            state=PipelineState(desired=desired, replicas=replicas),  # type: ignore[arg-type]
+            generations=generations,
+        )
+        await self.store.commit(
+            apply=[
+                Put(pipeline_key(pipeline_id), pipeline_value(stored)),
+                Put(recipe_key(pipeline_id, 1), recipe_value(recipe, 0)),
+            ]
+        )
+
+    def registry(self, pipeline_id: str, generation: int = 1, partitions: int = 4) -> RegistryStore:
+        settings = RegistrySettings(namespace=registry_of(pipeline_id, generation), partitions=partitions)
+        return RegistryStore(self.store, clock=self.clock, chance=self.chance, settings=settings)
+
+    async def view(self, pipeline_id: str, generation: int = 1) -> View:
+        return await self.registry(pipeline_id, generation).snapshot()
+
+    async def owners(self, pipeline_id: str, generation: int = 1) -> dict[int, str | None]:
+        """Partition → slot, of living claims."""
+        view = await self.view(pipeline_id, generation)
+        return {
+            number: None if state.owner is None or number not in view.beats else state.owner.rpartition(".")[2]
+            for number, state in view.partitions.items()
+        }
+
+    async def holders(self, pipeline_id: str) -> dict[int, str]:
+        return {each.slot: each.worker_id for each in await list_assignments(self.store, pipeline_id)}
+
+    async def statuses(self, pipeline_id: str = "") -> dict[str, SlotStatus]:
+        return {each.slot: each for each in await list_statuses(self.store, pipeline_id)}
+
+    async def workers(self) -> dict[str, WorkerRecord]:
+        return {each.id: each for each in await list_workers(self.store)}
+
+    def acting(self) -> dict[tuple[str, str], list[tuple[str, int]]]:
+        """Who may act on which partition now, and under which epoch."""
+        found: dict[tuple[str, str], list[tuple[str, int]]] = {}
+        for hired in self.hired.values():
+            if hired.stage.driver is not None:
+                for piece, epoch in hired.stage.driver.acts_on().items():
+                    found.setdefault(piece, []).append((hired.name, epoch))
+        return found
+
+    def check(self) -> None:
+        """Nobody acts beside another."""
+        for piece, actors in self.acting().items():
+            assert len(actors) == 1, f"{piece} is acted on by {actors}"
+
+    async def run_ms(self, duration_ms: int) -> None:
+        assert isinstance(self.clock, FakeClock)
+        for _ in range(max(1, duration_ms // 100)):
+            await self.clock.run_for_ms(100)
+            self.check()
+            for hired in self.hired.values():
+                if hired.task.done():
+                    hired.task.result()
+
+    async def until(self, condition: Callable[[], object], *, within_ms: int = 120_000) -> None:
+        """Let time pass until the condition holds; it may be async. Fails if it never does."""
+        for _ in range(within_ms // 100):
+            answer = condition()
+            if await answer if asyncio.iscoroutine(answer) else answer:
+                return
+            await self.run_ms(100)
+        raise AssertionError("the condition did not come true in time")
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    clock = FakeClock()
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(MemoryStore.open(clock=clock, chance=SeededChance(1)))
+        made = World(store, clock, SeededChance(7))
+        try:
+            yield made
+        finally:
+            for hired in made.hired.values():
+                hired.task.cancel()
+            for _ in range(600):
+                if all(hired.task.done() for hired in made.hired.values()):
+                    break
+                await clock.run_for_ms(100)
+            await asyncio.gather(*(hired.task for hired in made.hired.values()), return_exceptions=True)
