@@ -38,7 +38,7 @@ from holdfast.log.partition.publishing import Publisher
 from holdfast.log.reading import Reading
 from holdfast.log.service import LogService, NotLeaderError
 from holdfast.log.topics import Topic, Topics
-from holdfast.log.upkeep import Kit, Policy, Upkept, run_upkeep
+from holdfast.log.upkeep import BegunRanges, Kit, Policy, Upkept, run_upkeep
 from holdfast.log.wal import Wal
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError, OutcomeUnknownError, UnavailableError
@@ -79,8 +79,15 @@ class Agent:
         self._budget = TailBudget(settings.tail_bytes_max)
         self._stopping = asyncio.Event()
         self._publisher = Publisher(store=store, objects=objects, clock=clock, chance=chance, settings=settings.log)
+        self._begun = BegunRanges()
         self._kit = Kit(
-            store=store, objects=objects, clock=clock, chance=chance, log=settings.log, settings=settings.upkeep
+            store=store,
+            objects=objects,
+            clock=clock,
+            chance=chance,
+            log=settings.log,
+            settings=settings.upkeep,
+            begun=self._begun.lowest,
         )
         self.service = LogService(
             self,
@@ -188,11 +195,18 @@ class Agent:
             attention=self._attention,
             budget=self._budget,
         )
-        upkept = Upkept(agent=settings.id, session=session, partitions=tenant.log.leading.values, policy=self.policy)
+        upkept = Upkept(
+            agent=settings.id,
+            session=session,
+            partitions=tenant.log.leading.values,
+            policy=self.policy,
+            protect=lambda partition: self._begun.lowest(partition.place.topic, partition.place.number),
+        )
         planning = run_planner(
             store, agent=settings.id, session=session, clock=clock, chance=chance, settings=settings.planner
         )
         async with (
+            self._begun.following(store, clock=clock, chance=chance),
             beside(planning, loop.run(), tenant.log.keep_trying(), tenant.groups.run(), run_upkeep(upkept, self._kit)),
             following_plan(
                 store,

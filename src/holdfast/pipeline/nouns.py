@@ -194,6 +194,8 @@ class Intent(Shape, frozen=True):
     end: int
     recipe: int
     rows: int | None = None
+    topic: str = ""
+    """The topic of this cluster whose offsets these are: until the range is finished, its records are kept as they are."""
 
 
 def live(pipeline: Pipeline) -> Generation | None:

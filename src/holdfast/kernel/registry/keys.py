@@ -10,11 +10,12 @@ from holdfast.vocabulary.errors import InvalidError
 
 PARTITIONS_MAX: Final = 100_000  # ids are five digits, so that key order is number order
 NAME_CHARS_MAX: Final = 200
+REGISTRIES: Final = "registry/"
 
 
 def root(namespace: str) -> str:
     """The prefix of everything in a namespace."""
-    return f"registry/{namespace}/"
+    return f"{REGISTRIES}{namespace}/"
 
 
 def meta(namespace: str) -> str:

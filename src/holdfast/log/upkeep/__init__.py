@@ -3,10 +3,12 @@
     retention.py      by time and bytes; delete_records       indexing.py     ≤ 64 segment keys per partition
     compaction.py     by key; survivors.py decides             sweeping.py     orphans; purging.py: deleted topics
     trash.py          what was unlinked, until it is deleted   loop.py         runs all of it
+    begun.py          where retention and compaction stop
 
 The one rule (SAFETY 13): first unlink, in a fenced commit; then wait; then delete. Nothing here appends or publishes.
 """
 
+from holdfast.log.upkeep.begun import BegunRanges
 from holdfast.log.upkeep.compaction import Compacted, compact
 from holdfast.log.upkeep.indexing import fold
 from holdfast.log.upkeep.loop import Upkept, run_upkeep
@@ -19,6 +21,7 @@ from holdfast.log.upkeep.trash import Collected, collect_trash
 
 __all__ = [
     "SWEEPER",
+    "BegunRanges",
     "Collected",
     "Compacted",
     "Decision",

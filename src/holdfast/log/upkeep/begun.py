@@ -1,8 +1,8 @@
 """Ranges that somebody has begun to write elsewhere: until they are finished, retention and compaction leave their records alone.
 
-Whoever begins a range records it in a registry first (`kernel.registry.intents`); an intent that names a `topic` is about offsets of
-that topic, and may have to be read again, exactly as it was, by another process. The one rule: nothing at or above the lowest begun
-start of a partition goes. What is seen here lags a little behind the store: a range that was begun a moment ago can still lose a
+Whoever begins a range records it in a registry first (`kernel.registry.intents`); an intent that names a `topic` is about offsets
+of that topic, and may have to be read again, exactly as it was, by another process. The one rule: nothing at or above the lowest
+begun start of a partition goes. What is seen here lags a little behind the store: a range begun a moment ago can still lose a
 race with retention, and its reader then finds that the offsets are gone; it never reads something else in their place.
 """
 

@@ -144,13 +144,14 @@ async def _head(partition: LeadingPartition, policy: Policy, kit: Kit) -> tuple[
     return entries, after
 
 
-async def delete_records(
-    partition: LeadingPartition, offset: int, kit: Kit, *, protect: Protect = nothing_protected
-) -> int:
+async def delete_records(partition: LeadingPartition, offset: int, kit: Kit, *, protect: Protect | None = None) -> int:
     """Delete everything below `offset` (-1: everything visible); the offset where the partition starts now.
 
     `InvalidError`: the offset is beyond the high watermark, or a pipeline still has to read what lies below it.
     """
+    if protect is None:
+        place = partition.place
+        protect = lambda: kit.begun(place.topic, place.number)  # noqa: E731 - asked again for every commit
     high_watermark = partition.high_watermark
     target = high_watermark if offset == KAFKA_HIGH_WATERMARK else offset
     if not 0 <= target <= high_watermark:

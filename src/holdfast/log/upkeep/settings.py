@@ -9,6 +9,7 @@ from holdfast.log.settings import LogSettings
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.settings import MIB, check_at_least, check_between
 
+NONE_BEGUN: Callable[[str, int], int | None] = lambda _topic, _number: None  # noqa: E731 - as below
 NO_STEPS: Callable[[str], None] = lambda _: None  # noqa: E731 - a value, to be compared with and passed on
 
 
@@ -79,7 +80,10 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kit:
-    """What upkeep works with. `steps` is called at labelled points, for tests that crash there."""
+    """What upkeep works with. `steps` is called at labelled points, for tests that crash there.
+
+    `begun`: the first offset of a partition (topic, number) that somebody may have to read again; see `begun.BegunRanges`.
+    """
 
     store: Store
     objects: Objects
@@ -88,6 +92,7 @@ class Kit:
     log: LogSettings
     settings: UpkeepSettings
     steps: Callable[[str], None] = NO_STEPS
+    begun: Callable[[str, int], int | None] = NONE_BEGUN
 
     def due_ms(self) -> int:
         """When an object that is unlinked now may be deleted."""

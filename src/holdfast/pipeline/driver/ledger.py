@@ -64,7 +64,9 @@ class Ledger:
 
     def begin(self, portions: Sequence[Portion], recipe: int) -> list[Portion]:
         """Record what is about to be written; those that are still ours."""
-        return self._ours(portions, [self._begun(each, recipe) for each in portions])
+        source = self.recipe(recipe).source
+        topic = "" if source.brokers else source.topic
+        return self._ours(portions, [self._begun(each, recipe, topic) for each in portions])
 
     def finish(self, portions: Sequence[Portion]) -> list[Portion]:
         """Move checkpoints to the ends of what was written; those that are still ours."""
@@ -74,8 +76,8 @@ class Ledger:
         answers = self._wait(_all(asked))
         return [portion for portion, ours in zip(portions, answers, strict=True) if ours]
 
-    async def _begun(self, portion: Portion, recipe: int) -> bool:
-        intent = msgspec.json.encode(Intent(start=portion.start, end=portion.end, recipe=recipe)).decode()
+    async def _begun(self, portion: Portion, recipe: int, topic: str) -> bool:
+        intent = msgspec.json.encode(Intent(start=portion.start, end=portion.end, recipe=recipe, topic=topic)).decode()
         return await self._registry.begin(portion.partition, self._consumer, portion.epoch, intent)
 
     async def _finished(self, portion: Portion) -> bool:

@@ -1,0 +1,81 @@
+"""Retention and deletion stop where somebody has begun a range, and go on when it is finished."""
+
+import msgspec
+import pytest
+from tests.agent.making import Cluster, until
+from tests.log.partition.making import batch
+
+from holdfast.kernel.registry import RegistrySettings, RegistryStore
+from holdfast.log.reading import EARLIEST
+from holdfast.log.service import LogService
+from holdfast.log.upkeep import UpkeepSettings
+from holdfast.pipeline.nouns import Intent, registry_of
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.nouns import Partition
+
+OFTEN = UpkeepSettings(retention_interval_ms=20, grace_ms=0)
+
+
+async def begun(cluster: Cluster, topic: str = "orders") -> RegistryStore:
+    """A pipeline that has begun offsets 2 to 4 of partition 0."""
+    registry = RegistryStore(
+        cluster.store,
+        clock=cluster.clock,
+        chance=cluster.chance,
+        settings=RegistrySettings(namespace=registry_of("p", 1), partitions=2),
+    )
+    await registry.initialize()
+    assert await registry.claim(0, "worker", 0)
+    intent = msgspec.json.encode(Intent(start=2, end=4, recipe=1, topic=topic)).decode()
+    assert await registry.begin(0, "worker", 1, intent)
+    return registry
+
+
+async def start_of(service: LogService, partition: int) -> int:
+    found = await service.offset_for_timestamp("orders", partition, EARLIEST)
+    assert found is not None
+    return found.offset
+
+
+async def test_retention_waits_for_a_begun_range_and_for_no_longer(cluster: Cluster) -> None:
+    ann = await cluster.node("ann", upkeep=OFTEN)
+    registry = await begun(cluster)
+    await ann.service.create_topic("orders", 2, {"retention_ms": 1})
+    await until(lambda: len(ann.agent.leading) == 2)
+    for partition in (0, 1):
+        for _ in range(3):
+            await ann.service.produce("orders", partition, batch("a", "b", at_ms=1_000))
+            await ann.service.flush("orders", partition)
+    led = ann.agent.leading
+    await until(lambda: led[Partition("orders", 1)].record.start == 6)
+    await ann.service.produce("orders", 1, batch("c", at_ms=1_000))
+    await ann.service.flush("orders", 1)
+    await until(lambda: led[Partition("orders", 1)].record.start == 7)  # a whole round has gone over both
+    assert await start_of(ann.service, 0) == 2
+    assert await registry.update_checkpoint(0, "worker", 4, 1)
+    await until(lambda: led[Partition("orders", 0)].record.start == 6)
+
+
+async def test_records_of_a_begun_range_are_not_deleted_on_demand(cluster: Cluster) -> None:
+    ann = await cluster.node("ann")
+    await ann.service.create_topic("orders", 2)
+    await until(lambda: len(ann.agent.leading) == 2)
+    await ann.service.produce("orders", 0, batch("a", "b", "c", "d", "e"))
+    registry = await begun(cluster)
+    await until(lambda: ann.agent._begun.lowest("orders", 0) == 2)
+    with pytest.raises(InvalidError, match="2 at most: a pipeline reads from there"):
+        await ann.service.delete_records("orders", 0, 3)
+    assert await ann.service.delete_records("orders", 0, 2) == 2
+    assert await registry.update_checkpoint(0, "worker", 4, 1)
+    await until(lambda: ann.agent._begun.lowest("orders", 0) is None)
+    assert await ann.service.delete_records("orders", 0, 4) == 4
+
+
+async def test_ranges_of_another_kafka_hold_nothing_here(cluster: Cluster) -> None:
+    ann = await cluster.node("ann")
+    await begun(cluster, topic="")
+    await until(
+        lambda: ann.agent._begun._mirror is not None and "registry/pipeline-p-1/meta" in ann.agent._begun._mirror.items
+    )
+    assert ann.agent._begun.lowest("orders", 0) is None
+    assert ann.agent._begun.lowest("", 0) is None
