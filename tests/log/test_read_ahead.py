@@ -28,11 +28,19 @@ async def test_only_who_reads_on_where_a_read_ended_goes_on() -> None:
     assert not ahead.continues(HERE)
 
 
-async def test_the_oldest_guess_gives_way() -> None:
+async def test_no_guess_gives_way_while_its_reader_may_come(monkeypatch: pytest.MonkeyPatch) -> None:
     ahead: ReadAhead[str] = ReadAhead(2)
-    waits = [asyncio.Event() for _ in range(3)]
-    for number, wait in enumerate(waits):
-        ahead.begin(HERE._replace(offset=number), wait.wait())  # type: ignore[arg-type]
+    for number in range(3):
+        ahead.begin(HERE._replace(offset=number), value(str(number)))
+    assert await ahead.take(HERE._replace(offset=2)) is None
+    assert await ahead.take(HERE._replace(offset=0)) == "0"
+
+
+async def test_a_guess_nobody_came_for_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.log.read_ahead._STALE_S", 0.0)
+    ahead: ReadAhead[bool] = ReadAhead(2)
+    for number in range(3):
+        ahead.begin(HERE._replace(offset=number), asyncio.Event().wait())
     assert len(ahead) == 2
     assert await ahead.take(HERE._replace(offset=0)) is None
     await ahead.close()

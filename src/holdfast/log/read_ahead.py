@@ -1,16 +1,18 @@
 """Reading ahead: what a reader that goes through a partition will ask for next is read while its last answer is on its way.
 
 The one rule: it is a guess, and costs nothing but a read. It is made only for who reads on where a read ended, there are at most so
-many at a time, and one that nobody comes for is dropped with what it read.
+many at a time, and one that nobody came for in a while gives way to the next, with what it read.
 """
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+
+_STALE_S: Final = 2.0
 
 
 class Spot(NamedTuple):
@@ -24,10 +26,11 @@ class Spot(NamedTuple):
 class _Guess(Generic[T]):
     """A read that was begun, or what is left of one; `end` is where it ends, once that is known."""
 
-    __slots__ = ("end", "read")
+    __slots__ = ("begun_at", "end", "read")
 
     def __init__(self, read: "asyncio.Future[T]") -> None:
         self.read = read
+        self.begun_at = read.get_loop().time()
         self.end: int | None = None
 
 
@@ -69,7 +72,7 @@ class ReadAhead(Generic[T]):
 
     def begin(self, spot: Spot, reading: Coroutine[Any, Any, T]) -> None:
         """Read on from here."""
-        if spot in self._guesses or not self._count_max:
+        if spot in self._guesses or not self._has_room():
             reading.close()
             return
         read = asyncio.ensure_future(reading)
@@ -97,9 +100,19 @@ class ReadAhead(Generic[T]):
         with suppress(asyncio.CancelledError):
             await asyncio.gather(*reads, return_exceptions=True)
 
+    def _has_room(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        while len(self._guesses) >= self._count_max and self._guesses:
+            spot, oldest = next(iter(self._guesses.items()))
+            if now - oldest.begun_at < _STALE_S:
+                return False  # it would be read in vain: its reader is about to come
+            del self._guesses[spot]
+            oldest.read.cancel()
+        return len(self._guesses) < self._count_max
+
     def _keep(self, spot: Spot, guess: _Guess[T]) -> None:
         self._guesses[spot] = guess
-        while len(self._guesses) > self._count_max:
+        while len(self._guesses) > 2 * self._count_max:  # what is put back is there already, and needs no room
             self._guesses.popitem(last=False)[1].read.cancel()
 
 

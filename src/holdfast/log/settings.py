@@ -32,7 +32,7 @@ class LogSettings:
     producers_max: int = 100_000
     segment_reads_max: int = 64
     segment_readers_max: int = 1_024
-    reads_ahead_max: int = 32
+    reads_ahead_max: int = 16
     reads_ahead_depth: int = 2
     read_ahead_bytes: int = 9 * MIB
     fetch_enough_bytes: int = 1 * MIB
