@@ -10,7 +10,7 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.cluster import Cluster
@@ -35,6 +35,9 @@ from holdfast.objects.caching import CachingObjects
 from holdfast.objects.counting import Counters
 from holdfast.vocabulary.clock import Chance, Clock
 
+if TYPE_CHECKING:
+    from holdfast.pipeline.service import PipelineService
+
 _log: Final = logging.getLogger(__name__)
 
 
@@ -49,8 +52,20 @@ class HttpNode:
     groups: GroupService
     agent: Agent | None
     kafka: KafkaServer
+    bootstrap: str
+    """Where this cluster speaks Kafka."""
+    clickhouse: str = ""
+    """The URL of the embedded ClickHouse, for sinks that name none."""
     clock: Clock
     chance: Chance
+
+    def open_pipelines(self) -> "PipelineService":
+        """What answers about pipelines."""
+        from holdfast.pipeline.service import PipelineService  # it brings clients of Kafka and ClickHouse
+
+        return PipelineService(
+            self.store, clock=self.clock, chance=self.chance, bootstrap=self.bootstrap, embedded=self.clickhouse
+        )
 
     def checks(self) -> list[Check]:
         """What `/ready` asks."""
@@ -93,6 +108,7 @@ class HttpFace:
             doors=Doors.of(self._settings, loopback=self._loopback),
             checks=node.checks(),
             metrics=[*node.metrics(), counters.families],
+            open_pipelines=node.open_pipelines,
             clock=node.clock,
             chance=node.chance,
             settings=self._settings,

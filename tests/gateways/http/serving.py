@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 
+from holdfast.contracts.store import Store
 from holdfast.gateways.http.asgi import Application
 from holdfast.gateways.http.backend import Backend
 from holdfast.gateways.http.doors import Doors
@@ -18,6 +19,8 @@ from holdfast.gateways.http.metrics.requests import RequestCounters
 from holdfast.gateways.http.server import HttpServer, Make, serving_http
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.server import bind
+from holdfast.pipeline.service import PipelineService
+from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import RealChance, RealClock
 
 WAIT_S = 30.0
@@ -54,17 +57,25 @@ async def serving(
     checks: Sequence[Check] = (),
     metrics: Sequence[Source] = (),
     make: Make | None = None,
+    store: Store | None = None,
+    bootstrap: str = "",
+    clickhouse: str = "",
     **settings: Any,
 ) -> AsyncIterator[Served]:
-    """A server with these limits, for the body."""
+    """A server with these limits, for the body. Without a `store` it has one of its own, in memory."""
+    clock, chance = RealClock(), RealChance()
+    opened: list[Store] = []
     tuned = HttpSettings(**settings)
     counters = RequestCounters()
     backend = Backend(
         doors=Doors.of(tuned, loopback=loopback),
         checks=checks,
         metrics=[*metrics, counters.families],
-        clock=RealClock(),
-        chance=RealChance(),
+        open_pipelines=lambda: PipelineService(
+            opened[0], clock=clock, chance=chance, bootstrap=bootstrap, embedded=clickhouse
+        ),
+        clock=clock,
+        chance=chance,
         settings=tuned,
         counters=counters,
     )
@@ -73,6 +84,7 @@ async def serving(
     async with AsyncExitStack() as stack:
         for each in sockets:
             stack.callback(each.close)
+        opened.append(store or await stack.enter_async_context(open_store("memory:", clock=clock, chance=chance)))
         server = await stack.enter_async_context(serving_http(backend, sockets, make=make))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=WAIT_S))
         await server.listening.wait()
@@ -82,7 +94,7 @@ async def serving(
 def guarded(answer: Callable[[Any, Any, Any], Awaitable[None]]) -> Make:
     """Everything around the routes, and in their place one function."""
 
-    def make(backend: Backend) -> Application:
+    def make(backend: Backend, pipelines: PipelineService) -> Application:
         return Guard(
             answer,
             doors=backend.doors,

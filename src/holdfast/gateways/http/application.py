@@ -14,6 +14,7 @@ from holdfast.gateways.http.allowed import allowed_at, pointer_of
 from holdfast.gateways.http.asgi import Application
 from holdfast.gateways.http.backend import Backend
 from holdfast.gateways.http.guard import Guard
+from holdfast.gateways.http.metrics.pipelines import pipeline_metrics
 from holdfast.gateways.http.openapi import Described
 from holdfast.gateways.http.problems import (
     FAILED,
@@ -29,19 +30,31 @@ from holdfast.gateways.http.problems import (
     of_error,
     problem,
 )
-from holdfast.gateways.http.routes import described, health
+from holdfast.gateways.http.routes import again, described, health, looking, parts
+from holdfast.gateways.http.routes import pipelines as pipeline_routes
+from holdfast.pipeline.service import PipelineService
 from holdfast.vocabulary.errors import HoldfastError
 
 _log: Final = logging.getLogger(__name__)
 
 
-def make_application(backend: Backend) -> Application:
+def make_application(backend: Backend, pipelines: PipelineService) -> Application:
     """Everything between the socket and the services."""
-    handlers = [*health.HANDLERS, *described.HANDLERS]
+    handlers = [
+        *health.HANDLERS,
+        *described.HANDLERS,
+        *pipeline_routes.HANDLERS,
+        *parts.HANDLERS,
+        *looking.HANDLERS,
+        *again.HANDLERS,
+    ]
     dependencies = {
         "backend": Provide(lambda: backend, sync_to_thread=False),
+        "pipelines": Provide(lambda: pipelines, sync_to_thread=False),
+        "sources": Provide(lambda: sources, sync_to_thread=False),
         "document": Provide(lambda: document, sync_to_thread=False),
     }
+    sources = (*backend.metrics, pipeline_metrics(pipelines))
     document = Described(handlers, dependencies)
     inner = Litestar(
         route_handlers=handlers,
@@ -72,7 +85,7 @@ def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[bytes
 def _problem_of(request: Request[Any, Any, Any], error: Exception) -> Problem:
     match error:
         case HoldfastError():
-            return of_error(error)
+            return of_error(error, whole=request.scope["path"].endswith("/parts"))
         case ValidationException():
             return _unreadable(request, error)
         case NotFoundException():

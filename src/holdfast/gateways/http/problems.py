@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.gateways.http.errors import MissingPartError, UnreadableError
 from holdfast.pipeline.errors import EditConflictError, NotReadyError, PipelineNameTakenError, UnknownPipelineError
 from holdfast.vocabulary.errors import (
     ClosedError,
@@ -26,6 +27,7 @@ from holdfast.vocabulary.errors import (
 MEDIA_TYPE: Final = "application/problem+json"
 _TYPES: Final = "urn:holdfast:problem:"
 _DETAIL_CHARS_MAX: Final = 4_000
+_PLACE: Final = re.compile(r"(source|sink|mapping|filters|sql|drift)(?:: |\.)([\w.\[\]]+)(?::.*)?")
 _USER_INFO: Final = re.compile(r"(?<=//)[^/\s@'\"]*@")
 
 
@@ -85,6 +87,8 @@ KINDS: Final = tuple(value for value in dict(vars()).values() if isinstance(valu
 _BY_STATUS: Final = {each.status: each for each in (MALFORMED, NOT_FOUND, METHOD, MEDIA, TOO_LARGE, FAILED)}
 _BY_ERROR: Final[tuple[tuple[type[HoldfastError], Kind], ...]] = (
     (UnknownPipelineError, NOT_FOUND),
+    (MissingPartError, NOT_FOUND),
+    (UnreadableError, MALFORMED),
     (PipelineNameTakenError, CONFLICT),
     (EditConflictError, CHANGED),
     (NotReadyError, CONFLICT),
@@ -113,16 +117,26 @@ def kind_of_status(status: int) -> Kind:
     return FAILED if status >= HTTPStatus.INTERNAL_SERVER_ERROR else Kind(REFUSED.name, status, REFUSED.title)
 
 
-def of_error(error: HoldfastError) -> Problem:
-    """What a caller is told about an error of ours."""
+def of_error(error: HoldfastError, *, whole: bool = False) -> Problem:
+    """What a caller is told about an error of ours. `whole`: the body was not one part of a pipeline, but all of them."""
     kind = next((kind for kinds, kind in _BY_ERROR if isinstance(error, kinds)), FAILED)
     faults: tuple[Fault, ...] = ()
     if isinstance(error, NotReadyError):
         faults = tuple(Fault(detail=without_secrets(each)) for each in error.reasons)
     elif kind is INVALID and isinstance(error, InvalidError):
         given = without_secrets(repr(error.given))
-        faults = (Fault(detail=f"{error.what} cannot be {given}", allowed=without_secrets(error.allowed)),)
+        fault = Fault(detail=f"{error.what} cannot be {given}", allowed=without_secrets(error.allowed))
+        faults = (msgspec.structs.replace(fault, pointer=_pointer(error.what, whole=whole)),)
     return problem(kind, str(error), *faults)
+
+
+def _pointer(what: str, *, whole: bool) -> str:
+    """Where in the body something is that a service names as `sink.batchSize` or `mapping: columns[0].type`."""
+    found = _PLACE.fullmatch(what)
+    if found is None:
+        return ""
+    steps = re.findall(r"[^.\[\]]+", found[2])
+    return "#" + "".join(f"/{step}" for step in ([found[1], *steps] if whole else steps))
 
 
 def headers_of(said: Problem) -> dict[str, str]:

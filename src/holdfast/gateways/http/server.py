@@ -18,12 +18,13 @@ from holdfast.vocabulary.tasks import Bell, beside
 
 if TYPE_CHECKING:
     from holdfast.gateways.http.uvicorn_server import Uvicorn
+    from holdfast.pipeline.service import PipelineService
 
 _log: Final = logging.getLogger(__name__)
 
 _BACKLOG: Final = 256
 
-Make = Callable[[Backend], Application]
+Make = Callable[[Backend, "PipelineService"], Application]
 
 
 class HttpServer:
@@ -43,17 +44,22 @@ class HttpServer:
 
     async def run(self) -> None:
         """Build the application beside the loop, then answer until told to stop."""
-        self._inner = await asyncio.to_thread(_built, self.backend, self._make)
+        inner, pipelines = await asyncio.to_thread(_built, self.backend, self._make)
+        self._inner = inner
+        async with pipelines.running():
+            await self._serve(inner)
+        await asyncio.Event().wait()  # whoever runs us beside a body ends us with it
+
+    async def _serve(self, inner: "Uvicorn") -> None:
         try:
-            await self._inner.begin(self._sockets)
+            await inner.begin(self._sockets)
             self.listening.set()
             while not await self._stop.wait_ms(self.backend.clock, 1_000):
-                await self._inner.tick()
-            await self._inner.finish()
+                await inner.tick()
+            await inner.finish()
         finally:
-            self._inner.hang_up()
+            inner.hang_up()
             self._stopped.set()
-        await asyncio.Event().wait()  # whoever runs us beside a body ends us with it
 
     async def close_gracefully(self) -> None:
         """Accept nothing more, answer what is under way, then hang up."""
@@ -63,11 +69,13 @@ class HttpServer:
         await self._stopped.wait()
 
 
-def _built(backend: Backend, make: Make | None) -> "Uvicorn":
+def _built(backend: Backend, make: Make | None) -> "tuple[Uvicorn, PipelineService]":
     from holdfast.gateways.http.application import make_application
     from holdfast.gateways.http.uvicorn_server import Uvicorn
 
-    return Uvicorn((make or make_application)(backend), backend.settings, backend.counters)
+    pipelines = backend.open_pipelines()
+    application = (make or make_application)(backend, pipelines)
+    return Uvicorn(application, backend.settings, backend.counters), pipelines
 
 
 def listen(sockets: Sequence[socket.socket]) -> None:

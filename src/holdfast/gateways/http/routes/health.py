@@ -1,5 +1,10 @@
 """Whether this process lives and can do its work, and its numbers. None of it needs a body, a name or a permission."""
 
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
 import msgspec
 from litestar import Response, get
 from litestar.di import NamedDependency
@@ -8,10 +13,14 @@ from litestar.params import SkipValidation
 from holdfast import __version__
 from holdfast.gateways.http.backend import Backend
 from holdfast.gateways.http.health import Checked, asked
-from holdfast.gateways.http.metrics.exposition import MEDIA_TYPE, Family, exposition
+from holdfast.gateways.http.metrics.exposition import MEDIA_TYPE, Family, Source, exposition, gauge
 from holdfast.gateways.http.problems import MEDIA_TYPE as PROBLEM
 from holdfast.gateways.http.problems import NOT_READY, encoded, headers_of, problem
+from holdfast.vocabulary.errors import HoldfastError
 
+_log: Final = logging.getLogger(__name__)
+
+Sources = NamedDependency[SkipValidation[Sequence[Source]]]
 Face = NamedDependency[SkipValidation[Backend]]
 
 
@@ -47,11 +56,18 @@ async def ready(backend: Face) -> Response[Ready | bytes]:
 
 
 @get("/metrics", tags=["health"], summary="Numbers for Prometheus", media_type="text/plain")
-async def metrics(backend: Face) -> Response[bytes]:
-    """Every counter of this process in Prometheus' text format."""
+async def metrics(backend: Face, sources: Sources) -> Response[bytes]:
+    """Every counter of this process, and what the store says of pipelines, in Prometheus' text format."""
     families: list[Family] = []
-    for source in backend.metrics:
-        families += await source()
+    failed = 0
+    for source in sources:
+        try:
+            async with asyncio.timeout(backend.settings.ready_ms / 1000):
+                families += await source()
+        except (HoldfastError, TimeoutError) as error:
+            failed += 1
+            _log.warning("some metrics are left out: %s", error or "no answer in time")
+    families.append(gauge("holdfast_metrics_missing", "Parts of this page that could not be read.", failed))
     return Response(exposition(families), media_type=MEDIA_TYPE)
 
 

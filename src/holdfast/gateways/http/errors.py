@@ -1,0 +1,26 @@
+"""Refusals this face makes itself."""
+
+from holdfast.vocabulary.errors import InvalidError
+
+
+class MissingPartError(InvalidError):
+    """A part that has no default was never saved, or is of another kind than the path says."""
+
+    def __init__(self, part: str, pipeline: str, why: str) -> None:
+        super().__init__(f"the {part} of {pipeline}", why, "one that was saved")
+        self.args = (part, pipeline, why)
+
+    def __str__(self) -> str:
+        part, pipeline, why = self.args
+        return f"pipeline {pipeline!r} has no {part}: {why}"
+
+
+class UnreadableError(InvalidError):
+    """A body that is not a JSON object."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("body", why, "a JSON object")
+        self.args = (why,)
+
+    def __str__(self) -> str:
+        return f"the body is not a JSON object: {self.args[0]}"

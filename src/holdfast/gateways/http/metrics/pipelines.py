@@ -1,0 +1,89 @@
+"""What pipelines do: counted by the slots that run now, as the store knows them, whichever worker has them.
+
+Every node tells the same, so take `max by (pipeline, …)` over nodes before summing.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, get_args
+
+from holdfast.gateways.http.metrics.exposition import Family, Labels, Source
+from holdfast.pipeline.service import PipelineService
+from holdfast.pipeline.status import PipelineStatus, State
+from holdfast.pipeline.workers.records import SlotStatus, WorkerRecord
+
+Value = Callable[[PipelineStatus], float | None]
+
+_SLOT: Final = {
+    "rows": ("holdfast_pipeline_rows_total", "Rows written by a slot since it was started."),
+    "batches": ("holdfast_pipeline_batches_total", "Batches written by a slot since it was started."),
+    "filtered": ("holdfast_pipeline_filtered_rows_total", "Records a slot's filter left out."),
+    "dlq_rows": ("holdfast_pipeline_dlq_rows_total", "Records a slot refused into the DLQ."),
+}
+
+
+def pipeline_metrics(pipelines: PipelineService) -> Source:
+    """The numbers of all pipelines."""
+
+    async def families() -> Iterable[Family]:
+        return [*_pipelines(await pipelines.statuses()), *_workers(await pipelines.workers())]
+
+    return families
+
+
+def _pipelines(statuses: Sequence[PipelineStatus]) -> Iterator[Family]:
+    slots = [(_labels(status, slot), slot) for status in statuses for slot in status.slots]
+    for field, (name, said) in _SLOT.items():
+        yield Family(name, "counter", said, [(labels, float(getattr(slot, field))) for labels, slot in slots])
+    read: list[tuple[Labels, float]] = []
+    for labels, slot in slots:
+        read += [
+            ({**labels, "from": "objects"}, slot.bytes_objects),
+            ({**labels, "from": "agents"}, slot.bytes_agents),
+        ]
+    yield Family("holdfast_pipeline_read_bytes_total", "counter", "Bytes a slot read, by where from.", read)
+    yield _gauge("holdfast_pipeline_lag_rows", "Records not yet written.", statuses, lambda each: each.lag_rows)
+    yield _gauge(
+        "holdfast_pipeline_lag_seconds",
+        "Age of the oldest record not yet written.",
+        statuses,
+        lambda each: None if each.lag_ms is None else each.lag_ms / 1000,
+    )
+    yield _gauge(
+        "holdfast_pipeline_slots_wanted",
+        "Slots it should have: its replicas while it is started.",
+        statuses,
+        lambda each: each.replicas if each.desired == "started" else 0,
+    )
+    yield _gauge(
+        "holdfast_pipeline_slots_held",
+        "Slots somebody has.",
+        statuses,
+        lambda each: len({slot.slot for slot in each.slots}),
+    )
+    yield _gauge("holdfast_pipeline_slots_running", "Slots at work.", statuses, lambda each: each.slots_running)
+    states = [
+        ({"pipeline": each.name, "state": state}, float(each.state == state))
+        for each in statuses
+        for state in get_args(State)
+    ]
+    yield Family("holdfast_pipeline_state", "gauge", "1 for the state it is in.", states)
+
+
+def _workers(workers: Sequence[WorkerRecord]) -> Iterator[Family]:
+    able = [({"able": "true"}, float(sum(each.able for each in workers)))]
+    unable = [({"able": "false"}, float(sum(not each.able for each in workers)))]
+    yield Family("holdfast_workers", "gauge", "Live workers, by whether they take slots.", [*able, *unable])
+
+
+def _gauge(name: str, said: str, statuses: Sequence[PipelineStatus], value: Value) -> Family:
+    told = [({"pipeline": each.name}, number) for each in statuses if (number := value(each)) is not None]
+    return Family(name, "gauge", said, told)
+
+
+def _labels(status: PipelineStatus, slot: SlotStatus) -> dict[str, str]:
+    return {
+        "pipeline": status.name,
+        "generation": str(slot.generation),
+        "slot": slot.slot,
+        "worker": slot.worker_id,
+    }

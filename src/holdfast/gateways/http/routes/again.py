@@ -1,0 +1,129 @@
+"""Doing it again: what was refused (the DLQ and its replay), and what was read (rewind and backfill)."""
+
+from typing import Any
+
+import msgspec
+from litestar import Response, delete, get, post
+
+from holdfast.gateways.http.routes.asking import ONE, Asked, Pipelines, pipeline_id, seen, shown, tagged
+from holdfast.pipeline.answers import DeadLetterCount, DeadLetters, Replayed
+from holdfast.pipeline.dead_letters import Chosen
+from holdfast.pipeline.nouns import EARLIEST, LATEST, Generation, Pipeline
+from holdfast.pipeline.rewinding import read_position
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What a body may hold."""
+
+
+class ReplayAsked(_Asked, frozen=True):
+    """Which dead letters; without anything, all that wait."""
+
+    generation: int | None = None
+    partition: int | None = None
+    offsets: tuple[int, ...] = ()
+    reason: str = ""
+    since_ms: int | None = None
+    until_ms: int | None = None
+    limit: int | None = None
+
+
+class RewindAsked(_Asked, frozen=True):
+    """`to`: earliest, latest, an ISO 8601 time, or offsets by partition."""
+
+    to: str | dict[str, int] = EARLIEST
+    delete_previous: bool = False
+
+
+class BackfillAsked(_Asked, frozen=True):
+    """Both ends as in a rewind."""
+
+    start: str | dict[str, int] = msgspec.field(name="from", default=EARLIEST)
+    end: str | dict[str, int] = msgspec.field(name="to", default=LATEST)
+
+
+class Begun(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A generation that was begun, and the pipeline that has it."""
+
+    generation: Generation
+    pipeline: Pipeline
+
+
+@get(f"{ONE}/dlq", tags=["again"], summary="What was refused")
+async def dead_letters(
+    pipelines: Pipelines,
+    pipeline: str,
+    limit: int = 100,
+    after: str = "",
+    generation: int | None = None,
+    partition: int | None = None,
+    reason: str = "",
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    waiting: bool = False,
+) -> DeadLetters:
+    """A page of refused records with payload, reason and offset; `after` asks for the next."""
+    chosen = Chosen(
+        generation=generation, partition=partition, reason=reason, since_ms=since_ms, until_ms=until_ms, waiting=waiting
+    )
+    at = await pipeline_id(pipelines, pipeline)
+    return await pipelines.letters.page(at, chosen, after=after, limit=limit)
+
+
+@get(f"{ONE}/dlq/count", tags=["again"], summary="How many were refused, and why")
+async def count_dead_letters(pipelines: Pipelines, pipeline: str, waiting: bool = False) -> DeadLetterCount:
+    """Totals, and the most frequent reasons."""
+    at = await pipeline_id(pipelines, pipeline)
+    return await pipelines.letters.count(at, Chosen(waiting=waiting))
+
+
+@post(f"{ONE}/dlq/replay", tags=["again"], summary="Try refused records again", status_code=200)
+async def replay(pipelines: Pipelines, pipeline: str, data: ReplayAsked | None = None) -> Replayed:
+    """Put what waits through the newest recipe. Asking twice stores nothing twice."""
+    asked = data or ReplayAsked()
+    chosen = Chosen(
+        generation=asked.generation,
+        partition=asked.partition,
+        offsets=asked.offsets,
+        reason=asked.reason,
+        since_ms=asked.since_ms,
+        until_ms=asked.until_ms,
+    )
+    return await pipelines.letters.replay(await pipeline_id(pipelines, pipeline), chosen, limit=asked.limit)
+
+
+@post(f"{ONE}/rewind", tags=["again"], summary="Read the source again", status_code=200)
+async def rewind(request: Asked, pipelines: Pipelines, pipeline: str, data: RewindAsked) -> Response[Begun]:
+    """Retire the live generation and begin the next one where `to` says."""
+    after, generation = await pipelines.rewinds.rewind(
+        await pipeline_id(pipelines, pipeline),
+        read_position(_plain(data.to)),
+        delete_previous=data.delete_previous,
+        expected=seen(request),
+    )
+    return tagged(Begun(generation=generation, pipeline=after), after.version)
+
+
+@post(f"{ONE}/backfill", tags=["again"], summary="Read a part of the source again", status_code=200)
+async def backfill(request: Asked, pipelines: Pipelines, pipeline: str, data: BackfillAsked) -> Response[Begun]:
+    """Read from … to again, beside the live generation."""
+    after, generation = await pipelines.rewinds.backfill(
+        await pipeline_id(pipelines, pipeline),
+        read_position(_plain(data.start), "from"),
+        read_position(_plain(data.end), "to"),
+        expected=seen(request),
+    )
+    return tagged(Begun(generation=generation, pipeline=after), after.version)
+
+
+@delete(f"{ONE}/backfill/{{generation:int}}", tags=["again"], summary="Give a backfill up", status_code=200)
+async def give_up(pipelines: Pipelines, pipeline: str, generation: int) -> Response[Pipeline]:
+    """End a backfill before it is done. What it has written stays."""
+    return shown(await pipelines.rewinds.give_up(await pipeline_id(pipelines, pipeline), generation))
+
+
+def _plain(given: str | dict[str, int]) -> Any:
+    return given
+
+
+HANDLERS = (dead_letters, count_dead_letters, replay, rewind, backfill, give_up)

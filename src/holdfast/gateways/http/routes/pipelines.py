@@ -1,0 +1,184 @@
+"""Pipelines: listed, made, renamed, removed, started, stopped, scaled, and how they do."""
+
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+from litestar import Response, delete, get, patch, post, put
+
+from holdfast.gateways.http.routes.asking import BASE, ONE, Asked, Pipelines, pipeline_id, seen, shown, tagged
+from holdfast.pipeline.nouns import Pipeline, PipelineState
+from holdfast.pipeline.status import PipelineStatus
+from holdfast.pipeline.workers.records import SlotAssignment, WorkerRecord
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What a body may hold."""
+
+
+class NewPipeline(_Asked, frozen=True):
+    """A pipeline's name and what it is for."""
+
+    name: str
+    description: str = ""
+
+
+class PipelineChange(_Asked, frozen=True):
+    """What is not said stays."""
+
+    name: str | None = None
+    description: str | None = None
+
+
+class StateChange(_Asked, frozen=True):
+    """What is not said stays."""
+
+    desired: Literal["started", "stopped"] | None = None
+    replicas: int | None = None
+
+
+class Replicas(_Asked, frozen=True):
+    """How many slots."""
+
+    replicas: int
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Who holds a slot, and until when by its own account."""
+
+    slot: int
+    worker_id: str
+    lease_until: str | None
+    epoch: int
+
+    @classmethod
+    def of(cls, held: SlotAssignment) -> "Assignment":
+        """As it is shown."""
+        until = held.lease_until_ms
+        text = None if until is None else datetime.fromtimestamp(until / 1000, UTC).isoformat(timespec="milliseconds")
+        return cls(slot=held.slot, worker_id=held.worker_id, lease_until=text, epoch=held.epoch)
+
+
+@get(BASE, tags=["pipelines"], summary="All pipelines")
+async def list_pipelines(pipelines: Pipelines) -> list[Pipeline]:
+    """Every pipeline, by name."""
+    return list(await pipelines.catalog.list())
+
+
+@post(BASE, tags=["pipelines"], summary="A new pipeline")
+async def create_pipeline(pipelines: Pipelines, data: NewPipeline) -> Response[Pipeline]:
+    """Make a pipeline without parts, stopped. 409 if the name is taken."""
+    made = await pipelines.catalog.create(data.name, data.description)
+    return tagged(made, made.version, location=f"{BASE}/{made.id}")
+
+
+@get(ONE, tags=["pipelines"], summary="A pipeline")
+async def get_pipeline(pipelines: Pipelines, pipeline: str) -> Response[Pipeline]:
+    """A pipeline, by its id or its name: its state, its generations, and what keeps it from running."""
+    return shown(await pipelines.catalog.find(pipeline))
+
+
+@put(ONE, tags=["pipelines"], summary="Rename or describe")
+async def update_pipeline(
+    request: Asked, pipelines: Pipelines, pipeline: str, data: PipelineChange
+) -> Response[Pipeline]:
+    """Change the name or the description."""
+    at = await pipeline_id(pipelines, pipeline)
+    changed = await pipelines.catalog.update(at, name=data.name, description=data.description, expected=seen(request))
+    return shown(changed)
+
+
+@delete(ONE, tags=["pipelines"], summary="Remove a pipeline")
+async def delete_pipeline(request: Asked, pipelines: Pipelines, pipeline: str) -> None:
+    """Remove a stopped pipeline with its parts and its progress. Its tables stay."""
+    await pipelines.catalog.delete(await pipeline_id(pipelines, pipeline), expected=seen(request))
+
+
+@get(f"{ONE}/state", tags=["state"], summary="What is wanted of it")
+async def get_state(pipelines: Pipelines, pipeline: str) -> Response[PipelineState]:
+    """Started or stopped, and how many slots."""
+    found = await pipelines.catalog.find(pipeline)
+    return tagged(found.state, found.version)
+
+
+@put(f"{ONE}/state", tags=["state"], summary="Set what is wanted of it")
+async def put_state(
+    request: Asked, pipelines: Pipelines, pipeline: str, data: PipelineState
+) -> Response[PipelineState]:
+    """Set both; what is left out has its default."""
+    at = await pipeline_id(pipelines, pipeline)
+    after = await pipelines.catalog.set_state(at, desired=data.desired, replicas=data.replicas, expected=seen(request))
+    return tagged(after.state, after.version)
+
+
+@patch(f"{ONE}/state", tags=["state"], summary="Change what is wanted of it")
+async def patch_state(
+    request: Asked, pipelines: Pipelines, pipeline: str, data: StateChange
+) -> Response[PipelineState]:
+    """Set one or both; what is left out stays."""
+    at = await pipeline_id(pipelines, pipeline)
+    after = await pipelines.catalog.set_state(at, desired=data.desired, replicas=data.replicas, expected=seen(request))
+    return tagged(after.state, after.version)
+
+
+@post(f"{ONE}/start", tags=["state"], summary="Start it", status_code=200)
+async def start_pipeline(request: Asked, pipelines: Pipelines, pipeline: str) -> Response[Pipeline]:
+    """Workers run it from now on. 409 says what is missing."""
+    return shown(await pipelines.start(await pipeline_id(pipelines, pipeline), expected=seen(request)))
+
+
+@post(f"{ONE}/stop", tags=["state"], summary="Stop it", status_code=200)
+async def stop_pipeline(request: Asked, pipelines: Pipelines, pipeline: str) -> Response[Pipeline]:
+    """Workers finish what is under way and let it go."""
+    return shown(await pipelines.stop(await pipeline_id(pipelines, pipeline), expected=seen(request)))
+
+
+@post(f"{ONE}/scale", tags=["state"], summary="Give it more or fewer slots", status_code=200)
+async def scale_pipeline(request: Asked, pipelines: Pipelines, pipeline: str, data: Replicas) -> Response[Pipeline]:
+    """How many slots it has; those that stay are not disturbed."""
+    at = await pipeline_id(pipelines, pipeline)
+    return shown(await pipelines.scale(at, data.replicas, expected=seen(request)))
+
+
+@get(f"{ONE}/status", tags=["state"], summary="How it does")
+async def get_status(pipelines: Pipelines, pipeline: str) -> PipelineStatus:
+    """Rows, lag, slots, partitions and what is in the way, over all workers."""
+    return await pipelines.status(await pipeline_id(pipelines, pipeline))
+
+
+@get(f"{ONE}/assignments", tags=["state"], summary="Who runs its slots")
+async def get_assignments(pipelines: Pipelines, pipeline: str) -> list[Assignment]:
+    """Who holds which slot, and until when."""
+    held = await pipelines.assignments(await pipeline_id(pipelines, pipeline))
+    return [Assignment.of(each) for each in held]
+
+
+@get("/api/status", tags=["state"], summary="How all pipelines do")
+async def get_statuses(pipelines: Pipelines) -> list[PipelineStatus]:
+    """The status of every pipeline, by name."""
+    return list(await pipelines.statuses())
+
+
+@get("/api/workers", tags=["workers"], summary="All workers")
+async def list_workers(pipelines: Pipelines) -> list[WorkerRecord]:
+    """Every live worker, with its slots and its Spark driver."""
+    return list(await pipelines.workers())
+
+
+HANDLERS = (
+    list_pipelines,
+    create_pipeline,
+    get_pipeline,
+    update_pipeline,
+    delete_pipeline,
+    get_state,
+    put_state,
+    patch_state,
+    start_pipeline,
+    stop_pipeline,
+    scale_pipeline,
+    get_status,
+    get_assignments,
+    get_statuses,
+    list_workers,
+)
