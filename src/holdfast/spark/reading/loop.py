@@ -6,6 +6,7 @@ finds itself in another process than the loop's begins a new one, and what the p
 
 import asyncio
 import atexit
+import concurrent.futures.thread  # noqa: F401 (it registers its end first, so that ours comes before it)
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
