@@ -177,6 +177,7 @@ async def _node(
                 groups=services.groups,
                 agent=agent,
                 kafka=kafka,
+                bootstrap=str(advertised),
                 clock=clock,
                 chance=chance,
             )
