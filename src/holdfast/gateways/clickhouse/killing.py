@@ -6,6 +6,7 @@ it is stopped here. SYNC returns when none of them runs any more.
 
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import count
 from typing import Final
 
 from holdfast.gateways.clickhouse.engine import Engine
@@ -15,6 +16,7 @@ from holdfast.gateways.clickhouse.running import KEY_OF, Registry, Running
 from holdfast.pipeline.quoting import literal
 
 _AGAIN_S: Final = 0.1  # between two kills of what does not want to end
+_INSIST_AFTER: Final = 10  # of them, a client that does not read its answer loses its connection
 
 
 def processes(registry: Registry) -> bytes:
@@ -43,10 +45,19 @@ def kill(engine: Engine, registry: Registry, text: bytes, me: Running) -> bytes:
         _kill(engine, meant)
     if mode == "sync":
         for one in meant:
-            while not one.ended.wait(_AGAIN_S):
-                me.check()
-                _kill(engine, meant)
+            _wait(engine, one, me)
     return _shown(meant, {"sync": "finished", "test": ""}.get(mode, "waiting"))
+
+
+def _wait(engine: Engine, one: Running, me: Running) -> None:
+    """Return when `one` no longer runs."""
+    for attempt in count():
+        if one.ended.wait(_AGAIN_S):
+            return
+        me.check()
+        _kill(engine, [one])
+        if attempt == _INSIST_AFTER:
+            one.insist()
 
 
 def _parsed(text: bytes) -> tuple[bytes, str]:

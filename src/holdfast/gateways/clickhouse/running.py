@@ -35,6 +35,7 @@ class Running:
     since_ms: int
     query: str = ""
     on_cancel: Callable[[], None] = lambda: None
+    on_insist: Callable[[], None] = lambda: None
     cancelled: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -43,6 +44,11 @@ class Running:
         self.cancelled.set()
         with suppress(OSError):
             self.on_cancel()
+
+    def insist(self) -> None:
+        """Take its connection away: its client does not read what it is sent."""
+        with suppress(OSError):
+            self.on_insist()
 
     def check(self) -> None:
         """Raise if it is to stop."""

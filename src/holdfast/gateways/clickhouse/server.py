@@ -144,9 +144,15 @@ class _Handler(BaseHTTPRequestHandler):
         self._query_id = parameters.get("query_id") or self.headers.get("X-ClickHouse-Query-Id") or _uuid(server.chance)
         request = self._request(parameters, user, reads_only=reads_only)
         with server.registry.entered(self._query_id, user) as one:
-            one.on_cancel = self._stop_reading
+            one.on_cancel, one.on_insist = self._stop_reading, self._break_off
             with server.executor.answer(request, one) as answer:
-                self._answer(answer, self._encoding(parameters), one)
+                complete = self._streamed(answer, self._encoding(parameters), one)
+        # The client must not see the end before its id and its session are free again: it may use them at once.
+        if complete is None:
+            self._plain(200, answer.whole or b"", content_type(answer.format), self._described(answer))
+        elif complete:
+            self.wfile.write(b"0\r\n\r\n")
+            self.wfile.flush()
 
     def _request(self, parameters: Mapping[str, str], user: str, *, reads_only: bool) -> Request:
         own = {name: value for name, value in parameters.items() if name in _OWN}
@@ -177,16 +183,13 @@ class _Handler(BaseHTTPRequestHandler):
             return ""
         return chosen(self.headers.get("Accept-Encoding", ""))
 
-    def _answer(self, answer: Answer, encoding: str, one: Running) -> None:
-        tag = self.server.chance.token()[:16]
-        headers = {"X-ClickHouse-Format": answer.format, "X-ClickHouse-Exception-Tag": tag}
-        if answer.figures:
-            headers["X-ClickHouse-Summary"] = json.dumps({name: str(value) for name, value in answer.figures.items()})
-        if encoding:
-            headers["Content-Encoding"] = encoding
+    def _streamed(self, answer: Answer, encoding: str, one: Running) -> bool | None:
+        """Send all but the last chunk of an answer that is sent in chunks, and say if it is complete; None: it is not sent so."""
         if answer.whole is not None and not encoding:
-            self._plain(200, answer.whole, content_type(answer.format), headers)
-            return
+            return None
+        tag = self.server.chance.token()[:16]
+        packing = {"Content-Encoding": encoding} if encoding else {}
+        headers = {**self._described(answer), **packing, "X-ClickHouse-Exception-Tag": tag}
         self._head(200, content_type(answer.format), {**headers, "Transfer-Encoding": "chunked"})
         failure: list[QueryError] = []
         for piece in packed(_to_the_end(answer.pieces, failure, tag), encoding):
@@ -195,10 +198,14 @@ class _Handler(BaseHTTPRequestHandler):
         if failure:
             _log.info("query %s failed in the middle of its answer: %s", one.query_id, failure[0])
             self.close_connection = True  # without the last chunk, so that nobody takes the answer for a whole one
-            self.wfile.flush()
-            return
-        self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
+        return not failure
+
+    def _described(self, answer: Answer) -> dict[str, str]:
+        headers = {"X-ClickHouse-Format": answer.format}
+        if answer.figures:
+            headers["X-ClickHouse-Summary"] = json.dumps({name: str(value) for name, value in answer.figures.items()})
+        return headers
 
     def _head(self, status: int, kind: str, headers: Mapping[str, str]) -> None:
         self._begun = True
@@ -243,6 +250,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _stop_reading(self) -> None:
         if not self._body.finished:
             self.connection.shutdown(socket.SHUT_RD)
+
+    def _break_off(self) -> None:
+        self.connection.shutdown(socket.SHUT_RDWR)
 
 
 def _to_the_end(pieces: Iterator[bytes], failure: list[QueryError], tag: str) -> Iterator[bytes]:
