@@ -68,7 +68,17 @@ class Hired:
         return self.stage.driver
 
     def leave(self) -> None:
+        """Stop politely."""
         self._leave.set()
+
+    def crash(self) -> None:
+        """Cut off from the store for good and gone, driver and all: what it held stays until its session ends."""
+        self.store.reachable = False
+        if self.stage.driver is not None:
+            self.stage.driver.die("its worker crashed")
+        self.task.cancel()
+        del self.world.hired[self.name]
+        self.world.crashed.append(self)
 
 
 class World:
@@ -79,6 +89,7 @@ class World:
         self.topics = Topics(store, clock=clock, chance=chance)
         self.catalog = PipelineStore(store, clock=clock, chance=chance)
         self.hired: dict[str, Hired] = {}
+        self.crashed: list[Hired] = []
         self.settings = WorkerSettings()
 
     def hire(self, *names: str, **settings: object) -> list[Hired]:
@@ -135,6 +146,13 @@ class World:
             for number, state in view.partitions.items()
         }
 
+    async def epochs(self, pipeline_id: str, generation: int = 1) -> dict[int, int]:
+        return {number: state.epoch for number, state in (await self.view(pipeline_id, generation)).partitions.items()}
+
+    async def all_owned(self, pipeline_id: str, generation: int = 1) -> bool:
+        owners = await self.owners(pipeline_id, generation)
+        return bool(owners) and None not in owners.values()
+
     async def holders(self, pipeline_id: str) -> dict[int, str]:
         return {each.slot: each.worker_id for each in await list_assignments(self.store, pipeline_id)}
 
@@ -186,10 +204,11 @@ async def world() -> AsyncIterator[World]:
         try:
             yield made
         finally:
-            for hired in made.hired.values():
+            everybody = [*made.hired.values(), *made.crashed]
+            for hired in everybody:
                 hired.task.cancel()
             for _ in range(600):
-                if all(hired.task.done() for hired in made.hired.values()):
+                if all(hired.task.done() for hired in everybody):
                     break
                 await clock.run_for_ms(100)
-            await asyncio.gather(*(hired.task for hired in made.hired.values()), return_exceptions=True)
+            await asyncio.gather(*(hired.task for hired in everybody), return_exceptions=True)

@@ -3,11 +3,12 @@
 The one rule: who holds a slot is what the store says, and nobody takes a slot that somebody holds. The plan only says who may
 take a free one and who should give one back: every worker gets ⌊S/W⌋…⌈S/W⌉ slots of each pipeline and of the total, and nothing
 else moves (`kernel.plan`). Slots nobody wants any more go at once; slots that only stand unevenly go one at a time, when the
-workers have not come or gone for a while, so that a neighbour is never restarted for nothing.
+workers have not come or gone for a while, and to a worker whose Spark is up: nobody is restarted for nothing, and nothing waits
+for a Spark that starts.
 """
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.kernel.plan import Workload, make_plan
@@ -23,11 +24,12 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """A live worker that runs slots by lease. `able`: its Spark works, as far as it knows."""
+    """A live worker that runs slots by lease. `able`: its Spark works, as far as it knows; `ready`: it is up."""
 
     id: str
     slots_per_pipeline_max: int
     able: bool = True
+    ready: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +48,12 @@ class Situation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to do about slots. `unplaced`: slots no worker has room for."""
+    """What to do about slots. `unplaced`: slots no worker has room for. `expecting`: some are, or will be, this worker's."""
 
     take: tuple[Slot, ...] = ()
     give_back: tuple[Slot, ...] = ()
     unplaced: tuple[Slot, ...] = ()
-    targets: Mapping[Slot, str] = field(default_factory=dict)
+    expecting: bool = False
 
 
 def decide(situation: Situation) -> Decision:
@@ -63,12 +65,14 @@ def decide(situation: Situation) -> Decision:
     unwanted = [slot for slot in staying if not _is_wanted(slot, situation.wanted)]
     moving = [slot for slot in staying if targets.get(slot, situation.me) != situation.me]
     able = any(peer.id == situation.me and peer.able for peer in situation.peers)
-    gently = moving if not able else moving[:1] if situation.settled and not situation.leaving else []
+    ready = {peer.id for peer in situation.peers if peer.ready}
+    welcome = [slot for slot in moving if targets[slot] in ready]
+    gently = moving if not able else welcome[:1] if situation.settled and not situation.leaving else []
     return Decision(
         take=tuple(sorted(take)),
         give_back=tuple(unwanted + gently),
         unplaced=tuple(sorted(unplaced)),
-        targets=targets,
+        expecting=situation.me in targets.values(),
     )
 
 

@@ -42,9 +42,11 @@ class HeldSlots:
             Slot, int
         ] = {}  # versions of leases given back: a mirror that lags must not bring one back
         self._last_held_ms: dict[Slot, int] = {}
-        self._peers: tuple[Peer, ...] = ()
-        self._peers_since_ms = clock.boot_ms()
+        self._there: tuple[tuple[str, bool], ...] = ()
+        self._there_since_ms = clock.boot_ms()
         self._unplaced: tuple[Slot, ...] = ()
+        self.expecting = False
+        """Whether there is, or will soon be, something to do here: time to start Spark."""
 
     @property
     def staying(self) -> dict[Slot, Lease | None]:
@@ -61,9 +63,11 @@ class HeldSlots:
             mine = {Slot(each, 0) for each in wanted}
             self.held.update(dict.fromkeys(mine - self.held.keys()))
             self.leaving |= self.held.keys() - mine
+            self.expecting = bool(self.held)
             return
         self._adopt()
         decision = decide(self._situation(wanted, able=able))
+        self.expecting = decision.expecting or bool(self.held)
         self._note_unplaced(decision.unplaced)
         self.leaving.update(decision.give_back)
         for slot in decision.take:
@@ -94,10 +98,18 @@ class HeldSlots:
             self.held.pop(slot, None)
             self.leaving.discard(slot)
 
+    def elsewhere(self) -> dict[Slot, str]:
+        """Who else holds slots. What this worker gave back is not there, even if the mirrors still show it."""
+        return {
+            slot: held.holder
+            for slot, held in self._outlook.holders().items()
+            if held.version > self._gone(slot) and held.session != self._session.id
+        }
+
     def passing(self, slot: Slot) -> bool:
-        """Whether nobody holds a slot that somebody held a moment ago: it is on its way to another worker."""
+        """Whether a slot is on its way to another worker: about to be given back here, or held by somebody a moment ago."""
         recently_ms = self._clock.boot_ms() - self._settings.settle_ms
-        return self._last_held_ms.get(slot, recently_ms) > recently_ms
+        return slot in self.leaving or self._last_held_ms.get(slot, recently_ms) > recently_ms
 
     def _adopt(self) -> None:
         """What the mirrors say of our own leases: one whose answer was lost is ours, one that another has is not."""
@@ -116,27 +128,30 @@ class HeldSlots:
     def _situation(self, wanted: Mapping[str, int], *, able: bool) -> Situation:
         now_ms = self._clock.boot_ms()
         peers = self._seen_peers(able=able)
-        if peers != self._peers:
-            self._peers, self._peers_since_ms = peers, now_ms
+        if (there := tuple((peer.id, peer.able) for peer in peers)) != self._there:
+            self._there, self._there_since_ms = there, now_ms
         holders: dict[Slot, str] = {}
-        for slot, held in self._outlook.holders().items():
-            if held.version > self._gone(slot):
-                former = held.holder == self._id and held.session != self._session.id
-                holders[slot] = f"{held.holder} in a former life" if former else held.holder
-                self._last_held_ms[slot] = now_ms
+        for slot, holder in self.elsewhere().items():
+            holders[slot] = f"{holder} in a former life" if holder == self._id else holder
         holders.update(dict.fromkeys(self.held, self._id))
+        self._last_held_ms.update(dict.fromkeys(holders, now_ms))
         return Situation(
             me=self._id,
             wanted=wanted,
             peers=peers,
             holders=holders,
             leaving=frozenset(self.leaving),
-            settled=now_ms - self._peers_since_ms >= self._settings.settle_ms,
+            settled=now_ms - self._there_since_ms >= self._settings.settle_ms,
         )
 
     def _seen_peers(self, *, able: bool) -> tuple[Peer, ...]:
         others = [
-            Peer(id=worker.id, slots_per_pipeline_max=worker.slots_per_pipeline_max, able=worker.able)
+            Peer(
+                id=worker.id,
+                slots_per_pipeline_max=worker.slots_per_pipeline_max,
+                able=worker.able,
+                ready=worker.driver == "ready",
+            )
             for worker in self._outlook.workers().values()
             if worker.mode == "leases" and worker.id != self._id
         ]

@@ -73,7 +73,7 @@ class Reconciler:
         self._line_up(started)
         await self._let_go()
         # A driver that died is tried again even if its slots are with others: a worker that is not able gets none.
-        self._keeper.want(bool(self.slots.held) or (bool(started) and bool(self._keeper.trouble)))
+        self._keeper.want(self.slots.expecting or (bool(started) and bool(self._keeper.trouble)))
         self._begin(started)
         await self._share(started)
         await self._retire(started)
@@ -179,11 +179,12 @@ class Reconciler:
         workers = self._outlook.workers()
         ready = {each.id for each in workers.values() if each.driver == "ready" and each.id != self._about.id}
         labels = {f"~{each}" for each in ready if workers[each].mode == "no-leases"}
-        holders = {slot.number: held.holder for slot, held in self._outlook.holders().items() if slot[0] == pipeline_id}
-        labels |= {str(number) for number, holder in holders.items() if holder in ready}
+        elsewhere = {slot: holder for slot, holder in self.slots.elsewhere().items() if slot.pipeline_id == pipeline_id}
+        labels |= {str(slot.number) for slot, holder in elsewhere.items() if holder in ready}
         if self._settings.leases:
-            free = set(range(self._wanted.slots.get(pipeline_id, 0))) - holders.keys()
-            labels |= {str(number) for number in free if self.slots.passing(Slot(pipeline_id, number))}
+            wanted = {Slot(pipeline_id, number) for number in range(self._wanted.slots.get(pipeline_id, 0))}
+            free = wanted - elsewhere.keys() - self.slots.staying.keys()
+            labels |= {str(slot.number) for slot in free if self.slots.passing(slot)}
         return {run_name(pipeline_id, generation, label) for label in labels}
 
     async def _retire(self, started: Mapping[str, Pipeline]) -> None:
