@@ -112,6 +112,7 @@ PyObject *scan(PyObject *module, PyObject *args);
 PyObject *check(PyObject *module, PyObject *args);
 PyObject *read_records(PyObject *module, PyObject *args);
 PyObject *write_records(PyObject *module, PyObject *args);
+PyObject *write_blocks(PyObject *module, PyObject *args);
 PyObject *columns(PyObject *module, PyObject *args);
 
 #endif

@@ -8,6 +8,7 @@ static PyMethodDef methods[] = {
     {"read", read_records, METH_VARARGS, "Records of a payload as tuples, or the first fault."},
     {"write", write_records, METH_VARARGS, "Records as wire bytes, or the first fault."},
     {"columns", columns, METH_VARARGS, "Records of many batches as the buffers of Arrow columns, or the first fault."},
+    {"write_blocks", write_blocks, METH_VARARGS, "Copy parts through aligned memory to a descriptor, whole blocks only."},
     {NULL, NULL, 0, NULL},
 };
 

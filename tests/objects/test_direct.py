@@ -33,6 +33,16 @@ def write(path: Path, parts: list[bytes]) -> int:
     return size
 
 
+@pytest.fixture(params=["C", "Python"], autouse=True)
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both twins, where the C one was built."""
+    if request.param == "Python":
+        monkeypatch.setattr(direct, "write_blocks", direct._write_blocks)
+    elif direct.write_blocks is direct._write_blocks:
+        pytest.skip("the C kernel was not built: no compiler")
+    return str(request.param)
+
+
 SIZES = [[MIB], [MIB - 1, 1], [MIB + 1], [3 * MIB + 5_000], [1, MIB, 4095, 0, 2 * MIB], [100_000] * 37, [10, 20, 30]]
 
 
@@ -47,6 +57,7 @@ def test_the_file_holds_exactly_the_parts(tmp_path: Path, sizes: list[int]) -> N
 def test_a_file_system_that_refuses_gets_the_rest_through_its_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_after: int
 ) -> None:
+    monkeypatch.setattr(direct, "write_blocks", direct._write_blocks)  # the C kernel does not ask Python to write
     real, calls = os.write, [0]
 
     def refusing(descriptor: int, data: memoryview) -> int:
@@ -62,6 +73,7 @@ def test_a_file_system_that_refuses_gets_the_rest_through_its_cache(
 
 
 def test_short_writes_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "write_blocks", direct._write_blocks)
     real = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[: MIB // 2]))
     parts = [noise(2 * MIB + 9)]
@@ -74,6 +86,28 @@ def test_a_system_without_direct_writes_goes_on(tmp_path: Path, monkeypatch: pyt
     parts = [noise(2 * MIB + 9)]
     write(tmp_path / "file", parts)
     assert (tmp_path / "file").read_bytes() == parts[0]
+
+
+@pytest.mark.parametrize("room", [100, 96, 32, 16])
+def test_a_write_that_falls_short_or_fails_ends_it_with_what_was_written(room: int) -> None:
+    parts, memory = [memoryview(noise(40)), memoryview(b""), memoryview(noise(60_000))], memoryview(bytearray(room))
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    os.set_blocking(reader, False)
+    try:
+        if room >= 32:
+            assert direct.write_blocks(writer, [memoryview(noise(200))], memory, 32) == 192
+            assert os.read(reader, 1 << 20) == noise(200)[:192]
+            written = direct.write_blocks(writer, parts * 3, memory, 32)
+            assert 0 < written < 180_120  # the pipe is full
+            assert os.read(reader, 1 << 20) == b"".join(bytes(part) for part in parts * 3)[:written]
+        else:
+            with pytest.raises(ValueError, match="at least one block"):
+                direct.write_blocks(writer, parts, memory, 32)
+        os.close(reader)
+        assert direct.write_blocks(writer, parts, memoryview(bytearray(64)), 32) == 0
+    finally:
+        os.close(writer)
 
 
 RANGES = [

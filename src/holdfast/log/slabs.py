@@ -6,13 +6,17 @@ bytes pins the whole slab, and the budget counts it so (SAFETY 19): copy small t
 """
 
 import asyncio
+import mmap
 import weakref
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
-from holdfast.vocabulary.lending import lend
+from holdfast.vocabulary.lending import anonymous, lend
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
+
+_ARENA_BYTES: Final = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +31,23 @@ class SlabSettings:
         check_at_least("bytes_max", self.bytes_max, self.slab_bytes)
 
 
+class _Slab:
+    """A part of an arena."""
+
+    __slots__ = ("arena", "at")
+
+    def __init__(self, arena: mmap.mmap, at: int) -> None:
+        self.arena, self.at = arena, at
+
+
 class Slabs:
     """A budget of slabs. Views may be dropped on any thread; everything else is called on the loop's."""
 
     def __init__(self, settings: SlabSettings | None = None) -> None:
         self._settings = settings or SlabSettings()
-        self._idle: deque[bytearray] = deque()
-        self._lent: dict[int, weakref.ref[object]] = {}
+        self._idle: deque[_Slab] = deque()
+        self._fresh: list[_Slab] = []  # of the arena that was taken last
+        self._lent: dict[_Slab, weakref.ref[object]] = {}
         self._made = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -56,14 +70,12 @@ class Slabs:
     def take(self) -> memoryview | None:
         """A slab nobody else sees, with whatever was in it; None if the budget is spent: `await room()`, then ask again."""
         if self._idle:
-            memory = self._idle.pop()  # the one used last is warmest
+            slab = self._idle.pop()  # the one used last is warmest
         elif self._has_room():
-            # Repeating writes every page now, so that no page fault comes while data is being received.
-            memory = bytearray(b"\0") * self._settings.slab_bytes
-            self._made += 1
+            slab = self._make()
         else:
             return None
-        return self._lend(memory)
+        return self._lend(slab)
 
     async def room(self) -> None:
         """Return when `take` succeeds, first come, first served. Take right afterwards, without awaiting in between."""
@@ -86,15 +98,24 @@ class Slabs:
         if self._waiters and not self._waiters[0].done() and self._has_room():
             self._waiters[0].set_result(None)
 
-    def _lend(self, memory: bytearray) -> memoryview:
-        key = id(memory)
-        view, self._lent[key] = lend(memory, lambda _: self._came_back(key, memory))
+    def _make(self) -> "_Slab":
+        """A slab nobody has had yet. They come from arenas, so that large pages serve several."""
+        size = self._settings.slab_bytes
+        if not self._fresh:
+            arena = anonymous(max(_ARENA_BYTES // size, 1) * size)
+            self._fresh = [_Slab(arena, at) for at in range(0, len(arena), size)]
+        self._made += 1
+        return self._fresh.pop()
+
+    def _lend(self, slab: "_Slab") -> memoryview:
+        size = self._settings.slab_bytes
+        view, self._lent[slab] = lend(slab.arena, lambda _: self._came_back(slab), at=slab.at, size=size)
         return view
 
-    def _came_back(self, key: int, memory: bytearray) -> None:
+    def _came_back(self, slab: "_Slab") -> None:
         """On whichever thread dropped the last view."""
-        self._idle.append(memory)
-        del self._lent[key]
+        self._idle.append(slab)
+        del self._lent[slab]
         if self._waiters and self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(self._wake)

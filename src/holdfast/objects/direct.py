@@ -14,7 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from holdfast.objects.recycled import Recycled, anonymous
+from holdfast.objects.recycled import Recycled
+from holdfast.vocabulary.lending import anonymous
 from holdfast.vocabulary.settings import MIB
 
 BLOCK_BYTES: Final = 4096  # what every device and file system of today can do
@@ -26,21 +27,33 @@ _BUFFERS: Final = threading.local()
 
 def write_direct(descriptor: int, parts: Sequence[memoryview]) -> int:
     """Write as many whole blocks of `parts` as the file system takes past its cache; how many bytes that were."""
-    written = 0
     with _direct(descriptor) as direct:
-        if not direct:
-            return 0
-        buffer = _buffer()
-        for filled in _filled(buffer, parts):
-            size = filled - filled % BLOCK_BYTES
-            try:
-                done = os.write(descriptor, buffer[:size]) if size else 0
-            except OSError:
-                break  # it refuses after all: what is wrong with the disk itself, the cached way will say
-            written += done
-            if done < size or size < filled:
-                break
+        return write_blocks(descriptor, parts, _buffer(), BLOCK_BYTES) if direct else 0
+
+
+def _write_blocks(descriptor: int, parts: Sequence[memoryview], memory: memoryview, block_bytes: int, /) -> int:
+    """The twin of the C kernel's `write_blocks`, which does not hold the interpreter while it copies."""
+    if len(memory) < block_bytes:
+        raise ValueError("memory must hold at least one block")
+    written = 0
+    for filled in _filled(memory[: len(memory) - len(memory) % block_bytes], parts):
+        size = filled - filled % block_bytes
+        try:
+            done = os.write(descriptor, memory[:size]) if size else 0
+        except OSError:
+            break  # it refuses after all: what is wrong with the disk itself, the cached way will say
+        written += done
+        if done < size or size < filled:
+            break
     return written
+
+
+try:
+    import holdfast._native as _native
+except ImportError:  # no compiler when the package was installed
+    write_blocks = _write_blocks
+else:
+    write_blocks = _native.write_blocks
 
 
 def read_direct(path: Path, start: int, end: int, memory: Recycled) -> memoryview | None:

@@ -7,10 +7,9 @@ import mmap
 import threading
 import weakref
 from collections import defaultdict
-from contextlib import suppress
 from typing import Final
 
-from holdfast.vocabulary.lending import lend
+from holdfast.vocabulary.lending import anonymous, lend
 
 _SMALLEST_BITS: Final = 20  # classes begin at 1 MiB
 
@@ -49,15 +48,6 @@ class Recycled:
             if self.idle_bytes + size <= self._idle_bytes_max:
                 self._idle[size].append(memory)
                 self.idle_bytes += size
-
-
-def anonymous(size: int) -> mmap.mmap:
-    """Memory of this process alone. (Python's default is shared, which has to be found page by page.)"""
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return memory
 
 
 def size_class(size: int) -> int:
