@@ -31,7 +31,7 @@ def say(
     path: str = "/",
     headers: Mapping[str, str] | None = None,
     method: str | None = None,
-    **parameters: str,
+    **parameters: Any,
 ) -> Said:
     known = {"X-ClickHouse-User": server.user, "X-ClickHouse-Key": server.password}
     url = f"http://{server.host}:{server.port}{path}" + (f"?{urlencode(parameters)}" if parameters else "")

@@ -5,6 +5,7 @@ import json
 import subprocess
 import zlib
 from base64 import b64encode
+from typing import Any
 
 import lz4.frame
 import pytest
@@ -124,9 +125,12 @@ def test_errors_have_clickhouses_codes(clickhouse: ClickHouseServer, statement: 
     assert said.body.startswith(f"Code: {code}. DB::Exception: ".encode())
 
 
+_ODD: dict[str, Any] = {"max_threads = 1, b": "1"}
+
+
 def test_an_unknown_setting_or_database_is_an_error(clickhouse: ClickHouseServer) -> None:
     assert say(clickhouse, b"SELECT 1", no_such_setting="1").code == "115"
-    assert say(clickhouse, b"SELECT 1", **{"max_threads = 1, b": "1"}).code == "115"
+    assert say(clickhouse, b"SELECT 1", **_ODD).code == "115"
     assert say(clickhouse, b"SELECT 1", database="no_such").code == "81"
 
 
@@ -200,7 +204,7 @@ def test_bodies_may_be_packed(clickhouse: ClickHouseServer, clickhouse_database:
         known(clickhouse, **{"Content-Encoding": encoding}),
     )
     say(clickhouse, b"CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a", database=clickhouse_database)
-    where = {"query": "INSERT INTO t FORMAT TSV", "database": clickhouse_database}
+    where: dict[str, Any] = {"query": "INSERT INTO t FORMAT TSV", "database": clickhouse_database}
     assert say(clickhouse, rows, headers=headers, **where).status == 200
     assert clickhouse.ask("SELECT count(), sum(a) FROM t", database=clickhouse_database) == b"500000\t124999750000\n"
     for wrong in (rows[: len(rows) // 2], b"nonsense" * 100):
@@ -222,7 +226,7 @@ def test_the_summary_says_what_was_read_and_written(clickhouse: ClickHouseServer
 
 
 def test_a_session_keeps_its_temporary_tables_and_settings(clickhouse: ClickHouseServer) -> None:
-    def inside(statement: bytes, **more: str) -> bytes:
+    def inside(statement: bytes, **more: Any) -> bytes:
         return say(clickhouse, statement, session_id="s-1", **more).body
 
     inside(b"CREATE TEMPORARY TABLE mine (a Int8)")

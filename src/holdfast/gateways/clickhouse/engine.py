@@ -20,6 +20,7 @@ from typing import Any, Final
 from xml.sax.saxutils import escape
 
 from holdfast.gateways.clickhouse.errors import QueryError, from_engine
+from holdfast.gateways.clickhouse.forbidding import learn
 from holdfast.gateways.clickhouse.settings import ClickHouseSettings
 from holdfast.vocabulary.clock import Chance
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
@@ -50,6 +51,17 @@ _ENGINES: Final = (
     ),
     *("View", "MaterializedView", "Atomic"),
 )
+# Settings that name files or hosts.
+_FIXED: Final = (
+    *(
+        "format_template_row",
+        "format_template_resultset",
+        "format_schema",
+        "format_schema_source",
+        "output_format_schema",
+    ),
+    *("format_avro_schema_registry_url", "input_format_record_errors_file_path", "rename_files_after_processing"),
+)
 
 
 class Engine:
@@ -60,6 +72,8 @@ class Engine:
         self._kept = self.connect()
         answer = self._kept.query("SELECT version(), timezone(), hostName()", "TSV").bytes().decode().rstrip("\n")
         self.version, self.timezone, self.host = answer.split("\t")
+        names = self._kept.query("SELECT lower(name) FROM system.table_functions", "TSV").bytes().decode()
+        learn(frozenset(names.split()))
 
     def connect(self) -> Any:
         """A connection, with settings, temporary tables and a current database of its own."""
@@ -136,12 +150,13 @@ def _configure(settings: ClickHouseSettings, data: Path) -> Path:
     users, config = place / "users.xml", place / "config.xml"
     engines = (f"GRANT TABLE ENGINE ON {name}" for name in _ENGINES)
     grants = "".join(f"<query>{each}</query>" for each in (*_GRANTS, *engines))
+    fixed = "".join(f"<{name}><readonly/></{name}>" for name in _FIXED)
     longest = settings.query_ms_max / 1000
     users.write_text(
         "<clickhouse><users><default><password></password><networks><ip>::/0</ip></networks><profile>default</profile>"
         f"<quota>default</quota><grants>{grants}</grants></default></users><quotas><default/></quotas>"
         f"<profiles><default><max_execution_time>{longest:g}</max_execution_time><constraints><max_execution_time>"
-        f"<min>0.001</min><max>{longest:g}</max></max_execution_time></constraints></default></profiles></clickhouse>\n"
+        f"<min>0.001</min><max>{longest:g}</max></max_execution_time>{fixed}</constraints></default></profiles></clickhouse>\n"
     )
     memory = f"<max_server_memory_usage>{settings.memory_bytes_max}</max_server_memory_usage>"
     config.write_text(

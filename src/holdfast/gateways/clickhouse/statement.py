@@ -1,4 +1,4 @@
-"""What kind of statement a request brings: where an insert's data begin, which format is asked for, what it must not reach for.
+"""What kind of statement a request brings: where an insert's data begin, which format is asked for.
 
 The one rule: the engine is never given a statement whose data it would not see. `input(…)` with data behind it stores nothing in
 chDB and says so to nobody; such a statement is taken apart here, and its rows come from a temporary table.
@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from holdfast.gateways.clickhouse.errors import BAD_ARGUMENTS, NOT_ALLOWED, SYNTAX_ERROR, refusal
+from holdfast.gateways.clickhouse.errors import BAD_ARGUMENTS, SYNTAX_ERROR, refusal
+from holdfast.gateways.clickhouse.forbidding import refuse_forbidden
 from holdfast.gateways.clickhouse.lexing import Token, tokens
 
 INSERT: Final = "insert"
@@ -17,12 +18,6 @@ KILL: Final = "kill"
 OTHER: Final = "other"
 
 INPUT_TABLE: Final = b"_holdfast_input"
-
-# Functions and clauses that reach files, processes or this interpreter, and that the engine's grants do not cover.
-_FORBIDDEN_CALLS: Final = frozenset(
-    ("file", "executable", "executablepool", "python", "dataframe", "catboostevaluate", "disk", "filesystem", "library")
-)
-_SOURCES: Final = frozenset(("clickhouse", "null"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +40,7 @@ def parse(text: bytes) -> Statement:
         return _insert(text)
     found = list(tokens(text))
     _refuse_several(found)
-    _refuse_forbidden(text, found)
+    refuse_forbidden(found)
     words = [token.word for token in found]
     if words[:2] == ["kill", "query"]:
         return Statement(KILL, text, _format(text, found))
@@ -67,7 +62,7 @@ def _insert(text: bytes) -> Statement:
                 return _with_format(text, found, token, name)
         found.append(token)
     _refuse_several(found)
-    _refuse_forbidden(text, found)
+    refuse_forbidden(found)
     made = _with_input(Statement(INSERT, text), found)
     if made.structure:
         raise refusal(BAD_ARGUMENTS, "input() needs a FORMAT, and its data behind it")
@@ -76,18 +71,18 @@ def _insert(text: bytes) -> Statement:
 
 def _with_values(text: bytes, found: list[Token], values: Token) -> Statement:
     """`VALUES` with rows behind it is for the engine; without, the rows are in the body."""
-    _refuse_forbidden(text, found)
+    refuse_forbidden(found)
     if text[values.end :].strip(b" \t\r\n;"):
         rest = list(tokens(text))
         _refuse_several(rest)
-        _refuse_forbidden(text, rest)
+        refuse_forbidden(rest)
         return Statement(INSERT, text)
     return Statement(INSERT, text[: values.start], "Values", takes_data=True)
 
 
 def _with_format(text: bytes, found: list[Token], at: Token, name: Token) -> Statement:
     _refuse_several(found)
-    _refuse_forbidden(text, found)
+    refuse_forbidden(found)
     begins = name.end
     while text[begins : begins + 1] in (b" ", b"\t", b"\f", b";") and begins < len(text):
         begins += 1
@@ -167,22 +162,3 @@ def _refuse_several(found: list[Token]) -> None:
     for one, two in pairwise(found):
         if one.word == ";" and one.depth == 0 and two.word != ";":
             raise refusal(SYNTAX_ERROR, "Multi-statements are not allowed")
-
-
-def _refuse_forbidden(text: bytes, found: list[Token]) -> None:
-    """What would reach beyond the tables, and what would take the floor away from under every connection."""
-    words = [token.word for token in found]
-    for at, (token, follows) in enumerate(pairwise(found)):
-        call = follows.word == "(" and token.kind in ("word", "quoted")
-        if call and token.word in _FORBIDDEN_CALLS:
-            raise refusal(NOT_ALLOWED, f"{token.word}() reaches beyond the tables and is not allowed here")
-        if call and token.word == "source" and at + 2 < len(found) and words[at + 2] not in _SOURCES:
-            raise refusal(
-                NOT_ALLOWED, f"a dictionary's SOURCE({words[at + 2]}) is not allowed here, only CLICKHOUSE and NULL"
-            )
-        if token.kind == "word" and token.word in ("outfile", "infile"):
-            raise refusal(NOT_ALLOWED, f"{token.word.upper()} is not allowed here: send or take the data over HTTP")
-        if token.word == "from" and follows.kind == "text" and words[0] in ("attach", "create"):
-            raise refusal(NOT_ALLOWED, "ATTACH … FROM a path is not allowed here")
-    if words[:2] in (["drop", "database"], ["detach", "database"], ["rename", "database"]) and "default" in words:
-        raise refusal(NOT_ALLOWED, "the database default stays")
