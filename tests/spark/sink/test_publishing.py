@@ -116,7 +116,8 @@ async def test_a_zombie_that_wakes_up_behind_its_successor_adds_nothing(world: W
 
     await world.driver(on_step=sleep).publish("q", 0, await world.stage(rows, options=SMALL))
     assert slept
-    assert world.brokers.values == encoded([*rows, *later])
+    await world.driver().publish("q", 11, await world.stage(["last"]))
+    assert world.brokers.values == encoded([*rows, *later, "last"])
 
 
 async def test_a_zombie_that_planned_too_late_publishes_nothing(world: World) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.errors import PySparkTypeError
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -198,10 +199,17 @@ def _sink(options: Mapping[str, str], schema: StructType, overwrite: bool, on_st
     if overwrite:
         raise InvalidError("output mode", "overwrite", "append: records of a topic are never replaced")
     told, reach = read_options(options)
-    check_columns(to_arrow_schema(schema, timezone="UTC"), topic=told.topic)
+    check_columns(_arrow_schema(schema), topic=told.topic)
     sink = Sink(told, reach.learned(), on_step)
     run(sink.check_topic())
     return sink
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except PySparkTypeError as failure:
+        raise InvalidError("columns", schema.simpleString(), f"types that Arrow has ({failure})") from None
 
 
 def _gathered(messages: Messages) -> PieceList:

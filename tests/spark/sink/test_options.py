@@ -1,0 +1,32 @@
+"""Options of the sink: read without regard to case, refused by name."""
+
+import pytest
+
+from holdfast.spark.sink.options import read_options
+from holdfast.vocabulary.errors import InvalidError
+
+
+def test_options_are_read_without_regard_to_case() -> None:
+    options, reach = read_options(
+        {"Bootstrap": "localhost:9092", "TOPIC": "t", "batchbytes": "2048", "writeId": "w", "checkpointLocation": "/x"}
+    )
+    assert (options.topic, options.batch_bytes, options.write_id) == ("t", 2048, "w")
+    assert reach.bootstrap == "localhost:9092"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"topic": "t"}, "option bootstrap"),
+        ({"bootstrap": "b:1", "topics": "t"}, "option cannot be 'topics': allowed is one of batchBytes, bootstrap"),
+        ({"bootstrap": "b:1", "compression": "brotli"}, "compression"),
+        ({"bootstrap": "b:1", "batchBytes": "many"}, "batch_bytes"),
+        ({"bootstrap": "b:1", "batchBytes": "1"}, "batchBytes"),
+        ({"bootstrap": "b:1", "store": "sqlite:///x"}, "option objects"),
+        ({"bootstrap": "b"}, "option bootstrap"),
+        ({"bootstrap": "b:1", "writeId": "x" * 300}, "option writeId"),
+    ],
+)
+def test_a_wrong_option_is_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidError, match=message):
+        read_options(given)

@@ -1,0 +1,110 @@
+"""`df.writeStream.format("holdfast")`: every row once, over commits that die at every step and drivers that are killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from tests.clients.broker import Broker
+from tests.clients.librdkafka import read_all
+from tests.spark.sink.killing import DyingSource
+
+STEPS = ("staged", "planned", "sent some", "sent", "done", "cleaned")
+ROWS_PER_FILE = 500
+
+
+def add_file(folder: Path, number: int) -> None:
+    """The next rows of the stream, all at once."""
+    first = number * ROWS_PER_FILE
+    text = "".join(f'{{"id": {row}}}\n' for row in range(first, first + ROWS_PER_FILE))
+    (folder / f".{number}").write_text(text)
+    (folder / f".{number}").rename(folder / f"{number:04d}.json")
+
+
+def start(spark: SparkSession, form: str, folder: Path, options: dict[str, str]) -> StreamingQuery:
+    rows = spark.readStream.schema("id LONG").option("maxFilesPerTrigger", "1").json(str(folder / "in"))
+    values = rows.selectExpr("cast(id as string) key", "struct(id) value").repartition(3)
+    writing = values.writeStream.format(form).options(**options)
+    return writing.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+
+
+def ids(broker: Broker, topic: str, partitions: int) -> list[int]:
+    found = read_all(broker, topic, range(partitions))
+    return sorted(int((each.value or b"").removeprefix(b'{"id":').removesuffix(b"}")) for each in found)
+
+
+def test_a_stream_whose_commits_die_at_every_step_loses_and_repeats_nothing(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """Each start finishes the batch that the one before it died in, and dies at the next step."""
+    spark.dataSource.register(DyingSource)
+    topic = broker.create_topic("stream", 3)
+    (tmp_path / "in").mkdir()
+    told = {"bootstrap": broker.bootstrap, "topic": topic, "batchBytes": "2048", "inlineBytes": "0"}
+    for number, step in enumerate(STEPS):
+        add_file(tmp_path / "in", number)
+        dying = start(spark, "dying", tmp_path, {**told, "step": step, "mark": str(tmp_path / step)})
+        with pytest.raises(Exception, match=r"(?s)."):
+            dying.awaitTermination()
+        assert (tmp_path / step).exists(), f"the commit did not reach {step!r}"
+    add_file(tmp_path / "in", len(STEPS))
+    start(spark, "holdfast", tmp_path, told).awaitTermination()
+    assert ids(broker, topic, 3) == list(range((len(STEPS) + 1) * ROWS_PER_FILE))
+
+
+def drive(folder: Path, broker: Broker, topic: str, step: str) -> int:
+    """A driver of its own, JVM and all, that is killed at `step`; its exit code."""
+    told = {"bootstrap": broker.bootstrap, "topic": topic, "batchBytes": "2048", "step": step}
+    argv = [
+        sys.executable,
+        "-m",
+        "tests.spark.sink.test_spark_stream",
+        str(folder),
+        *(f"{k}={v}" for k, v in told.items()),
+    ]
+    driver = subprocess.Popen(argv, start_new_session=True, cwd=Path(__file__).parents[3])
+    try:
+        return driver.wait(110)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "steps", [("sent some",), pytest.param(STEPS, marks=pytest.mark.long)], ids=["one step", "every step"]
+)
+@pytest.mark.timeout(900)
+def test_a_driver_that_is_killed_with_its_jvm_is_followed_by_one_that_goes_on(
+    spark: SparkSession, broker: Broker, tmp_path: Path, steps: tuple[str, ...]
+) -> None:
+    topic = broker.create_topic("driver", 3)
+    (tmp_path / "in").mkdir()
+    for number, step in enumerate(steps):
+        add_file(tmp_path / "in", number)
+        assert drive(tmp_path, broker, topic, step) == -signal.SIGKILL
+    add_file(tmp_path / "in", len(steps))
+    start(spark, "holdfast", tmp_path, {"bootstrap": broker.bootstrap, "topic": topic}).awaitTermination()
+    assert ids(broker, topic, 3) == list(range((len(steps) + 1) * ROWS_PER_FILE))
+
+
+def main() -> None:
+    """The driver of its own."""
+    from tests.spark.sessions import SETTINGS
+
+    from holdfast.spark.session import session
+
+    folder, told = Path(sys.argv[1]), dict(each.split("=", 1) for each in sys.argv[2:])
+    spark = session(SETTINGS)
+    spark.dataSource.register(DyingSource)
+    mark = str(folder / f"mark-{told['step']}")
+    start(spark, "dying", folder, {**told, "mark": mark, "group": str(os.getpgid(0))}).awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
