@@ -26,17 +26,18 @@ _POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 """
 _DEPENDENCY: Final = (
-    "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+    "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"
 )
+_ALONE: Final = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 _LISTING: Final = "artifacts.txt"
 
 _failed: dict[str, str] = {}  # name → why: offline stays offline, and finding that out again takes long
 
 
-def fetch_jars(name: str, artifacts: Sequence[str], *, cache: Path | None = None) -> list[Path]:
+def fetch_jars(name: str, artifacts: Sequence[str], *, cache: Path | None = None, alone: bool = False) -> list[Path]:
     """The jars of `artifacts` ("group:artifact:version") and of all they need, in the folder `name` of the cache.
 
-    Raises UnavailableError with the reason where they are neither kept nor to be had.
+    With `alone`, of what is named and of nothing else. Raises UnavailableError with the reason where they cannot be had.
     """
     cache = default_cache() if cache is None else cache
     folder = cache / name
@@ -49,7 +50,7 @@ def fetch_jars(name: str, artifacts: Sequence[str], *, cache: Path | None = None
         if (found := _kept(folder, artifacts)) is not None:  # somebody else fetched it while we waited
             return found
         try:
-            _fetch(folder, artifacts)
+            _fetch(folder, artifacts, alone)
         except UnavailableError as error:
             _failed[name] = error.reason
             raise
@@ -74,14 +75,16 @@ def _kept(folder: Path, artifacts: Sequence[str]) -> list[Path] | None:
     return sorted(folder.glob("*.jar")) if listing.split() == list(artifacts) else None
 
 
-def _fetch(folder: Path, artifacts: Sequence[str]) -> None:
+def _fetch(folder: Path, artifacts: Sequence[str], alone: bool) -> None:
     mvn = shutil.which("mvn")
     if mvn is None:
         raise UnavailableError("maven", "there is no program mvn")
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as made:
         jars = Path(made) / "jars"
         pom = Path(made) / "pom.xml"
-        pom.write_text(_POM.format(dependencies="\n".join(_DEPENDENCY.format(*each.split(":")) for each in artifacts)))
+        without = _ALONE if alone else ""
+        listed = "\n".join(_DEPENDENCY.format(*each.split(":"), without) for each in artifacts)
+        pom.write_text(_POM.format(dependencies=listed))
         copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
         argv = [mvn, "-q", "-B", "-Dstyle.color=never", "-f", str(pom), *copy]
         try:
