@@ -3,6 +3,7 @@
 The one rule: a job is small. What comes back is one line per portion; rows stay on the executors.
 """
 
+from threading import local
 from typing import TYPE_CHECKING, Any
 
 from holdfast.pipeline.driver import outcomes
@@ -17,18 +18,20 @@ class Jobs:
 
     def __init__(self, spark: "SparkSession", *, remote: bool) -> None:
         self.spark, self.remote = spark, remote
+        self._own = local()
+        self._running: dict[str, SparkSession] = {}
 
     def run(self, slot: str, frame: "DataFrame") -> list[Outcome]:
         """Run to the end. An error of the engine, or a cancellation, is an exception of the engine's."""
-        self._name(slot)
+        self._name(slot, frame.sparkSession)
         return outcomes.from_rows(frame.collect())
 
     def cancel(self, slot: str) -> None:
         """End what runs under this name."""
-        if self.remote:
-            self.spark.interruptTag(slot_tag(slot))
-        else:
+        if not self.remote:
             self.spark.sparkContext.cancelJobGroup(slot_tag(slot))
+        elif slot in self._running:
+            self._running[slot].interruptTag(slot_tag(slot))
 
     def answers(self) -> bool:
         """Whether the engine is there. One that hangs does not return, and the driver falls silent with it."""
@@ -36,14 +39,21 @@ class Jobs:
             return self.spark.conf.get("spark.sql.session.timeZone") is not None
         return not self.spark.sparkContext._jsc.sc().isStopped()
 
-    def session(self) -> "SparkSession":
-        """A session whose views nobody else sees."""
-        return self.spark.newSession()
+    def own_session(self) -> "SparkSession":
+        """A session of this thread's, whose views nobody else sees. A cast that fails gives null there, as pipelines promise."""
+        if not hasattr(self._own, "session"):
+            session = self.spark.newSession()
+            session.conf.set("spark.sql.ansi.enabled", "false")
+            session.conf.set("spark.sql.session.timeZone", "UTC")
+            self._own.session = session
+        found: SparkSession = self._own.session
+        return found
 
-    def _name(self, slot: str) -> None:
+    def _name(self, slot: str, session: "SparkSession") -> None:
         if self.remote:
-            self.spark.clearTags()
-            self.spark.addTag(slot_tag(slot))
+            session.clearTags()
+            session.addTag(slot_tag(slot))
+            self._running[slot] = session
             return
         context: Any = self.spark.sparkContext
         context.setJobGroup(slot_tag(slot), f"slot {slot}", True)

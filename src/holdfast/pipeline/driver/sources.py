@@ -126,6 +126,7 @@ def client_settings(config: KafkaConfig) -> dict[str, Any]:
         "bootstrap.servers": ",".join(config.brokers),
         "security.protocol": security.protocol,
         "enable.auto.commit": False,
+        "log_level": 2,
     }
     if security.mechanism is not None:
         settings |= {

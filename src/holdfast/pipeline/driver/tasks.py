@@ -6,6 +6,7 @@ and recipe, from the `Job`, which pickles.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.pipeline.driver import steps
@@ -62,6 +63,50 @@ class SurveyPortions:
 
     def _look(self, portion: Portion) -> Outcome:
         return surveyed(self._job, portion, read_portion(self._job, portion, ReadCounters()))
+
+
+class WriteRecords:
+    """For records that come through Spark's Kafka connector: a partition of the frame is a portion."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for portion, table in tables_by_partition(self._job, batches):
+            steps.reached("read")
+            yield to_batch([settled(partial(self._write, table), portion)])
+
+    def _write(self, table: Any, portion: Portion) -> Outcome:
+        return write_records(self._job, portion, table)
+
+
+class SurveyRecords:
+    """The look before ranges are begun, over the same records."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for portion, table in tables_by_partition(self._job, batches):
+            yield to_batch([settled(partial(self._look, table), portion)])
+
+    def _look(self, table: Any, portion: Portion) -> Outcome:
+        return surveyed(self._job, portion, table)
+
+
+def tables_by_partition(job: Job, batches: Iterator[Any]) -> Iterator[tuple[Portion, Any]]:
+    """The records of each portion as one table in the order of offsets, however they come."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = [batch for batch in batches if batch.num_rows]
+    if not found:
+        return
+    table = pa.Table.from_batches(found)
+    portions = {portion.partition: portion for portion in job.portions}
+    for number in pc.unique(table.column("partition")).to_pylist():
+        part = table.filter(pc.equal(table.column("partition"), number)).sort_by("offset")
+        yield portions[number], part.combine_chunks()
 
 
 def read_portion(job: Job, portion: Portion, counters: ReadCounters) -> Any:

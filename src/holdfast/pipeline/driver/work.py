@@ -30,8 +30,11 @@ from holdfast.pipeline.nouns import Generation
 from holdfast.pipeline.sinks.contract import BlockedError, Portion, Written
 from holdfast.spark.reach import Reach
 from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
-from holdfast.vocabulary.errors import FencedError, HoldfastError
+from holdfast.vocabulary.errors import FencedError, HoldfastError, InvalidError
 
+FOREIGN_SOURCE: Final = (
+    "another Kafka does not wait with its retention: exactly once holds while it keeps what was begun"
+)
 _log: Final = logging.getLogger(__name__)
 
 
@@ -159,15 +162,18 @@ class SlotWork:
     def _version(self, version: int) -> Opened:
         if version not in self._opened:
             recipe = self._ledger.recipe(version)
-            target = views.target_of(
-                self._tools.jobs,
-                recipe,
-                pipeline_id=self._run.pipeline_id,
-                generation=self._run.generation,
-                embedded=self._tools.embedded,
-                reach=self._tools.reach,
-            )
-            self._opened[version] = opened(target)
+            try:
+                target = views.target_of(
+                    self._tools.jobs,
+                    recipe,
+                    pipeline_id=self._run.pipeline_id,
+                    generation=self._run.generation,
+                    embedded=self._tools.embedded,
+                    reach=self._tools.reach,
+                )
+                self._opened[version] = opened(target)
+            except InvalidError as error:
+                raise LastingError(str(error)) from None
         return self._opened[version]
 
     def _connect(self, current: Opened) -> None:
@@ -177,6 +183,8 @@ class SlotWork:
             self._group.close()
         config, reach = current.recipe.source, self._tools.reach
         self._source = open_source(config, reach)
+        if config.brokers:
+            self.tally.warn(FOREIGN_SOURCE)
         self._group = GroupOffsets(config, bootstrap=reach.bootstrap, pipeline_id=self._run.pipeline_id)
 
     def _ends(self) -> Ends:
@@ -378,7 +386,7 @@ class SlotWork:
         """One Spark job. If it fails as a whole, every portion is tried again."""
         job = Job(target=work.target, reach=self._tools.reach, portions=tuple(portions))
         try:
-            return views.completed(portions, self._tools.jobs.run(self._run.slot, frame(self._tools.jobs, job)))
+            return views.completed(job, self._tools.jobs.run(self._run.slot, frame(self._tools.jobs, job)))
         except Exception as error:
             reason = f"the Spark job failed: {' '.join(str(error).split())[:500]}"
             _log.warning("slot %s: %s", self._run.slot, reason)

@@ -128,7 +128,7 @@ def look(connection: Connection, table: Table) -> HasTable | None:
         "ORDER BY position"
     )
     window = _WINDOW_IN.search(full)
-    sorting = tuple(part.strip().strip("`") for part in key.split(",")) if key else ()
+    sorting = tuple(part.strip().strip("`") for part in key.strip("()").split(",")) if key else ()
     return HasTable(engine, [HasColumn(*row) for row in columns], sorting, int(window[1]) if window else 0)
 
 

@@ -1,0 +1,186 @@
+"""A pipeline's SQL: what it may be, how rows keep their offsets through it, and which columns come out.
+
+The one rule: SQL is row by row and deterministic. A row depends on its own record alone, so that a range that is written again is
+the same rows whatever else is in the batch. It is checked on the plan that Spark has analysed: only nodes that neither move nor
+compare rows.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.pipeline.mapping.arrow import arrow_type
+from holdfast.pipeline.mapping.nouns import PROVENANCE, Column, make_column
+from holdfast.pipeline.quoting import why_no_name
+from holdfast.pipeline.sinks.lake import lake_type
+from holdfast.pipeline.types import Array, Map, Type, nullable, parse_type, takes_null
+from holdfast.vocabulary.errors import InvalidError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+VIEW: Final = "rows"
+PARTITION: Final = "__hf_partition"
+OFFSET: Final = "__hf_offset"
+FIGURES: Final = "__hf_figures"
+CARRIED: Final = (PARTITION, OFFSET, FIGURES)
+
+NODES: Final = frozenset(
+    {"Project", "Filter", "SubqueryAlias", "View", "Generate", "LocalRelation", "LogicalRDD", "MapInArrow", "Range"}
+)
+_SELECT: Final = re.compile(r"\s*(?:(?:--[^\n]*\n|/\*.*?\*/)\s*)*select\b(?!\s+distinct\b)", re.IGNORECASE | re.DOTALL)
+_NODE: Final = re.compile(r"^[\s:|+\-]*([A-Za-z]+)")
+_CHANGING: Final = re.compile(
+    r"(?<![\w.`])(rand|randn|random|randstr|uniform|uuid|shuffle|now|curdate|localtimestamp|current_\w+|current_timezone|"
+    r"unix_timestamp\(\)|monotonically_increasing_id|spark_partition_id|input_file_\w+|user|session_user|version|"
+    r"java_method|reflect|try_reflect)\s*\(",
+    re.IGNORECASE,
+)
+_SCALARS: Final = {
+    "boolean": "Bool",
+    "tinyint": "Int8",
+    "smallint": "Int16",
+    "int": "Int32",
+    "bigint": "Int64",
+    "float": "Float32",
+    "double": "Float64",
+    "string": "String",
+    "date": "Date",
+    "timestamp": "DateTime64(6)",
+}
+
+
+def carrying(sql: str) -> str:
+    """The SQL with what every row carries along in front of its own columns."""
+    found = _SELECT.match(sql)
+    if found is None:
+        raise InvalidError("sql", sql[:200], "one SELECT over `rows`, without DISTINCT and without WITH")
+    carried = f" `_partition` AS {PARTITION}, `_offset` AS {OFFSET}, {FIGURES},"
+    return sql[: found.end()] + carried + sql[found.end() :].rstrip().rstrip(";")
+
+
+def view_schema(columns: tuple[Column, ...], *, overflow: bool) -> "StructType":
+    """The mapped view as Spark has it: signed integers, microseconds, at most 38 digits."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    fields = [
+        pa.field(column.column, lake_type(arrow_type(column.kind)), takes_null(column.kind)) for column in columns
+    ]
+    if overflow:
+        fields.append(pa.field("_overflow", pa.string(), False))
+    fields += [
+        pa.field("_generation", pa.int64(), False),
+        pa.field("_topic", pa.string(), False),
+        pa.field("_partition", pa.int64(), False),
+        pa.field("_offset", pa.int64(), False),
+        pa.field(FIGURES, pa.string(), False),
+    ]
+    return from_arrow_schema(pa.schema(fields))
+
+
+def selected(session: "SparkSession", rows: "DataFrame", sql: str) -> "DataFrame":
+    """The frame the SQL makes of the mapped view: what is carried, then its own columns. `InvalidError` says why not."""
+    rows.createOrReplaceTempView(VIEW)
+    try:
+        frame = session.sql(carrying(sql))
+        names = frame.columns
+    except InvalidError:
+        raise
+    except Exception as error:  # of whatever class this engine's are
+        raise InvalidError("sql", sql[:200], f"SQL that Spark understands: {_first_line(error)}") from None
+    own = [(at, name) for at, name in enumerate(names) if at >= len(CARRIED) and not _internal(name)]
+    _check_names(own)
+    numbered = frame.toDF(*(f"c{at}" for at in range(len(names))))
+    kept = [*enumerate(CARRIED), *own]
+    return numbered.select(*(numbered[f"c{at}"].alias(name) for at, name in kept))
+
+
+def check(frame: "DataFrame") -> None:
+    """Refuse what is not row by row and deterministic."""
+    explained: Any = frame
+    text: str = explained._explain_string(extended=True)
+    analysed = text.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
+    for line in _tree(analysed):
+        node = _NODE.match(line)
+        if node is None or node[1] not in NODES:
+            given = node[1] if node is not None else line[:100]
+            raise InvalidError(
+                "sql",
+                given,
+                "row by row: columns, conditions and LATERAL VIEW explode, nothing that joins, sorts, groups or limits",
+            )
+        if (changing := _CHANGING.search(line)) is not None:
+            raise InvalidError("sql", changing[0] + "…)", "functions that give the same for the same record, always")
+        if re.search(r"(scalar-subquery|exists|list|in)#\d+ \[", line):
+            raise InvalidError("sql", "a sub-query", "no sub-queries")
+
+
+def _tree(analysed: str) -> Iterator[str]:
+    """The lines of the plan, without the one that lists its columns."""
+    lines = [line for line in analysed.strip().splitlines() if line.strip()]
+    return iter(lines[1:])
+
+
+def columns_of(frame: "DataFrame", mapped: tuple[Column, ...]) -> tuple[Column, ...]:
+    """The columns of the SQL's result. One that passes through unchanged keeps the mapping's type."""
+    by_name = {column.column: column for column in mapped}
+    view = {field.name: field for field in view_schema(mapped, overflow=False).fields}
+    found = []
+    for field in frame.schema.fields[len(CARRIED) :]:
+        known = by_name.get(field.name)
+        same = known is not None and view[field.name].dataType == field.dataType
+        if known is not None and same and (takes_null(known.kind) or not field.nullable):
+            found.append(known)
+        else:
+            found.append(_column(field.name, field.dataType, field.nullable))
+    return tuple(found)
+
+
+def _column(name: str, kind: "DataType", null: bool) -> Column:
+    made = _type(name, kind)
+    empty = isinstance(made, Array | Map)
+    return make_column(
+        _escaped(name), name, nullable(made) if null and not empty else made, when_null="default" if empty else "refuse"
+    )
+
+
+def _type(name: str, kind: Any) -> Type:
+    from pyspark.sql.types import ArrayType, DecimalType, MapType
+
+    if isinstance(kind, DecimalType):
+        return parse_type(f"Decimal({kind.precision}, {kind.scale})")
+    if isinstance(kind, ArrayType):
+        inner = _type(name, kind.elementType)
+        return Array(nullable(inner) if kind.containsNull and not isinstance(inner, Array | Map) else inner)
+    if isinstance(kind, MapType) and kind.keyType.simpleString() == "string":
+        inner = _type(name, kind.valueType)
+        return Map(nullable(inner) if kind.valueContainsNull and not isinstance(inner, Array | Map) else inner)
+    text = kind.simpleString()
+    if text not in _SCALARS:
+        raise InvalidError(f"sql: column {name}", text, ", ".join([*_SCALARS, "decimal", "array", "map of string"]))
+    return parse_type(_SCALARS[text])
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"\\{letter}" if letter in ".[]\\$" else letter for letter in name)
+
+
+def _internal(name: str) -> bool:
+    return name in PROVENANCE or name.startswith("__hf_")
+
+
+def _check_names(own: list[tuple[int, str]]) -> None:
+    names = [name for _, name in own]
+    if not names:
+        raise InvalidError("sql", "no columns", "at least one column")
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidError("sql: column", name, "a name no other column has")
+        if (allowed := why_no_name(name)) is not None:
+            raise InvalidError("sql: column", name, allowed)
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]

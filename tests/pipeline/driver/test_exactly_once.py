@@ -1,0 +1,263 @@
+"""A slot's work into ClickHouse: whatever stops it wherever, count, sum and distinct offsets are exact."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from tests.clients.broker import until
+from tests.pipeline.driver.world import World, drain, event
+from tests.pipeline.sinks.places import ClickHouse
+
+from holdfast.pipeline.driver import steps
+from holdfast.pipeline.driver.jobs import Jobs
+from holdfast.pipeline.driver.steps import StepFailedError
+from holdfast.pipeline.driver.work import LastingError
+from holdfast.pipeline.nouns import Intent
+from holdfast.spark.reading.loop import run
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+def sink_of(clickhouse: ClickHouse, **more: Any) -> dict[str, Any]:
+    config = {"kind": "clickhouse", "dsn": clickhouse.server.url, "database": clickhouse.database, "table": "orders"}
+    return {**config, "batchSize": 400, "batchFlushIntervalMs": 50, **more}
+
+
+def totals(clickhouse: ClickHouse, table: str = "orders", column: str = "id") -> tuple[int, int, int]:
+    """Rows, distinct records, and the sum of a column."""
+    found = clickhouse.ask(
+        f"SELECT count() AS n, uniqExact(_generation, _partition, _offset) AS d, sum({column}) AS s "
+        f"FROM {clickhouse.database}.{table}"
+    )
+    return int(found[0]["n"]), int(found[0]["d"]), int(found[0]["s"] or 0)
+
+
+@contextmanager
+def failing_at(step: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Where the driver reaches a step it dies: the exception goes through everything, as a kill would."""
+
+    def reached(here: str) -> None:
+        if here == step:
+            raise StepFailedError(step)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(steps, "reached", reached)
+        yield
+
+
+@pytest.mark.parametrize("step", ["planned", "begun", "job-done", "committed", "checkpointed"])
+def test_a_driver_that_dies_at_a_step_is_succeeded_without_loss_or_repetition(
+    step: str, world: World, jobs: Jobs, clickhouse: ClickHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = world.topic(2)
+    for number in (0, 1):
+        world.produce(topic, map(event, range(500)), partition=number)
+    pipeline = world.pipeline(topic, sink_of(clickhouse))
+    registry = world.registry(pipeline, 2)
+    dead = world.work(jobs, pipeline, "ann")
+    claims = world.claim(registry, "ann", [0, 1])
+    with failing_at(step, monkeypatch), pytest.raises(StepFailedError):
+        drain(dead, claims, {0: 500, 1: 500})
+    successor = world.work(jobs, pipeline, "bob")
+    drain(successor, world.claim(registry, "bob", [0, 1]), {0: 500, 1: 500})
+    assert totals(clickhouse) == (1_000, 1_000, 2 * sum(range(500)))
+    # The dead one was only paused, and goes on where it was.
+    dead.step(claims)
+    assert dead.held == {}
+    assert totals(clickhouse) == (1_000, 1_000, 2 * sum(range(500)))
+
+
+def test_an_executor_that_fails_at_a_step_is_tried_again(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+    topic = world.topic(1)
+    poison = [b"{", b'{"id": "x"}', b"\xff", None]
+    world.produce(topic, [*map(event, range(900)), *poison])
+    pipeline = world.pipeline(topic, sink_of(clickhouse, batchSize=200))
+    registry = world.registry(pipeline, 1)
+    claims = world.claim(registry, "ann", [0])
+    work = world.work(jobs, pipeline, "ann")
+    drain(work, claims, {0: 904})
+    assert totals(clickhouse) == (900, 900, sum(range(900)))
+    letters = clickhouse.ask(
+        f"SELECT _offset, reason, hex(payload) AS payload, isNull(payload) AS none, recipe FROM {clickhouse.database}.orders_dlq "
+        "ORDER BY _offset"
+    )
+    assert [int(letter["_offset"]) for letter in letters] == [900, 901, 902, 903]
+    assert [bytes.fromhex(letter["payload"] or "") for letter in letters[:3]] == poison[:3]
+    assert letters[3]["none"] == 1
+    assert work.tally.dlq_rows == 4
+
+
+def test_a_range_is_finished_under_the_recipe_it_was_begun_with(
+    world: World, jobs: Jobs, clickhouse: ClickHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = world.topic(1)
+    world.produce(topic, map(event, range(600)))
+    pipeline = world.pipeline(topic, sink_of(clickhouse))
+    registry = world.registry(pipeline, 1)
+    claims = world.claim(registry, "ann", [0])
+    with failing_at("begun", monkeypatch), pytest.raises(StepFailedError):
+        drain(world.work(jobs, pipeline, "ann"), claims, {0: 600})
+    state = run(registry.partition(0))
+    assert state is not None
+    assert state.intent is not None
+    intent = msgspec.json.decode(state.intent, type=Intent)
+    assert (intent.start, intent.end, intent.recipe) == (0, 400, pipeline.recipe)
+    filters = {"enabled": True, "language": "holdfast", "expression": "id >= 500"}
+    sink = sink_of(clickhouse, batchSize=50)
+    run(world.catalog.put_parts(pipeline.id, {"filters": filters, "sink": sink}))
+    work = world.work(jobs, pipeline, "bob")
+    drain(work, world.claim(registry, "bob", [0]), {0: 600})
+    assert totals(clickhouse) == (500, 500, sum(range(400)) + sum(range(500, 600)))
+    assert work.tally.filtered == 100
+
+
+def test_an_owner_that_lost_its_claim_writes_nothing_more(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+    topic = world.topic(1)
+    world.produce(topic, map(event, range(100)))
+    pipeline = world.pipeline(topic, sink_of(clickhouse))
+    registry = world.registry(pipeline, 1)
+    ann, bob = world.work(jobs, pipeline, "ann"), world.work(jobs, pipeline, "bob")
+    old = world.claim(registry, "ann", [0])
+    drain(ann, old, {0: 100})
+    new = world.claim(registry, "bob", [0])
+    drain(bob, new, {0: 100})
+    world.produce(topic, map(event, range(100, 200)))
+    until(lambda: ann.step(old) and 0 not in ann.held, what="ann has noticed")
+    assert totals(clickhouse)[0] == 100
+    drain(bob, new, {0: 200})
+    assert totals(clickhouse) == (200, 200, sum(range(200)))
+
+
+def test_a_missing_table_blocks_until_it_is_there(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+    topic = world.topic(1)
+    world.produce(topic, map(event, range(50)))
+    pipeline = world.pipeline(topic, sink_of(clickhouse, createTableIfMissing=False))
+    claims = world.claim(world.registry(pipeline, 1), "ann", [0])
+    work = world.work(jobs, pipeline, "ann")
+    for _ in range(3):
+        work.step(claims)
+    assert "is not there" in work.progress().blocked
+    clickhouse.run(
+        f"CREATE TABLE {clickhouse.database}.orders (id Int64, name Nullable(String), amount Nullable(Float64), "
+        "_generation UInt32, _topic LowCardinality(String), _partition UInt32, _offset UInt64) "
+        "ENGINE = MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 10000"
+    )
+    drain(work, claims, {0: 50})
+    work.step(claims)
+    assert work.progress().blocked == ""
+    assert totals(clickhouse) == (50, 50, sum(range(50)))
+
+
+def test_a_server_that_is_down_is_waited_for(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+    topic = world.topic(1)
+    world.produce(topic, map(event, range(300)))
+    pipeline = world.pipeline(topic, sink_of(clickhouse, batchSize=100))
+    claims = world.claim(world.registry(pipeline, 1), "ann", [0])
+    work = world.work(jobs, pipeline, "ann")
+    drain(work, claims, {0: 300})
+    clickhouse.server.kill()
+    world.produce(topic, map(event, range(300, 500)))
+    for _ in range(10):
+        work.step(claims)
+        if work.blocked:
+            break
+    assert "does not answer" in work.blocked
+    clickhouse.server.start()
+    drain(work, claims, {0: 500})
+    assert totals(clickhouse) == (500, 500, sum(range(500)))
+
+
+def test_new_fields_become_columns_before_their_records_are_written(
+    world: World, jobs: Jobs, clickhouse: ClickHouse
+) -> None:
+    topic = world.topic(1)
+    world.produce(topic, map(event, range(20)))
+    pipeline = world.pipeline(topic, sink_of(clickhouse), drift={"unknownFields": "add-column"})
+    claims = world.claim(world.registry(pipeline, 1), "ann", [0])
+    work = world.work(jobs, pipeline, "ann")
+    drain(work, claims, {0: 20})
+    world.produce(topic, [b'{"id": %d, "city": "c%d"}' % (n, n) for n in range(20, 30)])
+    drain(work, claims, {0: 30})
+    found = clickhouse.ask(f"SELECT id, city FROM {clickhouse.database}.orders WHERE city IS NOT NULL ORDER BY id")
+    assert [(int(row["id"]), row["city"]) for row in found] == [(n, f"c{n}") for n in range(20, 30)]
+    assert totals(clickhouse) == (30, 30, sum(range(30)))
+    assert [column.column for column in run(world.catalog.recipe(pipeline.id, 2)).mapping.columns][-1] == "city"
+
+
+def test_a_stop_names_the_fields_and_begins_nothing(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+    topic = world.topic(1)
+    world.produce(topic, [b'{"id": 1, "city": "x"}'])
+    pipeline = world.pipeline(topic, sink_of(clickhouse), drift={"unknownFields": "stop"})
+    registry = world.registry(pipeline, 1)
+    claims = world.claim(registry, "ann", [0])
+    work = world.work(jobs, pipeline, "ann")
+    with pytest.raises(LastingError, match="city"):
+        drain(work, claims, {0: 1})
+    state = run(registry.partition(0))
+    assert state is not None
+    assert state.intent is None
+    run(world.catalog.put_part(pipeline.id, "drift", {"unknownFields": "ignore"}))
+    drain(world.work(jobs, pipeline, "ann"), claims, {0: 1})
+    assert totals(clickhouse) == (1, 1, 1)
+
+
+def test_a_backfill_runs_beside_the_live_generation_and_finishes(
+    world: World, jobs: Jobs, clickhouse: ClickHouse
+) -> None:
+    topic = world.topic(2)
+    world.produce(topic, map(event, range(300)))
+    pipeline = world.pipeline(topic, sink_of(clickhouse))
+    drain(world.work(jobs, pipeline, "ann"), world.claim(world.registry(pipeline, 2), "ann", [0]), {0: 300})
+    run(world.catalog.backfill(pipeline.id, {0: 100}, {0: 250}))
+    number = run(world.catalog.get(pipeline.id)).generations[-1].number
+    claims = world.claim(world.registry(pipeline, 2, number), "ann", [0, 1])
+    work = world.work(jobs, pipeline, "ann", generation=number)
+    drain(work, claims, {0: 250})
+    assert work.finished(claims)
+    assert totals(clickhouse) == (450, 450, sum(range(300)) + sum(range(100, 250)))
+
+
+def test_latest_means_what_it_meant_to_the_first_owner(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+    topic = world.topic(1)
+    world.produce(topic, map(event, range(10)))
+    pipeline = world.pipeline(topic, sink_of(clickhouse), source={"topic": topic, "start": "latest"})
+    registry = world.registry(pipeline, 1)
+    first = world.work(jobs, pipeline, "ann")
+    first.step(world.claim(registry, "ann", [0]))
+    assert first.held[0].position == 10
+    world.produce(topic, map(event, range(10, 30)))  # while nobody is there
+    drain(world.work(jobs, pipeline, "bob"), world.claim(registry, "bob", [0]), {0: 30})
+    assert totals(clickhouse) == (20, 20, sum(range(10, 30)))
+
+
+def test_partitions_join_and_leave_between_batches(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+    topic = world.topic(3)
+    for number in range(3):
+        world.produce(topic, map(event, range(100)), partition=number)
+    pipeline = world.pipeline(topic, sink_of(clickhouse))
+    registry = world.registry(pipeline, 3)
+    ann, bob = world.work(jobs, pipeline, "ann"), world.work(jobs, pipeline, "bob")
+    claims = world.claim(registry, "ann", [0, 1])
+    drain(ann, claims, {0: 100, 1: 100})
+    claims |= world.claim(registry, "ann", [2])
+    drain(ann, claims, {2: 100})
+    moved = world.claim(registry, "bob", [1])
+    assert ann.let_go({0: claims[0], 2: claims[2]}) == {1: claims[1]}
+    world.produce(topic, map(event, range(100, 150)), partition=1)
+    drain(bob, moved, {1: 150})
+    assert totals(clickhouse) == (350, 350, 3 * sum(range(100)) + sum(range(100, 150)))
+
+
+def test_checkpoints_are_mirrored_as_a_groups_offsets(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+    topic = world.topic(1)
+    world.produce(topic, map(event, range(70)))
+    pipeline = world.pipeline(topic, sink_of(clickhouse), source={"topic": topic, "groupId": f"lag-{topic}"})
+    work = world.work(jobs, pipeline, "ann")
+    drain(work, world.claim(world.registry(pipeline, 1), "ann", [0]), {0: 70})
+    work.close()
+    reader = Consumer({"bootstrap.servers": world.broker.bootstrap, "group.id": f"lag-{topic}"})
+    until(lambda: reader.committed([TopicPartition(topic, 0)], timeout=10)[0].offset == 70, what="the offset is there")
+    reader.close()

@@ -1,0 +1,263 @@
+"""ClickHouse alone: one block, tokens, the fence, and what is said when a table is not as it should be."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from urllib.error import HTTPError
+
+import msgspec
+import pyarrow as pa
+import pytest
+from tests.clients.broker import until
+from tests.pipeline.sinks.making import COLUMNS, again, portion, put, rows_of, target_of
+from tests.pipeline.sinks.places import ClickHouse
+
+from holdfast.pipeline.mapping.ddl import WINDOW, create_table
+from holdfast.pipeline.mapping.diff import HasColumn, HasTable, diff
+from holdfast.pipeline.mapping.nouns import Column
+from holdfast.pipeline.nouns import ClickHouseConfig
+from holdfast.pipeline.sinks.clickhouse import statements, tables
+from holdfast.pipeline.sinks.clickhouse.connection import Connection, parse_dsn
+from holdfast.pipeline.sinks.clickhouse.sink import ClickHouseSink, one_batch
+from holdfast.pipeline.sinks.contract import AT_LEAST_ONCE, BlockedError, Target
+from holdfast.vocabulary.errors import FencedError, InvalidError
+
+
+def target_in(clickhouse: ClickHouse, **more: object) -> Target:
+    return target_of(clickhouse.config(**more))
+
+
+def prepared(target: Target) -> ClickHouseSink:
+    sink = ClickHouseSink(target)
+    sink.prepare()
+    return sink
+
+
+def count(clickhouse: ClickHouse, table: str = "orders") -> tuple[int, int]:
+    found = clickhouse.ask(
+        f"SELECT count() AS n, uniqExact(_partition, _offset) AS d FROM {clickhouse.database}.{table}"
+    )
+    return int(found[0]["n"]), int(found[0]["d"])
+
+
+def parts(clickhouse: ClickHouse) -> int:
+    query = f"SELECT count() AS n FROM system.parts WHERE database = '{clickhouse.database}' AND table = 'orders' AND active"
+    return int(clickhouse.ask(query)[0]["n"])
+
+
+def test_an_insert_is_one_block_however_the_server_is_set(clickhouse: ClickHouse) -> None:
+    target, of = target_in(clickhouse), portion(0, 100_000)
+    sink = prepared(target)
+    rows, _ = rows_of(target, of)
+    kinds = statements.kinds_of(tables.table_of(target), rows.schema.names)
+    key = target.fence_key(0)
+    statement = statements.fenced_insert(
+        tables.table_of(target).full_name, kinds, database=clickhouse.database, key=key, epoch=1
+    )
+    many_batches = pa.BufferOutputStream()
+    with pa.ipc.new_stream(many_batches, rows.schema) as stream:
+        stream.write_table(rows, max_chunksize=1_000)
+    connection = Connection(clickhouse.server.url, timeout_ms=60_000)
+    clickhouse.run(f"SYSTEM STOP MERGES {clickhouse.database}.orders")
+    settings = statements.insert_settings("t1", "holdfast:one", timeout_ms=60_000)
+    connection.command(statement, settings=settings, data=many_batches.getvalue().to_pybytes())
+    assert (parts(clickhouse), count(clickhouse)) == (1, (100_000, 100_000))
+    small = {**settings, "insert_deduplication_token": "t2", "query_id": "holdfast:many"}
+    small |= {"min_insert_block_size_rows": 1_000, "max_insert_block_size": 1_000, "max_block_size": 1_000}
+    connection.command(statement, settings=small, data=many_batches.getvalue().to_pybytes())
+    assert parts(clickhouse) > 2  # so that the settings are what makes it one
+    sink.close()
+
+
+def test_the_block_is_in_the_order_of_offsets() -> None:
+    target = target_of(tables_config())
+    rows, _ = rows_of(target, portion(0, 5_000))
+    with pa.ipc.open_stream(one_batch(rows)) as stream:
+        batches = list(stream)
+    assert [batch.num_rows for batch in batches] == [5_000]
+    assert batches[0]["_offset"].to_pylist() == list(range(5_000))
+
+
+def tables_config() -> ClickHouseConfig:
+    return ClickHouseConfig(dsn="http://127.0.0.1:1", database="d", table="orders")
+
+
+def test_a_token_says_nothing_of_the_epoch_and_a_query_id_does() -> None:
+    target = target_of(tables_config())
+    one, other = portion(5, 9, partition=3, epoch=7), portion(5, 9, partition=3, epoch=8)
+    assert one.token(target) == other.token(target) == "p1:1:orders:3:5-9"
+    assert statements.query_id(target, one, "x").split(":")[5] == "7"
+
+
+def test_a_zombie_is_refused_once_a_newer_epoch_was_told(clickhouse: ClickHouse) -> None:
+    target, of = target_in(clickhouse), portion(0, 50)
+    zombie, successor = prepared(target), prepared(target)
+    zombie.fence(0, 1)
+    put(zombie, target, of)
+    successor.fence(0, 2)
+    for bad in ((), tuple(range(50, 60))):  # the second has refused records alone: the DLQ is fenced, too
+        with pytest.raises(FencedError) as refused:
+            put(zombie, target, portion(50, 60), bad=bad)
+        assert (refused.value.epoch, refused.value.current) == (1, 2)
+    with pytest.raises(FencedError):
+        zombie.fence(0, 1)
+    put(successor, target, again(of))
+    put(successor, target, portion(50, 60, epoch=2))
+    assert count(clickhouse) == (60, 60)
+    assert count(clickhouse, "orders_dlq") == (0, 0)
+    put(zombie, target, portion(0, 5, partition=1))  # which it still owns
+    assert count(clickhouse) == (65, 65)
+
+
+def test_the_fence_waits_until_nothing_older_runs(clickhouse: ClickHouse) -> None:
+    target = target_in(clickhouse)
+    sink = prepared(target)
+    sink.fence(0, 1)
+    slow = (
+        f"INSERT INTO {clickhouse.database}.orders SELECT number, '', 1, 'orders', 0, number FROM numbers(1000) "
+        "WHERE sleepEachRow(0.05) = 0 SETTINGS max_block_size = 1, function_sleep_max_microseconds_per_block = 0"
+    )
+    running = f"SELECT count() AS n FROM system.processes WHERE startsWith(query_id, 'holdfast:{target.fence_key(0)}:')"
+
+    def insert(epoch: int) -> None:
+        clickhouse.server.ask(slow, query_id=statements.query_id(target, portion(0, 1_000, epoch=epoch), "x"))
+
+    with ThreadPoolExecutor(2) as pool:
+        older, own = pool.submit(insert, 1), pool.submit(insert, 2)
+        until(lambda: int(clickhouse.ask(running)[0]["n"]) == 2, what="both inserts run")
+        sink.fence(0, 2)
+        assert int(clickhouse.ask(running)[0]["n"]) == 1  # its own is not older
+        assert isinstance(older.exception(timeout=30), HTTPError)
+        sink.fence(0, 3)
+        assert isinstance(own.exception(timeout=30), HTTPError)
+    assert int(clickhouse.ask(running)[0]["n"]) == 0
+
+
+def test_a_range_is_found_when_its_token_is_forgotten(clickhouse: ClickHouse) -> None:
+    target, of = target_in(clickhouse, dedup_window=2), portion(0, 50)
+    sink = prepared(target)
+    put(sink, target, of, bad=(3,))
+    for start in range(50, 100, 10):
+        put(sink, target, portion(start, start + 10), bad=(start,))
+    put(sink, target, again(of, epoch=1), bad=(3,))
+    assert count(clickhouse) == (94, 94)
+    assert count(clickhouse, "orders_dlq") == (6, 6)
+    put(sink, target, of, bad=(3,))  # without the look
+    assert count(clickhouse)[0] == 94 + 49
+
+
+def test_rows_that_another_recipe_left_are_reported(clickhouse: ClickHouse) -> None:
+    target, of = target_in(clickhouse), portion(0, 50)
+    sink = prepared(target)
+    clickhouse.run(f"INSERT INTO {clickhouse.database}.orders VALUES (1, 'x', 1, 'orders', 0, 7)")
+    written = put(sink, target, again(of, epoch=1))
+    assert len(written.warnings) == 1
+    assert "51 rows of 50 records" in written.warnings[0]
+
+
+def test_a_server_that_dies_after_the_insert_has_it_once(clickhouse: ClickHouse) -> None:
+    target, of = target_in(clickhouse), portion(0, 2_000)
+    sink = prepared(target)
+    sink.fence(0, 1)
+    put(sink, target, of, bad=(9,))
+    clickhouse.server.kill()
+    with pytest.raises(BlockedError, match="does not answer"):
+        put(sink, target, again(of, epoch=1))
+    with pytest.raises(BlockedError):
+        sink.fence(0, 2)
+    clickhouse.server.start()
+    put(sink, target, replace(again(of, epoch=1), again=False), bad=(9,))  # the token alone
+    sink.fence(0, 2)
+    put(sink, target, again(of), bad=(9,))
+    assert count(clickhouse) == (1_999, 1_999)
+    assert count(clickhouse, "orders_dlq") == (1, 1)
+
+
+def test_a_missing_table_blocks_and_drops_nothing(clickhouse: ClickHouse) -> None:
+    target = target_in(clickhouse, create_table_if_missing=False)
+    sink = ClickHouseSink(target)
+    with pytest.raises(BlockedError, match="is not there"):
+        sink.prepare()
+    clickhouse.run(create_table(tables.table_of(target)))
+    sink.prepare()
+    put(sink, target, portion(0, 5))
+    clickhouse.run(f"DROP TABLE {clickhouse.database}.orders")
+    with pytest.raises(BlockedError, match=r"(?i)unknown.table|does not exist"):
+        put(sink, target, portion(5, 10))
+
+
+def test_a_missing_database_blocks(clickhouse: ClickHouse) -> None:
+    config = replace_config(clickhouse, database="nowhere")
+    with pytest.raises(BlockedError, match="nowhere"):
+        ClickHouseSink(target_of(config)).prepare()
+
+
+def replace_config(clickhouse: ClickHouse, **changes: object) -> ClickHouseConfig:
+    return msgspec.structs.replace(clickhouse.config(), **changes)
+
+
+def test_a_table_that_remembers_no_inserts_is_refused_and_not_changed(clickhouse: ClickHouse) -> None:
+    target = target_in(clickhouse)
+    plain = create_table(tables.table_of(target)).partition("SETTINGS")[0]
+    clickhouse.run(plain)
+    with pytest.raises(BlockedError, match=f"ALTER TABLE .* MODIFY SETTING {WINDOW}"):
+        ClickHouseSink(target).prepare()
+    clickhouse.run(f"ALTER TABLE {clickhouse.database}.orders MODIFY SETTING {WINDOW} = 100")
+    assert ClickHouseSink(target).prepare() == ("the table remembers 100 inserts, 10000 are configured",)
+
+
+def test_a_column_that_is_missing_is_named_with_what_would_help(clickhouse: ClickHouse) -> None:
+    ClickHouseSink(target_in(clickhouse)).prepare()
+    wider = target_of(clickhouse.config(), columns=(*COLUMNS, Column("more", "more", "Int64", True)))
+    with pytest.raises(BlockedError, match=r"more is missing.*ADD COLUMN IF NOT EXISTS `more`"):
+        ClickHouseSink(wider).prepare()
+
+
+def test_a_view_that_would_count_twice_is_warned_about(clickhouse: ClickHouse) -> None:
+    target = target_in(clickhouse)
+    prepared(target)
+    base = clickhouse.database
+    clickhouse.run(f"CREATE TABLE {base}.sums (name String, n UInt64) ENGINE = SummingMergeTree ORDER BY name")
+    clickhouse.run(
+        f"CREATE MATERIALIZED VIEW {base}.view TO {base}.sums AS SELECT name, count() AS n FROM {base}.orders GROUP BY name"
+    )
+    warnings = ClickHouseSink(target).prepare()
+    assert len(warnings) == 1
+    assert "`view`" in warnings[0]
+    assert f"{base}.sums" in warnings[0]
+    clickhouse.run(f"ALTER TABLE {base}.sums MODIFY SETTING {WINDOW} = 100")
+    assert ClickHouseSink(target).prepare() == ()
+    sink = ClickHouseSink(target)
+    put(sink, target, portion(0, 30))
+    put(sink, target, portion(0, 30))
+    assert clickhouse.ask(f"SELECT sum(n) AS n FROM {base}.sums")[0]["n"] in (30, "30")
+
+
+def test_a_replicated_table_is_at_least_once() -> None:
+    table = tables.table_of(target_of(tables_config()))
+    has = HasTable(
+        "ReplicatedMergeTree", [HasColumn(name, str(kind)) for name, kind in table.columns().items()], table.order_by
+    )
+    looked = tables.judged(diff(table, has), table, has)
+    assert looked.guarantee == AT_LEAST_ONCE
+    assert any("at-least-once" in warning for warning in looked.warnings)
+
+
+def test_business_keys_replace_rows(clickhouse: ClickHouse) -> None:
+    target = target_in(clickhouse, engine="ReplacingMergeTree", order_by=("name",))
+    sink = prepared(target)
+    put(sink, target, portion(0, 30))
+    assert put(sink, target, again(portion(0, 30), epoch=1)).warnings == ()
+    assert len(clickhouse.ask(f"SELECT * FROM {clickhouse.database}.orders FINAL")) == 3
+
+
+@pytest.mark.parametrize("dsn", ["chdb:///tmp/x", "clickhouse://h:9000", "file:///x", "http://"])
+def test_only_http_is_a_dsn(dsn: str) -> None:
+    with pytest.raises(InvalidError, match="http"):
+        parse_dsn(dsn)
+
+
+def test_a_wrong_password_blocks_and_is_not_shown(clickhouse: ClickHouse) -> None:
+    dsn = f"http://tester:s3cret@{clickhouse.server.host}:{clickhouse.server.port}"
+    with pytest.raises(BlockedError) as blocked:
+        ClickHouseSink(target_of(replace_config(clickhouse, dsn=dsn))).prepare()
+    assert "s3cret" not in str(blocked.value)
