@@ -84,7 +84,9 @@ async def serving(
     async with AsyncExitStack() as stack:
         for each in sockets:
             stack.callback(each.close)
-        opened.append(store or await stack.enter_async_context(open_store("memory:", clock=clock, chance=chance)))
+        if store is None:
+            store = await stack.enter_async_context(open_store("memory:", clock=clock, chance=chance))
+        opened.append(store)
         server = await stack.enter_async_context(serving_http(backend, sockets, make=make))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=WAIT_S))
         await server.listening.wait()

@@ -88,6 +88,8 @@ def _problem_of(request: Request[Any, Any, Any], error: Exception) -> Problem:
             return of_error(error, whole=request.scope["path"].endswith("/parts"))
         case ValidationException():
             return _unreadable(request, error)
+        case RecursionError():
+            return problem(MALFORMED, "the body is nested too deeply")
         case NotFoundException():
             return problem(
                 NOT_FOUND, f"{request.scope['path'][:200]!r} is not a path of this server; /openapi.json has all"

@@ -6,6 +6,7 @@ problem, and bodies that a service reads itself (`opt={"body": …}`) have the t
 
 import html
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -14,6 +15,9 @@ from litestar import Litestar
 from litestar.di import Provide
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
+from litestar.openapi.spec import Schema
+from litestar.plugins import OpenAPISchemaPlugin
+from litestar.typing import FieldDefinition
 
 from holdfast import __version__
 from holdfast.gateways.http.problems import MEDIA_TYPE, Problem
@@ -24,7 +28,26 @@ _ABOUT: Final = (
     "What can be edited carries an ETag; send it as If-Match, and the change is refused if somebody was faster."
 )
 _REF: Final = "#/components/schemas/{name}"
+_MARK: Final = "struct:"
 _METHODS: Final = ("get", "put", "post", "patch", "delete")
+
+
+class Structs(OpenAPISchemaPlugin):
+    """Schemas of bodies and answers as msgspec itself describes them: it is what reads and writes them."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, Any] = {}
+
+    @staticmethod
+    def is_plugin_supported_type(value: Any) -> bool:
+        """Structs and dataclasses."""
+        return isinstance(value, type) and (issubclass(value, msgspec.Struct) or is_dataclass(value))
+
+    def to_openapi_schema(self, field_definition: FieldDefinition, schema_creator: object) -> Any:
+        """A mark, which becomes a reference once all of them are known."""
+        kind = field_definition.annotation
+        self.seen[kind.__name__] = kind
+        return Schema(title=_MARK + kind.__name__)
 
 
 class Described:
@@ -46,12 +69,18 @@ class Described:
     @cached_property
     def _made(self) -> dict[str, Any]:
         config = OpenAPIConfig(title=TITLE, version=__version__, description=_ABOUT, use_handler_docstrings=True)
+        structs = Structs()
         twin = Litestar(
-            self._handlers, dependencies=dict(self._dependencies), openapi_config=config, logging_config=None
+            self._handlers,
+            dependencies=dict(self._dependencies),
+            openapi_config=config,
+            plugins=[structs],
+            logging_config=None,
         )
-        made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(twin.openapi_schema.to_schema()))
+        made: dict[str, Any] = _referring(msgspec.json.decode(msgspec.json.encode(twin.openapi_schema.to_schema())))
         bodies = self._bodies(twin)
-        _, schemas = msgspec.json.schema_components([Problem, *bodies.values()], ref_template=_REF)
+        kinds = [Problem, *bodies.values(), *structs.seen.values()]
+        _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
         made.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
         for path, operations in made["paths"].items():
             for method, operation in operations.items():
@@ -67,6 +96,18 @@ class Described:
             for method in handler.http_methods
             if "body" in handler.opt
         }
+
+
+def _referring(value: Any) -> Any:
+    """The document with references in place of marks."""
+    if isinstance(value, list):
+        return [_referring(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    title = value.get("title")
+    if isinstance(title, str) and title.startswith(_MARK):
+        return {"$ref": _REF.format(name=title.removeprefix(_MARK))}
+    return {name: _referring(each) for name, each in value.items()}
 
 
 def _complete(operation: dict[str, Any], body: Any) -> None:

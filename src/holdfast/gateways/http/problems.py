@@ -28,7 +28,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 _TYPES: Final = "urn:holdfast:problem:"
 _DETAIL_CHARS_MAX: Final = 4_000
 _PLACE: Final = re.compile(r"(source|sink|mapping|filters|sql|drift)(?:: |\.)([\w.\[\]]+)(?::.*)?")
-_USER_INFO: Final = re.compile(r"(?<=//)[^/\s@'\"]*@")
+_USER_INFO: Final = re.compile(r"(?<=//)[^/\s@'\"]*@|[^\s:@'\"/]+:[^\s@'\"]+@")
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -125,7 +125,7 @@ def of_error(error: HoldfastError, *, whole: bool = False) -> Problem:
         faults = tuple(Fault(detail=without_secrets(each)) for each in error.reasons)
     elif kind is INVALID and isinstance(error, InvalidError):
         given = without_secrets(repr(error.given))
-        fault = Fault(detail=f"{error.what} cannot be {given}", allowed=without_secrets(error.allowed))
+        fault = Fault(detail=f"{error.what} cannot be {given}", allowed=error.allowed)
         faults = (msgspec.structs.replace(fault, pointer=_pointer(error.what, whole=whole)),)
     return problem(kind, str(error), *faults)
 

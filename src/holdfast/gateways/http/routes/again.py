@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 from litestar import Response, delete, get, post
+from litestar.params import FromPath, FromQuery, JSONBody
 
 from holdfast.gateways.http.routes.asking import ONE, Asked, Pipelines, pipeline_id, seen, shown, tagged
 from holdfast.pipeline.answers import DeadLetterCount, DeadLetters, Replayed
@@ -52,15 +53,15 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 @get(f"{ONE}/dlq", tags=["again"], summary="What was refused")
 async def dead_letters(
     pipelines: Pipelines,
-    pipeline: str,
-    limit: int = 100,
-    after: str = "",
-    generation: int | None = None,
-    partition: int | None = None,
-    reason: str = "",
-    since_ms: int | None = None,
-    until_ms: int | None = None,
-    waiting: bool = False,
+    pipeline: FromPath[str],
+    limit: FromQuery[int] = 100,
+    after: FromQuery[str] = "",
+    generation: FromQuery[int | None] = None,
+    partition: FromQuery[int | None] = None,
+    reason: FromQuery[str] = "",
+    since_ms: FromQuery[int | None] = None,
+    until_ms: FromQuery[int | None] = None,
+    waiting: FromQuery[bool] = False,
 ) -> DeadLetters:
     """A page of refused records with payload, reason and offset; `after` asks for the next."""
     chosen = Chosen(
@@ -71,14 +72,16 @@ async def dead_letters(
 
 
 @get(f"{ONE}/dlq/count", tags=["again"], summary="How many were refused, and why")
-async def count_dead_letters(pipelines: Pipelines, pipeline: str, waiting: bool = False) -> DeadLetterCount:
+async def count_dead_letters(
+    pipelines: Pipelines, pipeline: FromPath[str], waiting: FromQuery[bool] = False
+) -> DeadLetterCount:
     """Totals, and the most frequent reasons."""
     at = await pipeline_id(pipelines, pipeline)
     return await pipelines.letters.count(at, Chosen(waiting=waiting))
 
 
 @post(f"{ONE}/dlq/replay", tags=["again"], summary="Try refused records again", status_code=200)
-async def replay(pipelines: Pipelines, pipeline: str, data: ReplayAsked | None = None) -> Replayed:
+async def replay(pipelines: Pipelines, pipeline: FromPath[str], data: JSONBody[ReplayAsked | None] = None) -> Replayed:
     """Put what waits through the newest recipe. Asking twice stores nothing twice."""
     asked = data or ReplayAsked()
     chosen = Chosen(
@@ -93,7 +96,9 @@ async def replay(pipelines: Pipelines, pipeline: str, data: ReplayAsked | None =
 
 
 @post(f"{ONE}/rewind", tags=["again"], summary="Read the source again", status_code=200)
-async def rewind(request: Asked, pipelines: Pipelines, pipeline: str, data: RewindAsked) -> Response[Begun]:
+async def rewind(
+    request: Asked, pipelines: Pipelines, pipeline: FromPath[str], data: JSONBody[RewindAsked]
+) -> Response[Begun]:
     """Retire the live generation and begin the next one where `to` says."""
     after, generation = await pipelines.rewinds.rewind(
         await pipeline_id(pipelines, pipeline),
@@ -105,7 +110,9 @@ async def rewind(request: Asked, pipelines: Pipelines, pipeline: str, data: Rewi
 
 
 @post(f"{ONE}/backfill", tags=["again"], summary="Read a part of the source again", status_code=200)
-async def backfill(request: Asked, pipelines: Pipelines, pipeline: str, data: BackfillAsked) -> Response[Begun]:
+async def backfill(
+    request: Asked, pipelines: Pipelines, pipeline: FromPath[str], data: JSONBody[BackfillAsked]
+) -> Response[Begun]:
     """Read from … to again, beside the live generation."""
     after, generation = await pipelines.rewinds.backfill(
         await pipeline_id(pipelines, pipeline),
@@ -117,7 +124,7 @@ async def backfill(request: Asked, pipelines: Pipelines, pipeline: str, data: Ba
 
 
 @delete(f"{ONE}/backfill/{{generation:int}}", tags=["again"], summary="Give a backfill up", status_code=200)
-async def give_up(pipelines: Pipelines, pipeline: str, generation: int) -> Response[Pipeline]:
+async def give_up(pipelines: Pipelines, pipeline: FromPath[str], generation: FromPath[int]) -> Response[Pipeline]:
     """End a backfill before it is done. What it has written stays."""
     return shown(await pipelines.rewinds.give_up(await pipeline_id(pipelines, pipeline), generation))
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 from litestar import get, post
+from litestar.params import FromPath, FromQuery, JSONBody
 
 from holdfast.gateways.http.routes.asking import ONE, Pipelines, pipeline_id
 from holdfast.pipeline.answers import Inferred, Preview, Sample, TableDiff, TableSchema, Validation
@@ -36,13 +37,15 @@ class FilterTrial(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
 
 
 @get(f"{ONE}/sample", tags=["looking"], summary="Some records of the source")
-async def sample(pipelines: Pipelines, pipeline: str, limit: int = 100, where: Where = "last") -> Sample:
+async def sample(
+    pipelines: Pipelines, pipeline: FromPath[str], limit: FromQuery[int] = 100, where: FromQuery[Where] = "last"
+) -> Sample:
     """Records of the source as they are, in the order of their times."""
     return await pipelines.looking.sample(await pipeline_id(pipelines, pipeline), limit=limit, where=where)
 
 
 @post(f"{ONE}/infer", tags=["looking"], summary="Propose a mapping", status_code=200)
-async def infer(pipelines: Pipelines, pipeline: str, data: Look | None = None) -> Inferred:
+async def infer(pipelines: Pipelines, pipeline: FromPath[str], data: JSONBody[Look | None] = None) -> Inferred:
     """A mapping, a sorting key and a table name, proposed from a sample, with the evidence. Nothing is saved."""
     look = data or Look()
     return await pipelines.looking.infer(
@@ -51,7 +54,7 @@ async def infer(pipelines: Pipelines, pipeline: str, data: Look | None = None) -
 
 
 @post(f"{ONE}/preview", tags=["looking"], summary="Rows as they would be stored", status_code=200)
-async def preview(pipelines: Pipelines, pipeline: str, data: Look | None = None) -> Preview:
+async def preview(pipelines: Pipelines, pipeline: FromPath[str], data: JSONBody[Look | None] = None) -> Preview:
     """Sample, filter and map: rows, refusals with their reasons, the DDL, and how the table there is differs."""
     look = data or Look(limit=20)
     return await pipelines.looking.preview(
@@ -60,7 +63,7 @@ async def preview(pipelines: Pipelines, pipeline: str, data: Look | None = None)
 
 
 @post(f"{ONE}/filters-eval", tags=["looking"], summary="Try a filter", status_code=200)
-async def try_filter(pipelines: Pipelines, pipeline: str, data: FilterTrial) -> Trial:
+async def try_filter(pipelines: Pipelines, pipeline: FromPath[str], data: JSONBody[FilterTrial]) -> Trial:
     """For each record of a sample: kept, dropped or an error, and why."""
     return await pipelines.looking.try_filter(
         await pipeline_id(pipelines, pipeline), data.expression, limit=data.limit, where=data.where, values=data.values
@@ -73,38 +76,42 @@ async def try_filter(pipelines: Pipelines, pipeline: str, data: FilterTrial) -> 
     summary="Check kafka, clickhouse or clickhouse-table",
     status_code=200,
 )
-async def validate(pipelines: Pipelines, pipeline: str, what: str, data: Unsaved | None = None) -> Validation:
+async def validate(
+    pipelines: Pipelines, pipeline: FromPath[str], what: FromPath[str], data: JSONBody[Unsaved | None] = None
+) -> Validation:
     """Check the source, the server or the table, one thing after the other."""
     unsaved = data.parts if data is not None else None
     return await pipelines.looking.validate(await pipeline_id(pipelines, pipeline), what, unsaved=unsaved)
 
 
 @get(f"{ONE}/clickhouse/databases", tags=["looking"], summary="The sink's databases")
-async def databases(pipelines: Pipelines, pipeline: str) -> list[str]:
+async def databases(pipelines: Pipelines, pipeline: FromPath[str]) -> list[str]:
     """The databases of the sink's server."""
     return await pipelines.looking.databases(await pipeline_id(pipelines, pipeline))
 
 
 @get(f"{ONE}/clickhouse/tables", tags=["looking"], summary="The tables of a database")
-async def tables(pipelines: Pipelines, pipeline: str, database: str = "") -> list[str]:
+async def tables(pipelines: Pipelines, pipeline: FromPath[str], database: FromQuery[str] = "") -> list[str]:
     """The tables of a database, or of the sink's."""
     return await pipelines.looking.tables(await pipeline_id(pipelines, pipeline), database)
 
 
 @get(f"{ONE}/clickhouse/schema", tags=["looking"], summary="The columns of a table")
-async def schema(pipelines: Pipelines, pipeline: str, database: str = "", table: str = "") -> TableSchema:
+async def schema(
+    pipelines: Pipelines, pipeline: FromPath[str], database: FromQuery[str] = "", table: FromQuery[str] = ""
+) -> TableSchema:
     """The columns of a table, or of the sink's."""
     return await pipelines.looking.schema(await pipeline_id(pipelines, pipeline), database, table)
 
 
 @get(f"{ONE}/table-diff", tags=["looking"], summary="What is between the table and the mapping")
-async def table_diff(pipelines: Pipelines, pipeline: str) -> TableDiff:
+async def table_diff(pipelines: Pipelines, pipeline: FromPath[str]) -> TableDiff:
     """What is missing or different, and the statements that would help; none is run."""
     return await pipelines.looking.diff(await pipeline_id(pipelines, pipeline))
 
 
 @post(f"{ONE}/table", tags=["looking"], summary="Create the table", status_code=200)
-async def make_table(pipelines: Pipelines, pipeline: str) -> TableDiff:
+async def make_table(pipelines: Pipelines, pipeline: FromPath[str]) -> TableDiff:
     """Create the sink's table if there is none. A table that is there is never changed."""
     return await pipelines.looking.make_table(await pipeline_id(pipelines, pipeline))
 

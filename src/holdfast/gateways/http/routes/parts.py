@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 from litestar import Response, get, put
 from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath, RawBody
 
 from holdfast.gateways.http.errors import MissingPartError, UnreadableError
 from holdfast.gateways.http.etags import etag
@@ -57,7 +58,7 @@ def _family(path: str, part: str, kind: Any, only: type | None = None) -> tuple[
     """GET and PUT of one part. `only`: what the sink must be for this path."""
 
     @get(f"{ONE}/{path}", tags=["parts"], summary=f"Its {part}", name=f"get {path}", opt={"answer": kind})
-    async def read(pipelines: Pipelines, pipeline: str) -> Response[Any]:
+    async def read(pipelines: Pipelines, pipeline: FromPath[str]) -> Response[Any]:
         saved = await _stored(pipelines, pipeline, part)
         if only is not None and not isinstance(saved.value, only):
             raise MissingPartError(path, pipeline, "its sink is of another kind; read it as sink-config")
@@ -70,7 +71,7 @@ def _family(path: str, part: str, kind: Any, only: type | None = None) -> tuple[
         name=f"put {path}",
         opt={"body": kind, "answer": kind},
     )
-    async def write(request: Asked, pipelines: Pipelines, pipeline: str, body: bytes) -> Response[Any]:
+    async def write(request: Asked, pipelines: Pipelines, pipeline: FromPath[str], body: RawBody) -> Response[Any]:
         at = await pipeline_id(pipelines, pipeline)
         given = _object(body)
         if only is not None and given.get("kind", "clickhouse") != "clickhouse":
@@ -95,7 +96,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 @get(f"{ONE}/parts", tags=["parts"], summary="All its parts")
-async def get_parts(pipelines: Pipelines, pipeline: str) -> Response[dict[str, Any]]:
+async def get_parts(pipelines: Pipelines, pipeline: FromPath[str]) -> Response[dict[str, Any]]:
     """Every part that was saved, as `holdfast pipeline apply` reads it; the ETag is the pipeline's."""
     found = await pipelines.catalog.find(pipeline)
     saved = await pipelines.catalog.parts(found.id)
@@ -103,7 +104,9 @@ async def get_parts(pipelines: Pipelines, pipeline: str) -> Response[dict[str, A
 
 
 @put(f"{ONE}/parts", tags=["parts"], summary="Save several parts", opt={"body": Parts})
-async def put_parts(request: Asked, pipelines: Pipelines, pipeline: str, body: bytes) -> Response[dict[str, Any]]:
+async def put_parts(
+    request: Asked, pipelines: Pipelines, pipeline: FromPath[str], body: RawBody
+) -> Response[dict[str, Any]]:
     """Save parts together, all or none. `If-Match` may name one part's tag, such as "mapping-3"."""
     at = await pipeline_id(pipelines, pipeline)
     given = _object(body)

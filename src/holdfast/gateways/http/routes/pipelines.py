@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 from litestar import Response, delete, get, patch, post, put
+from litestar.params import FromPath, JSONBody
 
 from holdfast.gateways.http.routes.asking import BASE, ONE, Asked, Pipelines, pipeline_id, seen, shown, tagged
 from holdfast.pipeline.nouns import Pipeline, PipelineState
@@ -66,21 +67,21 @@ async def list_pipelines(pipelines: Pipelines) -> list[Pipeline]:
 
 
 @post(BASE, tags=["pipelines"], summary="A new pipeline")
-async def create_pipeline(pipelines: Pipelines, data: NewPipeline) -> Response[Pipeline]:
+async def create_pipeline(pipelines: Pipelines, data: JSONBody[NewPipeline]) -> Response[Pipeline]:
     """Make a pipeline without parts, stopped. 409 if the name is taken."""
     made = await pipelines.catalog.create(data.name, data.description)
     return tagged(made, made.version, location=f"{BASE}/{made.id}")
 
 
 @get(ONE, tags=["pipelines"], summary="A pipeline")
-async def get_pipeline(pipelines: Pipelines, pipeline: str) -> Response[Pipeline]:
+async def get_pipeline(pipelines: Pipelines, pipeline: FromPath[str]) -> Response[Pipeline]:
     """A pipeline, by its id or its name: its state, its generations, and what keeps it from running."""
     return shown(await pipelines.catalog.find(pipeline))
 
 
 @put(ONE, tags=["pipelines"], summary="Rename or describe")
 async def update_pipeline(
-    request: Asked, pipelines: Pipelines, pipeline: str, data: PipelineChange
+    request: Asked, pipelines: Pipelines, pipeline: FromPath[str], data: JSONBody[PipelineChange]
 ) -> Response[Pipeline]:
     """Change the name or the description."""
     at = await pipeline_id(pipelines, pipeline)
@@ -89,13 +90,13 @@ async def update_pipeline(
 
 
 @delete(ONE, tags=["pipelines"], summary="Remove a pipeline")
-async def delete_pipeline(request: Asked, pipelines: Pipelines, pipeline: str) -> None:
+async def delete_pipeline(request: Asked, pipelines: Pipelines, pipeline: FromPath[str]) -> None:
     """Remove a stopped pipeline with its parts and its progress. Its tables stay."""
     await pipelines.catalog.delete(await pipeline_id(pipelines, pipeline), expected=seen(request))
 
 
 @get(f"{ONE}/state", tags=["state"], summary="What is wanted of it")
-async def get_state(pipelines: Pipelines, pipeline: str) -> Response[PipelineState]:
+async def get_state(pipelines: Pipelines, pipeline: FromPath[str]) -> Response[PipelineState]:
     """Started or stopped, and how many slots."""
     found = await pipelines.catalog.find(pipeline)
     return tagged(found.state, found.version)
@@ -103,7 +104,7 @@ async def get_state(pipelines: Pipelines, pipeline: str) -> Response[PipelineSta
 
 @put(f"{ONE}/state", tags=["state"], summary="Set what is wanted of it")
 async def put_state(
-    request: Asked, pipelines: Pipelines, pipeline: str, data: PipelineState
+    request: Asked, pipelines: Pipelines, pipeline: FromPath[str], data: JSONBody[PipelineState]
 ) -> Response[PipelineState]:
     """Set both; what is left out has its default."""
     at = await pipeline_id(pipelines, pipeline)
@@ -113,7 +114,7 @@ async def put_state(
 
 @patch(f"{ONE}/state", tags=["state"], summary="Change what is wanted of it")
 async def patch_state(
-    request: Asked, pipelines: Pipelines, pipeline: str, data: StateChange
+    request: Asked, pipelines: Pipelines, pipeline: FromPath[str], data: JSONBody[StateChange]
 ) -> Response[PipelineState]:
     """Set one or both; what is left out stays."""
     at = await pipeline_id(pipelines, pipeline)
@@ -122,32 +123,34 @@ async def patch_state(
 
 
 @post(f"{ONE}/start", tags=["state"], summary="Start it", status_code=200)
-async def start_pipeline(request: Asked, pipelines: Pipelines, pipeline: str) -> Response[Pipeline]:
+async def start_pipeline(request: Asked, pipelines: Pipelines, pipeline: FromPath[str]) -> Response[Pipeline]:
     """Workers run it from now on. 409 says what is missing."""
     return shown(await pipelines.start(await pipeline_id(pipelines, pipeline), expected=seen(request)))
 
 
 @post(f"{ONE}/stop", tags=["state"], summary="Stop it", status_code=200)
-async def stop_pipeline(request: Asked, pipelines: Pipelines, pipeline: str) -> Response[Pipeline]:
+async def stop_pipeline(request: Asked, pipelines: Pipelines, pipeline: FromPath[str]) -> Response[Pipeline]:
     """Workers finish what is under way and let it go."""
     return shown(await pipelines.stop(await pipeline_id(pipelines, pipeline), expected=seen(request)))
 
 
 @post(f"{ONE}/scale", tags=["state"], summary="Give it more or fewer slots", status_code=200)
-async def scale_pipeline(request: Asked, pipelines: Pipelines, pipeline: str, data: Replicas) -> Response[Pipeline]:
+async def scale_pipeline(
+    request: Asked, pipelines: Pipelines, pipeline: FromPath[str], data: JSONBody[Replicas]
+) -> Response[Pipeline]:
     """How many slots it has; those that stay are not disturbed."""
     at = await pipeline_id(pipelines, pipeline)
     return shown(await pipelines.scale(at, data.replicas, expected=seen(request)))
 
 
 @get(f"{ONE}/status", tags=["state"], summary="How it does")
-async def get_status(pipelines: Pipelines, pipeline: str) -> PipelineStatus:
+async def get_status(pipelines: Pipelines, pipeline: FromPath[str]) -> PipelineStatus:
     """Rows, lag, slots, partitions and what is in the way, over all workers."""
     return await pipelines.status(await pipeline_id(pipelines, pipeline))
 
 
 @get(f"{ONE}/assignments", tags=["state"], summary="Who runs its slots")
-async def get_assignments(pipelines: Pipelines, pipeline: str) -> list[Assignment]:
+async def get_assignments(pipelines: Pipelines, pipeline: FromPath[str]) -> list[Assignment]:
     """Who holds which slot, and until when."""
     held = await pipelines.assignments(await pipeline_id(pipelines, pipeline))
     return [Assignment.of(each) for each in held]
