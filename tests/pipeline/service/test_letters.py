@@ -1,0 +1,219 @@
+"""The DLQ: what was refused is shown with its bytes and the reason, and a replay adds each row once, whoever dies on the way."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.pipeline.service.world import World
+
+from holdfast.contracts.store import Committed, Conflict, Operation, Requirement, Store
+from holdfast.pipeline.dead_letters import Chosen
+from holdfast.pipeline.errors import NotReadyError
+from holdfast.pipeline.nouns import Pipeline
+from holdfast.pipeline.replaying import ReplaySteps, ReplayTarget
+from holdfast.pipeline.sinks.clickhouse.connection import Connection, RefusedByFenceError
+from holdfast.vocabulary.errors import InvalidError
+
+pytestmark = pytest.mark.xdist_group("pipeline-service")
+
+WRONG = "id (Int64): 'x' does not fit"
+
+
+async def refused(world: World, **parts: Any) -> Pipeline:
+    """A pipeline with a table and a DLQ of five letters in two partitions, three of which fit by now."""
+    pipeline = await world.pipeline(**parts)
+    await world.service.looking.make_table(pipeline.id)
+    await world.refuse(
+        (0, 3, '{"id": 3, "amount": 1}', WRONG),
+        (0, 5, '{"id": "x"}', WRONG),
+        (1, 2, '{"id": 12, "amount": "2.50"}', "amount: too much"),
+        (1, 7, "no json", "not JSON: no json"),
+        (1, 9, '{"id": 19}', WRONG),
+    )
+    return pipeline
+
+
+async def rows(world: World) -> str:
+    return await world.ask(f"SELECT _partition, _offset, id FROM default.{world.name} ORDER BY ALL FORMAT TSV")
+
+
+EXACT = "0\t3\t3\n1\t2\t12\n1\t9\t19"
+
+
+async def test_letters_are_listed_page_by_page_with_bytes_and_reason(world: World) -> None:
+    pipeline = await refused(world)
+    first = await world.service.letters.page(pipeline.id, limit=2)
+    assert [(each.partition, each.offset, each.payload) for each in first.letters] == [
+        (0, 3, '{"id": 3, "amount": 1}'),
+        (0, 5, '{"id": "x"}'),
+    ]
+    assert first.letters[0].reason == WRONG
+    assert first.after == "1:0:5"
+    second = await world.service.letters.page(pipeline.id, after=first.after, limit=10)
+    assert [each.offset for each in second.letters] == [2, 7, 9]
+    assert second.after == ""
+    by_reason = await world.service.letters.page(pipeline.id, Chosen(reason="NOT json", partition=1))
+    assert [each.offset for each in by_reason.letters] == [7]
+    later = Chosen(since_ms=world.clock.now_ms() + 3_600_000)
+    assert (await world.service.letters.page(pipeline.id, later)).letters == ()
+    count = await world.service.letters.count(pipeline.id)
+    assert (count.total, count.replayed, count.waiting) == (5, 0, 5)
+    assert (count.reasons[0].reason, count.reasons[0].count) == (WRONG, 3)
+    with pytest.raises(InvalidError, match="generation:partition:offset"):
+        await world.service.letters.page(pipeline.id, after="1; DROP TABLE x")
+
+
+async def test_a_payload_that_is_no_text_is_shown_as_base64(world: World) -> None:
+    pipeline = await refused(world)
+    await world.ask(
+        f"INSERT INTO default.{world.name}_dlq (_generation, _topic, _partition, _offset, reason, key, payload) "
+        f"SELECT 1, '{world.name}', 0, 4, 'x', unhex('ff00'), unhex('fe')"
+    )
+    letter = (await world.service.letters.page(pipeline.id, Chosen(offsets=(4,)))).letters[0]
+    assert (letter.key, letter.key_base64, letter.payload, letter.payload_base64) == (None, "/wA=", None, "/g==")
+
+
+async def test_there_is_no_dlq_before_anything_was_refused(world: World) -> None:
+    pipeline = await world.pipeline()
+    assert (await world.service.letters.page(pipeline.id)).letters == ()
+    assert (await world.service.letters.count(pipeline.id)).total == 0
+    assert (await world.service.letters.replay(pipeline.id)).stored == 0
+
+
+async def test_a_replay_goes_through_the_newest_recipe_and_marks_what_became_of_it(world: World) -> None:
+    pipeline = await refused(world)
+    await world.service.catalog.put_part(pipeline.id, "filters", {"enabled": True, "expression": "id != 12"})
+    done = await world.service.letters.replay(pipeline.id)
+    assert (done.stored, done.filtered, done.refused, done.recipe, done.more) == (2, 1, 2, 2, False)
+    reasons = {(each.partition, each.offset): each.reason for each in done.refusals}
+    assert reasons[1, 7].startswith("not JSON: ")
+    assert reasons[0, 5].startswith("filter: ")
+    assert await rows(world) == "0\t3\t3\n1\t9\t19"
+    letters = (await world.service.letters.page(pipeline.id)).letters
+    assert [each.replayed for each in letters] == ["stored", "", "filtered", "", "stored"]
+    waiting = await world.service.letters.page(pipeline.id, Chosen(waiting=True))
+    assert [each.offset for each in waiting.letters] == [5, 7]
+
+
+async def test_a_repeated_replay_adds_nothing(world: World) -> None:
+    pipeline = await refused(world)
+    assert (await world.service.letters.replay(pipeline.id, Chosen(partition=1, offsets=(9,)))).stored == 1
+    assert (await world.service.letters.replay(pipeline.id, limit=1)).more
+    assert (await world.service.letters.replay(pipeline.id)).stored == 1
+    assert (await world.service.letters.replay(pipeline.id)).stored == 0
+    assert await rows(world) == EXACT
+    assert (await world.service.letters.count(pipeline.id)).replayed == 3
+
+
+async def test_two_who_replay_at_once_add_each_row_once(world: World) -> None:
+    pipeline = await refused(world)
+    other = world.another()
+    await asyncio.gather(*(service.letters.replay(pipeline.id) for service in (world.service, other) * 2))
+    assert await rows(world) == EXACT
+    assert (await world.service.letters.count(pipeline.id)).replayed == 3
+
+
+class Dies:
+    """A store that dies with its process right before or right after a commit of the replay's step."""
+
+    def __init__(self, store: Store, commit: int, *, after: bool) -> None:
+        self._store, self._left, self._after = store, commit, after
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def commit(
+        self, *, require: Sequence[Requirement] = (), apply: Sequence[Operation] = ()
+    ) -> Committed | Conflict:
+        self._left -= 1
+        if self._left == 0 and not self._after:
+            raise KeyboardInterrupt
+        outcome = await self._store.commit(require=require, apply=apply)
+        if self._left == 0:
+            raise KeyboardInterrupt
+        return outcome
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("commit", [1, 2, 3, 4])
+async def test_a_replay_that_dies_at_a_commit_is_finished_by_the_next(world: World, commit: int, after: bool) -> None:
+    pipeline = await refused(world)
+    dying = world.another(store=Dies(world.store, commit, after=after))
+    with pytest.raises(KeyboardInterrupt):
+        await dying.letters.replay(pipeline.id)
+    await world.service.catalog.put_part(pipeline.id, "filters", {"enabled": True, "expression": "id > 0"})
+    await world.service.letters.replay(pipeline.id)
+    assert await rows(world) == EXACT
+    assert (await world.service.letters.count(pipeline.id)).replayed == 3
+
+
+@pytest.mark.parametrize("command", [1, 2, 3])
+async def test_a_replay_that_dies_between_its_inserts_is_finished_by_the_next(
+    world: World, command: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the rows, after the marks, after the fence: the answer of one of them is lost."""
+    pipeline = await refused(world)
+    honest, left = Connection.command, [command]
+
+    def dies(self: Connection, statement: str, **more: Any) -> None:
+        honest(self, statement, **more)
+        if not statement.startswith("CREATE"):
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(Connection, "command", dies)
+    with pytest.raises(KeyboardInterrupt):
+        await world.service.letters.replay(pipeline.id)
+    monkeypatch.undo()
+    entry, record = await ReplaySteps(world.store, pipeline.id, clock=world.clock, chance=world.chance).read()
+    assert entry is not None
+    assert record.pending is not None
+    await world.service.letters.replay(pipeline.id)
+    assert await rows(world) == EXACT
+    assert (await world.service.letters.count(pipeline.id)).replayed == 3
+
+
+async def test_a_replay_that_was_paused_before_its_insert_is_refused_when_it_wakes_up(world: World) -> None:
+    pipeline = await refused(world)
+    steps = ReplaySteps(world.store, pipeline.id, clock=world.clock, chance=world.chance)
+    recipe = await world.service.catalog.recipe(pipeline.id, 1)
+    step = await world.service.letters._next(pipeline.id, recipe, Chosen(), (0, 0, -1), 10)
+    assert step is not None
+    entry, record = await steps.read()
+    assert await steps.begin(entry, record, step)
+    await world.service.letters.replay(pipeline.id)
+    await world.ask(f"TRUNCATE TABLE default.{world.name}")  # so that only the fence can keep the late insert out
+
+    def late() -> None:
+        connection = Connection(world.clickhouse.url, timeout_ms=10_000)
+        try:
+            from holdfast.pipeline.replaying import Tally
+
+            target = ReplayTarget(pipeline.id, recipe, connection, chance=world.chance)
+            target.carry_out(step, record.number, Tally(1))
+        finally:
+            connection.close()
+
+    with pytest.raises(RefusedByFenceError):
+        await asyncio.to_thread(late)
+    assert await rows(world) == ""
+
+
+async def test_a_replay_that_cannot_be_exact_is_refused_with_the_reason(world: World) -> None:
+    timed = {"columns": [{"fieldPath": "$timestamp", "column": "at", "type": "DateTime64(3)", "nullable": False}]}
+    pipeline = await world.pipeline(mapping=timed)
+    with pytest.raises(NotReadyError, match="uses headers or the timestamp, which the DLQ does not keep"):
+        await world.service.letters.replay(pipeline.id)
+    await world.service.catalog.put_parts(
+        pipeline.id,
+        {"mapping": {"columns": [{"fieldPath": "id", "column": "id", "type": "Int64"}]}, "sql": {"sql": "select 1"}},
+    )
+    with pytest.raises(NotReadyError, match="it has sql, which only workers run"):
+        await world.service.letters.replay(pipeline.id)
+    await world.service.catalog.put_parts(
+        pipeline.id, {"sql": {"sql": ""}, "sink": {"kind": "parquet", "url": "/tmp/x"}}
+    )
+    with pytest.raises(NotReadyError, match="only ClickHouse sinks have a DLQ"):
+        await world.service.letters.count(pipeline.id)
