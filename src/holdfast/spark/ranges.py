@@ -35,7 +35,6 @@ from holdfast.spark.reading.plans import (
     stretches,
     weight,
 )
-from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.settings import MIB, check_at_least
 
 if TYPE_CHECKING:
@@ -133,28 +132,35 @@ class Planner:
     async def _ends(self, name: str) -> TopicEnds:
         cluster = await opened(self.reach)
         topic = await cluster.topic(name)
-        numbers = range(topic.partitions)
-        if cluster.agents is not None:
-            wait_ms = _ENDS_WAIT_MS if cluster.direct is not None else None
-            try:
-                starts = await cluster.agents.offsets(name, dict.fromkeys(numbers, EARLIEST), wait_ms=wait_ms)
-                ends = await cluster.agents.offsets(name, dict.fromkeys(numbers, LATEST), wait_ms=wait_ms)
-                return TopicEnds(topic.id, _listed(starts), _listed(ends))
-            except UnavailableError as error:
-                if cluster.direct is None:
-                    raise
-                _log.warning("only what is published of %s is seen now: %s", name, error)
-        slots = asyncio.Semaphore(_SIDE_BY_SIDE_MAX)
-        found = await asyncio.gather(*(self._published_ends(cluster, topic, number, slots) for number in numbers))
-        return TopicEnds(topic.id, tuple(start for start, _ in found), tuple(end for _, end in found))
+        asked = dict.fromkeys(range(topic.partitions), LATEST)
+        if cluster.direct is None:
+            assert cluster.agents is not None
+            ends = await cluster.agents.offsets(name, asked)
+            starts = await cluster.agents.offsets(name, dict.fromkeys(asked, EARLIEST))
+        elif cluster.agents is None:
+            starts, ends = await self._published_ends(cluster, topic, asked)
+        else:
+            ends = await cluster.agents.offsets_found(name, asked, wait_ms=_ENDS_WAIT_MS)
+            starts = await cluster.agents.offsets_found(name, dict.fromkeys(ends, EARLIEST), wait_ms=_ENDS_WAIT_MS)
+            if missing := asked.keys() - starts.keys():
+                _log.warning("only what is published of %s, partitions %s, is seen now", name, sorted(missing))
+                more_starts, more_ends = await self._published_ends(cluster, topic, missing)
+                starts, ends = {**starts, **more_starts}, {**ends, **more_ends}
+        return TopicEnds(topic.id, _listed(starts), _listed(ends))
 
     async def _published_ends(
-        self, cluster: Opened, topic: TopicFacts, number: int, slots: asyncio.Semaphore
-    ) -> tuple[int, int]:
-        async with slots:
-            log = await cluster.published(topic, number)
-        assert log is not None
-        return log.start_offset, log.high_watermark
+        self, cluster: Opened, topic: TopicFacts, numbers: Iterable[int]
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        slots, starts, ends = asyncio.Semaphore(_SIDE_BY_SIDE_MAX), dict[int, int](), dict[int, int]()
+
+        async def look(number: int) -> None:
+            async with slots:
+                log = await cluster.published(topic, number)
+            assert log is not None
+            starts[number], ends[number] = log.start_offset, log.high_watermark
+
+        await asyncio.gather(*map(look, numbers))
+        return starts, ends
 
     async def _offsets_at(self, name: str, numbers: list[int], timestamp_ms: int) -> dict[int, int]:
         cluster = await opened(self.reach)

@@ -16,6 +16,7 @@ from holdfast.spark.source.planning import (
     batch_pieces,
     check_kept,
     end_position,
+    ends_of,
     first_position,
     next_position,
     stream_pieces,
@@ -65,6 +66,12 @@ def known(*ends: int, starts: Sequence[int] = (), topic_id: str = "A") -> Known:
     return Known({"a": TopicEnds(topic_id, tuple(starts) or (0,) * len(ends), ends)})
 
 
+def after(
+    options: SourceOptions, plans: Known, start: Position, *, limited: bool = True, until: Position | None = None
+) -> Position:
+    return next_position(options, plans, ends_of(options, plans), start, limited=limited, until=until)
+
+
 def spans(options: SourceOptions, plans: Known, bounds: Bounds | None = None) -> list[tuple[int, int, int]]:
     pieces = batch_pieces(options, bounds or Bounds(), plans)
     return [(each.range.partition, each.range.start, each.range.end) for each in pieces]
@@ -91,67 +98,67 @@ def test_a_new_stream_begins_where_it_is_told() -> None:
 
 
 def test_nothing_new_is_the_same_position() -> None:
-    assert next_position(stream(), known(4, 5), at(4, 5), limited=True) == at(4, 5)
+    assert after(stream(), known(4, 5), at(4, 5)) == at(4, 5)
 
 
 def test_ends_that_are_seen_later_than_others_never_go_back() -> None:
-    assert next_position(stream(), known(3, 9), at(4, 5), limited=True) == at(4, 9)
+    assert after(stream(), known(3, 9), at(4, 5)) == at(4, 9)
 
 
 def test_limits_hold_unless_spark_wants_everything() -> None:
     options = stream(maxRowsPerTrigger="10")
-    assert next_position(options, known(80, 20), at(0, 0), limited=True) == at(8, 2)
-    assert next_position(options, known(80, 20), at(0, 0), limited=False) == at(80, 20)
-    assert next_position(stream(maxBytesPerTrigger="2560"), known(80, 20), at(0, 0), limited=True) == at(8, 2)
+    assert after(options, known(80, 20), at(0, 0)) == at(8, 2)
+    assert after(options, known(80, 20), at(0, 0), limited=False) == at(80, 20)
+    assert after(stream(maxBytesPerTrigger="2560"), known(80, 20), at(0, 0)) == at(8, 2)
 
 
 def test_a_minimum_is_waited_for_unless_the_stream_ends_now() -> None:
     options = stream(minRows="50")
-    assert next_position(options, known(20, 20), at(0, 0), limited=True) == at(0, 0)
-    assert next_position(options, known(30, 20), at(0, 0), limited=True) == at(30, 20)
-    until = end_position(options, known(20, 20))
-    assert next_position(options, known(25, 25), at(0, 0), limited=True, until=until) == at(20, 20)
+    assert after(options, known(20, 20), at(0, 0)) == at(0, 0)
+    assert after(options, known(30, 20), at(0, 0)) == at(30, 20)
+    until = end_position(options, known(20, 20).logs)
+    assert after(options, known(25, 25), at(0, 0), until=until) == at(20, 20)
 
 
 def test_a_stream_that_reads_what_is_there_reaches_it_and_stops() -> None:
     options, position = stream(maxRowsPerTrigger="30"), at(0, 0)
-    until, rounds = end_position(options, known(50, 20)), 0
-    while (after := next_position(options, known(999, 999), position, limited=True, until=until)) != position:
-        position, rounds = after, rounds + 1
+    until, rounds = end_position(options, known(50, 20).logs), 0
+    while (reached := after(options, known(999, 999), position, until=until)) != position:
+        position, rounds = reached, rounds + 1
     assert (position, rounds) == (at(50, 20), 3)
 
 
 def test_new_topics_of_a_pattern_are_read_from_the_beginning() -> None:
     options = read_options({"bootstrap": "h:1", "topicsPattern": "a.*"}, streaming=True)
     plans = Known({"a": TopicEnds("A", (0,), (5,)), "ab": TopicEnds("AB", (0,), (3,)), "b": TopicEnds("B", (0,), (9,))})
-    after = next_position(options, plans, at(5), limited=True)
-    assert [str(each.range) for each in stream_pieces(at(5), after)] == ["ab:0 [0, 3)"]
+    reached = after(options, plans, at(5))
+    assert [str(each.range) for each in stream_pieces(at(5), reached)] == ["ab:0 [0, 3)"]
 
 
 def test_a_topic_that_was_made_again_is_an_error_or_is_begun_anew(caplog: pytest.LogCaptureFixture) -> None:
     plans = known(3, topic_id="NEW")
     with pytest.raises(TopicChangedError, match="deleted and made again"):
-        next_position(stream(), plans, at(10), limited=True)
+        after(stream(), plans, at(10))
     with caplog.at_level(logging.WARNING):
-        after = next_position(stream(failOnDataLoss="false"), plans, at(10), limited=True)
-    assert [str(each.range) for each in stream_pieces(at(10), after)] == ["a:0 [0, 3)"]
+        reached = after(stream(failOnDataLoss="false"), plans, at(10))
+    assert [str(each.range) for each in stream_pieces(at(10), reached)] == ["a:0 [0, 3)"]
     assert "deleted and made again" in caplog.text
 
 
 def test_a_topic_that_is_gone_is_an_error_or_stands_still(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(UnknownTopicError, match="'a' does not exist"):
-        next_position(stream(), Known(), at(10), limited=True)
-    assert next_position(stream(failOnDataLoss="false"), Known(), at(10), limited=True) == at(10)
+        after(stream(), Known(), at(10))
+    assert after(stream(failOnDataLoss="false"), Known(), at(10)) == at(10)
     assert "'a' does not exist" in caplog.text
 
 
 def test_retention_that_was_faster_is_an_error_or_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     plans = known(50, starts=(20,))
     with pytest.raises(DataLossError, match=r"offsets 10 to 19 are not there.*begins at 20"):
-        check_kept(stream(), plans, at(10))
-    check_kept(stream(failOnDataLoss="false"), plans, at(10))
+        check_kept(stream(), plans.logs, at(10))
+    check_kept(stream(failOnDataLoss="false"), plans.logs, at(10))
     assert "begins at 20" in caplog.text
-    check_kept(stream(), plans, at(20))
+    check_kept(stream(), plans.logs, at(20))
 
 
 def test_a_batch_read_is_everything_within_its_ends_and_filters() -> None:

@@ -1,6 +1,6 @@
 """What is asked of a cluster's brokers: topics, offsets, the tail of a partition, and where store and objects are.
 
-    DescribeConfigs v4, Metadata v12, ListOffsets v7, Fetch v12
+    DescribeConfigs v4, Metadata v12, ListOffsets v7, Fetch v13 (by topic id: a topic made again is another one)
 
 The one rule: who leads is looked up when it is not known and after every refusal, and a question is repeated until its time is up:
 a partition without a leader is mostly one that changes hands.
@@ -28,8 +28,20 @@ OBJECTS_URL: Final = "holdfast.objects.url"
 EARLIEST: Final = -2
 LATEST: Final = -1
 _BROKER: Final = 4  # a resource type of DescribeConfigs
-_NONE, _OUT_OF_RANGE, _UNKNOWN_TOPIC = 0, 1, 3
-_PASSING: Final = {5, 6, 7, 9, 74, 75, 76, 78, 79}  # leaders that change, epochs that are not known yet, time-outs
+_NONE, _OUT_OF_RANGE, _UNKNOWN_TOPIC, _UNKNOWN_ID = 0, 1, 3, 100
+_PASSING: Final = {
+    3,
+    5,
+    6,
+    7,
+    9,
+    74,
+    75,
+    76,
+    78,
+    79,
+    100,
+}  # leaders that change, epochs that are not known yet, time-outs
 _PAUSE_MS: Final = 100
 
 
@@ -123,11 +135,30 @@ class Agents:
 
         return await self._patiently(look)
 
-    async def offsets(self, topic: str, times_ms: dict[int, int], *, wait_ms: int | None = None) -> dict[int, int]:
-        """Partition → the first offset at or after its time (-1 if there is none); EARLIEST and LATEST are times, too."""
+    async def offsets_found(self, topic: str, times_ms: dict[int, int], *, wait_ms: int) -> dict[int, int]:
+        """The same for those partitions that have a leader who answers within `wait_ms`."""
         found: dict[int, int] = {}
+        with suppress(UnavailableError):
+            await self.offsets(topic, times_ms, wait_ms=wait_ms, found=found)
+        return found
+
+    async def offsets(
+        self,
+        topic: str,
+        times_ms: dict[int, int],
+        *,
+        wait_ms: int | None = None,
+        found: dict[int, int] | None = None,
+    ) -> dict[int, int]:
+        """Partition → the first offset at or after its time (-1 if there is none); EARLIEST and LATEST are times, too.
+
+        Answers are put into `found` as they come.
+        """
+        found = {} if found is None else found
 
         async def look() -> dict[int, int]:
+            if len(found) == len(times_ms):
+                return found
             missing = {number: time_ms for number, time_ms in times_ms.items() if number not in found}
             for node, numbers in (await self._by_leader(topic, missing)).items():
                 asked = {number: times_ms[number] for number in numbers}
@@ -138,20 +169,21 @@ class Agents:
 
         return await self._patiently(look, wait_ms=wait_ms)
 
-    async def fetch(self, topic: str, number: int, offset: int, *, bytes_max: int = 4 * MIB) -> Fetched:
-        """What the leader has from `offset` on; nothing if that is its end. `OutOfRangeError`."""
+    async def fetch(self, topic: TopicFacts, number: int, offset: int, *, bytes_max: int = 4 * MIB) -> Fetched:
+        """What the leader has from `offset` on; nothing if that is its end. `OutOfRangeError`, `UnknownTopicError`."""
         return await self._patiently(lambda: self._fetch(topic, number, offset, bytes_max))
 
-    async def _fetch(self, topic: str, number: int, offset: int, bytes_max: int) -> Fetched:
-        from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
+    async def _fetch(self, facts: TopicFacts, number: int, offset: int, bytes_max: int) -> Fetched:
+        from kio.schema.fetch.v13.request import FetchPartition, FetchRequest, FetchTopic
 
+        topic = facts.name
         node = next(iter(await self._by_leader(topic, {number: 0})))
         asked: Any = FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=bytes_max)  # type: ignore[arg-type]
         request = FetchRequest(
             max_wait=timedelta(0),  # type: ignore[arg-type]
             min_bytes=0,  # type: ignore[arg-type]
             max_bytes=bytes_max,  # type: ignore[arg-type]
-            topics=(FetchTopic(topic=topic, partitions=(asked,)),),  # type: ignore[arg-type]
+            topics=(FetchTopic(topic_id=UUID(facts.id), partitions=(asked,)),),
             forgotten_topics_data=(),
         )
         answer = await self._ask(node, request)
@@ -161,6 +193,8 @@ class Agents:
             ends = await self.offsets(topic, {number: LATEST})
             starts = await self.offsets(topic, {number: EARLIEST})
             raise OutOfRangeError(starts[number], ends[number])
+        if found.error_code == _UNKNOWN_ID and (await self.topic(topic)).id != facts.id:
+            raise UnknownTopicError(topic)
         self._check(topic, number, int(found.error_code))
         return Fetched(memoryview(found.records or b""), found.log_start_offset, found.high_watermark)
 
@@ -237,7 +271,7 @@ class Agents:
         if code == _NONE:
             return
         self._known.leaders.pop((topic, number), None)
-        if code in _PASSING or code == _UNKNOWN_TOPIC:  # a new leader may not know the topic yet
+        if code in _PASSING:  # a new leader may not know the topic yet, nor its id
             raise UnavailableError(f"partition {topic}:{number}", f"its leader is changing (code {code})")
         raise HoldfastError(f"partition {topic}:{number}: the broker answered with Kafka's error {code}")
 

@@ -18,12 +18,13 @@ from holdfast.log.batches import BatchLimits, Buffer, split
 from holdfast.log.partition.records import SegmentRecord
 from holdfast.log.published import PublishedLog
 from holdfast.log.segments import SegmentReader
+from holdfast.log.topics import UnknownTopicError
 from holdfast.objects.counting import FREE, Counters, CountingObjects, Tally
-from holdfast.spark.reading.agents import Agents, OutOfRangeError
+from holdfast.spark.reading.agents import Agents, OutOfRangeError, TopicFacts
 from holdfast.spark.reading.nouns import DataLossError, OffsetRange, ReadCounters, TopicChangedError
 from holdfast.spark.reading.opened import Opened
 from holdfast.spark.reading.plans import ANY_TIME, TimeBounds, segments_between
-from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.errors import CorruptError, InvalidError
 from holdfast.vocabulary.settings import KIB, MIB
 
 _log: Final = logging.getLogger(__name__)
@@ -66,11 +67,22 @@ class ChunkReader:
     async def chunks(self) -> AsyncGenerator[Chunk, None]:
         """Whole batches, some at a time; together they hold every record of the range that is kept."""
         asked = self._asked
+        try:
+            async with aclosing(self._chunks()) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except (UnknownTopicError, TopicChangedError) as error:
+            if not asked.skip_lost:
+                raise
+            _log.warning("skipped: %s", error)
+
+    async def _chunks(self) -> AsyncGenerator[Chunk, None]:
+        asked = self._asked
         topic = await self._opened.topic(asked.range.topic)
         if asked.topic_id and topic.id != asked.topic_id:
             raise TopicChangedError(asked.range.topic, asked.topic_id, topic.id)
         if asked.range.partition >= topic.partitions:
-            raise TopicChangedError(asked.range.topic, f"{asked.range.partition + 1} partitions", str(topic.partitions))
+            raise InvalidError(f"partition of {topic.name}", asked.range.partition, f"0 to {topic.partitions - 1}")
         log = await self._opened.published(topic, asked.range.partition)
         if log is not None:
             async with aclosing(self._published(log)) as published:
@@ -81,7 +93,7 @@ class ChunkReader:
                 end = log.high_watermark if log is not None else self._at
                 self._lose(end, asked.range.end, "more is not published, and without bootstrap agents cannot be asked")
                 return
-            async with aclosing(self._tail(self._opened.agents)) as tail:
+            async with aclosing(self._tail(self._opened.agents, topic)) as tail:
                 async for chunk in tail:
                     yield chunk
 
@@ -157,12 +169,12 @@ class ChunkReader:
         wanted = [each.raw_bytes for each in index.blocks if each.end_offset > at and each.first_offset < end]
         return await reader.read(at, sum(wanted)) if wanted else []
 
-    async def _tail(self, agents: Agents) -> AsyncGenerator[Chunk, None]:
+    async def _tail(self, agents: Agents, topic: TopicFacts) -> AsyncGenerator[Chunk, None]:
         """From the leader: what object storage does not have yet."""
         wanted = self._asked.range
         while self._at < wanted.end:
             try:
-                fetched = await agents.fetch(wanted.topic, wanted.partition, self._at, bytes_max=_FETCH_BYTES)
+                fetched = await agents.fetch(topic, wanted.partition, self._at, bytes_max=_FETCH_BYTES)
             except OutOfRangeError as error:
                 if error.start > self._at:
                     self._check_start(error.start)

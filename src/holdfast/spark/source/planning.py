@@ -5,7 +5,7 @@ The one rule: nothing that was asked for is left out silently. What is gone is a
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.log.topics import UnknownTopicError
@@ -74,14 +74,19 @@ def first_position(options: SourceOptions, plans: Plans) -> Position:
 
 
 def next_position(
-    options: SourceOptions, plans: Plans, start: Position, *, limited: bool, until: Position | None = None
+    options: SourceOptions,
+    plans: Plans,
+    ends: Mapping[str, TopicEnds],
+    start: Position,
+    *,
+    limited: bool,
+    until: Position | None = None,
 ) -> Position:
     """Where the next batch of a stream ends: `start` itself if there is nothing new, or not enough yet.
 
     `until` is where a stream ends that reads what is there now and no more; it then waits for no minimum.
     """
-    there = until if until is not None else end_position(options, plans)
-    reached = _reached(options, plans, start, there)
+    reached = _reached(options, start, until if until is not None else end_position(options, ends))
     pieces = stream_pieces(start, reached)
     if (
         limited
@@ -102,12 +107,12 @@ def next_position(
     return reached
 
 
-def end_position(options: SourceOptions, plans: Plans) -> Position:
+def end_position(options: SourceOptions, ends: Mapping[str, TopicEnds]) -> Position:
     """The end of every partition that is asked for."""
     return Position(
         {
-            name: TopicPosition(ends.topic_id, {number: ends.ends[number] for number in _numbers(options, name, ends)})
-            for name, ends in ends_of(options, plans).items()
+            name: TopicPosition(each.topic_id, {number: each.ends[number] for number in _numbers(options, name, each)})
+            for name, each in ends.items()
         }
     )
 
@@ -138,7 +143,7 @@ def kept_start(options: SourceOptions, topic: str, number: int, asked: int, ends
     return asked
 
 
-def _reached(options: SourceOptions, plans: Plans, start: Position, there: Position) -> Position:
+def _reached(options: SourceOptions, start: Position, there: Position) -> Position:
     """`there`, but nowhere before `start`; what became of the topics since is an error or a warning."""
     topics = dict(there.topics)
     for name, before in start.topics.items():
@@ -154,13 +159,14 @@ def _reached(options: SourceOptions, plans: Plans, start: Position, there: Posit
     return Position(topics)
 
 
-def check_kept(options: SourceOptions, plans: Plans, start: Position) -> None:
+def check_kept(options: SourceOptions, ends: Mapping[str, TopicEnds], start: Position) -> None:
     """Say early, on the driver, that retention was faster than the stream."""
-    for name, ends in ends_of(options, plans).items():
+    for name, each in ends.items():
         before = start.topics.get(name)
-        if before is not None and before.id == ends.topic_id:
+        if before is not None and before.id == each.topic_id:
             for number, at in before.offsets.items():
-                kept_start(options, name, number, at, ends)
+                if at < each.starts[number]:  # beyond the end is no loss: the ends may be older than what was read
+                    kept_start(options, name, number, at, each)
 
 
 def _names(options: SourceOptions, plans: Plans) -> list[str]:

@@ -17,9 +17,16 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from holdfast.spark.ranges import ANY_TIME, Planner
+from holdfast.spark.ranges import ANY_TIME, Planner, TopicEnds
 from holdfast.spark.source.options import SourceOptions
-from holdfast.spark.source.planning import check_kept, end_position, first_position, next_position, stream_pieces
+from holdfast.spark.source.planning import (
+    check_kept,
+    end_position,
+    ends_of,
+    first_position,
+    next_position,
+    stream_pieces,
+)
 from holdfast.spark.source.positions import Position, read_position
 from holdfast.spark.source.tasks import run_task, stream_tasks, work_of
 
@@ -35,18 +42,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner: Planner | None = None
         self._until: Position | None = None
         self._last: Position | None = None
+        self._ends: dict[str, TopicEnds] = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return first_position(self._options, self._plans()).json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        options, before = self._options, read_position(start)
+        options, plans, before = self._options, self._plans(), read_position(start)
         limited = not isinstance(limit, ReadAllAvailable)
-        after = next_position(options, self._plans(), before, limited=limited, until=self._until)
-        if after != before:
-            check_kept(options, self._plans(), before)
-        self._last = after
-        return after.json()
+        self._ends = ends_of(options, plans)
+        self._last = next_position(options, plans, self._ends, before, limited=limited, until=self._until)
+        if self._last != before:
+            check_kept(options, self._ends, before)
+        return self._last.json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         options = self._options
@@ -56,11 +64,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(options.bytes_max)
         return ReadMinRows(options.rows_min) if options.rows_min is not None else ReadAllAvailable()
 
-    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The ends of the log, how many rows lie between them and the last batch, and how many of those only agents have."""
-        plans = self._plans()
-        end = end_position(self._options, plans)
-        weights = [plans.weigh(each.range) for each in stream_pieces(self._last, end)] if self._last is not None else []
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The ends of the log as the last look found them, and how much of it is not in a batch yet."""
+        if self._last is None:
+            return None
+        end = end_position(self._options, self._ends)
+        weights = [self._plans().weigh(each.range) for each in stream_pieces(self._last, end)]
         lag = {
             "rows": sum(each.rows for each in weights),
             "bytesInObjects": sum(each.bytes - each.tail_bytes for each in weights),
@@ -69,7 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**end.json(), "lag": lag}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._until = end_position(self._options, self._plans())
+        self._until = end_position(self._options, ends_of(self._options, self._plans()))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         options, plans = self._options, self._plans()

@@ -1,0 +1,163 @@
+"""Segments that are replaced or removed while a range is being read: the plan is made again, and nothing is lost or doubled."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import pytest_asyncio
+from tests.log.upkeep.test_compaction import NOW, replay
+from tests.log.upkeep.world import World, new_world
+
+from holdfast.contracts.objects import AlreadyThere, Buffer, Missing, ObjectInfo, Stored
+from holdfast.log.batches import Record, decode
+from holdfast.log.partition.leading import LeadingPartition
+from holdfast.log.reading import Reading
+from holdfast.log.topics import Topics
+from holdfast.log.upkeep import compact, delete_records, fold
+from holdfast.spark.ranges import DataLossError, OffsetRange
+from holdfast.spark.reach import Reach
+from holdfast.spark.reading import chunks
+from holdfast.spark.reading.agents import TopicFacts
+from holdfast.spark.reading.chunks import Asked, ChunkReader
+from holdfast.spark.reading.opened import Direct, Opened
+from holdfast.vocabulary.errors import CorruptError
+
+TOPIC_ID = b"orders".hex()
+
+
+class Between:
+    """Objects; before read number `at`, something happens. Remembers what was missing."""
+
+    def __init__(self, world: World, at: int, happens: Callable[[], Awaitable[object]]) -> None:
+        self._objects, self._left, self._happens = world.objects, at, happens
+        self.missing: list[str] = []
+        self.reads = 0
+
+    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> Buffer | Missing:
+        self.reads += 1
+        self._left -= 1
+        if self._left == 0:
+            await self._happens()
+        found = await self._objects.get(key, start=start, end=end)
+        if isinstance(found, Missing):
+            self.missing.append(key)
+        return found
+
+    async def get_tail(self, key: str, size_bytes: int) -> Buffer | Missing:
+        return await self._objects.get_tail(key, size_bytes)
+
+    async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyThere:
+        return await self._objects.put(key, body)
+
+    def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
+        return self._objects.list(prefix, after=after)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        await self._objects.delete(keys)
+
+
+@pytest_asyncio.fixture
+async def world() -> AsyncIterator[World]:
+    async with new_world() as fresh:
+        yield fresh
+
+
+@pytest.fixture(autouse=True)
+def _one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is read ahead, so that what happens between two reads happens between two segments."""
+    monkeypatch.setattr(chunks, "AHEAD_MAX", 1)
+
+
+async def filled(world: World) -> LeadingPartition:
+    partition = await world.open()
+    for at in range(12):
+        await world.append(partition, [(b"k%d" % (at % 3), b"v%d" % at), (b"z%d" % at, b"only")])
+        await world.publish(partition)
+        world.clock.advance_ms(1_000)
+    return partition
+
+
+async def everything(world: World, objects: Between, end: int, *, skip_lost: bool = False) -> list[Record]:
+    async def get(name: str) -> TopicFacts:
+        return TopicFacts(name, TOPIC_ID, 1)
+
+    topics = cast(Topics, SimpleNamespace(get=get))
+    reading = Reading(objects, clock=world.clock, settings=world.log_settings)
+    direct = Direct(world.store, objects, topics, reading)
+    asked = Asked(range=OffsetRange("orders", 0, 0, end), skip_lost=skip_lost)
+    found: list[Record] = []
+    reader = ChunkReader(Opened(Reach(bootstrap="nobody:1"), direct, None, world.clock), asked)
+    async for chunk in reader.chunks():
+        for batch in chunk.batches:
+            found += [each for each in decode(batch) if chunk.start <= each.offset < end]
+    await reading.close()
+    return found
+
+
+@pytest.mark.parametrize("at", range(1, 13))
+async def test_a_segment_that_was_compacted_away_is_looked_for_again(world: World, at: int) -> None:
+    partition = await filled(world)
+    before, end = await world.read(), partition.high_watermark
+
+    async def happens() -> None:
+        await compact(partition, NOW, world.kit())
+        await world.settle()
+
+    objects = Between(world, at, happens)
+    found = await everything(world, objects, end)
+    assert objects.missing, "the reader saw what happened"
+    assert [each.offset for each in found] == sorted({each.offset for each in found})
+    assert replay(found) == replay(before)
+    assert set(found) <= set(before)
+
+
+async def test_a_list_that_was_replaced_is_loaded_again(world: World) -> None:
+    partition = await filled(world)
+    before = await world.read()
+    world.log_settings = type(world.log_settings)(segment_keys_max=4, index_entries_max=16)
+    await fold(partition, world.kit())
+
+    async def happens() -> None:
+        await compact(partition, NOW, world.kit())
+        await world.settle()
+
+    objects = Between(world, 1, happens)  # the first read is that of the list
+    found = await everything(world, objects, partition.high_watermark)
+    assert objects.missing
+    assert replay(found) == replay(before)
+
+
+async def test_what_was_removed_meanwhile_is_said_to_be_lost(world: World) -> None:
+    partition = await filled(world)
+
+    async def happens() -> None:
+        await delete_records(partition, 10, world.kit())
+        await world.settle()
+
+    with pytest.raises(DataLossError) as lost:
+        await everything(world, Between(world, 3, happens), 24)
+    assert lost.value.lost == (4, 10)
+
+
+async def test_or_left_out_and_what_was_read_before_is_kept(world: World) -> None:
+    partition = await filled(world)
+
+    async def happens() -> None:
+        await delete_records(partition, 11, world.kit())
+        await world.settle()
+
+    found = await everything(world, Between(world, 3, happens), 24, skip_lost=True)
+    assert [each.offset for each in found] == [*range(4), *range(11, 24)]
+
+
+async def test_a_segment_that_is_listed_and_never_there_is_damage_and_no_endless_loop(world: World) -> None:
+    partition = await filled(world)
+    victim = partition.segments.recent[2].object
+    await world.objects.delete([victim])
+
+    async def nothing() -> None:
+        pass
+
+    with pytest.raises(CorruptError, match="is listed and is not there"):
+        await everything(world, Between(world, 99, nothing), 24)
