@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.pipeline.driver import outcomes
 from holdfast.pipeline.driver.outcomes import Outcome
+from holdfast.pipeline.driver.tasks import WarmUp
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +26,11 @@ class Jobs:
         """Run to the end. An error of the engine, or a cancellation, is an exception of the engine's."""
         self._name(slot, frame.sparkSession)
         return outcomes.from_rows(frame.collect())
+
+    def warm_up(self) -> None:
+        """Start Python on the executors."""
+        width = 1 if self.remote else max(1, self.spark.sparkContext.defaultParallelism)
+        self.spark.range(0, width, 1, width).mapInArrow(WarmUp(), outcomes.SCHEMA).collect()
 
     def cancel(self, slot: str) -> None:
         """End what runs under this name."""

@@ -129,6 +129,7 @@ def drive(start: Start, lines: BinaryIO, out: BinaryIO) -> int:
     settings = spark_of(start)
     spark = session(settings, app_name="holdfast-driver")
     jobs = Jobs(spark, remote=bool(settings.remote))
+    jobs.warm_up()
     keeper = _StoreKeeper(start.store)
     tools = Tools(
         jobs=jobs,

@@ -30,6 +30,16 @@ class Job:
     portions: tuple[Portion, ...]
 
 
+class WarmUp:
+    """Imports what tasks need, before anybody waits for one: the first task of a process takes seconds otherwise."""
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow.compute  # noqa: F401
+
+        for _ in batches:
+            yield to_batch([])
+
+
 class WritePortions:
     """For `spark.range(n).mapInArrow`: number i of the range is portion i of the job. No record passes through the JVM."""
 

@@ -1,0 +1,85 @@
+"""The driver's process end to end: it works, stops at its claims' end, and takes everything along when it goes."""
+
+from pathlib import Path
+
+import pytest
+from tests.clients.broker import until
+from tests.pipeline.driver.driver_process import alive, children, driving
+from tests.pipeline.driver.test_exactly_once import sink_of, totals
+from tests.pipeline.driver.world import World, event
+from tests.pipeline.sinks.places import ClickHouse
+
+from holdfast.pipeline.driver.messages import Alive, Claims, Failed, Halt, Halted, LetGo, Progress, Quit, Run
+from holdfast.spark.reading.loop import run
+from holdfast.testing.steps import StepControl
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
+
+def test_a_drivers_life(world: World, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    """One process, because a JVM takes long to start: slots side by side, moving partitions, a pause, a halt, a quit."""
+    topic = world.topic(3)
+    for number in range(3):
+        world.produce(topic, map(event, range(400)), partition=number)
+    pipeline = world.pipeline(topic, sink_of(clickhouse))
+    registry = world.registry(pipeline, 3)
+    steps = StepControl(tmp_path / "steps")
+    with driving(world, tmp_path, steps.environment) as driver:
+        ann, bob = world.claim(registry, "ann", [0, 1]), world.claim(registry, "bob", [2])
+        driver.work("ann", pipeline.id, ann)
+        driver.work("bob", pipeline.id, bob)
+        until(lambda: driver.reached("ann") == {0: 400, 1: 400}, timeout_s=60, what="ann is done")
+        until(lambda: driver.reached("bob") == {2: 400}, timeout_s=60, what="bob is done")
+        assert totals(clickhouse) == (1_200, 1_200, 3 * sum(range(400)))
+
+        # A partition leaves a slot and joins another, and nobody restarts.
+        driver.work("ann", pipeline.id, {0: ann[0]}, run=False)
+        until(lambda: driver.heard(LetGo), what="ann lets go")
+        assert driver.heard(LetGo)[-1] == LetGo(slot="ann", epochs={"1": ann[1]})
+        bob |= world.claim(registry, "bob", [1])
+        driver.work("bob", pipeline.id, bob, run=False)
+        world.produce(topic, map(event, range(400, 450)), partition=1)
+        until(lambda: driver.reached("bob").get(1) == 450, timeout_s=60, what="bob goes on")
+
+        # A task is killed between its insert and its answer: the range is written again, and is there once.
+        steps.arm("inserted", "kill")
+        world.produce(topic, map(event, range(400, 500)), partition=0)
+        steps.wait_taken("inserted", "kill")
+        driver.work("ann", pipeline.id, {0: ann[0]}, run=False)
+        until(lambda: driver.reached("ann").get(0) == 500, timeout_s=60, what="ann is done again")
+
+        # Claims that end are not worked for: what comes then waits for the next ones.
+        driver.lapse("ann")
+        until(lambda: world.clock.boot_ms() - driver.alive_ms < 500, what="alive after that")
+        world.produce(topic, map(event, range(500, 520)), partition=0)
+        before = len(driver.heard(Progress))
+        until(lambda: len(driver.heard(Progress)) > before + 1, what="two more reports")
+        assert totals(clickhouse)[0] == 1_200 + 50 + 100
+        driver.work("ann", pipeline.id, {0: ann[0]}, run=False)
+        until(lambda: driver.reached("ann").get(0) == 520, timeout_s=60, what="ann goes on")
+
+        driver.tell(Run(slot="eve", pipeline_id="nowhere", generation=1))
+        driver.tell(Claims(slot="eve", epochs={"0": 1}, until_ms=world.clock.boot_ms() + 20_000))
+        until(lambda: [each for each in driver.heard(Progress) if each.slot == "eve" and each.blocked], what="eve")
+
+        driver.tell(Halt(slot="bob"))
+        until(lambda: Halted(slot="bob") in driver.hear(), what="bob halts")
+        assert len(driver.heard(Alive)) > 3
+        assert not driver.heard(Failed)
+        family = children(driver.process.pid)
+        assert family
+        driver.tell(Quit())
+        until(lambda: driver.process.poll() is not None, timeout_s=60, what="it exits")
+        assert driver.process.returncode == 0
+        until(lambda: not any(map(alive, family)), what="nobody of it is left")
+    assert totals(clickhouse) == (1_370, 1_370, sum(range(520)) + sum(range(450)) + sum(range(400)))
+    assert run(registry.checkpoint(0)) == 520
+
+
+def test_a_driver_whose_worker_is_gone_stops_at_once(world: World, tmp_path: Path) -> None:
+    with driving(world, tmp_path) as driver:
+        family = children(driver.process.pid)
+        assert driver.process.stdin is not None
+        driver.process.stdin.close()
+        until(lambda: driver.process.poll() is not None, timeout_s=10, what="it exits")
+        until(lambda: not any(map(alive, family)), timeout_s=15, what="nobody of it is left")
