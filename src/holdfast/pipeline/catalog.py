@@ -305,7 +305,9 @@ class PipelineStore:
         await leftovers.clear(self._store, pipeline_id, commit=self._commit)
 
     async def sweep(self) -> int:
-        """Remove what deleted pipelines left behind; how many there were."""
+        """Remove what deleted pipelines and retired generations left behind; how many deleted pipelines there were."""
+        for pipeline in await self.list():
+            await leftovers.forget_begun(self._store, pipeline, commit=self._commit)
         return await leftovers.sweep(self._store, commit=self._commit)
 
     # --- how

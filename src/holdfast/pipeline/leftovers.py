@@ -5,14 +5,26 @@ finishes what a dead process began; to remove what is gone changes nothing.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 
 from holdfast.contracts.checks import prefix_end
-from holdfast.contracts.store import Absent, Committed, Conflict, Delete, Operation, Requirement, Store
+from holdfast.contracts.store import (
+    Absent,
+    AtVersion,
+    Committed,
+    Conflict,
+    Delete,
+    Operation,
+    Put,
+    Requirement,
+    Store,
+)
 from holdfast.kernel.keys import EPOCHS, HOLDERS
 from holdfast.kernel.registry import PartitionState
-from holdfast.kernel.registry.records import partition_of
+from holdfast.kernel.registry.keys import partitions as partitions_prefix
+from holdfast.kernel.registry.records import partition_of, partition_value
 from holdfast.pipeline.keys import (
     GONE,
     gone_key,
@@ -22,7 +34,7 @@ from holdfast.pipeline.keys import (
     replay_key,
     status_prefix,
 )
-from holdfast.pipeline.nouns import Intent, Pipeline, slot_resource
+from holdfast.pipeline.nouns import Intent, Pipeline, registry_of, slot_resource
 from holdfast.pipeline.stored import ReplayRecord, read_replay
 from holdfast.vocabulary.errors import CorruptError
 
@@ -81,6 +93,25 @@ async def _replaying(store: Store, pipeline_id: str) -> int:
     entry = await store.get(replay_key(pipeline_id))
     record = ReplayRecord() if entry is None else read_replay(entry)
     return 0 if record.pending is None else record.pending.recipe
+
+
+async def forget_begun(store: Store, pipeline: Pipeline, *, commit: Commit) -> int:
+    """Clear what was begun in retired generations and is owned by nobody: it is never finished, and would hold records back.
+
+    How many there were. A partition that somebody takes meanwhile is left to him.
+    """
+    gone = [each.number for each in pipeline.generations if each.retired]
+    cleared = 0
+    for number in gone:
+        prefix = partitions_prefix(registry_of(pipeline.id, number))
+        for entry in (await store.scan(prefix, prefix_end(prefix))).entries:
+            state = partition_of(entry)
+            if state.intent is None or state.owner is not None:
+                continue
+            value = partition_value(replace(state, intent=None))
+            outcome = await commit([AtVersion(entry.key, entry.version)], [Put(entry.key, value)])
+            cleared += isinstance(outcome, Committed)
+    return cleared
 
 
 async def clear(store: Store, pipeline_id: str, *, commit: Commit) -> None:
