@@ -18,6 +18,7 @@ from holdfast.agent.agent import Agent, running_agent
 from holdfast.agent.cluster import Cluster
 from holdfast.app.addresses import Address, bound_address, check_reach
 from holdfast.app.api_node import watching_node
+from holdfast.app.clickhouse import ClickHouseBeside, clickhouse_beside
 from holdfast.app.cluster_identity import cluster_identity
 from holdfast.app.config import WORKER, ServeSettings, redacted
 from holdfast.app.data_directory import DataDirectory, held
@@ -49,6 +50,7 @@ class Served:
 
     kafka: Address
     http: Address | None = None
+    clickhouse: Address | None = None
     advertised: Address
     node: int
     name: str
@@ -57,7 +59,8 @@ class Served:
     @property
     def addresses(self) -> dict[str, str]:
         """One address per face, as `--print-addresses` writes them."""
-        return {"kafka": str(self.kafka)} | ({"http": str(self.http)} if self.http is not None else {})
+        others = {"http": self.http, "clickhouse": self.clickhouse}
+        return {"kafka": str(self.kafka)} | {name: str(each) for name, each in others.items() if each is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,7 @@ class _Parts:
     objects: CachingObjects
     requests: Counters
     http: HttpFace | None
+    clickhouse: ClickHouseBeside
     clock: Clock
     chance: Chance
 
@@ -100,6 +104,7 @@ async def serving(settings: ServeSettings, *, clock: Clock, chance: Chance) -> A
             )
         advertised = settings.advertise.over(bound, host_name=socket.gethostname())
         http = await stack.enter_async_context(bound_http(settings))
+        clickhouse = await stack.enter_async_context(clickhouse_beside(settings, clock=clock, chance=chance))
         requests = counters_for(settings.objects)
         store = await stack.enter_async_context(open_store(settings.store, clock=clock, chance=chance))
         opened = await stack.enter_async_context(
@@ -113,6 +118,7 @@ async def serving(settings: ServeSettings, *, clock: Clock, chance: Chance) -> A
             objects=objects,
             requests=requests,
             http=http,
+            clickhouse=clickhouse,
             clock=clock,
             chance=chance,
         )
@@ -178,6 +184,7 @@ async def _node(
                 agent=agent,
                 kafka=kafka,
                 bootstrap=str(advertised),
+                clickhouse=parts.clickhouse.url,
                 clock=clock,
                 chance=chance,
             )
@@ -185,11 +192,20 @@ async def _node(
         worker: WorkerRole | None = None
         if WORKER in settings.roles:
             worker = await stack.enter_async_context(
-                worker_role(settings, name=name, bootstrap=str(advertised), store=store, clock=clock, chance=chance)
+                worker_role(
+                    settings,
+                    name=name,
+                    bootstrap=str(advertised),
+                    clickhouse=parts.clickhouse.url,
+                    store=store,
+                    clock=clock,
+                    chance=chance,
+                )
             )
         yield Served(
             kafka=bound,
             http=parts.http.address if parts.http is not None else None,
+            clickhouse=parts.clickhouse.address,
             advertised=advertised,
             node=node,
             name=name,

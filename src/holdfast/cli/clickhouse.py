@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.app.addresses import Address
 from holdfast.gateways.clickhouse.settings import ClickHouseSettings
+from holdfast.gateways.clickhouse.users import kept_password, password_in
 from holdfast.vocabulary.clock import RealChance, RealClock
-from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import settings_from
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     made.add_argument("--user", default="default", metavar="NAME", help="who may ask (default: %(default)s)")
     made.add_argument("--password-file", metavar="FILE", help="its first line is the password")
+    made.add_argument("--listen-fd", type=int, metavar="N", help="a listening socket handed down, instead of --listen")
+    made.add_argument("--with-parent", action="store_true", help="end when standard input does")
     made.add_argument("--insecure", action="store_true", help="allow an address beyond this machine")
     made.add_argument("--print-addresses", metavar="FILE", help="write the address as JSON once it listens")
     made.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
@@ -63,7 +65,7 @@ def _tunable() -> list[tuple[str, object]]:
 def run_clickhouse(args: argparse.Namespace) -> int:
     """Serve until told to stop."""
     from holdfast.app.logs import log_lines
-    from holdfast.gateways.clickhouse.process import ends_by_signal, listening, serve
+    from holdfast.gateways.clickhouse.process import end_with, ends_by_signal, inherited, listening, serve
 
     log_lines("text", args.log_level)
     address = Address.parse("--listen", args.listen)
@@ -71,7 +73,12 @@ def run_clickhouse(args: argparse.Namespace) -> int:
     tuned = {name: getattr(args, name) for name, _ in _tunable() if getattr(args, name) is not None}
     settings = settings_from(ClickHouseSettings, {**tuned, "data": data, "users": {args.user: _password(args, data)}})
     ends = ends_by_signal()
-    place = listening(address.host, address.port, insecure=args.insecure)
+    if args.with_parent:
+        end_with(sys.stdin.buffer, ends)
+    if args.listen_fd is not None:
+        place = inherited(args.listen_fd)
+    else:
+        place = listening(address.host, address.port, insecure=args.insecure)
     with place:
         return serve(
             settings,
@@ -86,15 +93,7 @@ def run_clickhouse(args: argparse.Namespace) -> int:
 def _password(args: argparse.Namespace, data: Path) -> str:
     if given := os.environ.pop(PASSWORD, ""):
         return given
-    kept = Path(args.password_file) if args.password_file else data / "password"
-    try:
-        if not args.password_file and not kept.exists():
-            data.mkdir(parents=True, exist_ok=True)
-            with os.fdopen(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(RealChance().token() + "\n")
-        return kept.read_text().partition("\n")[0].strip()
-    except OSError as error:
-        raise InvalidError("password file", str(kept), f"a file this user may read ({error.strerror})") from None
+    return password_in(Path(args.password_file)) if args.password_file else kept_password(data, RealChance())
 
 
 def _announce(args: argparse.Namespace, server: "ClickHouseServer") -> None:

@@ -94,6 +94,7 @@ def _announce(settings: ServeSettings, served: "Served") -> None:
         f"holdfast {__version__}, node {served.node} ({served.name}), cluster {served.cluster_id}",
         f"kafka    {served.kafka}" + (f" as {served.advertised}" if served.advertised != served.kafka else ""),
         f"http     http://{served.http}" if served.http is not None else "http     off",
+        *([f"clickhouse http://{served.clickhouse}"] if served.clickhouse is not None else ()),
         f"data     {settings.data}",
         f"store    {redacted(settings.store)}",
         f"objects  {redacted(settings.objects)}",

@@ -156,6 +156,14 @@ def _everyday() -> Iterator[Setting]:
     )
     yield said("agent.zone", "", "--zone", "ZONE", "where it stands: Kafka's rack")
     yield said("agent.group", "default", "--group", "GROUP", "the group of agents it belongs to")
+    yield said(
+        "clickhouse",
+        "embedded",
+        "--clickhouse",
+        "URL",
+        "where sinks that name no ClickHouse write: embedded (in the data directory, with the worker role), off, or a URL",
+        url=True,
+    )
     yield from _of_workers()
     yield said(
         "insecure",

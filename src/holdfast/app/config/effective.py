@@ -156,6 +156,7 @@ def _built(values: _Values, data: Path) -> ServeSettings:
             http_listen=http_address(
                 values.title("http.listen"), values["http.listen"], asked=values.origin("http.listen") != DEFAULT
             ),
+            clickhouse=values["clickhouse"],
             agent_id=values["agent.id"],
             zone=values["agent.zone"],
             group=values["agent.group"],

@@ -6,6 +6,7 @@ from typing import Final
 
 from holdfast.agent.settings import AgentSettings
 from holdfast.app.addresses import Address, Advertised
+from holdfast.app.config.redaction import redacted
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.objects.caching import CacheSettings
@@ -28,6 +29,7 @@ class ServeSettings:
 
     `agent_id` is empty if it is to be drawn once and kept in `data`. `stop_ms` bounds a polite stop: what is not published by then
     stays in the WAL. `print_addresses` is empty or a file. `http_listen` is None if HTTP is not spoken.
+    `clickhouse` is `embedded`, `off`, or the URL of another for sinks that name none.
     `agent` has no name and no address of its own yet: see `as_agent`.
     """
 
@@ -43,6 +45,7 @@ class ServeSettings:
     listen: Address = field(default_factory=lambda: Address("127.0.0.1", 9092))
     advertise: Advertised = field(default_factory=Advertised)
     http_listen: Address | None = None
+    clickhouse: str = "embedded"
     agent_id: str = ""
     zone: str = ""
     group: str = "default"
@@ -61,6 +64,10 @@ class ServeSettings:
         check_one_of("log_format", self.log_format, LOG_FORMATS)
         check_one_of("log_level", self.log_level, LOG_LEVELS)
         check_at_least("stop_ms", self.stop_ms, 0)
+        if self.clickhouse not in ("embedded", "off") and not self.clickhouse.startswith(("http://", "https://")):
+            raise InvalidError(
+                "clickhouse", redacted(self.clickhouse), "embedded, off, or http[s]://user:password@host:port"
+            )
         if self.agent_id:
             self.as_agent(self.agent_id, "")  # so that a name that cannot be one is refused before anything starts
 

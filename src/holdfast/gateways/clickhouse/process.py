@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import IO, Final
 
 from holdfast.gateways.clickhouse.engine import open_engine
 from holdfast.gateways.clickhouse.server import ClickHouseServer
@@ -31,6 +31,17 @@ def listening(host: str, port: int, *, insecure: bool) -> socket.socket:
     if not insecure and not ipaddress.ip_address(made.getsockname()[0]).is_loopback:
         made.close()
         raise InvalidError("--listen", host, "an address of this machine alone; --insecure allows others")
+    return made
+
+
+def inherited(descriptor: int) -> socket.socket:
+    """A socket that listens already and was handed down by the process that started this one."""
+    try:
+        made = socket.socket(fileno=descriptor)
+        if not made.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise InvalidError("--listen-fd", descriptor, "a socket that listens")
+    except OSError as error:
+        raise InvalidError("--listen-fd", descriptor, f"a socket that listens ({error.strerror})") from None
     return made
 
 
@@ -84,3 +95,14 @@ def ends_by_signal() -> threading.Event:
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, told)
     return ends
+
+
+def end_with(stream: IO[bytes], ends: threading.Event) -> None:
+    """Have `ends` set when the stream comes to its end: a pipe whose other side is held by a process that may be killed."""
+
+    def watch() -> None:
+        while stream.read(4096):
+            pass
+        ends.set()
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()

@@ -3,10 +3,14 @@
 import base64
 import binascii
 import hmac
+import os
 from collections.abc import Mapping
 from email.message import Message
+from pathlib import Path
 
 from holdfast.gateways.clickhouse.errors import AUTHENTICATION_FAILED, refusal
+from holdfast.vocabulary.clock import Chance
+from holdfast.vocabulary.errors import InvalidError
 
 
 def user_of(headers: Message, parameters: Mapping[str, str], users: Mapping[str, str]) -> str:
@@ -33,3 +37,27 @@ def _claimed(headers: Message, parameters: Mapping[str, str]) -> tuple[str, str]
             raise refusal(AUTHENTICATION_FAILED, "Invalid authentication: not Basic with base64") from None
         return name or "default", password
     return parameters.get("user", "default"), parameters.get("password", "")
+
+
+def password_in(file: Path) -> str:
+    """A file's first line."""
+    try:
+        return file.read_text().partition("\n")[0].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidError("password file", str(file), f"a file this user may read ({error})") from None
+
+
+def kept_password(data: Path, chance: Chance) -> str:
+    """The password of a data directory: drawn at the first start, and readable by this user alone."""
+    kept, unfinished = data / "password", data / f".password.{os.getpid()}"
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        if not kept.exists():
+            with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(chance.token() + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(kept)
+    except OSError as error:
+        raise InvalidError("data directory", str(data), f"a directory this user may write ({error})") from None
+    return password_in(kept)

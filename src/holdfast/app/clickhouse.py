@@ -1,0 +1,166 @@
+"""The embedded ClickHouse of a server: its address from the start, its process from the first request on.
+
+The listening socket is this process's; the child inherits it. So the address is known before anything runs and stays while children
+come and go, a server whose pipelines go elsewhere never pays for one, and who connects while one starts just waits. The child ends
+with this process, however this one ends: it holds the other end of the child's standard input.
+"""
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from holdfast.app.addresses import Address
+from holdfast.app.config import WORKER, ServeSettings
+from holdfast.gateways.clickhouse.users import kept_password
+from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
+from holdfast.vocabulary.tasks import beside
+
+_log: Final = logging.getLogger(__name__)
+
+EMBEDDED: Final = "embedded"
+OFF: Final = "off"
+_HOST: Final = "127.0.0.1"
+_PORT: Final = 8123  # ClickHouse's own; another if somebody has it
+_USER: Final = "default"
+_FIRST_MS, _LAST_MS = 200, 10_000  # between a death and the next start
+_SETTLED_MS: Final = 60_000  # one that has lived so long is well
+_STOP_MS: Final = 15_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClickHouseBeside:
+    """Where sinks that name no ClickHouse write. `address` is that of the embedded one."""
+
+    url: str = ""
+    address: Address | None = None
+
+    def __repr__(self) -> str:
+        return f"ClickHouseBeside(address={self.address})"
+
+
+@asynccontextmanager
+async def clickhouse_beside(
+    settings: ServeSettings, *, clock: Clock, chance: Chance
+) -> AsyncIterator[ClickHouseBeside]:
+    """The ClickHouse the settings name, for the body; the embedded one is ready to be started."""
+    if settings.clickhouse != EMBEDDED:
+        yield ClickHouseBeside(url="" if settings.clickhouse == OFF else settings.clickhouse)
+        return
+    if WORKER not in settings.roles or find_spec("chdb") is None:
+        if WORKER in settings.roles:
+            _log.info("no embedded ClickHouse: chdb is not installed; pip install 'holdfast[clickhouse]' or name one")
+        yield ClickHouseBeside()
+        return
+    data = settings.data / "clickhouse"
+    password = await asyncio.to_thread(kept_password, data, chance)
+    with _listening() as place:
+        address = Address(*place.getsockname())
+        child = _Child(place, data, clock=clock, chance=chance)
+        async with beside(child.keep()):
+            try:
+                yield ClickHouseBeside(f"http://{_USER}:{quote(password)}@{address}", address)
+                await child.stop()
+            finally:
+                child.end()
+
+
+def _listening() -> socket.socket:
+    for port in (_PORT, 0):
+        made = socket.socket()
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            made.bind((_HOST, port))
+            made.listen(128)
+        except OSError:
+            made.close()
+            if port == 0:
+                raise
+            continue
+        return made
+    raise AssertionError("the loop returns or raises")
+
+
+class _Child:
+    """`holdfast clickhouse`, started when somebody connects and again when it has died."""
+
+    def __init__(self, place: socket.socket, data: Path, *, clock: Clock, chance: Chance) -> None:
+        self._place, self._data, self._clock, self._chance = place, data, clock, chance
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = False
+
+    async def keep(self) -> None:
+        """Start it whenever there is somebody to serve and nobody who does."""
+        deaths = 0
+        while not self._stopping:
+            await self._somebody_connects()
+            if self._stopping:
+                return
+            began_ms = self._clock.boot_ms()
+            code = await self._one_life()
+            if self._stopping:
+                return
+            deaths = 0 if self._clock.boot_ms() - began_ms > _SETTLED_MS else deaths + 1
+            pause_ms = backoff_ms(deaths, base_ms=_FIRST_MS, max_ms=_LAST_MS, chance=self._chance)
+            _log.warning(
+                "the embedded ClickHouse ended with %d; the next request after %d ms starts it", code, pause_ms
+            )
+            await self._clock.sleep_ms(pause_ms)
+
+    async def _one_life(self) -> int:
+        try:
+            self._process = process = await self._start()
+        except OSError as error:
+            _log.warning("the embedded ClickHouse cannot start: %s", error)
+            return -1
+        _log.info("the embedded ClickHouse starts", extra={"pid": process.pid, "data": self._data})
+        return await process.wait()
+
+    def end(self) -> None:
+        """Ask it to end, and wait for nothing."""
+        self._stopping = True
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
+
+    async def stop(self) -> None:
+        """Let it finish what runs; kill it if that takes too long."""
+        self.end()
+        process = self._process
+        if process is None:
+            return
+        try:
+            async with asyncio.timeout(_STOP_MS / 1000):
+                await process.wait()
+        except TimeoutError:
+            _log.warning("the embedded ClickHouse did not end in %d ms and is killed", _STOP_MS)
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _somebody_connects(self) -> None:
+        loop, came = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._place.fileno(), came.set)
+        try:
+            await came.wait()
+        finally:
+            loop.remove_reader(self._place.fileno())
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        descriptor = self._place.fileno()
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "holdfast", "clickhouse", "--data", str(self._data), "--user", _USER),
+            *("--listen-fd", str(descriptor), "--with-parent"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            pass_fds=(descriptor,),
+            start_new_session=True,
+        )
