@@ -17,6 +17,7 @@ from holdfast import __version__
 from holdfast.app.config import ServeSettings
 from holdfast.contracts.store import Store
 from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.importing import importing
 from holdfast.vocabulary.tasks import beside
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class WorkerRole:
                 _log.warning("no pipelines run here: %s", why)
                 return
             # Off the loop: the first clients need not wait for what the first pipeline will need.
-            await asyncio.to_thread(import_module, "holdfast.pipeline.workers.worker")
+            await asyncio.to_thread(_imported, "holdfast.pipeline.workers.worker")
             from holdfast.pipeline.workers.worker import About, working
 
             about = About(
@@ -71,6 +72,11 @@ class WorkerRole:
                 await self._asked.wait()
         finally:
             self._done.set()
+
+
+def _imported(name: str) -> None:
+    with importing:
+        import_module(name)
 
 
 def _missing(settings: ServeSettings) -> str:

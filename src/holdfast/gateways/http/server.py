@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.gateways.http.asgi import Application
 from holdfast.gateways.http.backend import Backend
+from holdfast.vocabulary.importing import importing
 from holdfast.vocabulary.tasks import Bell, beside
 
 if TYPE_CHECKING:
@@ -70,11 +71,12 @@ class HttpServer:
 
 
 def _built(backend: Backend, make: Make | None) -> "tuple[Uvicorn, PipelineService]":
-    from holdfast.gateways.http.application import make_application
-    from holdfast.gateways.http.uvicorn_server import Uvicorn
+    with importing:
+        from holdfast.gateways.http.application import make_application
+        from holdfast.gateways.http.uvicorn_server import Uvicorn
 
-    pipelines = backend.open_pipelines()
-    application = (make or make_application)(backend, pipelines)
+        pipelines = backend.open_pipelines()
+        application = (make or make_application)(backend, pipelines)
     return Uvicorn(application, backend.settings, backend.counters), pipelines
 
 

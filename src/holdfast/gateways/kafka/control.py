@@ -10,18 +10,17 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from threading import Lock
 from typing import Any
 from uuid import UUID
 
 from holdfast.gateways.kafka.api import Answer
 from holdfast.gateways.kafka.lengths import check_lengths, nested
 from holdfast.gateways.kafka.wire import MalformedRequestError
+from holdfast.vocabulary.importing import importing
 
 Convert = Callable[[Any], Any]
 
 NO_UUID = UUID(int=0)
-_learning = Lock()
 
 
 def decode(key: int, version: int, body: memoryview) -> Any:
@@ -60,7 +59,7 @@ def learn() -> None:
 
     One thread at a time: its modules import each other, and two threads that meet in that circle get Python's deadlock error.
     """
-    with _learning:
+    with importing:
         import kio.index
         import kio.schema.errors
         import kio.serial  # noqa: F401
