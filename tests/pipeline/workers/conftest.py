@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+import msgspec
 import pytest
 from tests.pipeline.workers.acting import ActingDriver, Stage
 
@@ -131,6 +132,12 @@ class World:
             ]
         )
 
+    async def edit(self, pipeline_id: str, **changes: object) -> None:
+        """Change the stored pipeline as its catalog would, without the parts a recipe is made of."""
+        pipeline = await self.catalog.get(pipeline_id)
+        value = pipeline_value(msgspec.structs.replace(pipeline, **changes))
+        await self.store.commit(apply=[Put(pipeline_key(pipeline_id), value)])
+
     def registry(self, pipeline_id: str, generation: int = 1, partitions: int = 4) -> RegistryStore:
         settings = RegistrySettings(namespace=registry_of(pipeline_id, generation), partitions=partitions)
         return RegistryStore(self.store, clock=self.clock, chance=self.chance, settings=settings)
@@ -211,4 +218,5 @@ async def world() -> AsyncIterator[World]:
                 if all(hired.task.done() for hired in everybody):
                     break
                 await clock.run_for_ms(100)
-            await asyncio.gather(*(hired.task for hired in everybody), return_exceptions=True)
+            stuck = [hired.name for hired in everybody if not hired.task.done()]
+            assert not stuck, f"{stuck} did not end within a minute of being cancelled"

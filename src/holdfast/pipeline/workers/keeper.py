@@ -56,8 +56,7 @@ class DriverKeeper:
         self._wanted = False
         self._idle_since_ms: int | None = None
         self._driver: Driver | None = None
-        self.trouble = ""
-        """Why the last driver died; empty once another is ready."""
+        self._mourned = ""
         self.deaths = 0
         """In a row."""
 
@@ -66,6 +65,11 @@ class DriverKeeper:
         """What the living driver said when Spark was up."""
         driver = self._driver
         return None if driver is None or driver.dead.is_set() or driver.trouble else driver.ready
+
+    @property
+    def trouble(self) -> str:
+        """Why the driver is being killed, or the last one died; empty once another is ready. With trouble a worker is not able."""
+        return self._mourned or (self._driver.trouble if self._driver is not None else "")
 
     @property
     def state(self) -> DriverState:
@@ -168,17 +172,17 @@ class DriverKeeper:
 
     async def _mourn(self, trouble: str, *, lived_ms: int) -> None:
         self.deaths = 1 if lived_ms >= self._settings.steady_ms else self.deaths + 1
-        self.trouble = trouble
+        self._mourned = trouble
         pause_ms = backoff_ms(
             self.deaths - 1,
             base_ms=self._settings.retry_base_ms,
             max_ms=self._settings.retry_max_ms,
             chance=self._chance,
         )
-        _log.error("the Spark driver is dead: %s; another one in %.1f s", self.trouble, pause_ms / 1000)
-        self._on_death(self.trouble)
+        _log.error("the Spark driver is dead: %s; another one in %.1f s", trouble, pause_ms / 1000)
+        self._on_death(trouble)
         await self._clock.sleep_ms(pause_ms)
 
     def heard_ready(self) -> None:
         """Spark is up."""
-        self.trouble = ""
+        self._mourned = ""

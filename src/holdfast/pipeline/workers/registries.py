@@ -53,7 +53,7 @@ class GenerationRegistry:
     async def close(self) -> None:
         """Stop following."""
         self._following.cancel()
-        await asyncio.wait((self._following,))
+        await asyncio.gather(self._following, return_exceptions=True)
 
     @property
     def trouble(self) -> str:

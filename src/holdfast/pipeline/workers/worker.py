@@ -85,6 +85,7 @@ class Worker:
                     _log.warning(
                         "worker %s stopped everything and begins anew in %.0f ms: %s", self.id, pause_ms, error
                     )
+                    _heed_cancellation()
                     await self._clock.sleep_ms(pause_ms)
             self.keeper.want(False)
             self.keeper.condemn_idle()
@@ -225,6 +226,13 @@ class Worker:
         if self.reconciler is not None:
             self.reconciler.driver_died(why)
         self._bell.ring()
+
+
+def _heed_cancellation() -> None:
+    """A task group that fails while its task is being cancelled raises its own error instead, and the request would be lost."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 @asynccontextmanager
