@@ -22,6 +22,7 @@ FAMILIES: Final = {
     "config": "holdfast.cli.config",
     "consume": "holdfast.cli.consume",
     "group": "holdfast.cli.group",
+    "pipeline": "holdfast.cli.pipeline",
     "produce": "holdfast.cli.produce",
     "registry": "holdfast.cli.registry",
     "segment": "holdfast.cli.segment",

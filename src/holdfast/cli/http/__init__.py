@@ -1,0 +1,1 @@
+"""What the commands over HTTP share: a client, files of pipelines, and how answers are shown."""

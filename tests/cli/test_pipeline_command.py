@@ -1,0 +1,221 @@
+"""`holdfast pipeline` as people meet it, against a real server with a real broker, store and ClickHouse."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.app.node import Node, create_topic, environment, produce, started
+from tests.cli.conftest import Run
+from tests.pipeline.service.conftest import clickhouse as clickhouse
+
+from holdfast.cli.http.client import HttpClient, ProblemError, server_url
+from holdfast.cli.http.files import read_pipeline
+from holdfast.cli.pipeline import position
+from holdfast.testing.clickhouse import ClickHouseServer
+from holdfast.vocabulary.clock import RealChance
+from holdfast.vocabulary.errors import InvalidError
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline.yaml"
+ORDERS = [
+    json.dumps({"id": n, "at": f"2026-11-15T08:30:{n:02d}Z", "user": {"name": "Ann"}, "total": f"{n}.50"})
+    for n in range(12)
+]
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A server that speaks HTTP and runs no pipelines."""
+    made = Node(tmp_path_factory.mktemp("server"), "--roles", "api,agent")
+    with started(made):
+        yield made
+
+
+@pytest.fixture
+def name() -> str:
+    return f"orders-{RealChance().token()[:8]}"
+
+
+@pytest.fixture
+def pipeline(run: Run, node: Node, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `holdfast pipeline …`, which finds the server through the environment."""
+    monkeypatch.setenv("HOLDFAST_HTTP", node.http)
+    return lambda *argv, **more: run("pipeline", *argv, **more)
+
+
+@pytest.fixture
+def file(tmp_path: Path, node: Node, clickhouse: ClickHouseServer, name: str) -> Path:
+    """A file without a mapping, over a topic with records."""
+    create_topic(node.kafka, name, 2)
+    produce(node.kafka, name, *ORDERS)
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(f"name: {name}\nsource: {{topic: {name}}}\nsink: {{dsn: '{clickhouse.url}'}}\n")
+    return path
+
+
+def test_from_a_file_to_a_started_pipeline(pipeline: Run, file: Path, name: str, clickhouse: ClickHouseServer) -> None:
+    made = pipeline("create", "-f", str(file), "--infer", "--start", "--json")
+    assert made.code == 0, made.err
+    (row,) = made.rows
+    assert (row["name"], row["recipe"], row["state"]["desired"], row["problems"]) == (name, 1, "started", [])
+    again = pipeline("create", "-f", str(file))
+    assert (again.code, "another pipeline is called" in again.err) == (2, True)
+    assert pipeline("apply", "-f", str(file)).code == 0, "what is there already stays"
+    listed = {each["name"]: each for each in pipeline("list", "--json").rows}
+    assert listed[name]["state"] == "waiting"
+    assert name in pipeline("list").text
+    status = pipeline("status", name)
+    assert (status.code, "there is no worker" in status.text) == (0, True)
+    assert pipeline("scale", name, "3", "--json").rows[0]["state"]["replicas"] == 3
+    assert pipeline("stop", name).text.strip() == f"{name}: stopped, 3 replicas"
+    shown = pipeline("show", name).text
+    assert clickhouse.password not in shown
+    assert "***" in shown
+    assert pipeline("delete", name, "--yes").code == 0
+    assert pipeline("show", name).code == 2
+
+
+def test_what_show_prints_apply_takes(pipeline: Run, file: Path, name: str, tmp_path: Path) -> None:
+    assert pipeline("apply", "-f", str(file), "--infer").code == 0
+    before = pipeline("show", name, "--json").rows[0]
+    kept = tmp_path / "kept.yaml"
+    kept.write_bytes(pipeline("show", name).out)
+    assert pipeline("apply", "-f", str(kept)).code == 0
+    after = pipeline("show", name, "--json").rows[0]
+    assert after == before, "with its hidden password sent back, nothing has changed"
+
+
+def test_a_proposal_is_shown_saved_and_previewed(pipeline: Run, file: Path, name: str, tmp_path: Path) -> None:
+    assert pipeline("create", "-f", str(file)).code == 0
+    proposed = pipeline("infer", name, "--json").rows[0]
+    assert [each["column"] for each in proposed["mapping"]["columns"]] == ["id", "at", "user_name", "total"]
+    saved = pipeline("infer", name, "--save")
+    assert (saved.code, "user_name" in saved.text, "saved" in saved.text) == (0, True, True)
+    preview = pipeline("preview", name, "--limit", "5", "--json").rows[0]
+    assert (preview["sampled"], len(preview["rows"])) == (5, 5)
+    edited = tmp_path / "edited.yaml"
+    edited.write_text("filters: {enabled: true, expression: 'id > 100'}\n")
+    assert pipeline("preview", name, "-f", str(edited), "--json").rows[0]["filtered"] == 12
+    text = pipeline("preview", name)
+    assert (text.code, "CREATE TABLE" in text.text) == (0, True)
+    checked = pipeline("validate", name, "--json")
+    assert (checked.code, [each["what"] for each in checked.rows]) == (0, ["kafka", "clickhouse", "clickhouse-table"])
+
+
+def test_a_rewind_a_backfill_and_the_dlq(pipeline: Run, file: Path, name: str) -> None:
+    assert pipeline("apply", "-f", str(file), "--infer").code == 0
+    begun = pipeline("rewind", name, "--to", "0=3", "--json").rows[0]
+    assert (begun["generation"]["number"], begun["generation"]["starts"]["0"]) == (2, 3)
+    filled = pipeline("backfill", name, "--from", "earliest", "--to", "0=5", "--json").rows[0]
+    assert filled["generation"]["ends"] == {"0": 5}
+    assert pipeline("backfill", name, "--give-up", "3").code == 0
+    wrong = pipeline("rewind", name, "--to", "yesterday")
+    assert (wrong.code, "earliest, latest" in wrong.err) == (2, True)
+    assert pipeline("dlq", name, "--json").rows == []
+    assert "none" in pipeline("dlq", name).text
+    assert pipeline("dlq", name, "--count", "--json").rows[0]["total"] == 0
+    assert pipeline("dlq", name, "--replay", "--json").rows[0]["stored"] == 0
+
+
+def test_what_the_server_refuses_is_told_with_its_place(pipeline: Run, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(f"name: {name}\nsource: {{topic: t}}\nsink: {{table: t, batchSize: 0}}\n")
+    refused = pipeline("create", "-f", str(path))
+    assert refused.code == 2
+    assert "#/sink/batchSize" in refused.err
+    assert "between 1 and" in refused.err
+    missing = pipeline("status", "nothing-of-this-name")
+    assert (missing.code, "does not exist" in missing.err) == (2, True)
+    path.write_text(f"name: {name}\nsource: {{topic: t}}\n")
+    assert pipeline("apply", "-f", str(path)).code == 0
+    start = pipeline("start", name)
+    assert (start.code, "sink: not saved yet" in start.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name: x\nsauce: {}\n", "sauce"),
+        ("- a\n", "a pipeline"),
+        ("source: {topic: t}\n", "--name"),
+        ("name: x\nsource: topic\n", "an object"),
+        ("name: [\n", "YAML"),
+        ("name: !!python/object/apply:os.system ['true']\n", "YAML"),
+        ("name: x\nstate: started\n", "an object"),
+    ],
+)
+def test_a_wrong_file_is_refused_before_anybody_is_asked(run: Run, tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(text)
+    done = run("pipeline", "create", "-f", str(path), "--http", "127.0.0.1:1")
+    assert (done.code, says in done.err) == (2, True), done.err
+
+
+def test_files_may_be_json_toml_or_standard_input(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "p.json").write_text('{"name": "a", "source": {"topic": "t"}, "sql": "SELECT 1"}')
+    (tmp_path / "p.toml").write_text('name = "a"\n[source]\ntopic = "t"\n')
+    assert read_pipeline(str(tmp_path / "p.json")).parts == {"source": {"topic": "t"}, "sql": {"sql": "SELECT 1"}}
+    assert read_pipeline(str(tmp_path / "p.toml")).parts == {"source": {"topic": "t"}}
+    (tmp_path / "p.yaml").write_text("name: a\nsource: {topic: t, start: 2026-11-15T00:00:00Z}\n")
+    assert read_pipeline(str(tmp_path / "p.yaml")).parts["source"]["start"] == "2026-11-15T00:00:00Z"
+    assert run("pipeline", "create", "-f", str(tmp_path / "none.yaml")).code == 2
+    assert run("pipeline", "create", "-f", "-", "--http", "127.0.0.1:1", stdin=b"name: a\n").code == 3
+
+
+def test_the_example_is_a_complete_pipeline(pipeline: Run) -> None:
+    made = pipeline("apply", "-f", str(EXAMPLE), "--name", "from-the-example", "--json")
+    assert made.code == 0, made.err
+    assert (made.rows[0]["recipe"], made.rows[0]["problems"]) == (1, [])
+
+
+def test_nobody_there_is_unavailable_and_no_trace(run: Run) -> None:
+    done = run("pipeline", "list", "--http", "127.0.0.1:1")
+    assert (done.code, "is `holdfast serve` running?" in done.err) == (3, True)
+    assert run("pipeline", "delete", "x", "--http", "127.0.0.1:1").code == 2, "no terminal to ask on"
+    for url in ("ftp://x", "off", "http://", "http://user@host", "http://h:x"):
+        assert run("pipeline", "list", "--http", url).code == 2
+
+
+def test_a_servers_words_cannot_command_a_terminal(node: Node) -> None:
+    with pytest.raises(ProblemError) as refused:
+        HttpClient(node.http).get("/api/pipelines/%1b%5b31m")
+    assert "\x1b" not in str(refused.value)
+
+
+def test_where_the_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOLDFAST_HTTP", raising=False)
+    assert server_url("") == "http://127.0.0.1:8080"
+    monkeypatch.setenv("HOLDFAST_HTTP", "0.0.0.0:9999")
+    assert server_url("") == "http://127.0.0.1:9999"
+    assert server_url("https://holdfast.example/base") == "https://holdfast.example/base"
+
+
+def test_positions() -> None:
+    assert position("latest") == "latest"
+    assert position("0=120, 1=80") == {"0": 120, "1": 80}
+    with pytest.raises(InvalidError):
+        position("0=x")
+
+
+def test_status_is_watched_until_it_is_interrupted(node: Node, file: Path, name: str) -> None:
+    env = {**environment(), "HOLDFAST_HTTP": node.http}
+    told: list[Any] = [sys.executable, "-m", "holdfast", "pipeline"]
+    subprocess.run([*told, "create", "-f", str(file)], env=env, check=True, capture_output=True, timeout=60)
+    with subprocess.Popen([*told, "status", name, "--watch", "--json"], env=env, stdout=subprocess.PIPE) as watching:
+        assert watching.stdout is not None
+        seen = [json.loads(watching.stdout.readline()) for _ in range(2)]
+        watching.send_signal(2)
+        assert watching.wait(30) == 130
+    assert [each["name"] for each in seen] == [name, name]
+
+
+def test_the_commands_import_no_server() -> None:
+    code = (
+        "import sys, holdfast.cli.main as m; m.main(['pipeline', 'list', '--http', '127.0.0.1:1'])\n"
+        "print([n for n in ('litestar', 'yaml', 'confluent_kafka', 'pyarrow', 'holdfast.app') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]"
