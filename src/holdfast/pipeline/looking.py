@@ -15,11 +15,12 @@ from holdfast.pipeline.answers import Inferred, Preview, Sample, TableDiff, Tabl
 from holdfast.pipeline.catalog import PipelineStore
 from holdfast.pipeline.checking import Given, Part, read_part
 from holdfast.pipeline.errors import NotReadyError
-from holdfast.pipeline.filters.config import Trial, try_on
+from holdfast.pipeline.filters.config import Trial, Tried, try_on
+from holdfast.pipeline.filters.evaluate import make_filter
 from holdfast.pipeline.kafka_records import KafkaRecord, SourceTopic
 from holdfast.pipeline.mapping.ddl import create_table
 from holdfast.pipeline.mapping.infer import table_name
-from holdfast.pipeline.nouns import ClickHouseConfig, KafkaConfig, Recipe
+from holdfast.pipeline.nouns import ClickHouseConfig, KafkaConfig, Recipe, SqlConfig
 from holdfast.pipeline.reaching import Reaching
 from holdfast.pipeline.recipes import compose, table_of
 from holdfast.pipeline.sampling import Where
@@ -86,8 +87,7 @@ class Looking:
             given = sampling.records_of("", 0, sampling.made_up(values))
             return await self._reaching.work(lambda: try_on(expression, given))
         sample = await self.sample(pipeline_id, limit=limit, where=where)
-        records = sampling.records_of(sample.topic, 0, [each for each in sample.records if not each.error])
-        return await self._reaching.work(lambda: try_on(expression, records))
+        return await self._reaching.work(lambda: _tried(expression, sample))
 
     async def preview(
         self,
@@ -124,7 +124,8 @@ class Looking:
                 sink, lambda connection: validation.validate_clickhouse(sink, connection)
             )
         if what == "clickhouse-table":
-            table = table_of(_recipe(parts)) if sink.table and "mapping" in parts and "source" in parts else None
+            comparable = sink.table and "mapping" in parts and "source" in parts and not _sql(parts)
+            table = table_of(_recipe(parts)) if comparable else None
             return await self._reaching.clickhouse(
                 sink, lambda connection: validation.validate_table(sink, table, connection)
             )
@@ -198,6 +199,24 @@ class Looking:
         if not isinstance(made, Recipe):
             raise NotReadyError("the table of", pipeline_id, made)
         return made
+
+
+def _tried(expression: str, sample: Sample) -> Trial:
+    """A filter on a sample: rows are numbered as the sample's records are; what is no JSON is refused before any filter."""
+    make_filter(expression)  # even if there is nothing to try it on
+    rows: list[Tried] = [Tried(at, "error", record.error) for at, record in enumerate(sample.records) if record.error]
+    for partition in sorted({record.partition for record in sample.records}):
+        mine = [at for at, record in enumerate(sample.records) if record.partition == partition and not record.error]
+        records = sampling.records_of(sample.topic, partition, [sample.records[at] for at in mine])
+        rows += [Tried(mine[each.row], each.verdict, each.reason) for each in try_on(expression, records).rows]
+    rows.sort(key=lambda each: each.row)
+    verdicts = [each.verdict for each in rows]
+    return Trial(verdicts.count("kept"), verdicts.count("dropped"), verdicts.count("error"), tuple(rows))
+
+
+def _sql(parts: Mapping[str, Part]) -> str:
+    part = parts.get("sql")
+    return part.sql if isinstance(part, SqlConfig) else ""
 
 
 def _source(parts: Mapping[str, Part]) -> KafkaConfig:

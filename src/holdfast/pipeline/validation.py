@@ -160,7 +160,7 @@ def _table_name(config: ClickHouseConfig) -> str:
 
 def _judge(checks: _Checks, table: Table | None, has: HasTable) -> None:
     if table is None:
-        checks.warn("columns", "there is no mapping to compare them with yet")
+        checks.warn("columns", "there is no mapping to compare them with yet, or sql makes the columns")
         return
     found = diff(table, has)
     _window(checks, table, has)

@@ -108,6 +108,12 @@ async def test_a_filter_is_tried_on_a_sample_or_on_what_is_typed(world: World) -
     pipeline = await world.pipeline()
     trial = await world.service.looking.try_filter(pipeline.id, "id >= 2")
     assert (trial.kept, trial.dropped, trial.errors) == (2, 2, 0)
+    await world.send("no json", '{"id": 9}', partition=1)
+    first = await world.service.looking.try_filter(pipeline.id, "partition = 1")
+    assert (first.kept, first.dropped, first.errors) == (1, 4, 1)
+    sample = await world.service.looking.sample(pipeline.id)
+    verdicts = {(sample.records[each.row].partition, each.verdict) for each in first.rows}
+    assert verdicts == {(0, "dropped"), (1, "error"), (1, "kept")}
     typed = await world.service.looking.try_filter(pipeline.id, "id >= 2", values=[{"id": 7}, {"id": "x"}])
     assert (typed.kept, typed.errors) == (1, 1)
 

@@ -14,6 +14,7 @@ from holdfast.contracts.store import Store
 from holdfast.kernel.registry import PartitionState, RegistrySettings, RegistryStore
 from holdfast.kernel.registry.keys import PARTITIONS_MAX
 from holdfast.pipeline.catalog import PipelineStore
+from holdfast.pipeline.errors import EditConflictError
 from holdfast.pipeline.nouns import Intent, Pipeline, Recipe, registry_of
 from holdfast.pipeline.sinks.contract import Portion
 from holdfast.spark.reading.loop import loop_thread
@@ -54,8 +55,16 @@ class Ledger:
         return self._recipes[version]
 
     def save_mapping(self, mapping: Mapping[str, Any]) -> Pipeline:
-        """Save the next mapping, as a person would: it makes the next recipe."""
-        pipeline, _ = self._wait(self._catalog.put_part(self._pipeline_id, "mapping", dict(mapping)))
+        """Save the next mapping, as a person would: it makes the next recipe.
+
+        If somebody else (another slot, a person) has saved one meanwhile, theirs stays, and what is still unknown is found again.
+        """
+        seen = int(mapping["version"]) - 1
+        try:
+            saving = self._catalog.put_part(self._pipeline_id, "mapping", dict(mapping), expected=seen)
+            pipeline, _ = self._wait(saving)
+        except EditConflictError:
+            return self.pipeline()
         return pipeline
 
     def partition(self, number: int) -> PartitionState | None:
