@@ -5,10 +5,13 @@ import json
 import re
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from tests.pipeline.making import records_of
 
+from holdfast.pipeline.checking import encode_part, read_part
+from holdfast.pipeline.dead_letters import REPLAYED_SUFFIX
 from holdfast.pipeline.filters import parser
 from holdfast.pipeline.filters.functions import FUNCTIONS
 from holdfast.pipeline.filters.lexer import TEXT_MAX as FILTER_MAX
@@ -18,6 +21,9 @@ from holdfast.pipeline.mapping import drift, guess
 from holdfast.pipeline.mapping.coerce import make_plan
 from holdfast.pipeline.mapping.nouns import Column, Mapping, read_mapping
 from holdfast.pipeline.mapping.paths import parse_path
+from holdfast.pipeline.settings import CatalogSettings
+from holdfast.pipeline.sinks.clickhouse.statements import DLQ_SUFFIX
+from holdfast.pipeline.status import State
 from holdfast.pipeline.types import parse_type
 
 TEXT = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text()
@@ -96,3 +102,27 @@ def test_the_filters_in_the_text_are_read() -> None:
     parse(re.findall(r"`(matches\(zip[^`]+)`", TEXT)[0])
     with pytest.raises(FilterError, match="line 1, column 11: expected a value or field, found the end"):
         parse("amount >  ")
+
+
+def test_the_defaults_of_parts_are_those_that_are_applied() -> None:
+    given: dict[str, tuple[str, dict[str, object]]] = {
+        "source": ("source", {"topic": "t"}),
+        "sink": ("sink", {}),
+        "clickhouse": ("sink", {}),
+        "drift": ("drift", {}),
+    }
+    for part, field, default, _ in rows("| part | field | default | what it is |"):
+        name, value = given[part]
+        stored = json.loads(encode_part(read_part(name, value)))
+        assert quoted(field)[0] in stored
+        if default:
+            assert stored[quoted(field)[0]] == json.loads(quoted(default)[0])
+
+
+def test_the_limits_of_the_catalog_are_those() -> None:
+    limits = CatalogSettings()
+    assert f"The newest {limits.recipes_kept} recipes" in TEXT
+    assert f"`replicas` (1 to {limits.replicas_max})" in TEXT
+    assert f"at most {limits.backfills_max} at a time" in TEXT
+    assert (f"`{{table}}{DLQ_SUFFIX}`" in TEXT, f"`{{table}}{REPLAYED_SUFFIX}`" in TEXT) == (True, True)
+    assert set(quoted(" ".join(row[0] for row in rows("| state | when |")))) == set(get_args(State))
