@@ -56,6 +56,7 @@ class Driver:
     def __init__(self, tools: Tools, say: Callable[[FromDriver], None]) -> None:
         self._tools, self._say = tools, say
         self._slots: dict[str, Slot] = {}
+        self._waiting: dict[str, list[ToDriver]] = {}  # for a slot whose former run is not quite over
         self._heard: Queue[ToDriver] = Queue()
         self._alive_ms = 0
 
@@ -83,18 +84,23 @@ class Driver:
                 return 0
 
     def _obey(self, said: ToDriver) -> None:
+        name = "" if isinstance(said, Quit) else said.slot
+        if name in self._waiting:
+            self._waiting[name].append(said)
+            return
         match said:
-            case Run(slot=name):
+            case Run():
                 self._run(name, said)
-            case Claims(slot=name) if name in self._slots:
+            case Claims() if name in self._slots:
                 self._slots[name].claims(said)
-            case Halt(slot=name, within_ms=within_ms) if name in self._slots:
+            case Halt(within_ms=within_ms) if name in self._slots:
                 self._slots[name].halt(within_ms)
             case _:
                 _log.info("nothing runs for %s", said)
 
     def _run(self, name: str, said: Run) -> None:
         if name in self._slots:
+            self._waiting[name] = [said]
             return
         try:
             self._slots[name] = Slot(said, self._tools, self._say)
@@ -110,6 +116,8 @@ class Driver:
             slot.check(now_ms)
             if slot.over:
                 del self._slots[name]
+                for said in self._waiting.pop(name, ()):
+                    self._obey(said)
         if now_ms >= self._alive_ms + self._tools.settings.alive_ms:
             try:
                 if not self._tools.jobs.answers():

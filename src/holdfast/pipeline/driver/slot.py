@@ -24,6 +24,7 @@ class Slot:
         self._run, self._tools, self._say = run, tools, say
         self._changed = Condition()
         self._claims: dict[int, int] = {}
+        self._left_out: dict[int, int] = {}  # by later claims; each is let go, also one that was never taken over
         self._told = False
         self._until_ms = 0
         self._halting = False
@@ -43,7 +44,9 @@ class Slot:
     def claims(self, said: Claims) -> None:
         """What the slot owns now, and until when."""
         with self._changed:
-            self._claims = {int(number): epoch for number, epoch in said.epochs.items()}
+            claims = {int(number): epoch for number, epoch in said.epochs.items()}
+            self._left_out |= {number: epoch for number, epoch in self._claims.items() if claims.get(number) != epoch}
+            self._claims = claims
             self._until_ms, self._told = said.until_ms, True
             self._changed.notify_all()
 
@@ -88,10 +91,11 @@ class Slot:
 
     def _turn(self) -> None:
         with self._changed:
-            claims = dict(self._claims)
-        gone = self._work.let_go(claims)
-        if gone:
-            self._say(LetGo(slot=self._run.slot, epochs={str(number): epoch for number, epoch in gone.items()}))
+            claims, left_out = dict(self._claims), self._left_out
+            self._left_out = {}
+        self._work.let_go(claims)
+        if left_out:
+            self._say(LetGo(slot=self._run.slot, epochs={str(number): epoch for number, epoch in left_out.items()}))
         batches = self._work.tally.batches
         again_ms = self._tools.clock.boot_ms() + self._tools.settings.poll_ms
         if claims and self._may_write():
@@ -111,7 +115,7 @@ class Slot:
     def _wait_for_news(self, claims: dict[int, int], until_ms: int | None) -> None:
         """Until other partitions are claimed, the slot is halted, or the time has come."""
         with self._changed:
-            while not self._halting and self._claims == claims:
+            while not self._halting and self._claims == claims and not self._left_out:
                 now_ms = self._tools.clock.boot_ms()
                 if until_ms is not None and now_ms >= until_ms:
                     return
