@@ -99,10 +99,7 @@ def selected(session: "SparkSession", rows: "DataFrame", sql: str) -> "DataFrame
 
 def check(frame: "DataFrame") -> None:
     """Refuse what is not row by row and deterministic."""
-    explained: Any = frame
-    text: str = explained._explain_string(extended=True)
-    analysed = text.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
-    for line in _tree(analysed):
+    for line in _tree(_explained(frame)):
         node = _NODE.match(line)
         if node is None or node[1] not in NODES:
             given = node[1] if node is not None else line[:100]
@@ -115,10 +112,29 @@ def check(frame: "DataFrame") -> None:
             raise InvalidError("sql", changing[0] + "…)", "functions that give the same for the same record, always")
         if re.search(r"(scalar-subquery|exists|list|in)#\d+ \[", line):
             raise InvalidError("sql", "a sub-query", "no sub-queries")
+    if not _deterministic(frame):
+        raise InvalidError("sql", "a function that changes", "functions that give the same for the same record, always")
 
 
-def _tree(analysed: str) -> Iterator[str]:
-    """The lines of the plan, without the one that lists its columns."""
+def _deterministic(frame: Any) -> bool:
+    """What the engine itself says of the plan; a remote one does not tell."""
+    if hasattr(type(frame), "_explain_string"):
+        return True
+    return bool(frame._jdf.queryExecution().analyzed().deterministic())
+
+
+def _explained(frame: Any) -> str:
+    """All plans of a frame as text: what both kinds of session can tell."""
+    if hasattr(type(frame), "_explain_string"):
+        remote: str = frame._explain_string(extended=True)
+        return remote
+    utilities = frame.sparkSession.sparkContext._jvm.PythonSQLUtils
+    return str(utilities.explainString(frame._jdf.queryExecution(), "extended"))
+
+
+def _tree(explained: str) -> Iterator[str]:
+    """The lines of the analysed plan, without the one that lists its columns."""
+    analysed = explained.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
     lines = [line for line in analysed.strip().splitlines() if line.strip()]
     return iter(lines[1:])
 
