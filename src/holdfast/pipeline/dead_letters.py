@@ -105,6 +105,28 @@ class DeadLetterTable:
             reasons=tuple(ReasonCount(reason=str(why), count=int(number)) for why, number in reasons),
         )
 
+    def trim(self, kept: int) -> int:
+        """Delete the oldest letters of this topic beyond `kept`, and their marks; how many there were too many.
+
+        Those of the same instant stay or go together, so that a few more may stay.
+        """
+        if not self.exists():
+            return 0
+        mine = f"_topic = {literal(self._topic)}"
+        surplus = int(self._connection.value(f"SELECT count() FROM {self.dlq} WHERE {mine}")) - kept  # noqa: S608 - quoted
+        if surplus <= 0:
+            return 0
+        newest_gone = self._connection.value(
+            f"SELECT toUnixTimestamp64Milli(time) FROM {self.dlq} WHERE {mine} ORDER BY time LIMIT 1 OFFSET {surplus}"  # noqa: S608 - quoted
+        )
+        old = f"{mine} AND toUnixTimestamp64Milli(time) < {int(newest_gone)}"
+        self._connection.command(f"ALTER TABLE {self.dlq} DELETE WHERE {old}", settings={"mutations_sync": 1})
+        if self._has_marks():
+            key = "(_generation, _topic, _partition, _offset)"
+            gone = f"{mine} AND {key} NOT IN (SELECT {key[1:-1]} FROM {self.dlq} WHERE {mine})"  # noqa: S608 - quoted
+            self._connection.command(f"ALTER TABLE {self.marks} DELETE WHERE {gone}", settings={"mutations_sync": 1})
+        return surplus
+
     def places(self, chosen: Chosen, *, after: tuple[int, int, int], limit: int) -> list[tuple[int, int, int, int]]:
         """Generation, partition, offset and size of the next letters behind `after`, in this order."""
         query = (

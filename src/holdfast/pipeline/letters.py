@@ -79,6 +79,20 @@ class Letters:
                 after = (step.generation, step.partition, step.offsets[-1])
                 left -= len(step.offsets)
 
+    async def trim(self, pipeline: Pipeline) -> int:
+        """Keep the DLQ of a pipeline as long as its drift policy says; how many letters there were too many."""
+        if not pipeline.recipe:
+            return 0
+        recipe = await self._catalog.recipe(pipeline.id, pipeline.recipe)
+        if not isinstance(recipe.sink, ClickHouseConfig):
+            return 0
+        kept = recipe.drift.dlq_rows_kept
+        return await self._reaching.clickhouse(
+            recipe.sink,
+            lambda connection: _table(recipe, connection).trim(kept),
+            timeout_ms=self._reaching.settings.delete_timeout_ms,
+        )
+
     async def _next(
         self, pipeline_id: str, recipe: Recipe, chosen: Chosen, after: tuple[int, int, int], limit: int
     ) -> PendingReplay | None:

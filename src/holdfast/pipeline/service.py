@@ -8,8 +8,8 @@ backfill). Whoever shows a part shows it `shown`: without its secrets.
 """
 
 import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Self
 
 from holdfast.contracts.store import Store
@@ -99,22 +99,40 @@ class PipelineService:
         """One round: what deleted pipelines left behind, and rows that rewinds replace. Any number of processes may do it."""
         await self.catalog.sweep()
         for pipeline in await self.catalog.list():
-            try:
+            with _put_off(pipeline, "what was replaced is deleted"):
                 if why := await self.rewinds.delete_replaced(pipeline):
                     _log.debug("pipeline %s: what was replaced stays for now: %s", pipeline.name, why)
-            except (ClosedError, CorruptError):
-                raise
-            except HoldfastError as error:
-                _log.warning("pipeline %s: what was replaced is deleted later: %s", pipeline.name, error)
+
+    async def trim_letters(self) -> None:
+        """Cut every DLQ to the length that is kept. Any number of processes may do it."""
+        for pipeline in await self.catalog.list():
+            with _put_off(pipeline, "the DLQ is cut"):
+                if gone := await self.letters.trim(pipeline):
+                    _log.info("pipeline %s: %d dead letters were more than are kept", pipeline.name, gone)
 
     async def _upkeep(self) -> None:
+        trim_at_ms = self._clock.boot_ms() + self._chance.jitter(self.settings.dlq_interval_ms)
         while True:
             await self._clock.sleep_ms(self._chance.jitter(self.settings.upkeep_interval_ms))
             try:
                 await self.upkeep()
+                if self._clock.boot_ms() >= trim_at_ms:
+                    trim_at_ms = self._clock.boot_ms() + self._chance.jitter(self.settings.dlq_interval_ms)
+                    await self.trim_letters()
             except ClosedError:
                 raise
             except CorruptError:
                 _log.exception("the upkeep of pipelines failed, and will until somebody has looked at it")
             except HoldfastError as error:
                 _log.warning("the upkeep of pipelines is tried again later: %s", error)
+
+
+@contextmanager
+def _put_off(pipeline: Pipeline, what: str) -> Iterator[None]:
+    """One pipeline's trouble is no other's: it is said, and tried again with the next round."""
+    try:
+        yield
+    except (ClosedError, CorruptError):
+        raise
+    except HoldfastError as error:
+        _log.warning("pipeline %s: %s later: %s", pipeline.name, what, error)

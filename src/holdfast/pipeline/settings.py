@@ -40,6 +40,8 @@ class ServiceSettings:
     """Letters of one request to replay; the rest waits for the next."""
     threads_max: int = 8
     upkeep_interval_ms: int = 5_000
+    dlq_interval_ms: int = 600_000
+    """How often DLQs are cut to the length that is kept."""
 
     def __post_init__(self) -> None:
         check_between("sample_records_max", self.sample_records_max, 1, 100_000)
@@ -50,3 +52,4 @@ class ServiceSettings:
         check_at_least("replay_rows_max", self.replay_rows_max, 1)
         check_between("threads_max", self.threads_max, 1, 256)
         check_at_least("upkeep_interval_ms", self.upkeep_interval_ms, 100)
+        check_at_least("dlq_interval_ms", self.dlq_interval_ms, 1_000)

@@ -217,3 +217,21 @@ async def test_a_replay_that_cannot_be_exact_is_refused_with_the_reason(world: W
     )
     with pytest.raises(NotReadyError, match="only ClickHouse sinks have a DLQ"):
         await world.service.letters.count(pipeline.id)
+
+
+async def test_a_dlq_is_cut_to_what_is_kept_oldest_first_and_no_neighbours(world: World) -> None:
+    pipeline = await world.pipeline(drift={"dlqRowsKept": 1_000})
+    await world.refuse((0, 0, "x", "bad"))
+    await world.ask(
+        f"INSERT INTO default.{world.name}_dlq (_generation, _topic, _partition, _offset, reason, time) "
+        "SELECT 1, topic, 0, number, 'bad', toDateTime64('2026-01-01 00:00:00', 3) + number "
+        f"FROM (SELECT number, arrayJoin(['{world.name}', 'other']) AS topic "
+        "FROM numbers(1, 1004))"
+    )
+    await world.service.trim_letters()
+    first = (await world.service.letters.page(pipeline.id, limit=2)).letters
+    assert [each.offset for each in first] == [0, 6], "0 is the youngest"
+    assert (await world.service.letters.count(pipeline.id)).total == 1_000
+    assert await world.ask(f"SELECT count() FROM default.{world.name}_dlq WHERE _topic = 'other'") == "1004"
+    await world.service.trim_letters()
+    assert (await world.service.letters.count(pipeline.id)).total == 1_000
