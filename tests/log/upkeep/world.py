@@ -25,6 +25,7 @@ from holdfast.log.settings import LogSettings
 from holdfast.log.upkeep import SWEEPER, Kit, UpkeepSettings, collect_trash, forget_dooms, purge_deleted, sweep_orphans
 from holdfast.log.upkeep.index_objects import read_index_object
 from holdfast.log.wal import Wal, WalFrame
+from holdfast.log.wal.writer import Told
 from holdfast.objects.memory import MemoryObjects
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faults import FaultyStore
@@ -46,6 +47,9 @@ class RamWal:
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         done.set_result(frame.base_offset)
         return done
+
+    def append_telling(self, frame: WalFrame, told: Told) -> None:
+        asyncio.get_running_loop().call_soon(told, frame.base_offset, None)
 
     async def room(self, size_bytes: int) -> None:
         return
