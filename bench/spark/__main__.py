@@ -12,14 +12,14 @@ from rich.console import Console
 
 from bench.figures import Figure, table
 from bench.kafka.found import Found
-from bench.spark import reading, streams
+from bench.spark import reading, sinks, streams
 from bench.spark.data import filled, served, write_parquet
 from holdfast.spark.session import session
 from holdfast.spark.settings import SparkSettings
 from holdfast.testing.spark_kafka import spark_kafka_jars
 from holdfast.vocabulary.errors import UnavailableError
 
-PARTS = ("batch", "stream", "latency")
+PARTS = ("batch", "stream", "latency", "clickhouse")
 
 
 def run(parts: list[str], records: int, rounds: int, directory: Path | None) -> tuple[list[Figure], Found]:
@@ -30,7 +30,10 @@ def run(parts: list[str], records: int, rounds: int, directory: Path | None) -> 
     except UnavailableError as error:
         jars, found.missing["kafka connector"] = "", str(error)
         console.log(f"Spark's Kafka connector is not measured: {error}")
-    conf = {"spark.jars": jars} if jars else {}
+    root = Path(__file__).parents[2]
+    conf = {"spark.executorEnv.PYTHONPATH": f"{root / 'src'}:{root}"}  # functions of this folder travel by name
+    if jars:
+        conf["spark.jars"] = jars
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=directory) as made:
         folder = Path(made)
         with served(folder / "server") as bootstrap:
@@ -48,6 +51,9 @@ def run(parts: list[str], records: int, rounds: int, directory: Path | None) -> 
                 if "latency" in parts:
                     console.log("one row at a time")
                     figures += streams.latency(spark, data, found, connector=bool(jars))
+                if "clickhouse" in parts:
+                    console.log("into ClickHouse")
+                    figures += sinks.measure(spark, data, rounds, found, folder)
             finally:
                 spark.stop()
     return figures, found

@@ -1,0 +1,179 @@
+"""A topic into ClickHouse by a pipeline's own slot, against a bare insert of ready Arrow data from Spark's tasks.
+
+Both write blocks of the same rows and columns into the same kind of table of the embedded ClickHouse. The slot reads, decodes JSON,
+maps, begins every range in the store, fences and checkpoints; the reference does nothing but insert.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from bench.figures import Figure
+from bench.kafka.found import Found
+from bench.spark.data import PARTITIONS, Data
+from holdfast.contracts.store import Store
+from holdfast.kernel.registry import RegistrySettings, RegistryStore
+from holdfast.pipeline.catalog import PipelineStore
+from holdfast.pipeline.driver.jobs import Jobs
+from holdfast.pipeline.driver.messages import Run
+from holdfast.pipeline.driver.settings import DriverSettings
+from holdfast.pipeline.driver.work import SlotWork, Tools
+from holdfast.pipeline.nouns import Pipeline, registry_of
+from holdfast.spark.reading.loop import loop_thread, run
+from holdfast.stores.urls import open_store
+from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
+from holdfast.vocabulary.clock import RealChance, RealClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CASE: Final = "into ClickHouse"
+OURS, BARE = "holdfast", "bare insert"
+RATIO_MIN: Final = 0.7
+BLOCK_ROWS: Final = 100_000
+BLOCKS_PER_TURN: Final = 8
+_TURN_MAX_S: Final = 600
+_NUMBERS, _TEXTS = ("id", "user", "amount"), ("page", "token")
+_CLOCK, _CHANCE = RealClock(), RealChance()
+
+
+def measure(spark: "SparkSession", data: Data, rounds: int, found: Found, directory: Path) -> list[Figure]:
+    """Both in turn, round after round, after one that does not count."""
+    block = directory / "block.arrow"
+    _write_block(block)
+    context = open_store(data.reach.store, clock=_CLOCK, chance=_CHANCE)
+    store = loop_thread().submit(context.__aenter__()).result()
+    try:
+        with clickhouse_server(directory / "clickhouse") as server:
+            slot = _Slot(spark, data, store, server)
+            bare = _Bare(spark, server, block)
+            turns = min(rounds, data.records // (BLOCK_ROWS * BLOCKS_PER_TURN) - 1)
+            for round_ in range(-1, max(1, turns)):
+                for name, turn in ((OURS, slot.turn), (BARE, bare.turn)):
+                    begin = time.perf_counter()
+                    rows = turn()
+                    if round_ >= 0:
+                        found.add(CASE, "rows_s", name, round_, rows / (time.perf_counter() - begin))
+            slot.close()
+    finally:
+        loop_thread().submit(context.__aexit__(None, None, None)).result()
+    ours, other = found.median(CASE, "rows_s", OURS), found.median(CASE, "rows_s", BARE)
+    ratio = found.ratio(CASE, "rows_s", OURS, BARE)
+    assert ours is not None
+    met = ratio is not None and ratio >= RATIO_MIN
+    note = f"blocks of {BLOCK_ROWS:,} rows; the reference inserts what is ready"
+    return [Figure(CASE, "topic to table", "rows/s", ours, other, ratio, f"ratio ≥ {RATIO_MIN:g}", met, note)]
+
+
+class _Slot:
+    """A pipeline with one slot that has all partitions."""
+
+    def __init__(self, spark: "SparkSession", data: Data, store: Store, server: ClickHouseServer) -> None:
+        pipeline, self._claims = run(_pipeline(store, data, server))
+        tools = Tools(
+            jobs=Jobs(spark, remote=False),
+            store=store,
+            reach=data.reach,
+            embedded="",
+            settings=DriverSettings(),
+            clock=_CLOCK,
+            chance=_CHANCE,
+        )
+        self._work = SlotWork(Run(slot="bench", pipeline_id=pipeline.id, generation=1), tools, lambda: True)
+
+    def turn(self) -> int:
+        """Go on for so many rows."""
+        before, deadline = self._work.tally.rows, time.monotonic() + _TURN_MAX_S
+        while (done := self._work.tally.rows - before) < BLOCK_ROWS * BLOCKS_PER_TURN:
+            wait_ms = self._work.step(self._claims)
+            if self._work.blocked or time.monotonic() > deadline:
+                raise RuntimeError(f"the slot does not go on: {self._work.blocked}")
+            if wait_ms and self._work.tally.rows - before == done:
+                time.sleep(min(wait_ms, 20) / 1_000)
+        return done
+
+    def close(self) -> None:
+        self._work.close()
+
+
+async def _pipeline(store: Store, data: Data, server: ClickHouseServer) -> tuple[Pipeline, dict[int, int]]:
+    catalog = PipelineStore(store, clock=_CLOCK, chance=_CHANCE)
+    made = await catalog.create("bench")
+    columns = [{"fieldPath": name, "column": name, "type": "Int64", "nullable": False} for name in _NUMBERS]
+    columns += [{"fieldPath": name, "column": name, "type": "String", "nullable": False} for name in _TEXTS]
+    sink = {
+        "kind": "clickhouse",
+        "dsn": server.url,
+        "database": "default",
+        "table": "slot",
+        "batchSize": BLOCK_ROWS,
+        "batchFlushIntervalMs": 100,
+    }
+    await catalog.put_parts(made.id, {"source": {"topic": data.topic}, "sink": sink, "mapping": {"columns": columns}})
+    pipeline = await catalog.set_state(made.id, desired="started")
+    settings = RegistrySettings(namespace=registry_of(pipeline.id, 1), partitions=PARTITIONS)
+    registry = RegistryStore(store, clock=_CLOCK, chance=_CHANCE, settings=settings)
+    await registry.initialize()
+    claims = {}
+    for number in range(PARTITIONS):
+        state = await registry.partition(number)
+        if state is None or not await registry.claim(number, "bench", state.epoch):
+            raise RuntimeError(f"partition {number} is not to be had")
+        claims[number] = state.epoch + 1
+    return pipeline, claims
+
+
+class _Bare:
+    """The same number of rows, from a file, by tasks that only insert."""
+
+    def __init__(self, spark: "SparkSession", server: ClickHouseServer, block: Path) -> None:
+        self._spark, self._insert = spark, _Insert(server, block)
+        numbers = ", ".join(f"{name} Int64" for name in _NUMBERS)
+        texts = ", ".join(f"{name} String" for name in _TEXTS)
+        place = "_generation UInt32, _topic String, _partition Int32, _offset Int64"
+        server.ask(f"CREATE TABLE bare ({numbers}, {texts}, {place}) ENGINE = MergeTree ORDER BY (_partition, _offset)")
+
+    def turn(self) -> int:
+        """One job."""
+        frame = self._spark.range(0, BLOCKS_PER_TURN, 1, BLOCKS_PER_TURN).mapInArrow(self._insert, "rows long")
+        return sum(row.rows for row in frame.collect())
+
+
+class _Insert:
+    """What a task does."""
+
+    def __init__(self, server: ClickHouseServer, block: Path) -> None:
+        self._where: dict[str, Any] = {
+            "host": server.host,
+            "port": server.port,
+            "username": server.user,
+            "password": server.password,
+        }
+        self._block = str(block)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import clickhouse_connect
+
+        for batch in batches:
+            for _ in range(batch.num_rows):
+                table = pa.ipc.open_file(self._block).read_all()
+                with clickhouse_connect.get_client(**self._where) as client:
+                    client.insert_arrow("bare", table, settings={"async_insert": 0})
+                yield pa.record_batch({"rows": pa.array([table.num_rows], pa.int64())})
+
+
+def _write_block(path: Path) -> None:
+    numbers = pa.array(range(BLOCK_ROWS), pa.int64())
+    columns: dict[str, Any] = dict.fromkeys(_NUMBERS, numbers)
+    columns["page"] = pa.array([f"/p/{number % 1_000}" for number in range(BLOCK_ROWS)])
+    columns["token"] = pa.array([f"{number * 2_654_435_761:024x}" for number in range(BLOCK_ROWS)])
+    columns["_generation"] = pa.repeat(pa.scalar(1, pa.uint32()), BLOCK_ROWS)
+    columns["_topic"] = pa.repeat("bench", BLOCK_ROWS)
+    columns["_partition"] = pa.repeat(pa.scalar(0, pa.int32()), BLOCK_ROWS)
+    columns["_offset"] = numbers
+    table = pa.table(columns)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
