@@ -123,7 +123,7 @@ def shim(program: Path, environment: Mapping[str, str]) -> Path:
     same bytes. The script appears by a rename, so that nobody ever runs half of one.
     """
     script = _script(program)
-    home = _cache(environment) / sha256(script.encode()).hexdigest()[:16]
+    home = cache_folder("java", environment) / sha256(script.encode()).hexdigest()[:16]
     target = home / "bin" / "java"
     try:
         if target.read_text() == script and os.access(target, os.X_OK):
@@ -164,9 +164,10 @@ def _write(target: Path, script: str) -> None:
         raise
 
 
-def _cache(environment: Mapping[str, str]) -> Path:
+def cache_folder(what: str, environment: Mapping[str, str]) -> Path:
+    """Where this user keeps `what` between runs."""
     if stated := environment.get("XDG_CACHE_HOME"):
-        return Path(stated, "holdfast", "java")
+        return Path(stated, "holdfast", what)
     if home := environment.get("HOME"):
-        return Path(home, ".cache", "holdfast", "java")
-    return Path(tempfile.gettempdir(), f"holdfast-{os.getuid()}", "java")
+        return Path(home, ".cache", "holdfast", what)
+    return Path(tempfile.gettempdir(), f"holdfast-{os.getuid()}", what)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.spark.home import unzipped_home
 from holdfast.spark.java import find_java
 from holdfast.spark.settings import LOOPBACK, SparkSettings, properties, sql_properties
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
@@ -95,7 +96,8 @@ def _launching(settings: SparkSettings, given: Mapping[str, str], scratch: Path)
     file = scratch / "spark.properties"
     file.touch(mode=0o600)
     file.write_text(as_properties(given), encoding="utf-8")
-    java = find_java(settings.java, environment=os.environ)  # noqa: TID251 (JAVA_HOME and PATH are Java's, not ours)
+    environment = os.environ  # noqa: TID251 (JAVA_HOME, SPARK_HOME and PATH are not ours)
+    java = find_java(settings.java, environment=environment)
     told = {
         "JAVA_HOME": str(java.home),
         "PYSPARK_PYTHON": settings.executor_python,
@@ -104,6 +106,8 @@ def _launching(settings: SparkSettings, given: Mapping[str, str], scratch: Path)
     }
     if settings.local:
         told |= {"SPARK_LOCAL_IP": LOOPBACK, "SPARK_LOCAL_DIRS": str(scratch / "local")}
+        if settings.executor_python == sys.executable and (home := unzipped_home(environment)) is not None:
+            told["SPARK_HOME"] = str(home)
     return told
 
 
