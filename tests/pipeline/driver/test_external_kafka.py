@@ -1,0 +1,75 @@
+"""Records of another Kafka, through Spark's own connector with explicit offsets; Holdfast's Kafka face is that other Kafka here."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from tests.clients.broker import until
+from tests.pipeline.driver.test_exactly_once import failing_at, sink_of, totals
+from tests.pipeline.driver.world import World, drain, event
+from tests.pipeline.sinks.places import ClickHouse
+
+from holdfast.pipeline.driver.jobs import Jobs
+from holdfast.pipeline.driver.steps import StepFailedError
+from holdfast.pipeline.driver.views import connector_options
+from holdfast.pipeline.driver.work import FOREIGN_SOURCE
+from holdfast.pipeline.nouns import KafkaConfig, Security
+from holdfast.pipeline.sinks.contract import Portion
+from holdfast.testing.spark_kafka import spark_kafka_jars
+from holdfast.vocabulary.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+@pytest.fixture(scope="session")
+def connector(spark: "SparkSession") -> None:
+    try:
+        jars = spark_kafka_jars()
+    except UnavailableError as missing:
+        pytest.skip(str(missing))
+    for jar in jars:
+        spark.sql(f"ADD JAR {jar.as_posix()}")
+
+
+@pytest.mark.parametrize("text", ["", "select id, name from rows where id >= 0"])
+@pytest.mark.usefixtures("connector")
+def test_another_kafka_is_read_exactly_once(
+    text: str, world: World, jobs: Jobs, clickhouse: ClickHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = world.topic(2)
+    for number in (0, 1):
+        world.produce(topic, [*map(event, range(250)), b"bad"], partition=number)
+    source = {"topic": topic, "brokers": [world.broker.bootstrap], "groupId": f"group-{topic}"}
+    pipeline = world.pipeline(topic, sink_of(clickhouse, batchSize=150), source=source, sql={"sql": text})
+    registry = world.registry(pipeline, 2)
+    claims = world.claim(registry, "ann", [0, 1])
+    with failing_at("job-done", monkeypatch), pytest.raises(StepFailedError):
+        drain(world.work(jobs, pipeline, "ann"), claims, {0: 251, 1: 251})
+    work = world.work(jobs, pipeline, "bob")
+    drain(work, world.claim(registry, "bob", [0, 1]), {0: 251, 1: 251})
+    work.close()
+    assert totals(clickhouse) == (500, 500, 2 * sum(range(250)))
+    assert totals(clickhouse, "orders_dlq", "recipe")[:2] == (2, 2)
+    assert FOREIGN_SOURCE in work.progress().warnings
+    reader = Consumer({"bootstrap.servers": world.broker.bootstrap, "group.id": f"group-{topic}"})
+    asked = [TopicPartition(topic, number) for number in (0, 1)]
+    until(lambda: [each.offset for each in reader.committed(asked, timeout=10)] == [251, 251], what="mirrored")
+    reader.close()
+
+
+def test_the_connector_is_told_exact_offsets_and_how_to_sign_in() -> None:
+    config = KafkaConfig(
+        topic="t",
+        brokers=("a:1", "b:2"),
+        security=Security(
+            protocol="SASL_SSL", mechanism="SCRAM-SHA-512", username="ann", password='p"w\\', ca_file="/ca"
+        ),
+    )
+    options = connector_options(config, [Portion(partition=3, start=5, end=9, epoch=1)])
+    assert options["startingOffsets"] == '{"t": {"3": 5}}'
+    assert options["endingOffsets"] == '{"t": {"3": 9}}'
+    assert options["kafka.sasl.jaas.config"].endswith('ScramLoginModule required username="ann" password="p\\"w\\\\";')
+    assert options["kafka.ssl.truststore.location"] == "/ca"
