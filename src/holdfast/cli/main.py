@@ -21,6 +21,7 @@ FAMILIES: Final = {
     "clickhouse": "holdfast.cli.clickhouse",
     "config": "holdfast.cli.config",
     "consume": "holdfast.cli.consume",
+    "demo": "holdfast.cli.demo",
     "group": "holdfast.cli.group",
     "pipeline": "holdfast.cli.pipeline",
     "produce": "holdfast.cli.produce",
