@@ -64,7 +64,7 @@ class DriverSettings:
     """How often a slot looks whether its pipeline was changed."""
     ranges_max: int = 64
     """Ranges of one slot that are written in one job."""
-    job_timeout_ms: int = 300_000
+    job_timeout_ms: int = 120_000
     """A job that takes longer is cancelled, and its ranges are written again."""
     retry_base_ms: int = 250
     retry_max_ms: int = 15_000

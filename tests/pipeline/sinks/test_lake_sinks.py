@@ -1,0 +1,95 @@
+"""Delta and Iceberg where a zombie looked at the table before its successor committed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipeline.sinks.conftest import delta_place, iceberg_place
+from tests.pipeline.sinks.making import again, portion, put, target_of, write
+from tests.pipeline.sinks.places import Place
+
+from holdfast.pipeline.mapping.nouns import Column
+from holdfast.pipeline.nouns import DeltaConfig, IcebergConfig
+from holdfast.pipeline.sinks.delta import DeltaSink
+from holdfast.pipeline.sinks.files import parse_place
+from holdfast.pipeline.sinks.iceberg import IcebergSink
+from holdfast.vocabulary.errors import InvalidError
+
+
+def test_a_zombie_that_looked_at_delta_before_finds_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with delta_place(tmp_path) as place:
+        target, of = place.target(), portion(0, 50)
+        zombie = place.sink(target)
+        assert isinstance(zombie, DeltaSink)
+        staged = write(zombie, target, of)
+        tables = [zombie._table()]
+        fresh = zombie._table
+        monkeypatch.setattr(zombie, "_table", lambda: tables.pop() if tables else fresh())
+        _succeed(place, target)
+        zombie.commit([staged])
+        assert not tables
+        assert place.places() == [(0, n) for n in range(80)]
+
+
+def test_a_zombie_that_looked_at_iceberg_before_finds_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with iceberg_place(tmp_path) as place:
+        target, of = place.target(), portion(0, 50)
+        zombie = place.sink(target)
+        assert isinstance(zombie, IcebergSink)
+        staged = write(zombie, target, of)
+        catalog = zombie._opened()
+        tables = [catalog.load_table("shop.orders")]
+        fresh = catalog.load_table
+        monkeypatch.setattr(catalog, "load_table", lambda name: tables.pop() if tables else fresh(name))
+        _succeed(place, target)
+        zombie.commit([staged])
+        assert not tables
+        assert place.places() == [(0, n) for n in range(80)]
+        snapshots = [each.summary for each in fresh("shop.orders").snapshots() if each.summary is not None]
+        assert [each.additional_properties.get("holdfast.ranges") for each in snapshots] == [
+            "p1:1:orders:0:0-50",
+            "p1:1:orders:0:50-80",
+        ]
+
+
+def _succeed(place: Place, target: Any) -> None:
+    successor = place.sink(target)
+    put(successor, target, again(portion(0, 50)))
+    put(successor, target, portion(50, 80, epoch=2))
+
+
+def test_a_partitioned_delta_table_has_its_rows(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    target = target_of(DeltaConfig(url=str(tmp_path / "t"), partition_by=("name",)))
+    sink = DeltaSink(target)
+    sink.prepare()
+    put(sink, target, portion(0, 9))
+    put(sink, target, again(portion(0, 9)))
+    table = deltalake.DeltaTable(str(tmp_path / "t"))
+    rows = table.to_pyarrow_table().to_pylist()
+    assert sorted((row["id"], row["name"]) for row in rows) == [(n, f"n{n % 3}") for n in range(9)]
+    assert table.metadata().partition_columns == ["name"]
+    only = table.to_pyarrow_table(filters=[("name", "=", "n1")])
+    assert sorted(only["id"].to_pylist()) == [1, 4, 7]
+
+
+def test_what_cannot_be_a_lake_is_said() -> None:
+    with pytest.raises(InvalidError, match="file:///"):
+        parse_place("ftp://host/x")
+    with pytest.raises(InvalidError, match="partition_by"):
+        DeltaSink(target_of(DeltaConfig(url="/x", partition_by=("nothing",))))
+    with pytest.raises(InvalidError, match="namespace"):
+        IcebergSink(target_of(IcebergConfig(catalog_uri="sqlite://", warehouse="/x", table="t")))
+
+
+def test_a_column_of_another_type_blocks(tmp_path: Path) -> None:
+    from holdfast.pipeline.sinks.contract import BlockedError
+
+    for opened in (delta_place, iceberg_place):
+        folder = tmp_path / opened.__name__
+        folder.mkdir()
+        with opened(folder) as place:
+            place.sink(place.target())
+            other = place.target(columns=(Column("id", "id", "String"), Column("name", "name", "String")))
+            with pytest.raises(BlockedError, match="id"):
+                place.sink(other)

@@ -1,0 +1,96 @@
+"""Another topic as the sink: staged by tasks, published once, refusals beside it."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from tests.clients.broker import Broker, serving
+from tests.pipeline.sinks.making import again, portion, put, target_of, write
+
+from holdfast.pipeline.nouns import TopicConfig
+from holdfast.pipeline.sinks.contract import BlockedError, Target
+from holdfast.pipeline.sinks.topic import TopicSink
+from holdfast.spark.reach import Reach
+from holdfast.spark.reading.loop import close as close_loop
+from holdfast.vocabulary.errors import InvalidError
+
+pytest.importorskip("pyspark")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with serving(tmp_path_factory.mktemp("broker"), "--roles", "api,agent") as running:
+        yield running
+        close_loop()
+
+
+@pytest.fixture
+def target(broker: Broker) -> Target:
+    topic = broker.create_topic("sink", 2)
+    broker.admin.create_topics([_new(f"{topic}.dlq")])[f"{topic}.dlq"].result(20)
+    broker.await_leaders(f"{topic}.dlq")
+    reach = Reach(bootstrap=broker.bootstrap).learned()
+    return target_of(TopicConfig(topic=topic, key_column="name"), reach=reach, pipeline_id=topic)
+
+
+def _new(topic: str) -> Any:
+    from confluent_kafka.cimpl import NewTopic
+
+    return NewTopic(topic, 1, 1)
+
+
+def records(broker: Broker, topic: str, partitions: int) -> list[Any]:
+    reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "x", "enable.auto.commit": False})
+    found = []
+    for number in range(partitions):
+        low, high = reader.get_watermark_offsets(TopicPartition(topic, number), timeout=20)
+        reader.assign([TopicPartition(topic, number, low)])
+        while low < high:
+            message = reader.poll(20)
+            assert message is not None
+            assert message.error() is None, message.error()
+            found.append(message)
+            low = message.offset() + 1
+    reader.close()
+    return found
+
+
+def topic_of(target: Target) -> str:
+    assert isinstance(target.recipe.sink, TopicConfig)
+    return target.recipe.sink.topic
+
+
+def test_a_range_is_published_once_whoever_does_it(broker: Broker, target: Target) -> None:
+    zombie, successor = TopicSink(target), TopicSink(target)
+    assert zombie.prepare() == ()
+    staged = write(zombie, target, portion(0, 50), bad=(7,))
+    put(successor, target, again(portion(0, 50)), bad=(7,))
+    put(successor, target, portion(50, 60, epoch=2))
+    zombie.commit([staged])
+    found = records(broker, topic_of(target), 2)
+    values = [json.loads(message.value()) for message in found]
+    assert sorted(value["_offset"] for value in values) == [n for n in range(60) if n != 7]
+    assert all(message.key().decode() == value["name"] for message, value in zip(found, values, strict=True))
+    (letter,) = records(broker, f"{topic_of(target)}.dlq", 1)
+    assert letter.value() == b"\xffbad"
+    headers = dict(letter.headers())
+    assert headers["holdfast.offset"] == b"7"
+    assert headers["holdfast.reason"].startswith(b"not JSON")
+
+
+def test_what_is_staged_and_not_committed_is_not_seen(broker: Broker, target: Target) -> None:
+    sink = TopicSink(target)
+    write(sink, target, portion(0, 50))
+    assert records(broker, topic_of(target), 2) == []
+    put(sink, target, again(portion(0, 50)))
+    assert len(records(broker, topic_of(target), 2)) == 50
+
+
+def test_a_topic_that_is_not_there_blocks(broker: Broker, target: Target) -> None:
+    missing = target_of(TopicConfig(topic="nowhere"), reach=target.reach)
+    with pytest.raises(BlockedError, match="nowhere"):
+        TopicSink(missing).prepare()
+    with pytest.raises(InvalidError, match="a cluster"):
+        TopicSink(target_of(TopicConfig(topic="nowhere")))
