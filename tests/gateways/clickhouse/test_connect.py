@@ -217,6 +217,24 @@ def test_a_fence_refuses_an_older_epoch_and_stores_nothing(
     assert ask("SELECT groupArray(a) FROM t") == b"[1]\n"
 
 
+@pytest.mark.parametrize("through", ["plain", "input"])
+def test_an_insert_is_one_part_however_its_rows_are_cut(
+    clickhouse: ClickHouseServer, clickhouse_database: str, through: str
+) -> None:
+    clickhouse.ask("CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY tuple()", database=clickhouse_database)
+    clickhouse.ask("SYSTEM STOP MERGES t", database=clickhouse_database)
+    table, sink = pa.table({"a": range(100_000)}), io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=1_000)
+    source = " SELECT a FROM input('a Int64')" if through == "input" else ""
+    clickhouse.ask(f"INSERT INTO t (a){source} FORMAT ArrowStream", sink.getvalue(), database=clickhouse_database)
+    where = "WHERE database = currentDatabase() AND table = 't' AND active"
+    parts = clickhouse.ask(f"SELECT count(), sum(rows) FROM system.parts {where}", database=clickhouse_database)
+    assert parts == b"1\t100000\n"
+    stored = clickhouse.ask("SELECT a FROM t SETTINGS max_threads = 1", database=clickhouse_database)
+    assert stored == b"".join(b"%d\n" % number for number in range(100_000)), "in the order in which they came"
+
+
 def test_errors_name_their_code(client: Any) -> None:
     errors = clickhouse_connect.driver.exceptions
     with pytest.raises(errors.DatabaseError, match="UNKNOWN_TABLE"):

@@ -10,10 +10,12 @@ from typing import Final, Protocol
 import lz4.frame
 import zstandard
 
+from holdfast.gateways.clickhouse.blocks import in_blocks
 from holdfast.gateways.clickhouse.errors import CANNOT_DECOMPRESS, QueryError, refusal
 
 PIECE_BYTES: Final = 1 << 20
 
+BLOCKS: Final = "ClickHouse's blocks"
 ENCODINGS: Final = ("zstd", "lz4", "gzip", "deflate")
 
 
@@ -60,8 +62,8 @@ def chosen(accepted: str) -> str:
 
 def packed(pieces: Iterator[bytes], encoding: str) -> Iterator[bytes]:
     """An answer's pieces, packed."""
-    if not encoding:
-        yield from pieces
+    if encoding in ("", BLOCKS):
+        yield from in_blocks(pieces) if encoding else pieces
         return
     packer = _PACKERS[encoding]()
     for piece in pieces:

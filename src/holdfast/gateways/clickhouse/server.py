@@ -16,8 +16,9 @@ from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from holdfast.gateways.clickhouse.answers import Answer, content_type
+from holdfast.gateways.clickhouse.blocks import from_blocks
 from holdfast.gateways.clickhouse.body import Body, limited
-from holdfast.gateways.clickhouse.compression import chosen, packed, unpacked
+from holdfast.gateways.clickhouse.compression import BLOCKS, chosen, packed, unpacked
 from holdfast.gateways.clickhouse.engine import Engine
 from holdfast.gateways.clickhouse.errors import BAD_ARGUMENTS, UNKNOWN_EXCEPTION, QueryError, refusal
 from holdfast.gateways.clickhouse.executing import Executor, Request
@@ -37,6 +38,7 @@ _OWN: Final = frozenset(
         *("client_protocol_version", "close_session", "replace_running_query"),
     }
 )
+_UNCHECKED: Final = "http_native_compression_disable_checksumming_on_decompress"
 _DRAIN_BYTES: Final = 1 << 20  # of a refused request's body, read so that the connection can go on
 
 
@@ -160,6 +162,8 @@ class _Handler(BaseHTTPRequestHandler):
             name: value for name, value in parameters.items() if name not in _OWN and not name.startswith("param_")
         }
         pieces = unpacked(self._body.pieces(), self.headers.get("Content-Encoding", ""))
+        if own.get("decompress", "0") == "1":
+            pieces = from_blocks(pieces, check=given.get(_UNCHECKED, "0") != "1")
         return Request(
             query=own.get("query", "").encode(errors="surrogateescape"),
             body=limited(pieces, self.server.settings.body_bytes_max),
@@ -175,10 +179,14 @@ class _Handler(BaseHTTPRequestHandler):
             session_ms=_seconds(own.get("session_timeout", "60")) * 1000,
             session_check=own.get("session_check", "0") == "1",
             reads_only=reads_only,
-            whole=own.get("wait_end_of_query", "0") == "1",
+            whole=own.get("wait_end_of_query", "0") == "1" or self.request_version < "HTTP/1.1",
         )
 
     def _encoding(self, parameters: Mapping[str, str]) -> str:
+        if self.request_version < "HTTP/1.1":
+            return ""  # it has no chunks
+        if parameters.get("compress", "0") == "1":
+            return BLOCKS
         if parameters.get("enable_http_compression", "0") not in ("1", "true"):
             return ""
         return chosen(self.headers.get("Accept-Encoding", ""))
@@ -188,7 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.whole is not None and not encoding:
             return None
         tag = self.server.chance.token()[:16]
-        packing = {"Content-Encoding": encoding} if encoding else {}
+        packing = {"Content-Encoding": encoding} if encoding not in ("", BLOCKS) else {}
         headers = {**self._described(answer), **packing, "X-ClickHouse-Exception-Tag": tag}
         self._head(200, content_type(answer.format), {**headers, "Transfer-Encoding": "chunked"})
         failure: list[QueryError] = []
