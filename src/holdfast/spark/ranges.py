@@ -35,6 +35,7 @@ from holdfast.spark.reading.plans import (
     stretches,
     weight,
 )
+from holdfast.vocabulary.errors import ClosedError
 from holdfast.vocabulary.settings import MIB, check_at_least
 
 if TYPE_CHECKING:
@@ -267,8 +268,13 @@ async def _pump(reach: Reach, asked: Asked, queue: "asyncio.Queue[Chunk | Except
             async for chunk in chunks:
                 await queue.put(chunk)
         await queue.put(None)
-    except Exception as error:  # it is raised where the records are wanted
-        await queue.put(error)
+    except BaseException as error:
+        while queue.full():
+            queue.get_nowait()
+        # It is raised where the records are wanted; who waits for them must not wait for ever.
+        queue.put_nowait(error if isinstance(error, Exception) else ClosedError(f"reader of {asked.range}"))
+        if not isinstance(error, Exception):
+            raise
 
 
 def _groups(chunks: Iterator[Chunk]) -> Iterator[tuple[list[Buffer], int]]:

@@ -153,6 +153,7 @@ def test_readers_without_agents_see_what_is_published(broker: Broker) -> None:
         values(published_of(broker), topic, 0, 0, 10)
 
 
+@pytest.mark.long  # waits for upkeep; what readers make of gaps is in test_replanning, too
 def test_compacted_topics_have_gaps_and_nothing_else_is_missing(broker: Broker) -> None:
     config = {**QUICK, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     topic = broker.create_topic("compacted", config=config)
@@ -301,6 +302,36 @@ def test_a_folder_that_is_not_here_is_named(broker: Broker, tmp_path: Path) -> N
     with pytest.raises(InvalidError, match=r"option store.*nothing\.db"):
         Planner(gone).topics()
     assert not (tmp_path / "nothing.db").exists()
+
+
+def test_brokers_that_are_frozen_hold_up_nobody_who_reads_what_is_published(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(tmp_path / "frozen") as broker:
+        topic = broker.create_topic("frozen", config=QUICK)
+        send(broker, topic, numbered(100))
+        await_published(broker, topic)
+        slowly(broker, topic)
+        send(broker, topic, numbered(10, first=100))
+        reach = reach_of(broker)
+        assert Planner(reach).ends(topic).ends == (110,)
+        broker.stop()
+        try:
+            assert Planner(reach).ends(topic).ends == (100,)
+            assert "only what is published" in caplog.text
+            assert len(values(reach, topic, end=100)) == 100
+        finally:
+            broker.cont()
+        until(lambda: Planner(reach).ends(topic).ends == (110,), what="the broker is back")
+
+
+def test_a_reader_whose_process_ends_its_loop_is_told_so(broker: Broker) -> None:
+    topic = broker.create_topic("closed")
+    send(broker, topic, numbered(10))
+    tables = read_range(reach_of(broker), OffsetRange(topic, 0, 0, 10))
+    assert next(tables).num_rows == 10
+    loop.close()
+    assert len(values(reach_of(broker), topic)) == 10  # the next use begins anew
 
 
 def test_a_store_of_another_cluster_is_refused(broker: Broker, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ The one rule: who leads is looked up when it is not known and after every refusa
 a partition without a leader is mostly one that changes hands.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -138,8 +139,9 @@ class Agents:
     async def offsets_found(self, topic: str, times_ms: dict[int, int], *, wait_ms: int) -> dict[int, int]:
         """The same for those partitions that have a leader who answers within `wait_ms`."""
         found: dict[int, int] = {}
-        with suppress(UnavailableError):
-            await self.offsets(topic, times_ms, wait_ms=wait_ms, found=found)
+        with suppress(UnavailableError, TimeoutError):
+            async with asyncio.timeout(wait_ms / 1_000):  # a broker that is frozen answers nothing at all
+                await self.offsets(topic, times_ms, wait_ms=wait_ms, found=found)
         return found
 
     async def offsets(
