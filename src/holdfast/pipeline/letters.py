@@ -11,7 +11,7 @@ from holdfast.pipeline.errors import NotReadyError
 from holdfast.pipeline.nouns import ClickHouseConfig, Pipeline, Recipe
 from holdfast.pipeline.reaching import Reaching
 from holdfast.pipeline.replaying import BEGINNING, ReplaySteps, ReplayTarget, Tally
-from holdfast.pipeline.sinks.clickhouse.connection import Connection, RefusedByFenceError
+from holdfast.pipeline.sinks.clickhouse.connection import AnswerError, Connection, RefusedByFenceError
 from holdfast.pipeline.stored import PendingReplay
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.settings import check_between
@@ -62,13 +62,16 @@ class Letters:
         pipeline, recipe = await self._recipe(pipeline_id, "replaying the DLQ of")
         if reasons := replaying.why_not(recipe):
             raise NotReadyError("replaying the DLQ of", pipeline.name, reasons)
+        await self._check_table(pipeline, recipe)
         steps = ReplaySteps(self._store, pipeline.id, clock=self._clock, chance=self._chance)
         tally, after = Tally(recipe.version), BEGINNING
         while True:
             entry, record = await steps.read()
             if record.pending is not None and entry is not None:
-                await self._finish(pipeline.id, record.pending, record.number, tally)
+                refused = await self._finish(pipeline.id, record.pending, record.number, tally)
                 await steps.clear(entry, record)
+                if refused:
+                    raise NotReadyError("replaying the DLQ of", pipeline.name, (refused,))
                 continue
             if left <= 0:
                 return tally.answer(more=await self._next(pipeline.id, recipe, wanted, after, 1) is not None)
@@ -78,6 +81,16 @@ class Letters:
             if await steps.begin(entry, record, step):
                 after = (step.generation, step.partition, step.offsets[-1])
                 left -= len(step.offsets)
+
+    async def _check_table(self, pipeline: Pipeline, recipe: Recipe) -> None:
+        """Refuse to begin what the table cannot take."""
+
+        def ask(connection: Connection) -> tuple[str, ...]:
+            target = ReplayTarget(pipeline.id, recipe, connection, chance=self._chance)
+            return target.misfits() if target.letters.exists() else ()
+
+        if reasons := await self._reaching.clickhouse(_sink(recipe), ask):
+            raise NotReadyError("replaying the DLQ of", pipeline.name, reasons)
 
     async def trim(self, pipeline: Pipeline) -> int:
         """Keep the DLQ of a pipeline as long as its drift policy says; how many letters there were too many."""
@@ -124,20 +137,26 @@ class Letters:
             token=f"{pipeline_id}:{generation}:{topic}:{partition}:replay-{self._chance.token()}",
         )
 
-    async def _finish(self, pipeline_id: str, step: PendingReplay, number: int, tally: Tally) -> None:
+    async def _finish(self, pipeline_id: str, step: PendingReplay, number: int, tally: Tally) -> str:
+        """Carry a step out. If the server refuses it, it is given up, and the answer is why."""
         recipe = await self._catalog.recipe(pipeline_id, step.recipe)
         sink = _sink(recipe)
 
-        def carry_out(connection: Connection) -> None:
+        def carry_out(connection: Connection) -> str:
             target = ReplayTarget(pipeline_id, recipe, connection, chance=self._chance)
+            if not target.prepare():
+                return ""
             try:
-                if target.prepare():
-                    target.carry_out(step, number, tally)
+                target.carry_out(step, number, tally)
             except RefusedByFenceError:
-                return  # somebody else has done and closed it
+                return ""  # somebody else has done and closed it
+            except AnswerError as error:
+                target.give_up(step, number)
+                return error.reason
+            return ""
 
         timeout_ms = sink.insert_timeout_ms + self._reaching.settings.clickhouse_timeout_ms
-        await self._reaching.clickhouse(sink, carry_out, timeout_ms=timeout_ms)
+        return await self._reaching.clickhouse(sink, carry_out, timeout_ms=timeout_ms)
 
     async def _recipe(self, pipeline_id: str, what: str) -> tuple[Pipeline, Recipe]:
         pipeline = await self._catalog.get(pipeline_id)

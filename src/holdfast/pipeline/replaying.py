@@ -9,7 +9,9 @@ fence is raised above its number, so that an insert of it that comes even later 
     3  marks beside the DLQ, under token + ":marks"    die here: as before
     4  the fence is raised; the step is cleared (CAS)  die here: the step is done again, and is nothing
 
-A step is of one generation and one partition. A letter that is refused again stays in the DLQ, unmarked.
+A step is of one generation and one partition. A letter that is refused again stays in the DLQ, unmarked. A step that the server
+refuses (the table was changed meanwhile) is given up: fenced first, then looked for by its provenance, so that rows of it that are
+there after all are marked; then cleared.
 """
 
 from collections.abc import Sequence
@@ -29,11 +31,13 @@ from holdfast.pipeline.keys import replay_key
 from holdfast.pipeline.mapping.paths import parse_path
 from holdfast.pipeline.nouns import ClickHouseConfig, Recipe
 from holdfast.pipeline.previewing import kafka_table
+from holdfast.pipeline.quoting import literal
 from holdfast.pipeline.recipes import table_of
 from holdfast.pipeline.sinks.clickhouse import statements
 from holdfast.pipeline.sinks.clickhouse.connection import Connection
 from holdfast.pipeline.sinks.clickhouse.sink import one_batch
 from holdfast.pipeline.stored import PendingReplay, ReplayRecord, read_replay
+from holdfast.pipeline.validation import compare
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.settings import MIB
 
@@ -97,6 +101,14 @@ class ReplayTarget:
         self._connection.command(statements.create_fence(self._table.database))
         return True
 
+    def misfits(self) -> tuple[str, ...]:
+        """Why rows of this recipe cannot be stored in the table there is; nothing if they can."""
+        found = compare(self._connection, self._table)
+        if found is None:
+            return (f"the table {self._table.full_name} does not exist",)
+        missing = (f"{name} is missing in the table" for name in found.missing)
+        return (*missing, *found.blockers, *(f"this is needed first: {each}" for each in found.statements))
+
     def next_step(
         self, chosen: Chosen, after: tuple[int, int, int], limit: int
     ) -> tuple[int, int, tuple[int, ...]] | None:
@@ -137,6 +149,20 @@ class ReplayTarget:
             StillRefused(generation=step.generation, partition=step.partition, offset=offset, reason=reason)
             for offset, reason in refused.items()
         ]
+
+    def give_up(self, step: PendingReplay, number: int) -> None:
+        """Make sure that nothing of a step can land any more, and mark what of it is there."""
+        self._connection.command(statements.write_fence(self._table.database, self._fence, number + 1))
+        mine = literal(f"holdfast:{self._fence}:{number}:")
+        self._connection.command(f"KILL QUERY WHERE startsWith(query_id, {mine}) SYNC")
+        listed = ", ".join(map(str, step.offsets))
+        there = self._connection.rows(
+            f"SELECT DISTINCT _offset FROM {self._table.full_name} WHERE _generation = {step.generation} "  # noqa: S608 - quoted
+            f"AND _topic = {literal(step.topic)} AND _partition = {step.partition} AND _offset IN ({listed})"
+        )
+        if there:
+            marks = _marks(step, [(int(row[0]), "stored") for row in there])
+            self._insert(self.letters.marks, _KINDS_OF_MARKS, marks, f"{step.token}:marks", number + 1)
 
     def _insert(self, name: str, kinds: dict[str, str], rows: Any, token: str, number: int) -> None:
         import pyarrow as pa
