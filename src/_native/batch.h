@@ -113,6 +113,7 @@ PyObject *check(PyObject *module, PyObject *args);
 PyObject *read_records(PyObject *module, PyObject *args);
 PyObject *write_records(PyObject *module, PyObject *args);
 PyObject *write_blocks(PyObject *module, PyObject *args);
+PyObject *write_padded(PyObject *module, PyObject *args);
 PyObject *columns(PyObject *module, PyObject *args);
 
 #endif

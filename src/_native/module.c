@@ -9,6 +9,7 @@ static PyMethodDef methods[] = {
     {"write", write_records, METH_VARARGS, "Records as wire bytes, or the first fault."},
     {"columns", columns, METH_VARARGS, "Records of many batches as the buffers of Arrow columns, or the first fault."},
     {"write_blocks", write_blocks, METH_VARARGS, "Copy parts through aligned memory to a descriptor, whole blocks only."},
+    {"write_padded", write_padded, METH_VARARGS, "Write parts at a position through aligned memory, padded to a block."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from holdfast.log.wal import Disk
+from tests.log.disks import CacheOnlyDisk
+
 from holdfast.vocabulary.clock import Clock
 
 Buffer = bytes | bytearray | memoryview
@@ -23,7 +24,7 @@ CUT: Final = (
 SETTLE_S: Final = 0.1
 
 
-class CachedDisk(Disk):
+class CachedDisk(CacheOnlyDisk):
     """A disk with a cache that dies with the process. `sync` empties the cache; syncing the medium is not needed for that."""
 
     def __init__(self, leftovers: str, clock: Clock) -> None:

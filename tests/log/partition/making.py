@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import msgspec
+from tests.log.disks import BlockDisk
 
 from holdfast.contracts.checks import StoreLimits
 from holdfast.kernel.keys import partition_resource
@@ -24,7 +25,7 @@ from holdfast.log.partition.segments import load_segments
 from holdfast.log.partition.terms import Place, Terms
 from holdfast.log.segments import SegmentReader
 from holdfast.log.settings import LogSettings
-from holdfast.log.wal import Disk, Wal, WalFrame, WalSettings
+from holdfast.log.wal import Wal, WalFrame, WalSettings
 from holdfast.objects.memory import MemoryObjects
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faults import FaultyStore
@@ -165,7 +166,7 @@ class Owner:
         await self.stack.aclose()
 
 
-class FullDisk(Disk):
+class FullDisk(BlockDisk):
     """A disk that a test can fill, or hold back before a sync."""
 
     def __init__(self) -> None:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from tests.log.disks import CacheOnlyDisk
 from tests.log.wal.frames_of import TOPIC, crash_copy, fill, frame, offsets, opened
 
-from holdfast.log.wal import Disk, Wal, WalFrame, WalSettings
+from holdfast.log.wal import Wal, WalFrame, WalSettings
 from holdfast.log.wal.frames import FRAMES_AT, Buffer, checked_bytes
 from holdfast.log.wal.recovery import examine
 from holdfast.vocabulary.clock import RealClock
@@ -21,7 +22,7 @@ from holdfast.vocabulary.errors import CorruptError, UnavailableError
 from holdfast.vocabulary.settings import KIB
 
 
-class FaultyDisk(Disk):
+class FaultyDisk(CacheOnlyDisk):
     """Fails where a test says. Only the writer's calls, unless `everybody`."""
 
     def __init__(self) -> None:
@@ -256,7 +257,7 @@ async def test_a_tail_that_a_failed_sync_left_in_memory_is_written_again(tmp_pat
     last = examine(tmp_path / "wal").files[-1]
     inode = last.path.stat().st_ino
 
-    class WatchedDisk(Disk):
+    class WatchedDisk(CacheOnlyDisk):
         def __init__(self) -> None:
             self.written: set[int] = set()
 

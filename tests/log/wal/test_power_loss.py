@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.log.disks import BlockDisk
 from tests.log.wal.frames_of import TOPIC, frame, opened, places
 
 from holdfast.log.wal import Disk, Wal
@@ -17,12 +18,15 @@ from holdfast.vocabulary.errors import HoldfastError
 SECTOR_BYTES = 512
 
 
-class ForgetfulDisk(Disk):
+class ForgetfulDisk(BlockDisk):
     """Remembers what each unsynced write replaced, so that a crash can undo any part of it. Dies after `calls`."""
 
-    def __init__(self, calls: int) -> None:
-        self._calls_left = calls
+    def __init__(self, calls: int, *, blocks: bool) -> None:
+        self._calls_left, self._blocks = calls, blocks
         self._unsynced: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)  # by inode
+
+    def open_blocks(self, path: Path) -> int | None:
+        return super().open_blocks(path) if self._blocks else None
 
     def write(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
         self._use_power()
@@ -104,12 +108,13 @@ class Producer:
             wal.release(TOPIC, partition, self.ends[partition])
 
 
+@pytest.mark.parametrize("blocks", [False, True], ids=["cached", "blocks"])
 @pytest.mark.parametrize("seed", range(20))
-async def test_acknowledged_frames_survive_power_losses(tmp_path: Path, seed: int) -> None:
+async def test_acknowledged_frames_survive_power_losses(tmp_path: Path, seed: int, blocks: bool) -> None:
     chance = SeededChance(seed)
     producer = Producer(chance)
     for round_ in range(15):
-        disk = ForgetfulDisk(calls=chance.random.randrange(1, 200))
+        disk = ForgetfulDisk(calls=chance.random.randrange(1, 200), blocks=blocks)
         with pytest.raises(HoldfastError, match="the power is off"):
             await producer.run(tmp_path / "wal", disk, seed=seed * 100 + round_)
         disk.lose(tmp_path / "wal", chance)

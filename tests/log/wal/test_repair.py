@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.log.disks import BlockDisk
 from tests.log.wal.frames_of import (
     TOPIC,
     crash_copy,
@@ -21,7 +22,6 @@ from tests.log.wal.frames_of import (
 from tests.log.wal.test_recovery import DAMAGES, three_files
 
 from holdfast.cli.main import main
-from holdfast.log.wal import Disk
 from holdfast.log.wal.frames import FRAME_BYTES, FRAMES_AT
 from holdfast.log.wal.inspection import inspect
 from holdfast.log.wal.repair import RepairReport, plan_repair, read_set_aside, repair
@@ -131,7 +131,7 @@ async def test_many_kept_frames_fill_several_files(tmp_path: Path) -> None:
     assert await offsets(tmp_path / "wal") == [(1, offset) for offset in range(1, 60, 2)]
 
 
-class DyingDisk(Disk):
+class DyingDisk(BlockDisk):
     """Fails at its `calls`-th sync."""
 
     def __init__(self, calls: int) -> None:

@@ -7,17 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.log.disks import CacheOnlyDisk
 from tests.log.wal.frames_of import OTHER, SMALL, TOPIC, fill, frame, offsets, opened, places, turns
 
 from holdfast.log.slabs import Slabs, SlabSettings
-from holdfast.log.wal import NOTE, Disk, Wal
+from holdfast.log.wal import NOTE, Wal
 from holdfast.log.wal.files import live_files, spare_files
 from holdfast.log.wal.frames import Buffer
 from holdfast.vocabulary.clock import FakeClock, RealClock
 from holdfast.vocabulary.errors import ClosedError, InvalidError, UnavailableError
 
 
-class GatedDisk(Disk):
+class GatedDisk(CacheOnlyDisk):
     """Syncs wait for the gate, so that a test decides what is queued meanwhile."""
 
     def __init__(self) -> None:

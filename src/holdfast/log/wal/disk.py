@@ -15,6 +15,13 @@ from typing import Final
 from holdfast.log.wal.frames import FRAME_MAGIC, Buffer
 from holdfast.vocabulary.errors import CorruptError
 
+try:
+    import holdfast._native as _native
+except ImportError:  # no compiler when the package was installed
+    _native = None  # type: ignore[assignment]
+
+BLOCK_BYTES: Final = 4096  # what every device and file system of today can do
+_DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 IOV_MAX: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -53,6 +60,22 @@ class Disk:
         else:
             os.fdatasync(descriptor)
 
+    def open_blocks(self, path: Path) -> int | None:
+        """A descriptor for `write_blocks`; None, or `OSError`: this system cannot do that."""
+        if not _DIRECT:
+            return None
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_DSYNC | _DIRECT)
+
+    def write_blocks(self, descriptor: int, buffers: Sequence[Buffer], memory: memoryview, position: int) -> None:
+        """Write all of it at `position`, a block's beginning, and zeros up to the next; durable on return.
+
+        It goes through `memory`, which is aligned, and holds the end of it afterwards.
+        """
+        if _native is not None:
+            _native.write_padded(descriptor, buffers, memory, BLOCK_BYTES, position)
+        else:
+            write_padded(lambda view, at: os.pwrite(descriptor, view, at), buffers, memory, position)
+
     def sync_directory(self, directory: Path) -> None:
         """Return when created, renamed and deleted names are on stable storage."""
         descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
@@ -65,6 +88,36 @@ class Disk:
         """What an ordinary user can still write below `directory`."""
         status = os.statvfs(directory)
         return status.f_bavail * status.f_frsize
+
+
+def write_padded(
+    write: Callable[[memoryview, int], int], buffers: Sequence[Buffer], memory: memoryview, position: int
+) -> None:
+    """The twin of the C kernel's, which does not hold the interpreter while it copies and writes."""
+    filled = 0
+    for part in buffers:
+        left = memoryview(part).cast("B")
+        while left:
+            if filled == len(memory):
+                position = _put(write, memory, position)
+                filled = 0
+            taken = min(len(memory) - filled, len(left))
+            memory[filled : filled + taken] = left[:taken]
+            filled += taken
+            left = left[taken:]
+    padding = -filled % BLOCK_BYTES
+    memory[filled : filled + padding] = bytes(padding)
+    _put(write, memory[: filled + padding], position)
+
+
+def _put(write: Callable[[memoryview, int], int], view: memoryview, position: int) -> int:
+    while view:
+        written = write(view, position)
+        if written <= 0:
+            raise OSError(errno.EIO, "the disk took no bytes and gave no reason")
+        view = view[written:]
+        position += written
+    return position
 
 
 def write_all(disk: Disk, descriptor: int, buffers: Sequence[Buffer], position: int) -> None:

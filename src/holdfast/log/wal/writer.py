@@ -19,6 +19,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
+from holdfast.log.wal.blocks import Blocks
 from holdfast.log.wal.disk import NO_SPACE, Disk, Failpoint, close_quietly, strike, sync_or_stop, write_all
 from holdfast.log.wal.files import OpenFile, WalFiles
 from holdfast.log.wal.frames import FRAME_BYTES, Buffer, WalFrame, encode_head
@@ -69,6 +70,7 @@ class Writer:
         self._file, self._next_lsn, self._next_generation = opened.current, opened.next_lsn, opened.next_generation
         self._keeper, self._clock, self._settings, self._disk = keeper, clock, settings, disk
         self._failpoint = failpoint
+        self._blocks = Blocks(disk)
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._may_go_on: SimpleQueue[None] = SimpleQueue()
         self._asleep = False
@@ -121,6 +123,7 @@ class Writer:
             except Exception as error:
                 self._tell(self._reports.failed, self._taken, _as_corrupt(error, self._file.path))
             finally:
+                self._blocks.close()
                 close_quietly(self._file.descriptor)
             self._tell(_settle, ended)
 
@@ -158,9 +161,12 @@ class Writer:
             buffers.append(encode_head(mark, lsn, synced_lsn, frame, bytes_ - FRAME_BYTES))
             buffers += frame.payload
             lsn += 1
-        write_all(self._disk, self._file.descriptor, buffers, self._file.position)
+        durable = self._blocks.write(self._file, buffers, size)
+        if not durable:
+            write_all(self._disk, self._file.descriptor, buffers, self._file.position)
         self._failpoint("group written")
-        sync_or_stop(self._disk, self._file.descriptor, self._file.path)
+        if not durable:
+            sync_or_stop(self._disk, self._file.descriptor, self._file.path)
         self._failpoint("group synced")
         group = Group(self._taken, self._next_lsn, size, self._file.header.generation)
         self._taken, self._next_lsn, self._marked = [], lsn, False

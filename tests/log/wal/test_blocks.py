@@ -1,0 +1,134 @@
+"""Writing past the page cache: the same frames on disk, whatever a group's size and place, and whatever the system says."""
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.log.disks import BlockDisk
+from tests.log.wal.frames_of import frame, offsets, opened
+
+from holdfast.log.wal import Disk, disk
+from holdfast.log.wal.blocks import Blocks
+from holdfast.log.wal.disk import BLOCK_BYTES, write_padded
+from holdfast.log.wal.files import OpenFile, live_files
+from holdfast.log.wal.frames import FRAMES_AT, Buffer, FileHeader
+from holdfast.vocabulary.lending import anonymous
+from holdfast.vocabulary.settings import KIB, MIB
+
+SIZES = [1, 95, 4000, 4096, 4097, 100_000, 1, MIB - 60, 7, 3 * MIB + 5, 0, 12]
+
+
+def noise(size: int, seed: int) -> bytes:
+    return (seed.to_bytes(2, "big") * (size // 2 + 1))[:size]
+
+
+@pytest.fixture(params=["C", "Python"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "Python":
+        monkeypatch.setattr(disk, "_native", None)
+    elif getattr(disk, "_native", None) is None:
+        pytest.skip("the C kernel was not built: no compiler")
+
+
+def a_file(path: Path, size: int = 8 * MIB) -> OpenFile:
+    path.write_bytes(b"\xaa" * size)
+    return OpenFile(path, FileHeader(1, 2, size, 0), os.open(path, os.O_RDWR))
+
+
+@pytest.mark.usefixtures("kernel")
+def test_bytes_lie_one_behind_another_and_zeros_fill_the_last_block(tmp_path: Path) -> None:
+    file = a_file(tmp_path / "file")
+    blocks, expected = Blocks(Disk()), b""
+    for seed, size in enumerate(SIZES):
+        parts: list[Buffer] = [noise(size // 3, seed), memoryview(noise(size - size // 3, seed))]
+        assert blocks.write(file, parts, size)
+        file.position += size
+        expected += b"".join(bytes(part) for part in parts)
+        found = file.path.read_bytes()
+        assert found[FRAMES_AT : file.position] == expected
+        end = file.position + -file.position % BLOCK_BYTES
+        assert not found[file.position : end].strip(b"\0")
+        assert found[end : end + 10] in (b"", b"\xaa" * 10)
+    assert len(file.path.read_bytes()) == file.header.file_bytes
+    blocks.close()
+    os.close(file.descriptor)
+
+
+@pytest.mark.usefixtures("kernel")
+def test_what_went_another_way_in_between_is_kept(tmp_path: Path) -> None:
+    file = a_file(tmp_path / "file")
+    blocks = Blocks(Disk())
+    assert blocks.write(file, [b"one "], 4)
+    file.position += 4
+    os.pwrite(file.descriptor, b"two ", file.position)
+    file.position += 4
+    assert blocks.write(file, [b"three"], 5)
+    assert file.path.read_bytes()[FRAMES_AT : FRAMES_AT + 14] == b"one two three\0"
+    os.close(file.descriptor)
+
+
+def test_a_file_that_ends_within_a_block_is_not_made_longer(tmp_path: Path) -> None:
+    file = a_file(tmp_path / "file", FRAMES_AT + 5_000)
+    blocks = Blocks(Disk())
+    assert blocks.write(file, [b"x"], 1)
+    file.position += 4_096
+    assert not blocks.write(file, [b"x"], 1)
+    assert file.path.stat().st_size == FRAMES_AT + 5_000
+    os.close(file.descriptor)
+
+
+class Refusing(Disk):
+    """Opens, and refuses after so many writes of blocks."""
+
+    def __init__(self, error: int, after: int) -> None:
+        self._error, self._left = error, after
+
+    def write_blocks(self, descriptor: int, buffers: Sequence[Buffer], memory: memoryview, position: int) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise OSError(self._error, os.strerror(self._error))
+        super().write_blocks(descriptor, buffers, memory, position)
+
+
+class Unable(Disk):
+    def open_blocks(self, path: Path) -> int | None:
+        raise OSError(errno.EINVAL, "not on this file system")
+
+
+@pytest.mark.parametrize(
+    "disk",
+    [Refusing(errno.EINVAL, 0), Refusing(errno.EOPNOTSUPP, 3), Unable()],
+    ids=["at once", "later", "never opened"],
+)
+async def test_a_system_that_cannot_goes_through_its_cache(tmp_path: Path, disk: Disk) -> None:
+    async with opened(tmp_path / "wal", disk=disk) as wal:
+        for offset in range(8):
+            assert await wal.append(frame(offset, size=700 * offset)) == offset + 1
+    assert await offsets(tmp_path / "wal") == [(0, offset) for offset in range(8)]
+
+
+@pytest.mark.parametrize("disk", [Disk(), BlockDisk()], ids=["past the cache", "through it"])
+async def test_frames_are_found_again_after_every_reopening(tmp_path: Path, disk: Disk) -> None:
+    for round_ in range(5):
+        async with opened(tmp_path / "wal", disk=disk) as wal:
+            for offset in range(round_ * 4, round_ * 4 + 4):
+                await wal.append(frame(offset, size=offset * 333))
+    assert [offset for _, offset in await offsets(tmp_path / "wal")] == list(range(20))
+    assert all(path.stat().st_size % KIB == 0 for _, path in live_files(tmp_path / "wal"))
+
+
+def test_the_twin_finishes_short_writes_and_says_when_nothing_is_taken() -> None:
+    written = bytearray(3 * BLOCK_BYTES)
+
+    def short(view: memoryview, at: int) -> int:
+        taken = max(1, len(view) // 2)
+        written[at : at + taken] = view[:taken]
+        return taken
+
+    memory = memoryview(anonymous(BLOCK_BYTES))
+    write_padded(short, [b"a" * 5_000, b"", b"b"], memory, 0)
+    assert bytes(written) == (b"a" * 5_000 + b"b").ljust(2 * BLOCK_BYTES, b"\0") + bytes(BLOCK_BYTES)
+    with pytest.raises(OSError, match="took no bytes"):
+        write_padded(lambda view, at: 0, [b"a"], memory, 0)
