@@ -92,12 +92,16 @@ def test_writers_do_not_hold_readers_up(clickhouse: ClickHouseServer, clickhouse
 
 def test_too_many_at_once_wait_and_are_then_refused(tmp_path: Path) -> None:
     pytest.importorskip("chdb")
-    limits = ["--queries-max", "1", "--queue-ms", "300", "--body-bytes-max", "100000", "--query-bytes-max", "5000"]
+    limits = ["--queries-max", "1", "--queue-ms", "1500", "--body-bytes-max", "100000", "--query-bytes-max", "5000"]
     with clickhouse_server(tmp_path, options=limits) as server:
         running = Aside(lambda: say(server, FOREVER, query_id="only"))
         until(lambda: runs(server, "only"))
-        said = say(server, b"SELECT 1")
-        assert (said.status, said.code) == (503, "202")
+        second = Aside(lambda: say(server, b"SELECT 1", query_id="waits"))
+        assert until(lambda: runs(server, "waits")), "one that waits for its turn is listed too"
+        assert (second.result().status, second.result().code) == (503, "202")
+        third = Aside(lambda: say(server, b"SELECT 1", query_id="waits too"))
+        until(lambda: say(server, b"KILL QUERY WHERE query_id = 'waits too' ASYNC").body)
+        assert third.result().code == "394"
         assert b"only" in say(server, b"KILL QUERY WHERE query_id = 'only' SYNC").body
         running.result()
         assert say(server, b"SELECT 1").body == b"1\n"

@@ -146,7 +146,7 @@ class Executor:
             return self._in_one_piece(connection, rows, format_name)
         text = statement.text
         if statement.asks_processes:
-            text = with_processes(text, processes(self.registry))
+            text = with_processes(text, processes(self.registry, one))
         if statement.kind == SELECT and format_name in STREAMED and not request.whole:
             return self._streamed(connection, text, format_name, one)
         return self._in_one_piece(connection, text, format_name)

@@ -19,16 +19,25 @@ _AGAIN_S: Final = 0.1  # between two kills of what does not want to end
 _INSIST_AFTER: Final = 10  # of them, a client that does not read its answer loses its connection
 
 
-def processes(registry: Registry) -> bytes:
-    """`system.processes` with the ids and users clients know, in the form of a subquery."""
-    return f"(SELECT * REPLACE ({_known(registry.all())}) FROM system.processes)".encode()  # noqa: S608
+def processes(registry: Registry, me: Running) -> bytes:
+    """`system.processes` as a subquery: with the ids and users clients know, and with those that are not in the engine yet.
+
+    A row of the latter is that of the statement that asks, as far as nothing better is known.
+    """
+    running = registry.all()
+    rows = ", ".join(f"({', '.join(map(literal, (one.key, one.query_id, one.user, one.query)))})" for one in running)
+    known = f"(SELECT groupArray({KEY_OF}) FROM system.processes)"  # noqa: S608
+    waiting = f"arrayJoin(arrayFilter(one -> NOT has({known}, one.1), [{rows}])) AS _one"
+    return (
+        f"(SELECT * REPLACE ({_known(running)}) FROM system.processes UNION ALL "  # noqa: S608
+        "SELECT * EXCEPT (_one) REPLACE (_one.2 AS query_id, _one.3 AS user, _one.4 AS query) "
+        f"FROM (SELECT *, {waiting} FROM system.processes WHERE {KEY_OF} = {literal(me.key)}))"
+    ).encode()
 
 
 def _known(running: list[Running]) -> str:
     keys = _array(one.key for one in running)
     ids, users = _array(one.query_id for one in running), _array(one.user for one in running)
-    if not running:
-        return "query_id AS query_id"
     return (
         f"transform({KEY_OF}, {keys}, {ids}, query_id) AS query_id, transform({KEY_OF}, {keys}, {users}, user) AS user"
     )

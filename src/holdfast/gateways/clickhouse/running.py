@@ -22,6 +22,7 @@ from holdfast.gateways.clickhouse.settings import ClickHouseSettings
 from holdfast.vocabulary.clock import Chance, Clock
 
 _MARK: Final = "holdfast:"
+_LOOK_S: Final = 0.05  # between looks whether a statement that waits for its turn was killed
 KEY_OF: Final = f"extract(Settings['log_comment'], '^{_MARK}([0-9a-f]+)')"
 
 
@@ -97,8 +98,11 @@ class Registry:
     @contextmanager
     def slot(self, one: Running) -> Iterator[None]:
         """The right to run; a statement waits a while for it."""
-        if not self._slots.acquire(timeout=self._settings.queue_ms / 1000):
-            raise refusal(TOO_MANY_QUERIES, f"Too many simultaneous queries. Maximum: {self._settings.queries_max}")
+        deadline_ms = self._clock.boot_ms() + self._settings.queue_ms
+        while not self._slots.acquire(timeout=_LOOK_S):
+            one.check()
+            if self._clock.boot_ms() >= deadline_ms:
+                raise refusal(TOO_MANY_QUERIES, f"Too many simultaneous queries. Maximum: {self._settings.queries_max}")
         try:
             one.check()
             yield
