@@ -4,9 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.pipeline.checking import decode_part, encode_part, read_part
-from holdfast.pipeline.nouns import ClickHouseConfig, DriftPolicy, IcebergConfig, KafkaConfig, SqlConfig
+from holdfast.pipeline.nouns import ClickHouseConfig, DeltaConfig, DriftPolicy, IcebergConfig, KafkaConfig, SqlConfig
 from holdfast.pipeline.recipes import compose
 from holdfast.pipeline.redaction import redacted_url
 from holdfast.pipeline.secrets import redacted, restored
@@ -42,14 +44,14 @@ def test_click_sinks_spellings_are_read() -> None:
 
 
 def test_a_part_comes_back_from_the_store_as_it_was_saved() -> None:
-    for name, given in (
+    for name, saved in (
         ("source", {"topic": "t", "brokers": ["a:1"], "security": SASL}),
         ("sink", {"dsn": DSN, "table": "t"}),
         ("sink", {"kind": "delta", "url": "s3://b/p"}),
         ("mapping", {"columns": [COLUMN], "ignored": ["x"]}),
         ("filters", {"enabled": True, "expression": "id > 1"}),
     ):
-        part = read_part(name, given)
+        part = read_part(name, saved)
         assert decode_part(name, encode_part(part)) == part
 
 
@@ -167,6 +169,30 @@ def test_a_part_that_comes_back_redacted_keeps_its_secret() -> None:
     after = restored(again, source)
     assert isinstance(after, KafkaConfig)
     assert after.security.password == "secret"
+
+
+_WORD = st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1, max_size=8)
+_WRITTEN = st.text(st.sampled_from("aZ09%3A%2F+-._~!$'*"), min_size=1, max_size=12)
+
+
+@given(
+    user=_WORD,
+    password=_WRITTEN.filter(lambda text: text != "***"),
+    host=_WORD,
+    options=st.lists(
+        st.tuples(st.sampled_from(["region", "secret_access_key", "a", "sas_token"]), _WRITTEN), max_size=3
+    ),
+)
+def test_what_is_read_back_and_saved_again_is_what_was_saved(
+    user: str, password: str, host: str, options: list[tuple[str, str]]
+) -> None:
+    different = dict(options)
+    query = "?" + "&".join(f"{name}={value}" for name, value in different.items()) if different else ""
+    sink = DeltaConfig(url=f"s3://{user}:{password}@{host}/lake{query}")
+    shown = redacted(sink)
+    assert f":{password}@" not in shown.url
+    assert not any(f"{name}={value}" in shown.url for name, value in different.items() if name not in ("region", "a"))
+    assert restored(shown, sink) == sink
 
 
 @pytest.mark.parametrize(

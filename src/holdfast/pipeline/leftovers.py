@@ -23,6 +23,7 @@ from holdfast.contracts.store import (
 )
 from holdfast.kernel.keys import EPOCHS, HOLDERS
 from holdfast.kernel.registry import PartitionState
+from holdfast.kernel.registry.keys import REGISTRIES
 from holdfast.kernel.registry.keys import partitions as partitions_prefix
 from holdfast.kernel.registry.records import partition_of, partition_value
 from holdfast.pipeline.keys import (
@@ -34,7 +35,7 @@ from holdfast.pipeline.keys import (
     replay_key,
     status_prefix,
 )
-from holdfast.pipeline.nouns import Intent, Pipeline, registry_of, slot_resource
+from holdfast.pipeline.nouns import PIPELINE_REGISTRY, Intent, Pipeline, registry_of, slot_resource
 from holdfast.pipeline.stored import ReplayRecord, read_replay
 from holdfast.vocabulary.errors import CorruptError
 
@@ -46,7 +47,7 @@ _PAGE = 500
 
 def _registries(pipeline_id: str) -> str:
     """The prefix of the registries of all generations, see `nouns.registry_of`."""
-    return f"registry/pipeline-{pipeline_id}-"
+    return f"{REGISTRIES}{PIPELINE_REGISTRY}{pipeline_id}-"
 
 
 def _slots(pipeline_id: str) -> str:

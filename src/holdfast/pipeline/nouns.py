@@ -15,6 +15,8 @@ from holdfast.vocabulary.settings import MIB
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
+PIPELINE_REGISTRY: Final = "pipeline-"
+"""What the names of all pipelines' registries begin with."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=False):
@@ -210,7 +212,7 @@ def working(pipeline: Pipeline) -> tuple[Generation, ...]:
 
 def registry_of(pipeline_id: str, generation: int) -> str:
     """The registry's namespace of one generation."""
-    return f"pipeline-{pipeline_id}-{generation}"
+    return f"{PIPELINE_REGISTRY}{pipeline_id}-{generation}"
 
 
 def slot_resource(pipeline_id: str, slot: int) -> str:

@@ -5,7 +5,7 @@ The one rule: what cannot be read as a URL is shown without anything that stands
 
 import re
 from typing import Final
-from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
+from urllib.parse import SplitResult, unquote_plus, urlsplit
 
 REDACTED: Final = "***"
 URLS: Final = ("dsn", "url", "catalog_uri", "warehouse")
@@ -40,14 +40,17 @@ def split(text: str) -> SplitResult | None:
 
 
 def secret_options(parts: SplitResult) -> list[tuple[str, str]]:
-    """Options of a URL that nobody is shown."""
-    return [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if _SECRET_OPTION.search(pair[0])]
+    """Options of a URL that nobody is shown, by name, each as it is written."""
+    pieces = (piece.partition("=") for piece in parts.query.split("&"))
+    named = ((unquote_plus(name), value) for name, _, value in pieces)
+    return [(name, value) for name, value in named if value and _SECRET_OPTION.search(name)]
 
 
 def written(parts: SplitResult, place: str, options: dict[str, str]) -> str:
-    """The URL with another user and host, and with some options changed."""
-    if not options:
-        return parts._replace(netloc=place).geturl()
-    pairs = [(name, options.get(name, value)) for name, value in parse_qsl(parts.query, keep_blank_values=True)]
-    query = "&".join(f"{quote(name, safe='')}={quote(value, safe='*')}" for name, value in pairs)
-    return parts._replace(netloc=place, query=query).geturl()
+    """The URL with another user and host and with some options changed; everything else stays as it is written."""
+    pieces = []
+    for piece in parts.query.split("&"):
+        name, equals, _ = piece.partition("=")
+        changed = options.get(unquote_plus(name))
+        pieces.append(piece if changed is None else f"{name}{equals}{changed}")
+    return parts._replace(netloc=place, query="&".join(pieces)).geturl()

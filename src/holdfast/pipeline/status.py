@@ -10,10 +10,10 @@ from typing import Final, Literal
 from holdfast.contracts.checks import prefix_end
 from holdfast.contracts.store import Entry, Store
 from holdfast.kernel.registry import PartitionState
-from holdfast.kernel.registry.keys import root
+from holdfast.kernel.registry.keys import REGISTRIES, root
 from holdfast.kernel.registry.records import partition_of
 from holdfast.pipeline.answers import Answer
-from holdfast.pipeline.nouns import Generation, Pipeline, registry_of, working
+from holdfast.pipeline.nouns import PIPELINE_REGISTRY, Generation, Pipeline, registry_of, working
 from holdfast.pipeline.workers.records import SlotStatus, WorkerRecord, list_statuses, list_workers
 
 NO_LEASES: Final = (
@@ -85,11 +85,29 @@ async def status_of(store: Store, pipeline: Pipeline) -> PipelineStatus:
 
 async def statuses_of(store: Store, pipelines: Sequence[Pipeline]) -> list[PipelineStatus]:
     """Those of many, for listings and metrics."""
-    slots, workers = await list_statuses(store), await list_workers(store)
-    found = []
-    for pipeline in pipelines:
-        mine = [slot for slot in slots if slot.pipeline_id == pipeline.id]
-        found.append(aggregate(pipeline, mine, workers, await progress_of(store, pipeline)))
+    slots, workers, progress = await list_statuses(store), await list_workers(store), await _all_progress(store)
+    mine: dict[str, list[SlotStatus]] = {}
+    for slot in slots:
+        mine.setdefault(slot.pipeline_id, []).append(slot)
+    return [
+        aggregate(
+            pipeline,
+            mine.get(pipeline.id, ()),
+            workers,
+            {each.number: progress.get(registry_of(pipeline.id, each.number), ()) for each in working(pipeline)},
+        )
+        for pipeline in pipelines
+    ]
+
+
+async def _all_progress(store: Store) -> dict[str, list[PartitionState]]:
+    """What every pipeline's registry says, by namespace, from one scan."""
+    found: dict[str, list[PartitionState]] = {}
+    prefix = REGISTRIES + PIPELINE_REGISTRY
+    for entry in (await store.scan(prefix, prefix_end(prefix))).entries:
+        namespace, _, rest = entry.key.removeprefix(REGISTRIES).partition("/")
+        if rest.startswith("partitions/"):
+            found.setdefault(namespace, []).append(partition_of(entry))
     return found
 
 

@@ -123,7 +123,10 @@ async def test_status_and_assignments_are_read_from_what_workers_write(world: Wo
     (held,) = await world.service.assignments(pipeline.id)
     assert (held.slot, held.worker_id, held.epoch, held.lease_until_ms) == (0, "w1", 7, 123)
     assert [each.id for each in await world.service.workers()] == ["w1"]
-    assert [each.id for each in await world.service.statuses()] == [pipeline.id]
+    other = await world.service.catalog.create("other")
+    both = {each.id: each for each in await world.service.statuses()}
+    assert both[pipeline.id] == await world.service.status(pipeline.id)
+    assert both[other.id] == await world.service.status(other.id)
 
 
 @pytest.mark.xdist_group("pipeline-service")
