@@ -1,7 +1,7 @@
 """Several workers in one process: on the memory store under a fake clock, or on a real engine under the real one."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -42,9 +42,9 @@ from holdfast.vocabulary.clock import Chance, Clock, FakeClock, SeededChance
 class Hired:
     """One worker of the world: a task that can be stopped politely, cut off from the store, or dropped dead."""
 
-    def __init__(self, world: "World", name: str, settings: WorkerSettings) -> None:
+    def __init__(self, world: "World", name: str, settings: WorkerSettings, store: Store) -> None:
         self.world, self.name, self.settings = world, name, settings
-        self.store = FaultyStore(world.store, chance=world.chance)
+        self.store = FaultyStore(store, chance=world.chance)
         self.stage = Stage(world.clock)
         self.worker: Worker | None = None
         self._leave = asyncio.Event()
@@ -92,12 +92,35 @@ class World:
         self.hired: dict[str, Hired] = {}
         self.crashed: list[Hired] = []
         self.settings = WorkerSettings()
+        self.new_client: Callable[[], Awaitable[Store]]
 
     def hire(self, *names: str, **settings: object) -> list[Hired]:
 
         for name in names:
-            self.hired[name] = Hired(self, name, replace(self.settings, **settings))  # type: ignore[arg-type]
+            changed = replace(self.settings, **settings)  # type: ignore[arg-type]
+            self.hired[name] = Hired(self, name, changed, self.store)
         return [self.hired[name] for name in names]
+
+    async def hire_apart(self, *names: str) -> None:
+        """Workers with a client of the store each."""
+        for name in names:
+            self.hired[name] = Hired(self, name, self.settings, await self.new_client())
+
+    async def dismiss(self) -> None:
+        """Cancel everybody, and see them go."""
+        everybody = [*self.hired.values(), *self.crashed]
+        for hired in everybody:
+            hired.task.cancel()
+        for _ in range(600):
+            if all(hired.task.done() for hired in everybody):
+                break
+            if isinstance(self.clock, FakeClock):
+                await self.clock.run_for_ms(100)
+            else:
+                await self.clock.sleep_ms(100)
+        stuck = [hired.name for hired in everybody if not hired.task.done()]
+        assert not stuck, f"{stuck} did not end within a minute of being cancelled"
+        await asyncio.gather(*(hired.task for hired in everybody), return_exceptions=True)
 
     async def pipeline(
         self,
@@ -184,9 +207,11 @@ class World:
             assert len(actors) == 1, f"{piece} is acted on by {actors}"
 
     async def run_ms(self, duration_ms: int) -> None:
-        assert isinstance(self.clock, FakeClock)
         for _ in range(max(1, duration_ms // 100)):
-            await self.clock.run_for_ms(100)
+            if isinstance(self.clock, FakeClock):
+                await self.clock.run_for_ms(100)
+            else:
+                await self.clock.sleep_ms(100)
             self.check()
             for hired in self.hired.values():
                 if hired.task.done():
@@ -211,12 +236,4 @@ async def world() -> AsyncIterator[World]:
         try:
             yield made
         finally:
-            everybody = [*made.hired.values(), *made.crashed]
-            for hired in everybody:
-                hired.task.cancel()
-            for _ in range(600):
-                if all(hired.task.done() for hired in everybody):
-                    break
-                await clock.run_for_ms(100)
-            stuck = [hired.name for hired in everybody if not hired.task.done()]
-            assert not stuck, f"{stuck} did not end within a minute of being cancelled"
+            await made.dismiss()

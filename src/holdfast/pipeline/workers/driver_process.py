@@ -26,6 +26,7 @@ COMMAND: Final = (sys.executable, "-m", "holdfast.pipeline.driver")
 _LEASH: Final = str(Path(__file__).with_name("leash.py"))
 _STDERR_LINE_MAX: Final = 4_000
 _KILL_WITHIN_MS: Final = 5_000
+_LOOK_MS: Final = 50
 _decode: Final = msgspec.json.Decoder(FromDriver)
 
 
@@ -84,7 +85,9 @@ class DriverProcess:
     async def watch(self) -> None:
         """Read what it says until it ends, then bury it: when this returns, nobody of its session is left."""
         reading = [asyncio.ensure_future(self._read()), asyncio.ensure_future(self._log_errors())]
-        code = await self._process.wait()
+        # Not `wait()`: on some versions of Python it waits for the pipes too, which those it started may hold for ever.
+        while (code := self._process.returncode) is None:
+            await self._clock.sleep_ms(_LOOK_MS)
         self.trouble = self.trouble or _told_by(code)
         # Those it started hold its pipes too, so they go before the readers can come to an end.
         while not await kill_all(self.pid, clock=self._clock, within_ms=_KILL_WITHIN_MS):
@@ -98,10 +101,10 @@ class DriverProcess:
         try:
             while line := await stdout.readline():
                 self._take(line)
-        except ValueError:
-            self.condemn(f"it said a line of more than {LINE_BYTES_MAX} bytes")
         except msgspec.MsgspecError as error:
             self.condemn(f"it said what nobody understands: {error}")
+        except ValueError:
+            self.condemn(f"it said a line of more than {LINE_BYTES_MAX} bytes")
 
     def _take(self, line: bytes) -> None:
         message = _decode.decode(line)

@@ -280,8 +280,10 @@ class Reconciler:
         """Everything here stops. What is held in the store goes with the session."""
         for run in self.runs.values():
             self._halt(run)
-        while self._keeper.exists and any(run.told for run in self.runs.values()):
-            self.judge()
-            await self._bell.wait_ms(self._clock, 100)
-        for registry in self._registries.values():
-            await registry.close()
+        try:
+            while self._keeper.exists and any(run.told for run in self.runs.values()):
+                self.judge()
+                await self._bell.wait_ms(self._clock, 100)
+        finally:
+            for registry in self._registries.values():
+                await registry.close()

@@ -1,0 +1,151 @@
+"""The driver as a child process: it is talked to, watched, and killed with everything it started."""
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.pipeline.workers.worker_process import FAKE_DRIVER
+
+from holdfast.pipeline.driver.messages import FromDriver, Ready
+from holdfast.pipeline.driver.settings import Start, start_line
+from holdfast.pipeline.workers.driver_process import DriverProcess, driving
+from holdfast.pipeline.workers.processes import members
+from holdfast.vocabulary.clock import RealClock
+
+CLOCK = RealClock()
+
+
+async def becomes(condition: Callable[[], object], *, within_s: float = 30) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await CLOCK.sleep_ms(10)
+
+
+@asynccontextmanager
+async def driver(folder: Path, said: list[FromDriver]) -> AsyncIterator[DriverProcess]:
+    url = f"sqlite:///{folder}/store.db"
+    command = (sys.executable, FAKE_DRIVER, str(folder))
+    async with driving(clock=CLOCK, first_line=start_line(Start(store=url)), hear=said.append, command=command) as made:
+        yield made
+
+
+def grandchild(folder: Path, made: DriverProcess) -> int:
+    return int((folder / f"grandchild.{made.pid}").read_text() or 0)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+async def test_it_starts_speaks_and_ends_when_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    said: list[FromDriver] = []
+    with caplog.at_level(logging.INFO):
+        async with driver(tmp_path, said) as made:
+            await becomes(lambda: made.ready)
+            assert isinstance(said[0], Ready)
+            assert made.ready is not None
+            assert made.ready.spark_version == "0.0-fake"
+            await becomes(lambda: (tmp_path / f"grandchild.{made.pid}").exists())
+            started = members(made.pid)
+            assert len(started) == 2
+            assert not any("store.db" in command_of(pid) for pid in started), "the store's URL is in no command line"
+            await made.quit(within_ms=5_000)
+            await made.dead.wait()
+            assert members(made.pid) == []
+            assert made.trouble == "it ended with exit code 0"
+    assert any("a driver's word on stderr" in each for each in caplog.messages)
+
+
+async def test_killed_it_takes_even_those_along_who_left_its_process_group(tmp_path: Path) -> None:
+    async with driver(tmp_path, []) as made:
+        await becomes(lambda: made.ready and (tmp_path / f"grandchild.{made.pid}").exists())
+        await becomes(lambda: grandchild(tmp_path, made))
+        pid = grandchild(tmp_path, made)
+        await becomes(lambda: os.getpgid(pid) == pid)
+        made.condemn("a test says so")
+        await asyncio.wait_for(made.dead.wait(), 10)
+        assert not is_alive(pid)
+        assert made.trouble == "a test says so"
+
+
+async def test_one_that_dies_by_itself_is_dead_only_when_nobody_is_left(tmp_path: Path) -> None:
+    async with driver(tmp_path, []) as made:
+        await becomes(lambda: made.ready and (tmp_path / f"grandchild.{made.pid}").exists())
+        await becomes(lambda: grandchild(tmp_path, made))
+        (tmp_path / "die").touch()
+        await asyncio.wait_for(made.dead.wait(), 10)
+        assert not is_alive(grandchild(tmp_path, made))
+        assert made.trouble == "it ended with exit code 7"
+
+
+async def test_leaving_the_body_kills_it(tmp_path: Path) -> None:
+    async with driver(tmp_path, []) as made:
+        await becomes(lambda: made.ready)
+    assert made.dead.is_set()
+    assert members(made.pid) == []
+
+
+async def test_one_that_says_what_nobody_understands_is_killed(tmp_path: Path) -> None:
+    async with driver(tmp_path, []) as made:
+        await becomes(lambda: made.ready)
+        (tmp_path / "garbage").touch()
+        await asyncio.wait_for(made.dead.wait(), 10)
+        assert made.trouble.startswith("it said what nobody understands")
+
+
+async def test_silence_is_counted_from_the_last_word(tmp_path: Path) -> None:
+    async with driver(tmp_path, []) as made:
+        await becomes(lambda: made.ready)
+        (tmp_path / "hang").touch()
+        await becomes(lambda: made.silent_ms() > 700)
+        (tmp_path / "hang").unlink()
+        await becomes(lambda: made.silent_ms() < 300)
+
+
+async def test_one_that_cannot_start_says_why_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "no-start").touch()
+    with caplog.at_level(logging.INFO):
+        async with driver(tmp_path, []) as made:
+            await asyncio.wait_for(made.dead.wait(), 30)
+            assert made.trouble == "it ended with exit code 1"
+    assert any("there is no Java on this machine" in each for each in caplog.messages)
+
+
+def test_it_dies_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+    """Also one that hangs, and so does not notice that its stdin has ended."""
+    (tmp_path / "hang").touch()
+    script = f"""
+import asyncio, sys
+sys.path.insert(0, {str(Path(__file__).parents[3])!r})
+from pathlib import Path
+from tests.pipeline.workers.test_driver_process import driver
+async def main():
+    async with driver(Path({str(tmp_path)!r}), []) as made:
+        print(made.pid, flush=True)
+        await asyncio.Event().wait()
+asyncio.run(main())
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        asyncio.run(becomes(lambda: (tmp_path / "rows").exists()))
+        assert is_alive(pid)
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        asyncio.run(becomes(lambda: not is_alive(pid), within_s=10))
+    for each in members(pid):  # the grandchild has no worker to kill it, and nothing to do
+        os.kill(each, signal.SIGKILL)
