@@ -172,12 +172,12 @@ def test_a_part_that_comes_back_redacted_keeps_its_secret() -> None:
 
 
 _WORD = st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1, max_size=8)
-_WRITTEN = st.text(st.sampled_from("aZ09%3A%2F+-._~!$'*"), min_size=1, max_size=12)
+_WRITTEN = st.text(st.sampled_from("aZ09%3A%2F+-._~!$'"), min_size=1, max_size=12)
 
 
 @given(
     user=_WORD,
-    password=_WRITTEN.filter(lambda text: text != "***"),
+    password=_WRITTEN,
     host=_WORD,
     options=st.lists(
         st.tuples(st.sampled_from(["region", "secret_access_key", "a", "sas_token"]), _WRITTEN), max_size=3
