@@ -85,7 +85,7 @@ def test_a_token_says_nothing_of_the_epoch_and_a_query_id_does() -> None:
     target = target_of(tables_config())
     one, other = portion(5, 9, partition=3, epoch=7), portion(5, 9, partition=3, epoch=8)
     assert one.token(target) == other.token(target) == "p1:1:orders:3:5-9"
-    assert statements.query_id(target, one, "x").split(":")[5] == "7"
+    assert statements.query_id(target, one, "x").split(":")[5] == "7000000"
 
 
 def test_a_zombie_is_refused_once_a_newer_epoch_was_told(clickhouse: ClickHouse) -> None:
@@ -124,12 +124,23 @@ def test_the_fence_waits_until_nothing_older_runs(clickhouse: ClickHouse) -> Non
     with ThreadPoolExecutor(2) as pool:
         older, own = pool.submit(insert, 1), pool.submit(insert, 2)
         until(lambda: int(clickhouse.ask(running)[0]["n"]) == 2, what="both inserts run")
-        sink.fence(0, 2)
+        assert sink.fence(0, 2) == 2_000_000
         assert int(clickhouse.ask(running)[0]["n"]) == 1  # its own is not older
         assert isinstance(older.exception(timeout=30), HTTPError)
-        sink.fence(0, 3)
+        assert sink.fence(0, 2) == 2_000_001  # the next try of the same epoch
         assert isinstance(own.exception(timeout=30), HTTPError)
     assert int(clickhouse.ask(running)[0]["n"]) == 0
+
+
+def test_what_an_earlier_try_of_the_same_epoch_left_behind_is_refused(clickhouse: ClickHouse) -> None:
+    target, of = target_in(clickhouse), portion(0, 50)
+    sink = prepared(target)
+    stray = replace(of, fence=sink.fence(0, 1))
+    current = replace(again(of, epoch=1), fence=sink.fence(0, 1))
+    put(sink, target, current)
+    with pytest.raises(FencedError):
+        put(sink, target, stray)
+    assert count(clickhouse) == (50, 50)
 
 
 def test_a_range_is_found_when_its_token_is_forgotten(clickhouse: ClickHouse) -> None:

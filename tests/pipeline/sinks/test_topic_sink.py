@@ -47,12 +47,12 @@ def records(broker: Broker, topic: str, partitions: int) -> list[Any]:
     for number in range(partitions):
         low, high = reader.get_watermark_offsets(TopicPartition(topic, number), timeout=20)
         reader.assign([TopicPartition(topic, number, low)])
-        while low < high:
+        while low is not None and low < high:
             message = reader.poll(20)
             assert message is not None
             assert message.error() is None, message.error()
             found.append(message)
-            low = message.offset() + 1
+            low = (message.offset() or 0) + 1
     reader.close()
     return found
 

@@ -19,6 +19,7 @@ class Held:
     epoch: int
     position: int
     stop: int | None
+    fence: int = 0
     end: int = 0
     since_ms: int = 0
     """When a record behind the position was first seen; 0: there is none."""

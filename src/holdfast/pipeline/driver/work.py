@@ -216,28 +216,32 @@ class SlotWork:
             except HoldfastError as error:
                 self._trouble([number], str(error))
             else:
-                if replay is None:
-                    self._hold(number, epoch, ends)
-                elif replay[1] is not None:
+                if isinstance(replay, int):
+                    self._hold(number, epoch, replay, ends)
+                elif replay is not None:
                     replays.setdefault(replay[0], []).append(replay[1])
         for version, portions in replays.items():
             self._write(self._version(version), portions, ends)
 
-    def _fence(self, number: int, epoch: int) -> tuple[int, Portion | None] | None:
-        """Tell the sink the epoch. None: nothing was begun; else the recipe and the range to write again."""
+    def _fence(self, number: int, epoch: int) -> int | tuple[int, Portion] | None:
+        """Tell the sink the epoch. A range that was begun: its recipe, and the portion to write again; else the fence's number.
+
+        None: these claims are older than the record; newer ones are on their way.
+        """
         state = self._ledger.partition(number)
         if state is None or state.owner != self._run.slot or state.epoch != epoch:
-            return 0, None  # these claims are older than the record: newer ones are on their way
+            return None
         intent = intent_of(state)
         assert self._current is not None
         work = self._current if intent is None else self._version(intent.recipe)
         self.tally.warn(*work.prepare())
-        work.sink.fence(number, epoch)
+        fence = work.sink.fence(number, epoch)
         if intent is None:
-            return None
-        return intent.recipe, Portion(partition=number, start=intent.start, end=intent.end, epoch=epoch, again=True)
+            return fence
+        again = Portion(partition=number, start=intent.start, end=intent.end, epoch=epoch, again=True, fence=fence)
+        return intent.recipe, again
 
-    def _hold(self, number: int, epoch: int, ends: Ends) -> None:
+    def _hold(self, number: int, epoch: int, fence: int, ends: Ends) -> None:
         """Nothing older can land and nothing is open: from here on it is planned."""
         assert self._generation is not None
         assert self._current is not None
@@ -258,7 +262,7 @@ class SlotWork:
         stop = None
         if self._generation.kind == "backfill":
             stop = self._generation.ends.get(str(number), position)
-        held = Held(number, epoch, position, stop)
+        held = Held(number, epoch, position, stop, fence)
         held.see(ends.ends[number], self._tools.clock.boot_ms())
         if wrong := gone_wrong(held, ends):
             self._trouble([number], wrong)
@@ -299,15 +303,17 @@ class SlotWork:
         assert self._source is not None
         assert self._current is not None
         narrow = self._source.narrowed(wanted, self._current.recipe.sink.batch_bytes)
-        epoch = self.held[wanted.partition].epoch
-        return Portion(partition=narrow.partition, start=narrow.start, end=narrow.end, epoch=epoch)
+        held = self.held[wanted.partition]
+        return Portion(
+            partition=narrow.partition, start=narrow.start, end=narrow.end, epoch=held.epoch, fence=held.fence
+        )
 
     def _survey(self, work: Opened, portions: list[Portion]) -> list[Portion]:
         """Look at the records before anything is begun. New columns make a new recipe, and planning starts again with it."""
         said = self._job(work, portions, views.surveying)
         if stops := [each for each in said if each.stop]:
             raise LastingError(f"partition {stops[0].partition}: {stops[0].stop}")
-        self._settle_failures(work, said, portions)
+        self._settle_failures(work, said)
         wanted = [column for each in said for column in each.columns]
         if not wanted:
             good = {each.partition for each in said if each.kind == "done"}
@@ -339,7 +345,7 @@ class SlotWork:
         now_ms = self._tools.clock.boot_ms()
         said = self._job(work, portions, views.writing)
         steps.reached("job-done")
-        self._settle_failures(work, said, portions)
+        self._settle_failures(work, said)
         done = {each.partition: each for each in said if each.kind == "done"}
         written = [portion for portion in portions if portion.partition in done]
         if not written or not self._commit(work, written, done):
@@ -363,7 +369,7 @@ class SlotWork:
     def _advance(self, portion: Portion, outcome: Outcome, ends: Ends, now_ms: int) -> None:
         self.tally.add(outcome)
         if portion.partition not in self.held:
-            self._hold(portion.partition, portion.epoch, ends)
+            self._hold(portion.partition, portion.epoch, portion.fence, ends)
         if (held := self.held.get(portion.partition)) is not None:
             held.moved(outcome, portion.end, now_ms)
 
@@ -394,13 +400,11 @@ class SlotWork:
 
     # --- what goes wrong
 
-    def _settle_failures(self, work: Opened, said: Sequence[Outcome], portions: Sequence[Portion]) -> None:
-        epochs = {portion.partition: portion.epoch for portion in portions}
+    def _settle_failures(self, work: Opened, said: Sequence[Outcome]) -> None:
+        """What was not done is taken over again; if a newer epoch owns it, that finds out."""
         for each in said:
-            if each.kind == "fenced":
-                self._lose(each.partition, epochs[each.partition], each.reason)
-            elif each.kind != "done":
-                work.ready = False
+            if each.kind != "done":
+                work.ready = work.ready and each.kind == "fenced"
                 self._trouble([each.partition], each.reason)
 
     def _lose(self, number: int, epoch: int, reason: str) -> None:

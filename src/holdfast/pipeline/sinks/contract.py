@@ -54,6 +54,8 @@ class Portion:
     end: int
     epoch: int
     again: bool = False
+    fence: int = 0
+    """What `Sink.fence` gave for it."""
 
     def token(self, target: Target) -> str:
         """What the sink knows the range by."""
@@ -106,8 +108,11 @@ class Sink(Protocol):
         """Make or check what is written into. What a person should know is returned; what is in the way is a `BlockedError`."""
         ...
 
-    def fence(self, partition: int, epoch: int) -> None:
-        """After this, nothing of an older epoch can land any more. `FencedError`: a newer one was told already."""
+    def fence(self, partition: int, epoch: int) -> int:
+        """After this, nothing that was begun before can land any more: not of an older epoch, not of an earlier try of this one.
+
+        The answer goes into every portion that is written from here on. `FencedError`: a newer epoch was told already.
+        """
         ...
 
     def write(self, portion: Portion, rows: Any, refused: Sequence[RefusedRow]) -> Written:

@@ -71,8 +71,9 @@ class IcebergSink:
         except (TypeError, ValueError) as error:
             raise BlockedError(f"{self._config.table}: {error}") from None
 
-    def fence(self, partition: int, epoch: int) -> None:
+    def fence(self, partition: int, epoch: int) -> int:
         """The property of the partition is fence enough."""
+        return epoch
 
     def write(self, portion: Portion, rows: Any, refused: Sequence[RefusedRow]) -> Written:
         steps.reached("inserting")

@@ -30,8 +30,9 @@ class ParquetSink:
     def prepare(self) -> tuple[str, ...]:
         return ()
 
-    def fence(self, partition: int, epoch: int) -> None:
+    def fence(self, partition: int, epoch: int) -> int:
         """Names are fence enough: what a zombie writes is what its successor writes."""
+        return epoch
 
     def write(self, portion: Portion, rows: Any, refused: Sequence[RefusedRow]) -> Written:
         steps.reached("inserting")

@@ -61,8 +61,9 @@ class TopicSink:
             raise BlockedError(f"topic {topic}: {error}") from None
         return True
 
-    def fence(self, partition: int, epoch: int) -> None:
+    def fence(self, partition: int, epoch: int) -> int:
         """The ledger of the partition is fence enough."""
+        return epoch
 
     def write(self, portion: Portion, rows: Any, refused: Sequence[RefusedRow]) -> Written:
         steps.reached("inserting")

@@ -1,10 +1,10 @@
 """Exactly once into ClickHouse: tokens make a repeated insert nothing, the fence makes a zombie's insert an error.
 
-The one rule: after `fence` returns, no insert of an older epoch runs or can begin. The server compares epochs before it reads an
-insert's rows, so one that begins later is refused; those that were past the comparison are killed, and waited for.
+The one rule: after `fence` returns, no insert that was begun before runs or can begin. The server compares epochs before it reads
+an insert's rows, so one that begins later is refused; those that were past the comparison are killed, and waited for.
 
-A token is forgotten once as many inserts as the window holds came after it. So a range that may have been written already is first
-looked for by its provenance, and only written if it is not there.
+A token is forgotten once as many inserts as the window holds came after it. So a range that may have been written already is
+first looked for by its provenance, and only written if it is not there.
 """
 
 import io
@@ -48,23 +48,26 @@ class ClickHouseSink:
         self._looked = tables.make_ready(self._target, self._connection)
         return self._looked.warnings
 
-    def fence(self, partition: int, epoch: int) -> None:
+    def fence(self, partition: int, epoch: int) -> int:
         key = self._target.fence_key(partition)
-        newest = int(self._connection.value(statements.read_fence(self._database, key)))
-        if newest > epoch:
-            raise FencedError(key, epoch, newest)
-        if newest < epoch:
-            self._connection.command(statements.write_fence(self._database, key, epoch))
-        self._connection.command(statements.kill_older(self._target, partition, epoch))
-        self._wait_until_none_runs(partition, epoch)
+        number = statements.fence_number(epoch, self._newest(key))
+        if number is None:
+            raise FencedError(key, epoch, self._newest(key) // statements.TRIES)
+        self._connection.command(statements.write_fence(self._database, key, number))
+        self._connection.command(statements.kill_older(self._target, partition, number))
+        self._wait_until_none_runs(partition, number)
+        return number
 
-    def _wait_until_none_runs(self, partition: int, epoch: int) -> None:
+    def _newest(self, key: str) -> int:
+        return int(self._connection.value(statements.read_fence(self._database, key)))
+
+    def _wait_until_none_runs(self, partition: int, number: int) -> None:
         """The server ends an insert at its time limit, so this ends too."""
         until_ms = self._clock.boot_ms() + self._timeout_ms + _WAIT_BEYOND_MS
-        query = statements.count_older(self._target, partition, epoch)
+        query = statements.count_older(self._target, partition, number)
         while running := int(self._connection.value(query)):
             if self._clock.boot_ms() >= until_ms:
-                raise BlockedError(f"{running} inserts of older epochs of partition {partition} still run")
+                raise BlockedError(f"{running} earlier inserts of partition {partition} still run")
             Event().wait(_POLL_MS / 1_000)
 
     def write(self, portion: Portion, rows: Any, refused: Sequence[RefusedRow]) -> Written:
@@ -111,14 +114,14 @@ class ClickHouseSink:
     def _insert(self, portion: Portion, name: str, rows: Any, token: str) -> None:
         kinds = statements.DLQ_COLUMNS if token.endswith(":dlq") else self._kinds(rows)
         key = self._target.fence_key(portion.partition)
-        statement = statements.fenced_insert(name, kinds, database=self._database, key=key, epoch=portion.epoch)
+        number = statements.number_of(portion)
+        statement = statements.fenced_insert(name, kinds, database=self._database, key=key, epoch=number)
         query = statements.query_id(self._target, portion, self._chance.token())
         settings = statements.insert_settings(token, query, timeout_ms=self._timeout_ms)
         try:
             self._connection.command(statement, settings=settings, data=one_batch(rows))
         except RefusedByFenceError:
-            newest = self._connection.value(statements.read_fence(self._database, key))
-            raise FencedError(key, portion.epoch, int(newest)) from None
+            raise FencedError(key, portion.epoch, self._newest(key) // statements.TRIES) from None
         except AnswerError as error:
             raise BlockedError(error.reason) from None
 

@@ -28,16 +28,36 @@ DLQ_COLUMNS: Final = {
 }
 """What is inserted; beside it there is `time`, when it was."""
 
+TRIES: Final = 1_000_000
+"""Tries of one epoch. A fence's number is epoch × this + try: epoch 7, third try: 7000002."""
+
 _ROWS_WITHOUT_END: Final = 1 << 40
 
 
+def fence_number(epoch: int, newest: int) -> int | None:
+    """What the fence compares: the epoch, and within it the try, so that what an earlier try left behind is refused, too.
+
+    `newest` is what stands there. None: it is of a newer epoch.
+    """
+    told, tried = divmod(newest, TRIES)
+    if told > epoch:
+        return None
+    return epoch * TRIES + (tried + 1 if told == epoch else 0)
+
+
+def number_of(portion: Portion) -> int:
+    """What a portion is written under; the first try of its epoch if nobody said."""
+    return portion.fence or portion.epoch * TRIES
+
+
 def query_id(target: Target, portion: Portion, nonce: str) -> str:
-    """Names an insert, so that a successor finds those of older epochs. The epoch is the sixth part."""
-    return f"holdfast:{target.fence_key(portion.partition)}:{portion.epoch}:{portion.start}-{portion.end}:{nonce}"
+    """Names an insert, so that a successor finds those begun before. What the fence compares is the sixth part."""
+    number = number_of(portion)
+    return f"holdfast:{target.fence_key(portion.partition)}:{number}:{portion.start}-{portion.end}:{nonce}"
 
 
 def older_queries(target: Target, partition: int, epoch: int) -> str:
-    """The condition on `query_id` that finds inserts of older epochs."""
+    """The condition on `query_id` that finds inserts begun before."""
     prefix = literal(f"holdfast:{target.fence_key(partition)}:")
     return f"startsWith(query_id, {prefix}) AND toUInt64OrZero(splitByChar(':', query_id)[6]) < {epoch}"
 
