@@ -29,6 +29,8 @@ async def test_the_document_is_valid_and_has_every_route(client: httpx.AsyncClie
             refused = operation["responses"]["default"]["content"]["application/problem+json"]["schema"]
             assert refused == {"$ref": "#/components/schemas/Problem"}, (method, path)
             assert operation["summary"]
+    shown = document["paths"]["/api/pipelines/{pipeline}/kafka-config"]["get"]["responses"]["200"]["content"]
+    assert shown["application/json"]["schema"] == {"$ref": "#/components/schemas/KafkaConfig"}
     body = document["paths"]["/api/pipelines/{pipeline}/mapping"]["put"]["requestBody"]
     assert body["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Mapping"}
 

@@ -152,6 +152,24 @@ async def test_a_part_has_a_version_of_its_own(client: httpx.AsyncClient) -> Non
     assert done.status_code == 200
 
 
+async def test_all_parts_together_have_one_tag(client: httpx.AsyncClient) -> None:
+    path = await made(client, source=SOURCE, mapping=MAPPING)
+    tag = (await client.get(f"{path}/parts")).headers["etag"]
+    assert tag == '"parts-mapping.1-source.1"'
+    edited = {"mapping": _with("b"), "sink": SINK}
+    first = await client.put(f"{path}/parts", json=edited, headers={"if-match": tag})
+    assert first.headers["etag"] == '"parts-mapping.2-sink.1-source.1"'
+    late = await client.put(f"{path}/parts", json={"mapping": _with("c")}, headers={"if-match": tag})
+    problem_of(late, 412, "changed")
+    other = {"mapping": _with("c"), "sink": {"table": "other"}}
+    for stale in (tag, '"pipeline-3"', '"mapping-2"', 'W/"parts-mapping.2-sink.1-source.1"'):
+        problem_of(await client.put(f"{path}/parts", json=other, headers={"if-match": stale}), 412, "changed")
+    assert (await client.get(f"{path}/parts")).headers["etag"] == first.headers["etag"], "all or none"
+    problem_of(await client.put(path, json={"description": "x"}, headers={"if-match": tag}), 412, "changed")
+    again = await client.put(f"{path}/parts", json=other, headers={"if-match": first.headers["etag"]})
+    assert again.status_code == 200
+
+
 def _with(name: str) -> dict[str, Any]:
     return {"columns": [{"fieldPath": name, "column": name, "type": "String", "nullable": True}]}
 

@@ -22,6 +22,7 @@ from holdfast.gateways.http.problems import (
     MEDIA_TYPE,
     METHOD,
     NOT_FOUND,
+    UNAVAILABLE,
     Fault,
     Problem,
     encoded,
@@ -88,6 +89,8 @@ def _problem_of(request: Request[Any, Any, Any], error: Exception) -> Problem:
             return of_error(error, whole=request.scope["path"].endswith("/parts"))
         case ValidationException():
             return _unreadable(request, error)
+        case ModuleNotFoundError():
+            return problem(UNAVAILABLE, f"this server lacks {error.name}: pip install 'holdfast[all]'")
         case RecursionError():
             return problem(MALFORMED, "the body is nested too deeply")
         case NotFoundException():

@@ -1,6 +1,19 @@
 """Refusals this face makes itself."""
 
+from holdfast.pipeline.errors import EditConflictError
 from holdfast.vocabulary.errors import InvalidError
+
+
+class OtherTagError(EditConflictError):
+    """A change was made to something else than what it is for."""
+
+    def __init__(self, what: str, tag: str) -> None:
+        super().__init__(what, -1, -1)
+        self.args = (what, tag)
+        self.tag = tag
+
+    def __str__(self) -> str:
+        return f"{self.tag} is no version of the {self.what}"
 
 
 class MissingPartError(InvalidError):

@@ -4,16 +4,22 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.pipeline.errors import EditConflictError
+from holdfast.gateways.http.errors import OtherTagError
 from holdfast.vocabulary.errors import InvalidError
 
 PIPELINE: Final = "pipeline"
 _TAG: Final = re.compile(r'"([a-z]+)-(\d{1,18})"')
+_PARTS: Final = re.compile(r'"parts((?:-[a-z]+\.\d{1,18})*)"')
 
 
 def etag(what: str, version: int) -> str:
     """The tag of a version of something: `"mapping-3"`."""
     return f'"{what}-{version}"'
+
+
+def parts_etag(versions: Mapping[str, int]) -> str:
+    """The tag of several parts: `"parts-sink.2-source.1"`."""
+    return '"parts' + "".join(f"-{name}.{version}" for name, version in sorted(versions.items())) + '"'
 
 
 def expected(what: str, headers: Mapping[str, str]) -> int | None:
@@ -27,8 +33,21 @@ def expected(what: str, headers: Mapping[str, str]) -> int | None:
     if given == "*":
         return None
     found = _TAG.fullmatch(given)
-    if found is None and not given.startswith('W/"'):
+    if found is None and not given.startswith('W/"') and not _PARTS.fullmatch(given):
         raise InvalidError("If-Match", given[:100], f'a tag as it was given in ETag, such as "{what}-3", or *')
     if found is None or found[1] != what:
-        raise EditConflictError(what, -1, -1)
+        raise OtherTagError(what, given[:100])
     return int(found[2])
+
+
+def expected_parts(given: Mapping[str, object], headers: Mapping[str, str]) -> dict[str, int]:
+    """The versions that the given parts were made to: a tag of all parts, or of the one that is given."""
+    tag = headers.get("if-match", "*").strip()
+    if found := _PARTS.fullmatch(tag):
+        versions = dict(each.split(".") for each in found[1].split("-")[1:])
+        return {name: int(versions.get(name, 0)) for name in given}
+    if tag == "*" and headers.get("if-none-match") != "*":
+        return {}
+    if len(given) != 1 and tag != "*":
+        raise OtherTagError("parts", tag[:100])
+    return {name: version for name in given if (version := expected(name, headers)) is not None}

@@ -78,24 +78,26 @@ class Described:
             logging_config=None,
         )
         made: dict[str, Any] = _referring(msgspec.json.decode(msgspec.json.encode(twin.openapi_schema.to_schema())))
-        bodies = self._bodies(twin)
-        kinds = [Problem, *bodies.values(), *structs.seen.values()]
+        bodies, answers = _told(twin, "body"), _told(twin, "answer")
+        kinds = [Problem, *bodies.values(), *answers.values(), *structs.seen.values()]
         _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
         made.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
         for path, operations in made["paths"].items():
             for method, operation in operations.items():
                 if method in _METHODS:
-                    _complete(operation, bodies.get((path, method)))
+                    _complete(operation, bodies.get((path, method)), answers.get((path, method)))
         return made
 
-    def _bodies(self, twin: Litestar) -> dict[tuple[str, str], Any]:
-        return {
-            (route.path_format, str(method).lower()): handler.opt["body"]
-            for route in twin.routes
-            for handler in getattr(route, "route_handlers", ())
-            for method in handler.http_methods
-            if "body" in handler.opt
-        }
+
+def _told(application: Litestar, what: str) -> dict[tuple[str, str], Any]:
+    """What handlers say in `opt` about bodies they do not read, or answers they do not type, themselves."""
+    return {
+        (route.path_format, str(method).lower()): handler.opt[what]
+        for route in application.routes
+        for handler in getattr(route, "route_handlers", ())
+        for method in handler.http_methods
+        if what in handler.opt
+    }
 
 
 def _referring(value: Any) -> Any:
@@ -110,14 +112,20 @@ def _referring(value: Any) -> Any:
     return {name: _referring(each) for name, each in value.items()}
 
 
-def _complete(operation: dict[str, Any], body: Any) -> None:
+def _complete(operation: dict[str, Any], body: Any, answer: Any) -> None:
     refused = {"description": "A problem", "content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}}}
     for status in [each for each in operation["responses"] if not each.startswith("2")]:
         operation["responses"][status] = {**refused, "description": operation["responses"][status]["description"]}
     operation["responses"]["default"] = refused
     if body is not None:
-        (schema,), _ = msgspec.json.schema_components([body], ref_template=_REF)
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        operation["requestBody"] = {"required": True, "content": _json_of(body)}
+    if answer is not None:
+        operation["responses"]["200"]["content"] = _json_of(answer)
+
+
+def _json_of(kind: Any) -> dict[str, Any]:
+    (schema,), _ = msgspec.json.schema_components([kind], ref_template=_REF)
+    return {"application/json": {"schema": schema}}
 
 
 def _page(document: dict[str, Any]) -> str:

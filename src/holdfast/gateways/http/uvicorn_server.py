@@ -45,6 +45,8 @@ class Uvicorn(Server):
             h11_max_incomplete_event_size=settings.head_bytes_max,
             timeout_graceful_shutdown=None,
         )
+        # One line for each connection that brings nonsense would be a log that anybody can fill; they are counted instead.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         config.load()
         super().__init__(config)
         self._grace_s = settings.stop_ms / 1000

@@ -13,7 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, RawBody
 
 from holdfast.gateways.http.errors import MissingPartError, UnreadableError
-from holdfast.gateways.http.etags import etag
+from holdfast.gateways.http.etags import expected_parts, parts_etag
 from holdfast.gateways.http.routes.asking import ONE, Asked, Pipelines, pipeline_id, seen, tagged
 from holdfast.pipeline.checking import Part
 from holdfast.pipeline.filters.config import FiltersConfig
@@ -97,30 +97,27 @@ def _object(body: bytes) -> dict[str, Any]:
 
 @get(f"{ONE}/parts", tags=["parts"], summary="All its parts")
 async def get_parts(pipelines: Pipelines, pipeline: FromPath[str]) -> Response[dict[str, Any]]:
-    """Every part that was saved, as `holdfast pipeline apply` reads it; the ETag is the pipeline's."""
+    """Every part that was saved, as `holdfast pipeline apply` reads it; the ETag holds each one's version."""
     found = await pipelines.catalog.find(pipeline)
     saved = await pipelines.catalog.parts(found.id)
-    return tagged({name: _shown(part.value) for name, part in saved.items()}, found.version)
+    return _together(saved)
 
 
 @put(f"{ONE}/parts", tags=["parts"], summary="Save several parts", opt={"body": Parts})
 async def put_parts(
     request: Asked, pipelines: Pipelines, pipeline: FromPath[str], body: RawBody
 ) -> Response[dict[str, Any]]:
-    """Save parts together, all or none. `If-Match` may name one part's tag, such as "mapping-3"."""
+    """Save parts together, all or none. With the ETag of `GET …/parts` in `If-Match`, only over those versions."""
     at = await pipeline_id(pipelines, pipeline)
     given = _object(body)
-    after, saved = await pipelines.catalog.put_parts(at, given, expected=_named(request))
-    return Response(
-        {name: _shown(part.value) for name, part in saved.items()},
-        headers={"etag": etag("pipeline", after.version), "x-holdfast-problems": str(len(after.problems))},
-    )
+    wanted = expected_parts(given, request.headers)
+    after, saved = await pipelines.catalog.put_parts(at, given, expected=wanted)
+    return _together(saved, **{"x-holdfast-problems": str(len(after.problems))})
 
 
-def _named(request: Asked) -> dict[str, int]:
-    given = request.headers.get("if-match", "*").strip('"').partition("-")[0]
-    version = seen(request, given) if given != "*" else None
-    return {} if version is None else {given: version}
+def _together(saved: Mapping[str, StoredPart], **more: str) -> Response[dict[str, Any]]:
+    tag = parts_etag({name: part.version for name, part in saved.items()})
+    return Response({name: _shown(part.value) for name, part in saved.items()}, headers={"etag": tag, **more})
 
 
 HANDLERS = (
