@@ -13,7 +13,7 @@ from holdfast.vocabulary.clock import RealChance, RealClock
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    made = Node(tmp_path_factory.mktemp("broker"))
+    made = Node(tmp_path_factory.mktemp("broker"), "--roles", "api,agent", "--clickhouse", "off")
     with started(made):
         yield made
 
