@@ -179,6 +179,32 @@ async def test_a_zombie_that_slept_for_longer_than_brokers_remember_sends_nothin
     assert world.brokers.values == encoded(rows)
 
 
+async def test_who_makes_progress_may_take_his_time(world: World) -> None:
+    """Each batch takes minutes; all together much longer than a driver may stand still."""
+    rows = numbered("a", 400)
+
+    async def slow(reached: str) -> None:
+        if reached == "sent some":
+            world.clock.advance_ms(300_000)
+
+    await world.driver(on_step=slow).publish("q", 0, await world.stage(rows, options=SMALL))
+    assert world.clock.boot_ms() > 3 * 600_000
+    assert world.brokers.values == encoded(rows)
+
+
+async def test_nobody_publishes_for_longer_than_brokers_remember(world: World) -> None:
+    """However well he gets on."""
+
+    async def slow(reached: str) -> None:
+        if reached == "sent some":
+            world.clock.advance_ms(590_000)
+
+    rows = await world.stage(numbered("a", 10_000), options=SMALL)
+    with pytest.raises(UnavailableError, match="the time is up"):
+        await world.driver(on_step=slow).publish("q", 0, rows)
+    assert 12 * 3_600_000 <= world.clock.boot_ms() < 13 * 3_600_000
+
+
 async def test_an_earlier_batch_is_finished_before_the_next_begins(world: World) -> None:
     first = numbered("a", 100)
     with pytest.raises(DeadError):

@@ -87,7 +87,8 @@ def test_rows_choose_their_topic(spark: SparkSession, broker: Broker) -> None:
         ("id AS value", {"topic": "no-such-topic"}, "no-such-topic"),
         ("id AS value", {}, "option topic cannot be ''"),
         ("id AS value", {"topic": "x", "topics": "y"}, "option cannot be 'topics'"),
-        ("id AS value, 7 AS partition", {"topic": ""}, "column partition cannot be 7: allowed is 0 to 0"),
+        ("id AS value; 7 AS partition", {"topic": ""}, "column partition cannot be 7: allowed is 0 to 0"),
+        ("array(named_struct('v', parse_json('1'))) AS value", {"topic": "x"}, "no variants"),
         ("INTERVAL '1' MONTH AS value", {"topic": "x"}, "columns cannot be 'struct<value:interval month>'"),
     ],
 )
@@ -97,7 +98,7 @@ def test_what_cannot_be_written_is_refused_with_the_reason(
     topic = broker.create_topic("refused")
     given = {name: value or topic for name, value in options.items()}
     with pytest.raises(Exception, match=message):
-        write(spark.range(1).selectExpr(*select.split(", ")), broker, **given)
+        write(spark.range(1).selectExpr(*select.split("; ")), broker, **given)
     assert everything(broker, topic, 1) == []
 
 

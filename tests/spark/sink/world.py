@@ -121,7 +121,7 @@ class World:
             brokers=self.brokers,
             clock=self.clock,
             chance=self.chance,
-            publish_ms_max=600_000,
+            stall_ms_max=600_000,
             on_step=on_step,
         )
 

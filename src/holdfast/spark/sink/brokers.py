@@ -13,7 +13,7 @@ from uuid import UUID
 
 from holdfast.log.batches import parse_header
 from holdfast.log.batches.header import HEADER_BYTES, LENGTH_COVERS_FROM
-from holdfast.spark.reading.agents import LATEST, Agents, OutOfRangeError
+from holdfast.spark.reading.agents import LATEST, Agents, OutOfRangeError, TopicFacts
 from holdfast.spark.sink.lanes import Lane, Numbered
 from holdfast.spark.sink.ledger import SEQUENCES
 from holdfast.spark.sink.pieces import Target
@@ -163,10 +163,11 @@ class KafkaBrokers(Agents):
         raise InvalidError(f"batch for {name}", f"Kafka's error {code}", "what the topic's settings let pass")
 
     async def standing(self, lane: Lane, *, start: int, producer: tuple[int, int], sequence: int) -> int:
+        topic = TopicFacts(lane.target.name, lane.target.id, lane.partition + 1)
         most, offset = 0, start
         while True:
             try:
-                fetched = await self.fetch(lane.target.name, lane.partition, offset)
+                fetched = await self.fetch(topic, lane.partition, offset)
             except OutOfRangeError as error:
                 if error.start <= offset:
                     return most  # beyond the end: the log ends where we began

@@ -29,15 +29,15 @@ class SinkOptions:
     """How much a task holds in memory before it stages it."""
     inline_bytes: int = 48 * KIB
     """A task that has no more than this hands it to the driver, without an object."""
-    publish_ms_max: int = 600_000
-    """How long one driver works on one plan. Far less than the day for which brokers remember a silent producer."""
+    stall_ms_max: int = 600_000
+    """How long a driver goes on publishing without progress. Far less than the day for which brokers remember a producer."""
 
     def __post_init__(self) -> None:
         codec_number(self.compression)
         check_between("batchBytes", self.batch_bytes, KIB, 32 * MIB)
         check_between("pieceBytes", self.piece_bytes, 64 * KIB, 512 * MIB)
         check_between("inlineBytes", self.inline_bytes, 0, MIB)
-        check_between("publishMsMax", self.publish_ms_max, 1_000, 6 * 3_600_000)
+        check_between("stallMsMax", self.stall_ms_max, 1_000, 6 * 3_600_000)
         if len(self.write_id) > 200 or not self.write_id.isprintable():
             raise InvalidError("option writeId", self.write_id[:80], "at most 200 printable characters")
 

@@ -10,8 +10,8 @@ The one rule: what a plan says is done by whoever finds it. Dying anywhere leave
 `planned` there is only rubbish; behind it the plan is carried out again, with the same bytes under the same numbers.
 
 Brokers forget a producer that is silent for a day, and take anything from one they do not know. So whoever did not write the plan
-himself looks first at what the partitions hold of it; and whoever publishes stops for good when his time is up, which began before
-he wrote the plan, or looked.
+himself looks first at what the partitions hold of it; and whoever publishes stops for good when he got nowhere for a while, counted
+from before he wrote the plan, or looked, or sent the last batch that was taken.
 """
 
 import logging
@@ -47,6 +47,8 @@ from holdfast.vocabulary.errors import CorruptError, ExpiredError, HoldfastError
 
 _log: Final = logging.getLogger(__name__)
 
+PUBLISH_MS_MAX: Final = 12 * 3_600_000
+
 Step = Callable[[str], Awaitable[None]]
 
 
@@ -62,6 +64,18 @@ class Published:
     anew: bool
 
 
+class _Deadline:
+    """When to stop: a while after the last progress, and after half of the time brokers remember a producer for, anyway."""
+
+    def __init__(self, now_ms: int, stall_ms: int) -> None:
+        self._stall_ms, self._last_ms = stall_ms, now_ms + PUBLISH_MS_MAX
+        self.at_ms = min(now_ms + stall_ms, self._last_ms)
+
+    def moved(self, sent_at_ms: int) -> None:
+        """What was sent then, was taken."""
+        self.at_ms = min(sent_at_ms + self._stall_ms, self._last_ms)
+
+
 class Publisher:
     """Publishes the batches of queries, one after the other. `on_step` is told of every state that is reached."""
 
@@ -73,12 +87,12 @@ class Publisher:
         brokers: Brokers,
         clock: Clock,
         chance: Chance,
-        publish_ms_max: int = 600_000,
+        stall_ms_max: int = 600_000,
         on_step: Step = nothing,
     ) -> None:
         self._store, self._objects, self._brokers = store, objects, brokers
         self._clock, self._chance = clock, chance
-        self._publish_ms_max, self._on_step = publish_ms_max, on_step
+        self._stall_ms_max, self._on_step = stall_ms_max, on_step
 
     async def publish(self, query: str, batch: int, pieces: PieceList) -> Published:
         """Publish batch `batch` of the query, exactly once, whoever else is at it.
@@ -88,12 +102,12 @@ class Publisher:
         await self._on_step("staged")
         key = ledger_key(query)
         while True:
-            deadline_ms = self._clock.boot_ms() + self._publish_ms_max
+            deadline = _Deadline(self._clock.boot_ms(), self._stall_ms_max)
             entry = await self._store.get(key)
             ledger = read_ledger(entry) if entry is not None else None
             if ledger is not None and ledger.plan is not None:
                 assert entry is not None
-                await self._carry_out(key, entry.version, ledger, mine=False, deadline_ms=deadline_ms)
+                await self._carry_out(key, entry.version, ledger, mine=False, deadline=deadline)
                 continue
             if ledger is not None and ledger.batch >= batch:
                 await self.discard(pieces)
@@ -104,7 +118,7 @@ class Publisher:
             if version is None:
                 continue
             await self._on_step("planned")
-            await self._carry_out(key, version, planned, mine=True, deadline_ms=deadline_ms)
+            await self._carry_out(key, version, planned, mine=True, deadline=deadline)
             return Published(pieces.records, anew=True)
 
     async def discard(self, pieces: PieceList) -> None:
@@ -170,13 +184,13 @@ class Publisher:
             if (found.version if found else None) != (entry.version if entry else None):
                 return None
 
-    async def _carry_out(self, key: str, version: int, ledger: Ledger, *, mine: bool, deadline_ms: int) -> None:
+    async def _carry_out(self, key: str, version: int, ledger: Ledger, *, mine: bool, deadline: _Deadline) -> None:
         """Do what the plan says, and mark it done. Returns as well if somebody else has done it meanwhile."""
         assert ledger.plan is not None
         try:
             pieces = await self._pieces(ledger.plan)
             standing = {} if mine else await self._standing(ledger, ledger.plan, pieces)
-            await self._send(ledger, pieces, standing, deadline_ms)
+            await self._send(ledger, pieces, standing, deadline)
             await self._on_step("sent")
         except (SupersededError, _GoneError) as failure:
             if not await self._overtaken(key, ledger.batch):
@@ -205,7 +219,7 @@ class Publisher:
                 )
         return found
 
-    async def _send(self, ledger: Ledger, pieces: PieceList, standing: dict[Lane, int], deadline_ms: int) -> None:
+    async def _send(self, ledger: Ledger, pieces: PieceList, standing: dict[Lane, int], deadline: _Deadline) -> None:
         numbering = Numbering(
             producer_id=ledger.producer_id, producer_epoch=ledger.producer_epoch, sequences=ledger.sequences
         )
@@ -215,13 +229,15 @@ class Publisher:
             for batch in numbering.number(pieces, piece, body):
                 if batch.ordinal + batch.count > standing.get(batch.lane, 0):
                     queues.setdefault(batch.lane, []).append(batch)
-            await self._send_queues(queues, deadline_ms)
+            await self._send_queues(queues, deadline)
 
-    async def _send_queues(self, queues: dict[Lane, list[Numbered]], deadline_ms: int) -> None:
+    async def _send_queues(self, queues: dict[Lane, list[Numbered]], deadline: _Deadline) -> None:
         """Batches of a lane one after the other, lanes side by side."""
         for round_number in range(max(map(len, queues.values()), default=0)):
             batches = [queue[round_number] for queue in queues.values() if round_number < len(queue)]
-            await self._brokers.send(batches, deadline_ms=deadline_ms)
+            sent_at_ms = self._clock.boot_ms()
+            await self._brokers.send(batches, deadline_ms=deadline.at_ms)
+            deadline.moved(sent_at_ms)
             await self._on_step("sent some")
 
     async def _mark_done(self, key: str, version: int, ledger: Ledger, pieces: PieceList) -> None:

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from holdfast.spark.reach import Reach
 from holdfast.spark.reading.loop import run
@@ -116,7 +116,7 @@ class Sink:
             brokers=brokers,
             clock=RealClock(),
             chance=RealChance(),
-            publish_ms_max=self.options.publish_ms_max,
+            stall_ms_max=self.options.stall_ms_max,
             on_step=self.on_step,
         )
 
@@ -206,10 +206,25 @@ def _sink(options: Mapping[str, str], schema: StructType, overwrite: bool, on_st
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
+    if _has_variant(schema):  # to Arrow it is a struct of two binaries that only Spark understands
+        raise InvalidError("columns", schema.simpleString(), "no variants; to_json writes one as text")
     try:
         return to_arrow_schema(schema, timezone="UTC")
     except PySparkTypeError as failure:
         raise InvalidError("columns", schema.simpleString(), f"types that Arrow has ({failure})") from None
+
+
+def _has_variant(kind: DataType) -> bool:
+    match kind:
+        case VariantType():
+            return True
+        case StructType():
+            return any(_has_variant(field.dataType) for field in kind.fields)
+        case ArrayType():
+            return _has_variant(kind.elementType)
+        case MapType():
+            return _has_variant(kind.keyType) or _has_variant(kind.valueType)
+    return False
 
 
 def _gathered(messages: Messages) -> PieceList:
