@@ -253,6 +253,20 @@ def test_a_replicated_table_is_at_least_once() -> None:
     assert any("at-least-once" in warning for warning in looked.warnings)
 
 
+def test_the_oldest_refused_records_go_when_there_are_too_many(clickhouse: ClickHouse) -> None:
+    target = target_in(clickhouse)
+    sink = prepared(target)
+    for start in range(0, 30, 10):
+        put(sink, target, portion(start, start + 10), bad=tuple(range(start, start + 10)))
+    drift = msgspec.structs.replace(target.recipe.drift, dlq_rows_kept=10)
+    prepared(replace(target, recipe=msgspec.structs.replace(target.recipe, drift=drift)))
+    until(lambda: count(clickhouse, "orders_dlq") == (10, 10), what="the others are gone")
+    kept = clickhouse.ask(f"SELECT min(_offset) AS least FROM {clickhouse.database}.orders_dlq")
+    assert int(kept[0]["least"]) == 20
+    prepared(replace(target, recipe=msgspec.structs.replace(target.recipe, drift=drift)))
+    assert count(clickhouse, "orders_dlq") == (10, 10)
+
+
 def test_business_keys_replace_rows(clickhouse: ClickHouse) -> None:
     target = target_in(clickhouse, engine="ReplacingMergeTree", order_by=("name",))
     sink = prepared(target)

@@ -100,6 +100,17 @@ def create_dlq(database: str, table: str, window: int) -> str:
     )
 
 
+def oldest_surplus(database: str, table: str, kept: int) -> str:
+    """When the newest of those refused records came that are too many; no row: there are not too many."""
+    return f"SELECT time FROM {qualified(database, table + DLQ_SUFFIX)} ORDER BY time DESC LIMIT 1 OFFSET {kept}"
+
+
+def trim_dlq(database: str, table: str, kept: int) -> str:
+    """Remove refused records that are older than the newest `kept`. Those of the same moment stay together."""
+    name = qualified(database, table + DLQ_SUFFIX)
+    return f"ALTER TABLE {name} DELETE WHERE time <= ({oldest_surplus(database, table, kept)})"
+
+
 def fenced_insert(name: str, kinds: Mapping[str, str], *, database: str, key: str, epoch: int) -> str:
     """An insert of Arrow data that the server refuses if a newer epoch was told. `name` is quoted already."""
     columns = ", ".join(map(identifier, kinds))

@@ -83,7 +83,13 @@ def make_ready(target: Target, connection: Connection) -> Looked:
         has = look(connection, table) or has
     connection.command(statements.create_fence(table.database))
     connection.command(statements.create_dlq(table.database, table.name, table.window))
+    _trim(connection, table, target.recipe.drift.dlq_rows_kept)
     return judged(diff(table, has), table, has, tuple(_views_without_window(connection, table)))
+
+
+def _trim(connection: Connection, table: Table, kept: int) -> None:
+    if connection.rows(statements.oldest_surplus(table.database, table.name, kept)):
+        connection.command(statements.trim_dlq(table.database, table.name, kept))
 
 
 def judged(found: Diff, table: Table, has: HasTable, more: tuple[str, ...] = ()) -> Looked:
