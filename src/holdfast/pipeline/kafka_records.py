@@ -4,7 +4,7 @@ The one rule: nothing is committed and no group is joined: a look leaves no trac
 Kafka are read the same way.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +13,8 @@ from holdfast.pipeline.nouns import KafkaConfig
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
+_FIRST: Final = -2  # Kafka's times for the first offset, and for the one behind the last
+_BEHIND_LAST: Final = -1
 _POLL_S: Final = 0.2
 _BATCH: Final = 500
 
@@ -60,30 +62,29 @@ class SourceTopic:
 
     def bounds(self) -> dict[int, Bounds]:
         """What each partition holds."""
-        from confluent_kafka import KafkaException, TopicPartition
-
-        found = {}
-        for number in self.partitions():
-            try:
-                start, end = self._consumer.get_watermark_offsets(
-                    TopicPartition(self._config.topic, number), timeout=self._left_s()
-                )
-            except KafkaException as error:
-                raise UnavailableError(f"partition {self._config.topic}:{number}", _said(error)) from None
-            found[number] = Bounds(start, end)
-        return found
+        numbers = self.partitions()
+        starts, ends = self._offsets(numbers, _FIRST), self._offsets(numbers, _BEHIND_LAST)
+        return {number: Bounds(starts[number], ends[number]) for number in numbers}
 
     def offsets_at(self, timestamp_ms: int) -> dict[int, int]:
         """The first offset at or after a time, by partition; the end where there is none."""
+        bounds = self.bounds()
+        found = self._offsets(tuple(bounds), timestamp_ms)
+        return {number: offset if offset >= 0 else bounds[number].end for number, offset in found.items()}
+
+    def _offsets(self, numbers: Sequence[int], timestamp_ms: int) -> dict[int, int]:
+        """One question for all partitions, however many there are."""
         from confluent_kafka import KafkaException, TopicPartition
 
-        bounds = self.bounds()
-        asked = [TopicPartition(self._config.topic, number, timestamp_ms) for number in bounds]
+        asked = [TopicPartition(self._config.topic, number, timestamp_ms) for number in numbers]
         try:
             answers = self._consumer.offsets_for_times(asked, timeout=self._left_s())
         except KafkaException as error:
             raise UnavailableError(f"Kafka at {self._place}", _said(error)) from None
-        return {each.partition: each.offset if each.offset >= 0 else bounds[each.partition].end for each in answers}
+        for each in answers:
+            if each.error is not None:
+                raise UnavailableError(f"partition {self._config.topic}:{each.partition}", each.error.str())
+        return {each.partition: each.offset for each in answers}
 
     def records(self, ranges: Mapping[int, Bounds]) -> list[KafkaRecord]:
         """The records of these ranges, or as many of them as come in time."""
