@@ -274,6 +274,17 @@ async def test_a_worker_of_the_same_name_waits_for_the_first_to_end(
     await world.until(lambda: second.stage.driver is not None and len(world.acting()) == 4)
 
 
+async def test_a_worker_that_waits_for_its_name_can_be_stopped(world: World) -> None:
+    await working(world, "ann")
+    first = world.hired.pop("ann")
+    [second] = world.hire("ann")
+    world.hired["first"] = first
+    await world.run_ms(2_000)
+    second.leave()
+    await world.until(lambda: second.task.done(), within_ms=10_000)
+    assert len(world.acting()) == 4
+
+
 async def test_a_restarted_worker_waits_for_its_former_life_and_takes_its_slots(world: World) -> None:
     await working(world, "ann")
     world.hired["ann"].crash()

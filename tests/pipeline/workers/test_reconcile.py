@@ -286,6 +286,29 @@ async def test_workers_with_and_without_leases_share_one_pipeline(world: World) 
     assert sorted(set((await world.owners("p")).values()) - {None}) == ["0", "~bob"]  # type: ignore[type-var]
 
 
+async def test_a_registry_nobody_can_read_blocks_its_own_pipeline_only(world: World) -> None:
+    await world.store.commit(apply=[Put("registry/pipeline-broken-1/meta", b'"what?"')])
+    await world.pipeline("broken")
+    await world.pipeline("p")
+    world.hire("ann")
+    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_ms(3_000)
+    status = (await world.statuses("broken"))["0"]
+    assert status.state == "blocked"
+    assert "is corrupt" in status.reason
+
+
+async def test_a_slot_of_very_many_partitions_is_told_of_without_each(world: World) -> None:
+    await world.pipeline("p", partitions=6_000)
+    [ann] = world.hire("ann")
+    await world.until(lambda: len(world.acting()) == 6_000)
+    ann.driver.report("p.1.0", batches=1, rows=7)
+    await world.run_ms(3_000)
+    status = (await world.statuses("p"))["0"]
+    assert (status.rows, status.epochs) == (7, {})
+    assert status.warnings == ("6000 partitions are too many to be shown one by one",)
+
+
 async def test_a_record_nobody_can_read_harms_nobody_else(world: World, caplog: pytest.LogCaptureFixture) -> None:
     await world.store.commit(apply=[Put(pipeline_key("broken"), b'{"id": 7}'), Put(HOLDERS + "slot/odd", b'{"a": 1}')])
     await world.pipeline("p")

@@ -105,6 +105,9 @@ class DriverProcess:
             self.condemn(f"it said what nobody understands: {error}")
         except ValueError:
             self.condemn(f"it said a line of more than {LINE_BYTES_MAX} bytes")
+        except Exception as error:  # whatever it said, it must not leave a driver that nobody listens to
+            _log.exception("what driver %d said could not be taken in", self.pid)
+            self.condemn(f"what it said could not be taken in: {error}")
 
     def _take(self, line: bytes) -> None:
         message = _decode.decode(line)

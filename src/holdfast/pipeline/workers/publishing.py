@@ -13,8 +13,10 @@ from holdfast.pipeline.workers.records import SlotStatus, WorkerRecord, status_k
 from holdfast.pipeline.workers.runs import Run
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.errors import ExpiredError
+from holdfast.vocabulary.settings import KIB
 
 _encode: Final = msgspec.json.Encoder().encode
+_STATUS_BYTES_MAX: Final = 256 * KIB
 
 
 class Publisher:
@@ -66,7 +68,7 @@ class Publisher:
             if soon and (before.state, before.reason) == (status.state, status.reason):
                 return True
         key = status_key(run.slot.pipeline_id, run.generation, run.label)
-        outcome = await self._commit(_fence(run), [Put(key, _encode(status), self._session)])
+        outcome = await self._commit(_fence(run), [Put(key, _value(status), self._session)])
         if isinstance(outcome, Conflict):
             if outcome.dead_session is not None:
                 raise self._expired()
@@ -85,6 +87,16 @@ class Publisher:
 
     def _expired(self) -> ExpiredError:
         return ExpiredError(f"session {self._session}", "the store has ended it")
+
+
+def _value(status: SlotStatus) -> bytes:
+    """A slot of very many partitions is told of without each of them: a store takes values of some size only."""
+    value = _encode(status)
+    if len(value) <= _STATUS_BYTES_MAX:
+        return value
+    warning = f"{len(status.epochs)} partitions are too many to be shown one by one"
+    short = msgspec.structs.replace(status, partitions={}, epochs={}, warnings=(*status.warnings[:20], warning))
+    return _encode(short)
 
 
 def _fence(run: Run) -> list[Requirement]:

@@ -13,7 +13,7 @@ from holdfast.pipeline.nouns import KafkaConfig, Pipeline
 from holdfast.pipeline.workers.outlook import generations
 from holdfast.pipeline.workers.registries import stored_count
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
 
 _log: Final = logging.getLogger(__name__)
 
@@ -64,15 +64,24 @@ class Counts:
         key = (pipeline.id, generation)
         if key in self._known or self._clock.boot_ms() < self._blocked.get(pipeline.id, ("", 0))[1]:
             return
-        stored = await stored_count(self._store, pipeline.id, generation)
-        if stored is None:
-            try:
-                stored = await self._count(await self._source_of(pipeline.id, pipeline.recipe))
-            except (InvalidError, UnavailableError) as error:
-                self._blocked[pipeline.id] = (str(error), self._clock.boot_ms() + self._retry_ms)
-                return
+        try:
+            stored = await stored_count(self._store, pipeline.id, generation)
+            if stored is None:
+                stored = await self._count_source(pipeline)
+        except (InvalidError, CorruptError) as error:
+            self._blocked[pipeline.id] = (str(error), self._clock.boot_ms() + self._retry_ms)
+            return
         self._blocked.pop(pipeline.id, None)
         self._known[key] = stored
+
+    async def _count_source(self, pipeline: Pipeline) -> int:
+        source = await self._source_of(pipeline.id, pipeline.recipe)
+        try:
+            return await self._count(source)
+        except UnavailableError as error:
+            if source.brokers:  # another Kafka is away: this pipeline's trouble, not the worker's
+                raise InvalidError("source", ",".join(source.brokers), f"brokers that answer ({error})") from None
+            raise
 
     def _slots(self, pipeline: Pipeline, partitions: int) -> tuple[int, tuple[str, ...]]:
         replicas = pipeline.state.replicas

@@ -143,7 +143,7 @@ class Worker:
     async def _announce(self, session: HeldSession, record: WorkerRecord) -> None:
         """Take the worker's name; a namesake's session is waited for: most likely it is our own former life's."""
         said = False
-        while (namesake := await self._publisher.announce(record)) is not None:
+        while not self._stopping and (namesake := await self._publisher.announce(record)) is not None:
             if not said:
                 _log.warning("worker %s waits for session %s, which has its name, to end", self.id, namesake)
                 said = True
@@ -210,7 +210,7 @@ class Worker:
         return (await self._catalog.recipe(pipeline_id, recipe)).source
 
     async def _count(self, source: KafkaConfig) -> int:
-        return await count_partitions(source, self._topics)
+        return await count_partitions(source, self._topics, clock=self._clock)
 
     # --- the driver
 
