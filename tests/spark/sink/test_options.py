@@ -25,6 +25,8 @@ def test_options_are_read_without_regard_to_case() -> None:
         ({"bootstrap": "b:1", "store": "sqlite:///x"}, "option objects"),
         ({"bootstrap": "b"}, "option bootstrap"),
         ({"bootstrap": "b:1", "writeId": "x" * 300}, "option writeId"),
+        ({"bootstrap": "b:1", "writeNumber": "3"}, "option writeNumber"),
+        ({"bootstrap": "b:1", "writeId": "x", "writeNumber": "-1"}, "writeNumber"),
     ],
 )
 def test_a_wrong_option_is_refused(given: dict[str, str], message: str) -> None:

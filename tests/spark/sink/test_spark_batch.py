@@ -125,3 +125,12 @@ def test_a_named_write_whose_commit_dies_at_any_step_is_run_again_and_happens_on
         dying.save()
     found = everything(broker, topic, 3)
     assert sorted(int(each.value or b"") for each in found) == list(range(2_000))
+
+
+def test_a_series_of_writes_under_one_name_takes_each_number_once(spark: SparkSession, broker: Broker) -> None:
+    topic = broker.create_topic("series")
+    for number in (0, 1, 1, 0, 2):
+        frame = spark.range(3).selectExpr(f"cast({number} as string) value")
+        write(frame, broker, topic=topic, writeId=topic, writeNumber=str(number))
+    found = [each.value for each in everything(broker, topic, 1)]
+    assert sorted(found, key=str) == [b"0"] * 3 + [b"1"] * 3 + [b"2"] * 3

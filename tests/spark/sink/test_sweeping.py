@@ -4,6 +4,7 @@ import pytest
 from tests.spark.sink.test_publishing import DeadError, DieAt
 from tests.spark.sink.world import World, encoded, numbered
 
+from holdfast.spark.sink.ledger import ledger_key
 from holdfast.spark.sink.pieces import HOUR_MS
 from holdfast.spark.sink.sweeping import GRACE_MS, sweep_if_due
 from holdfast.vocabulary.errors import ExpiredError
@@ -87,4 +88,15 @@ async def test_a_sweep_that_does_not_concern_a_plan_does_not_stop_it(world: Worl
 
     world.store.commit = commit_late  # type: ignore[method-assign, assignment]
     await world.driver().publish("q", 0, pieces)
+    assert world.brokers.values == [b"a"]
+
+
+async def test_an_unfinished_write_without_a_name_is_struck_out_with_its_pieces(world: World) -> None:
+    for query in ("once/abc", "write/abc"):
+        with pytest.raises(DeadError):
+            await world.driver(on_step=DieAt("planned")).publish(query, 0, await world.stage(["a"]))
+    world.clock.advance_ms(GRACE_MS + 2 * HOUR_MS)
+    assert await sweep(world) == 1
+    assert await world.store.get(ledger_key("once/abc")) is None
+    await world.driver().publish("write/abc", 0, await world.stage(["a"]))
     assert world.brokers.values == [b"a"]

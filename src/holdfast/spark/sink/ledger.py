@@ -1,7 +1,9 @@
 """What stands in the store about a query: its plan, its producer, and how far its sequences have come.
 
-    spark-sink/query/{id}    one record per streaming query, or per batch write with a name of its own
-    spark-sink/swept         pieces staged before this hour are being deleted: no plan may name them any more
+    spark-sink/query/stream/{query id}   a streaming query
+    spark-sink/query/write/{writeId}     a batch write with a name, or a series of them
+    spark-sink/query/once/{token}        a batch write without one, as long as it lasts
+    spark-sink/swept                     pieces staged before this hour are being deleted: no plan may name them any more
 
 The one rule: one record, one plan. A plan is written by a commit that requires the record as the planner saw it, done; so there is
 never a second plan for the same batch, and the next one begins only when this one is done.
@@ -19,6 +21,7 @@ from holdfast.vocabulary.settings import KIB
 
 QUERIES: Final = "spark-sink/query/"
 SWEPT: Final = "spark-sink/swept"
+ONCE: Final = "once/"
 
 LIST_BYTES_MAX: Final = 96 * KIB
 """A larger list of pieces is an object of its own."""

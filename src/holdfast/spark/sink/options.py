@@ -22,6 +22,8 @@ class SinkOptions:
     """Where rows go that do not name a topic themselves."""
     write_id: str = ""
     """Of a batch write: a name under which it happens once, however often it is run."""
+    write_number: int = 0
+    """Of a series of batch writes under one `write_id`: each number happens once, in growing order."""
     compression: str = "none"
     batch_bytes: int = 900 * KIB
     """How much is collected for a RecordBatch, before compression."""
@@ -38,6 +40,9 @@ class SinkOptions:
         check_between("pieceBytes", self.piece_bytes, 64 * KIB, 512 * MIB)
         check_between("inlineBytes", self.inline_bytes, 0, MIB)
         check_between("stallMsMax", self.stall_ms_max, 1_000, 6 * 3_600_000)
+        check_between("writeNumber", self.write_number, 0, 2**63 - 1)
+        if self.write_number and not self.write_id:
+            raise InvalidError("option writeNumber", self.write_number, "0 without a writeId")
         if len(self.write_id) > 200 or not self.write_id.isprintable():
             raise InvalidError("option writeId", self.write_id[:80], "at most 200 printable characters")
 

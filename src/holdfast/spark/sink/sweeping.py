@@ -2,6 +2,8 @@
 
 The one rule (SAFETY 13, as for segments): deletion cannot race planning. First a commit says that nothing staged before an hour may
 be named any more; every plan requires that commit as its planner saw it. Then the plans are read: what they name is spared.
+
+A write without a name that was not finished within the grace never will be: its driver has stopped, and nobody else can ask for it.
 """
 
 from typing import Final
@@ -10,8 +12,8 @@ import msgspec
 
 from holdfast.contracts.checks import prefix_end
 from holdfast.contracts.objects import Missing, Objects
-from holdfast.contracts.store import Committed, Put, Store
-from holdfast.spark.sink.ledger import QUERIES, SWEPT, Swept, read_ledger, read_swept, unlisted, unmoved
+from holdfast.contracts.store import Committed, Delete, Put, Store
+from holdfast.spark.sink.ledger import ONCE, QUERIES, SWEPT, Swept, read_ledger, read_swept, unlisted, unmoved
 from holdfast.spark.sink.pieces import HOUR_MS, STAGED, hour_in, hour_of, unpack
 from holdfast.vocabulary.clock import Clock
 
@@ -34,17 +36,22 @@ async def sweep_if_due(
     outcome = await store.commit(require=[unmoved(SWEPT, entry)], apply=[Put(SWEPT, mark)])
     if not isinstance(outcome, Committed):
         return 0  # somebody else sweeps
-    return await _delete_before(before_hour, await _named(store, objects), objects)
+    return await _delete_before(before_hour, await _named(store, objects, now_ms - grace_ms), objects)
 
 
-async def _named(store: Store, objects: Objects) -> set[str]:
-    """Every object that a plan under way names."""
+async def _named(store: Store, objects: Objects, once_before_ms: int) -> set[str]:
+    """Every object that a plan under way names. Writes without a name from before `once_before_ms` are struck out."""
     named: set[str] = set()
     start, end = QUERIES, prefix_end(QUERIES)
     while True:
         page = await store.scan(start, end, limit=_PAGE)
         for entry in page.entries:
-            plan = read_ledger(entry).plan
+            ledger = read_ledger(entry)
+            if entry.key.startswith(QUERIES + ONCE) and ledger.changed_at_ms < once_before_ms:
+                struck = await store.commit(require=[unmoved(entry.key, entry)], apply=[Delete(entry.key)])
+                if isinstance(struck, Committed):
+                    continue
+            plan = ledger.plan
             if plan is None:
                 continue
             if plan.list_key:

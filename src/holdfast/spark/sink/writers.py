@@ -21,6 +21,7 @@ from holdfast.spark.reading.loop import run
 from holdfast.spark.reading.opened import Direct, opened
 from holdfast.spark.sink.brokers import KafkaBrokers
 from holdfast.spark.sink.encoding import Topic
+from holdfast.spark.sink.ledger import ONCE
 from holdfast.spark.sink.options import SinkOptions, read_options
 from holdfast.spark.sink.pieces import PieceList, joined, pack, unpack
 from holdfast.spark.sink.publishing import Publisher, Step, nothing
@@ -141,15 +142,16 @@ class HoldfastWriter(DataSourceArrowWriter):
 
     def __init__(self, sink: Sink, query: str, *, forget: bool) -> None:
         self._sink, self._query, self._forget = sink, query, forget
+        self._number = sink.options.write_number
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         return StagedMessage(self._query, pack(self._sink.stage(iterator)))
 
     def commit(self, messages: Messages) -> None:
-        run(self._sink.publish(self._query, 0, _gathered(messages), forget=self._forget))
+        run(self._sink.publish(self._query, self._number, _gathered(messages), forget=self._forget))
 
     def abort(self, messages: Messages) -> None:
-        run(self._sink.abandon(self._query, 0, _gathered(messages)))
+        run(self._sink.abandon(self._query, self._number, _gathered(messages)))
 
 
 class HoldfastStreamWriter(DataSourceStreamArrowWriter):
@@ -182,7 +184,7 @@ def batch_writer(
     """The writer of one batch write. With the option `writeId` it happens once under that name."""
     sink = _sink(options, schema, overwrite, on_step)
     named = sink.options.write_id
-    return HoldfastWriter(sink, f"write/{named or RealChance().token()}", forget=not named)
+    return HoldfastWriter(sink, f"write/{named}" if named else ONCE + RealChance().token(), forget=not named)
 
 
 def stream_writer(
