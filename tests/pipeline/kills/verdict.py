@@ -1,0 +1,113 @@
+"""The judgement: what ClickHouse has against what was acknowledged. Nothing that a pipeline says of itself counts.
+
+The one rule: rows and letters together are the acknowledged records, each once, with the values it was written with.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.pipeline.kills.writer import Acknowledged, amount_of
+
+from holdfast.testing.clickhouse import ClickHouseServer
+
+Place = tuple[int, int]  # partition, offset
+Row = tuple[int, int, int, int]  # partition, offset, seq, amount
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What one look at a table gives."""
+
+    rows: int = 0
+    distinct: int = 0
+    seq: int = 0
+    amount: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """All but the first three must be nothing. `wrong`: rows that are not as they were written, or where they do not belong."""
+
+    records: int
+    rows: int
+    letters: int
+    duplicates: int
+    lost: int
+    wrong: int
+
+    @property
+    def clean(self) -> bool:
+        exact = self.rows + self.letters == self.records
+        return exact and not (self.duplicates or self.lost or self.wrong)
+
+
+def expected(acknowledged: Acknowledged) -> tuple[Totals, Totals]:
+    """What table and DLQ must come to."""
+    good, bad = acknowledged.good, len(acknowledged.poisoned)
+    amounts = sum(map(amount_of, good.values()))
+    return Totals(len(good), len(good), sum(good.values()), amounts), Totals(bad, bad)
+
+
+def judge(acknowledged: Acknowledged, rows: Iterable[Row], letters: Iterable[Place]) -> Verdict:
+    """Row by row."""
+    table, dlq = list(rows), Counter(letters)
+    places = Counter((partition, offset) for partition, offset, _, _ in table)
+    good, poisoned = acknowledged.good, acknowledged.poisoned
+    return Verdict(
+        records=len(acknowledged),
+        rows=len(table),
+        letters=dlq.total(),
+        duplicates=(places + dlq).total() - len(places + dlq),
+        lost=len(good.keys() - places.keys()) + len(poisoned - dlq.keys()),
+        wrong=sum(
+            good.get((partition, offset)) != seq or amount_of(seq) != amount for partition, offset, seq, amount in table
+        )
+        + len(dlq.keys() - poisoned),
+    )
+
+
+class Tables:
+    """A table and its DLQ, looked at over HTTP."""
+
+    def __init__(self, server: ClickHouseServer, name: str) -> None:
+        self._server, self.name = server, name
+
+    def ask(self, statement: str) -> list[dict[str, Any]]:
+        """Rows of a query."""
+        text = self._server.ask(f"{statement} FORMAT JSONEachRow")
+        return [json.loads(line) for line in text.splitlines()]
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a table."""
+        found = self.ask(f"SELECT 1 AS n FROM system.tables WHERE database = 'default' AND name = '{name}'")
+        return bool(found)
+
+    def totals(self) -> tuple[Totals, Totals]:
+        """Table and DLQ; one that is not there is empty."""
+        table, dlq = Totals(), Totals()
+        if self.has(self.name):
+            table = self._totals(f"sum(seq) AS s, sum(amount) AS a FROM {self.name}")
+        if self.has(f"{self.name}_dlq"):
+            dlq = self._totals(f"0 AS s, 0 AS a FROM {self.name}_dlq")
+        return table, dlq
+
+    def _totals(self, rest: str) -> Totals:
+        [row] = self.ask(f"SELECT count() AS n, uniqExact(_partition, _offset) AS d, {rest}")
+        return Totals(int(row["n"]), int(row["d"]), int(row["s"] or 0), int(row["a"] or 0))
+
+    def judged(self, acknowledged: Acknowledged) -> Verdict:
+        """Every row against every record."""
+        rows = self._numbers(f"SELECT _partition, _offset, seq, amount FROM {self.name}")
+        letters = self._numbers(f"SELECT _partition, _offset FROM {self.name}_dlq") if acknowledged.poisoned else []
+        return judge(
+            acknowledged,
+            ((partition, offset, seq, amount) for partition, offset, seq, amount in rows),
+            ((partition, offset) for partition, offset in letters),
+        )
+
+    def _numbers(self, statement: str) -> list[list[int]]:
+        text = self._server.ask(f"{statement} FORMAT TSV").decode()
+        return [[int(each) for each in line.split("\t")] for line in text.splitlines()]
