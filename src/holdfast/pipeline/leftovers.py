@@ -65,7 +65,11 @@ async def busy(store: Store, pipeline_id: str) -> tuple[str, ...]:
     """Who still works for a pipeline, in words; nobody if empty."""
     holders = HOLDERS + _slots(pipeline_id)
     slots = [entry.key.rpartition("/")[2] for entry in (await store.scan(holders, prefix_end(holders))).entries]
-    owners = sorted({state.owner for state in await _partitions(store, pipeline_id) if state.owner is not None})
+    prefix = _registries(pipeline_id)
+    entries = (await store.scan(prefix, prefix_end(prefix))).entries
+    # A dead owner's name stays in the record until the next one claims it; of a stopped pipeline there is none.
+    alive = {entry.key.replace("/beats/", "/partitions/") for entry in entries if "/beats/" in entry.key}
+    owners = sorted({partition_of(entry).owner or "" for entry in entries if entry.key in alive} - {""})
     found = [f"slot {slot} is still held by a worker" for slot in slots]
     return (*found, *(f"partitions are still owned by {owner}" for owner in owners))
 

@@ -10,6 +10,7 @@ from holdfast.contracts.store import Delete, Put
 from holdfast.kernel.keys import holder_key
 from holdfast.kernel.lease import acquire
 from holdfast.pipeline.driver.messages import Claims, Halt, Run
+from holdfast.pipeline.errors import NotReadyError
 from holdfast.pipeline.workers.records import status_key
 
 INTENT = '{"end":20,"recipe":1,"start":10}'
@@ -272,6 +273,18 @@ async def test_a_worker_of_the_same_name_waits_for_the_first_to_end(
         world.hired["first"] = first
     first.leave()
     await world.until(lambda: second.stage.driver is not None and len(world.acting()) == 4)
+
+
+async def test_a_pipeline_whose_worker_died_can_be_deleted_once_that_is_certain(world: World) -> None:
+    await working(world, "ann")
+    await world.catalog.set_state("p", desired="stopped")
+    world.hired["ann"].crash()
+    with pytest.raises(NotReadyError, match="still"):
+        await world.catalog.delete("p")
+    await world.run_ms(25_000)
+    assert (await world.view("p")).partitions[0].owner == "p.1.0", "nobody was there to release it"
+    await world.catalog.delete("p")
+    assert await world.catalog.list() == []
 
 
 async def test_a_worker_that_waits_for_its_name_can_be_stopped(world: World) -> None:

@@ -16,7 +16,7 @@ from holdfast.kernel.keys import HOLDERS
 from holdfast.kernel.lease import Held, read_holder
 from holdfast.kernel.mirror import Mirror, mirroring
 from holdfast.pipeline.keys import PIPELINES
-from holdfast.pipeline.nouns import Generation, Pipeline
+from holdfast.pipeline.nouns import Pipeline
 from holdfast.pipeline.stored import pipeline_of
 from holdfast.pipeline.workers.deciding import Slot
 from holdfast.pipeline.workers.records import SLOTS, WORKERS, WorkerRecord, read_worker, slot_of_resource
@@ -49,11 +49,6 @@ class Outlook:
     def workers(self) -> dict[str, WorkerRecord]:
         """Who is alive."""
         return {worker.id: worker for worker in self._workers.items.values() if worker is not None}
-
-
-def generations(pipeline: Pipeline) -> tuple[Generation, ...]:
-    """Those that are worked on: the live one, and backfills beside it."""
-    return tuple(generation for generation in pipeline.generations if not generation.retired)
 
 
 @asynccontextmanager

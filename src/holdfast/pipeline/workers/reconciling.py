@@ -15,11 +15,11 @@ from holdfast.contracts.store import Session
 from holdfast.kernel.session import HeldSession
 from holdfast.pipeline.catalog import PipelineStore
 from holdfast.pipeline.driver.messages import Failed, Finished, FromDriver, Halted, LetGo, Progress, Ready
-from holdfast.pipeline.nouns import Generation, Pipeline
+from holdfast.pipeline.nouns import Generation, Pipeline, working
 from holdfast.pipeline.workers.deciding import Slot
 from holdfast.pipeline.workers.holding import HeldSlots
 from holdfast.pipeline.workers.keeper import DriverKeeper
-from holdfast.pipeline.workers.outlook import Outlook, generations
+from holdfast.pipeline.workers.outlook import Outlook
 from holdfast.pipeline.workers.publishing import Publisher
 from holdfast.pipeline.workers.records import WorkerRecord, run_name
 from holdfast.pipeline.workers.registries import GenerationRegistry, NewRegistry
@@ -84,7 +84,7 @@ class Reconciler:
         wanted: set[str] = set()
         for slot in self.slots.staying:
             pipeline = started.get(slot.pipeline_id)
-            for generation in generations(pipeline) if pipeline is not None else ():
+            for generation in working(pipeline) if pipeline is not None else ():
                 name = run_name(slot.pipeline_id, generation.number, self.slots.label(slot))
                 wanted.add(name)
                 if name not in self.runs:
@@ -192,7 +192,7 @@ class Reconciler:
         finished = {run.namespace: run for run in self.runs.values() if run.state == "finished"}
         for namespace, run in sorted(finished.items()):
             pipeline = started.get(run.slot.pipeline_id)
-            found = [each for each in generations(pipeline) if each.number == run.generation] if pipeline else []
+            found = [each for each in working(pipeline) if each.number == run.generation] if pipeline else []
             if found and found[0].kind == "backfill" and await self._registries[namespace].reached(found[0]):
                 try:
                     await self._catalog.retire(run.slot.pipeline_id, run.generation)

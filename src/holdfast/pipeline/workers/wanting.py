@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.contracts.store import Store
-from holdfast.pipeline.nouns import KafkaConfig, Pipeline
-from holdfast.pipeline.workers.outlook import generations
+from holdfast.pipeline.nouns import KafkaConfig, Pipeline, working
 from holdfast.pipeline.workers.registries import stored_count
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
@@ -47,12 +46,12 @@ class Counts:
 
     async def wanted(self, started: Mapping[str, Pipeline]) -> Wanted:
         """What is wanted now. An unreachable store is an `UnavailableError`; an unreachable source blocks its own pipeline."""
-        live = {(each.id, generation.number) for each in started.values() for generation in generations(each)}
+        live = {(each.id, generation.number) for each in started.values() for generation in working(each)}
         self._known = {key: count for key, count in self._known.items() if key in live}
         self._blocked = {each: why for each, why in self._blocked.items() if each in started}
         slots, warnings = {}, {}
         for each in started.values():
-            for generation in generations(each):
+            for generation in working(each):
                 await self._look(each, generation.number)
             counts = [count for (pipeline_id, _), count in self._known.items() if pipeline_id == each.id]
             slots[each.id], warnings[each.id] = self._slots(each, max(counts, default=0))
