@@ -1,9 +1,14 @@
 """Statements taken apart without an engine."""
 
+from contextlib import suppress
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.gateways.clickhouse.errors import QueryError
 from holdfast.gateways.clickhouse.statement import INPUT_TABLE, INSERT, KILL, OTHER, SELECT, parse, without_rows
+from holdfast.vocabulary.clock import RealClock
 
 
 @pytest.mark.parametrize(
@@ -75,6 +80,23 @@ def test_what_would_store_nothing_or_too_much_is_refused(text: bytes) -> None:
 def test_the_kind_and_format_of_a_statement(text: bytes, kind: str, format_name: str) -> None:
     found = parse(text)
     assert (found.kind, found.format) == (kind, format_name)
+
+
+@given(st.binary(max_size=200) | st.text(alphabet="'\"`$#-/*();,. aFORMAT\n\\", max_size=200).map(str.encode))
+def test_whatever_comes_is_taken_apart_or_refused(text: bytes) -> None:
+    with suppress(QueryError):
+        parse(text)
+    with suppress(QueryError):
+        parse(b"INSERT INTO t " + text)
+
+
+@pytest.mark.parametrize("piece", [b"$a$ ", b"$", b"'", b"/*", b"--\n", b"((((", b"`", b"a.b(", b"# ", b"0x"])
+def test_a_long_statement_is_read_in_linear_time(piece: bytes) -> None:
+    clock = RealClock()
+    began_ms = clock.boot_ms()
+    with suppress(QueryError):
+        parse(b"SELECT " + piece * (400_000 // len(piece)))
+    assert clock.boot_ms() - began_ms < 30_000
 
 
 def test_a_select_without_rows_keeps_its_settings() -> None:

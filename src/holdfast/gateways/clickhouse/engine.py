@@ -3,6 +3,7 @@
     DIR/lock             held by the process that has the directory
     DIR/config/*.xml     written at each start: who the engine's one user is and what it may do
     DIR/engine/          ClickHouse's own files
+    DIR/scratch/         emptied at each start
 
 The one rule: nothing forks after the engine is loaded; a forked child of it hangs.
 
@@ -13,8 +14,10 @@ that overlay is moved aside under a name nobody is granted anything on.
 import fcntl
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import escape
@@ -98,30 +101,33 @@ class Engine:
 
 
 @contextmanager
-def open_engine(settings: ClickHouseSettings, *, chance: Chance) -> Iterator[Engine]:
-    """The engine on its directory, for the body. `UnavailableError` names the process that has the directory already."""
-    data = settings.data.absolute()
-    if not _PLAIN.fullmatch(str(data)):
-        raise InvalidError("data directory", str(data), "a path without ? & # %")
-    with _held(data):
-        config = _configure(settings, data)
-        _seed(data / "engine", chance)
-        try:
-            from chdb import _chdb as library
-        except ModuleNotFoundError:
-            raise UnavailableError("chDB", "it is not installed: pip install 'holdfast[clickhouse]'") from None
-        try:
-            engine = Engine(library, f"{data / 'engine'}?config-file={config}")
-        except QueryError as error:
-            raise UnavailableError(f"engine in {data}", error.text) from None
-        try:
-            yield engine
-        finally:
-            engine.close()
+def open_engine(settings: ClickHouseSettings, data: Path, *, chance: Chance) -> Iterator[Engine]:
+    """The engine on a directory that is held, for the body."""
+    config = _configure(settings, data)
+    _seed(data / "engine", chance)
+    scratch = data / "scratch"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    os.putenv("TMPDIR", str(scratch))  # for the engine, which makes a directory there when it is imported
+    try:
+        library = import_module("chdb._chdb")
+    except ModuleNotFoundError:
+        raise UnavailableError("chDB", "it is not installed: pip install 'holdfast[clickhouse]'") from None
+    try:
+        engine = Engine(library, f"{data / 'engine'}?config-file={config}")
+    except QueryError as error:
+        raise UnavailableError(f"engine in {data}", error.text) from None
+    try:
+        yield engine
+    finally:
+        engine.close()
 
 
 @contextmanager
-def _held(data: Path) -> Iterator[None]:
+def held(data: Path) -> Iterator[Path]:
+    """The directory, made if need be, for this process alone. `UnavailableError` names the process that has it."""
+    if not _PLAIN.fullmatch(str(data)):
+        raise InvalidError("data directory", str(data), "a path without ? & # %")
     try:
         data.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(data / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -138,7 +144,7 @@ def _held(data: Path) -> Iterator[None]:
             ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        yield
+        yield data
     finally:
         os.close(descriptor)
 

@@ -187,6 +187,7 @@ class Executor:
             try:
                 _append(connection, b"INSERT INTO " + table, statement.format, pieces, one)
                 one.check()
+                connection.query("SET max_threads = 1", "Null")  # input() is one stream, whose rows stay in order
                 return self._in_one_piece(connection, statement.text, "TabSeparated")
             finally:
                 if request.session_id:

@@ -1,7 +1,7 @@
 """What no statement may reach for: files, other hosts, programs, this interpreter.
 
-The engine's grants are the wall; this is the fence before it. It is needed where the engine checks no grant (`file()` as a plain
-function, `INTO OUTFILE`, `eval`), and where it touches the outside before it does (`sqlite` makes its file first).
+The kernel and the engine's grants are the walls; this is the fence before them. It is needed where the engine checks no grant
+(`file()` as a plain function, `INTO OUTFILE`, `eval`), and where it touches the outside before it does (`sqlite` makes its file).
 """
 
 from itertools import pairwise
@@ -79,6 +79,8 @@ def refuse_forbidden(found: list[Token]) -> None:
         named = token.kind in ("word", "quoted")
         if named and follows.word == "(" and not _is_a_name(words, at):
             _refuse_call(token.word, words[at + 2] if at + 2 < len(words) else "")
+        if named and token.word in _CALLS and follows.word in (",", ")") and _is_a_function(words, at):
+            raise refusal(NOT_ALLOWED, f"{token.word} as a function reaches beyond the tables and is not allowed here")
         if token.kind == "word" and token.word in ("outfile", "infile"):
             raise refusal(NOT_ALLOWED, f"{token.word.upper()} is not allowed here: send or take the data over HTTP")
         if token.word == "from" and follows.kind == "text" and words[0] in ("attach", "create"):
@@ -89,7 +91,12 @@ def refuse_forbidden(found: list[Token]) -> None:
 
 def _is_a_name(words: list[str], at: int) -> bool:
     """Whether a word before a parenthesis is a table's name and no call: `INSERT INTO url (a, b)`."""
-    return words[0] in _MAKERS and at > 0 and words[at - 1] in _NAMED
+    return words[0] in _MAKERS and at > 0 and words[at - 1] in _NAMED and "select" not in words[:at]
+
+
+def _is_a_function(words: list[str], at: int) -> bool:
+    """Whether a word may stand for a function that others call: `arrayMap(file, ['/etc/passwd'])`."""
+    return at > 1 and words[at - 1] == "(" and words[at - 2].startswith(("array", "map"))
 
 
 def _refuse_call(name: str, first: str) -> None:

@@ -6,9 +6,11 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO, Final
 
-from holdfast.gateways.clickhouse.engine import open_engine
+from holdfast.gateways.clickhouse.confining import confine
+from holdfast.gateways.clickhouse.engine import held, open_engine
 from holdfast.gateways.clickhouse.server import ClickHouseServer
 from holdfast.gateways.clickhouse.settings import ClickHouseSettings
 from holdfast.vocabulary.clock import Chance, Clock
@@ -54,18 +56,60 @@ def serve(
     announce: Callable[[ClickHouseServer], None],
     ends: threading.Event,
 ) -> int:
-    """Serve until `ends` is set; running statements then have `stop_ms`. Returns the exit code."""
-    with open_engine(settings, chance=chance) as engine:
-        server = ClickHouseServer(place, engine, settings, clock=clock, chance=chance)
-        accepting = threading.Thread(target=server.serve_forever, args=(0.1,), name="accept", daemon=True)
-        accepting.start()
-        try:
-            announce(server)
-            while not ends.wait(1.0):
-                server.executor.sessions.sweep()
-        finally:
-            _stop(server, settings)
+    """Serve until `ends` is set; running statements then have `stop_ms`. Returns the exit code.
+
+    The engine lives on a thread that is confined; this one only says where it listens, and waits.
+    """
+    life = _Life(settings, place, clock=clock, chance=chance, ends=ends)
+    thread = threading.Thread(target=life.run, name="engine")
+    thread.start()
+    life.listens.wait()
+    try:
+        if life.server is not None:
+            announce(life.server)
+        thread.join()
+    finally:
+        ends.set()
+        thread.join()
+    if life.failure is not None:
+        raise life.failure
     return 0
+
+
+class _Life:
+    """The engine's thread."""
+
+    def __init__(
+        self, settings: ClickHouseSettings, place: socket.socket, *, clock: Clock, chance: Chance, ends: threading.Event
+    ) -> None:
+        self._settings, self._place, self._clock, self._chance, self._ends = settings, place, clock, chance, ends
+        self.listens = threading.Event()
+        self.server: ClickHouseServer | None = None
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        """From the lock of the directory to its release."""
+        try:
+            with held(self._settings.data.absolute()) as data:
+                if self._settings.confined:
+                    confine(data)
+                self._serve(data)
+        except BaseException as error:
+            self.failure = error
+        finally:
+            self.listens.set()
+
+    def _serve(self, data: Path) -> None:
+        with open_engine(self._settings, data, chance=self._chance) as engine:
+            server = ClickHouseServer(self._place, engine, self._settings, clock=self._clock, chance=self._chance)
+            threading.Thread(target=server.serve_forever, args=(0.1,), name="accept", daemon=True).start()
+            try:
+                self.server = server
+                self.listens.set()
+                while not self._ends.wait(1.0):
+                    server.executor.sessions.sweep()
+            finally:
+                _stop(server, self._settings)
 
 
 def _stop(server: ClickHouseServer, settings: ClickHouseSettings) -> None:

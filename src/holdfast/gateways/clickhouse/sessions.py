@@ -4,13 +4,16 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from holdfast.gateways.clickhouse.engine import Engine
 from holdfast.gateways.clickhouse.errors import BAD_ARGUMENTS, SESSION_IS_LOCKED, SESSION_NOT_FOUND, refusal
 from holdfast.gateways.clickhouse.settings import ClickHouseSettings
 from holdfast.pipeline.quoting import literal
 from holdfast.vocabulary.clock import Clock
+
+
+_CHANGED: Final = ("readonly", "log_comment", "max_threads")  # by the face itself
 
 
 @dataclass(eq=False)
@@ -81,7 +84,7 @@ class Sessions:
 
     def values(self, connection: Any, names: Mapping[str, str]) -> dict[str, str | None]:
         """What the session has set itself of these; a request's own settings must not stay."""
-        listed = ", ".join(map(literal, (*names, "readonly", "log_comment")))
+        listed = ", ".join(map(literal, (*names, *_CHANGED)))
         asks = f"SELECT name, hex(value), changed FROM system.settings WHERE name IN ({listed})"  # noqa: S608
         found = connection.query(asks, "TSV")
         rows = [line.split("\t") for line in bytes(found.bytes()).decode().splitlines()]

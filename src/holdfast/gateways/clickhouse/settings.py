@@ -18,6 +18,7 @@ class ClickHouseSettings:
     what `max_execution_time` may be at most. `memory_bytes_max`: of all statements together, 0: what the engine takes by itself.
     `connections_max`: further ones are refused. `idle_ms`: a silent connection is closed. `sessions_max`, `session_ms_max`: of
     `session_id` and `session_timeout`. `stop_ms`: how long a polite stop waits for running statements.
+    `confined`: have the kernel keep the engine from other files and hosts, where it can.
     """
 
     data: Path
@@ -34,6 +35,7 @@ class ClickHouseSettings:
     sessions_max: int = 100
     session_ms_max: int = 3_600_000
     stop_ms: int = 10_000
+    confined: bool = True
 
     def __post_init__(self) -> None:
         if not self.users:
