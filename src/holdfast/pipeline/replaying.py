@@ -28,6 +28,7 @@ from holdfast.pipeline.driver.mapping_records import map_records
 from holdfast.pipeline.filters.nodes import Field, Node, children
 from holdfast.pipeline.kafka_records import KafkaRecord
 from holdfast.pipeline.keys import replay_key
+from holdfast.pipeline.mapping.diff import diff
 from holdfast.pipeline.mapping.paths import parse_path
 from holdfast.pipeline.nouns import ClickHouseConfig, Recipe
 from holdfast.pipeline.previewing import kafka_table
@@ -36,8 +37,9 @@ from holdfast.pipeline.recipes import table_of
 from holdfast.pipeline.sinks.clickhouse import statements
 from holdfast.pipeline.sinks.clickhouse.connection import Connection
 from holdfast.pipeline.sinks.clickhouse.sink import one_batch
+from holdfast.pipeline.sinks.clickhouse.tables import judged, look
+from holdfast.pipeline.sinks.contract import BlockedError
 from holdfast.pipeline.stored import PendingReplay, ReplayRecord, read_replay
-from holdfast.pipeline.validation import compare
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.settings import MIB
 
@@ -103,11 +105,14 @@ class ReplayTarget:
 
     def misfits(self) -> tuple[str, ...]:
         """Why rows of this recipe cannot be stored in the table there is; nothing if they can."""
-        found = compare(self._connection, self._table)
-        if found is None:
+        has = look(self._connection, self._table)
+        if has is None:
             return (f"the table {self._table.full_name} does not exist",)
-        missing = (f"{name} is missing in the table" for name in found.missing)
-        return (*missing, *found.blockers, *(f"this is needed first: {each}" for each in found.statements))
+        try:
+            judged(diff(self._table, has), self._table, has)
+        except BlockedError as error:
+            return (error.reason,)
+        return ()
 
     def next_step(
         self, chosen: Chosen, after: tuple[int, int, int], limit: int

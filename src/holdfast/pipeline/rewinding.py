@@ -25,6 +25,7 @@ FOR_EVER: Final = 2**62
 """The epoch an old generation is fenced with: above every epoch there will be."""
 
 _PARTITIONS_PER_DELETE: Final = 200
+_FENCES_PER_INSERT: Final = 1_000
 
 Position = str | Mapping[int, int]
 """`earliest`, `latest`, an ISO 8601 time, or an offset for each partition that is meant."""
@@ -142,17 +143,22 @@ def delete_previous(
     table, topic = table_of(recipe), recipe.source.topic
     connection.command(statements.create_fence(table.database))
     for number, states in before.items():
-        for state in states:
-            key = f"{pipeline_id}:{number}:{topic}:{state.id}"
-            connection.command(statements.write_fence(table.database, key, FOR_EVER))
-            connection.command(_kill(key))
+        keys = [f"{pipeline_id}:{number}:{topic}:{state.id}" for state in states]
+        for at in range(0, len(keys), _FENCES_PER_INSERT):
+            connection.command(_fence_for_ever(table.database, keys[at : at + _FENCES_PER_INSERT]))
+        connection.command(_kill(f"{pipeline_id}:{number}:"))
     for name in _tables(connection, table):
         for condition in _conditions(fresh, topic):
             connection.command(f"ALTER TABLE {name} DELETE WHERE {condition}", settings={"mutations_sync": 1})
 
 
-def _kill(key: str) -> str:
-    return f"KILL QUERY WHERE startsWith(query_id, {literal(f'holdfast:{key}:')}) SYNC"
+def _fence_for_ever(database: str, keys: Sequence[str]) -> str:
+    rows = ", ".join(f"({literal(key)}, {FOR_EVER})" for key in keys)
+    return f"INSERT INTO {qualified(database, statements.FENCE_TABLE)} (k, epoch) VALUES {rows}"  # noqa: S608 - quoted
+
+
+def _kill(inserts: str) -> str:
+    return f"KILL QUERY WHERE startsWith(query_id, {literal(f'holdfast:{inserts}')}) SYNC"
 
 
 def _tables(connection: Connection, table: Table) -> Iterable[str]:

@@ -2,14 +2,17 @@
 
 import asyncio
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
+from tests.app.node import create_topic, produce
 from tests.pipeline.service.world import World
 
 from holdfast.pipeline.answers import Validation
 from holdfast.pipeline.errors import NotReadyError
 from holdfast.pipeline.looking import INFERRED
 from holdfast.pipeline.settings import ServiceSettings
+from holdfast.testing.apache_kafka import ApacheKafka
 from holdfast.testing.servers import free_port
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
@@ -245,3 +248,24 @@ async def test_a_server_that_hangs_holds_up_nobody_else(world: World) -> None:
             await hanging
     finally:
         await asyncio.to_thread(world.clickhouse.resume)
+
+
+@pytest.mark.long
+async def test_an_apache_kafka_is_looked_at(world: World, tmp_path: Path) -> None:
+    broker = ApacheKafka(tmp_path)
+    try:
+        await asyncio.to_thread(broker.prepare)
+    except UnavailableError as missing:
+        pytest.skip(str(missing))
+    try:
+        await asyncio.to_thread(broker.start)
+        await asyncio.to_thread(create_topic, broker.bootstrap, "orders", 3)
+        await asyncio.to_thread(lambda: produce(broker.bootstrap, "orders", *ORDERS, partition=1))
+        made = await world.service.catalog.create("apache")
+        unsaved = {"source": {"topic": "orders", "brokers": [broker.bootstrap], "start": "2020-01-01"}}
+        sample = await world.service.looking.sample(made.id, limit=5, unsaved=unsaved)
+        assert [(each.partition, each.offset) for each in sample.records] == [(1, offset) for offset in range(25, 30)]
+        found = await world.service.looking.validate(made.id, "kafka", unsaved=unsaved)
+        assert (found.ok, detail(found, "start")) == (True, "0: 0, 1: 0, 2: 0")
+    finally:
+        await asyncio.to_thread(broker.stop)
