@@ -13,8 +13,8 @@ from tests.pipeline.sinks.places import ClickHouse
 
 from holdfast.pipeline.driver import steps
 from holdfast.pipeline.driver.jobs import Jobs
+from holdfast.pipeline.driver.recipes import LastingError
 from holdfast.pipeline.driver.steps import StepFailedError
-from holdfast.pipeline.driver.work import LastingError
 from holdfast.pipeline.nouns import Intent
 from holdfast.spark.reading.loop import run
 

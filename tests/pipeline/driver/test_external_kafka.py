@@ -10,9 +10,9 @@ from tests.pipeline.driver.world import World, drain, event
 from tests.pipeline.sinks.places import ClickHouse
 
 from holdfast.pipeline.driver.jobs import Jobs
+from holdfast.pipeline.driver.recipes import FOREIGN_SOURCE
 from holdfast.pipeline.driver.steps import StepFailedError
 from holdfast.pipeline.driver.views import connector_options
-from holdfast.pipeline.driver.work import FOREIGN_SOURCE
 from holdfast.pipeline.nouns import KafkaConfig, Security
 from holdfast.pipeline.sinks.contract import Portion
 from holdfast.testing.spark_kafka import spark_kafka_jars

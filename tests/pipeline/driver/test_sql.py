@@ -9,7 +9,7 @@ from tests.pipeline.sinks.places import ClickHouse
 
 from holdfast.pipeline.driver import sql
 from holdfast.pipeline.driver.jobs import Jobs
-from holdfast.pipeline.driver.work import LastingError
+from holdfast.pipeline.driver.recipes import LastingError
 from holdfast.pipeline.mapping.nouns import Column
 from holdfast.vocabulary.errors import InvalidError
 

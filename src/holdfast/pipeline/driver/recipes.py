@@ -1,15 +1,38 @@
-"""A recipe as one driver works by it: its target, its sink, its source's group; opened once per version.
+"""The recipes a slot works by: the pipeline's newest for what is planned, older ones for what was begun under them.
 
 The one rule: a version is never swapped under a range. What was begun under one is finished by the sink of that one.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
-from holdfast.pipeline.driver.planning import Limits
+from holdfast.pipeline.driver import views
+from holdfast.pipeline.driver.jobs import Jobs
+from holdfast.pipeline.driver.ledger import Ledger
+from holdfast.pipeline.driver.messages import Run
+from holdfast.pipeline.driver.planning import Limits, Rate
 from holdfast.pipeline.driver.settings import DriverSettings
-from holdfast.pipeline.nouns import ClickHouseConfig, Recipe
+from holdfast.pipeline.driver.sources import GroupOffsets, Source, open_source
+from holdfast.pipeline.nouns import ClickHouseConfig, Generation, Recipe
 from holdfast.pipeline.sinks.choosing import open_sink
 from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, Sink, Target
+from holdfast.spark.reach import Reach
+from holdfast.vocabulary.errors import HoldfastError, InvalidError
+
+FOREIGN_SOURCE: Final = (
+    "another Kafka does not wait with its retention: exactly once holds while it keeps what was begun"
+)
+
+
+class LastingError(HoldfastError):
+    """The slot stops until somebody edits the pipeline."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 @dataclass(slots=True)
@@ -52,6 +75,101 @@ class Opened:
         return self.recipe.drift.unknown_fields in ("stop", "add-column")
 
 
-def opened(target: Target) -> Opened:
-    """A version, with its sink."""
-    return Opened(target.recipe, target, open_sink(target))
+@dataclass(slots=True)
+class Current:
+    """What a slot plans by now."""
+
+    generation: Generation
+    work: Opened
+    source: Source
+    group: GroupOffsets
+    rate: Rate
+
+    def close(self) -> None:
+        """Let the source's connections go."""
+        self.source.close()
+        self.group.close()
+
+
+class Recipes:
+    """Of one slot. `current` is there once `refresh` has been called."""
+
+    def __init__(
+        self, run: Run, ledger: Ledger, *, jobs: Jobs, reach: Reach, embedded: str, settings: DriverSettings
+    ) -> None:
+        self._run, self._ledger, self._jobs = run, ledger, jobs
+        self._reach, self._embedded, self._refresh_ms = reach, embedded, settings.refresh_ms
+        self._opened: dict[int, Opened] = {}
+        self._current: Current | None = None
+        self._refreshed_ms = 0
+
+    @property
+    def current(self) -> Current:
+        """The newest."""
+        assert self._current is not None
+        return self._current
+
+    def refresh(self, now_ms: int) -> tuple[str, ...]:
+        """Look whether the pipeline was changed, not too often; what a person should know of a change."""
+        if self._current is not None and now_ms < self._refreshed_ms + self._refresh_ms:
+            return ()
+        pipeline = self._ledger.pipeline()
+        found = [each for each in pipeline.generations if each.number == self._run.generation]
+        if not found or found[0].retired:
+            raise LastingError(f"generation {self._run.generation} is retired")
+        if pipeline.recipe == 0:
+            raise LastingError("the pipeline is not complete: " + "; ".join(pipeline.problems))
+        warnings = self._work_by(pipeline.recipe, found[0], now_ms)
+        self._refreshed_ms = now_ms
+        return warnings
+
+    def look_again(self) -> None:
+        """The pipeline was changed: the next `refresh` reads it."""
+        self._refreshed_ms = -self._refresh_ms
+
+    def version(self, number: int) -> Opened:
+        """One version. What is wrong with it for ever is a `LastingError`."""
+        if number not in self._opened:
+            recipe = self._ledger.recipe(number)
+            try:
+                target = views.target_of(
+                    self._jobs,
+                    recipe,
+                    pipeline_id=self._run.pipeline_id,
+                    generation=self._run.generation,
+                    embedded=self._embedded,
+                    reach=self._reach,
+                )
+                self._opened[number] = Opened(recipe, target, open_sink(target))
+            except InvalidError as error:
+                raise LastingError(str(error)) from None
+        return self._opened[number]
+
+    def close(self) -> None:
+        """Let everything go."""
+        for each in self._opened.values():
+            each.sink.close()
+        if self._current is not None:
+            self._current.close()
+
+    def _work_by(self, number: int, generation: Generation, now_ms: int) -> tuple[str, ...]:
+        before, work = self._current, self.version(number)
+        if before is None or before.work.recipe.source != work.recipe.source:
+            return self._begin_by(work, generation, now_ms)
+        if before.work.inserts_per_second != work.inserts_per_second:
+            before.rate = Rate(work.inserts_per_second, now_ms=now_ms)
+        before.generation, before.work = generation, work
+        return ()
+
+    def _begin_by(self, work: Opened, generation: Generation, now_ms: int) -> tuple[str, ...]:
+        if self._current is not None:
+            self._current.close()
+        config = work.recipe.source
+        self._current = Current(
+            generation,
+            work,
+            open_source(config, self._reach),
+            GroupOffsets(config, bootstrap=self._reach.bootstrap, pipeline_id=self._run.pipeline_id),
+            Rate(work.inserts_per_second, now_ms=now_ms),
+        )
+        return (FOREIGN_SOURCE,) if config.brokers else ()

@@ -10,7 +10,8 @@ from threading import Condition, Thread
 from typing import Final
 
 from holdfast.pipeline.driver.messages import Claims, Failed, Finished, FromDriver, Halted, LetGo, Run
-from holdfast.pipeline.driver.work import LastingError, SlotWork, Tools
+from holdfast.pipeline.driver.recipes import LastingError
+from holdfast.pipeline.driver.work import SlotWork, Tools
 
 _log: Final = logging.getLogger(__name__)
 

@@ -19,22 +19,19 @@ from holdfast.pipeline.driver.jobs import Jobs
 from holdfast.pipeline.driver.ledger import Ledger, intent_of
 from holdfast.pipeline.driver.messages import Progress, Run
 from holdfast.pipeline.driver.outcomes import Outcome
-from holdfast.pipeline.driver.planning import Range, Rate, plan
-from holdfast.pipeline.driver.recipes import Opened, opened
+from holdfast.pipeline.driver.planning import Range, plan
+from holdfast.pipeline.driver.recipes import LastingError, Opened, Recipes
 from holdfast.pipeline.driver.settings import DriverSettings
-from holdfast.pipeline.driver.sources import Ends, GroupOffsets, Source, open_source
+from holdfast.pipeline.driver.sources import Ends
 from holdfast.pipeline.driver.starting import Starts
 from holdfast.pipeline.driver.tasks import Job
+from holdfast.pipeline.driver.troubles import Troubles
 from holdfast.pipeline.mapping.nouns import mapping_json
-from holdfast.pipeline.nouns import Generation
 from holdfast.pipeline.sinks.contract import BlockedError, Portion, Written
 from holdfast.spark.reach import Reach
-from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
-from holdfast.vocabulary.errors import FencedError, HoldfastError, InvalidError
+from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.errors import FencedError, HoldfastError
 
-FOREIGN_SOURCE: Final = (
-    "another Kafka does not wait with its retention: exactly once holds while it keeps what was begun"
-)
 _log: Final = logging.getLogger(__name__)
 
 
@@ -51,22 +48,12 @@ class Tools:
     chance: Chance
 
 
-class LastingError(HoldfastError):
-    """The slot stops until somebody edits the pipeline."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return self.reason
-
-
 class SlotWork:
     """One slot of one generation. For the slot's thread alone."""
 
     def __init__(self, run: Run, tools: Tools, may_write: Callable[[], bool]) -> None:
         self._run, self._tools, self._may_write = run, tools, may_write
+        self._clock, settings = tools.clock, tools.settings
         self._ledger = Ledger(
             tools.store,
             clock=tools.clock,
@@ -74,21 +61,14 @@ class SlotWork:
             pipeline_id=run.pipeline_id,
             generation=run.generation,
             consumer=run.slot,
-            timeout_ms=tools.settings.store_timeout_ms,
+            timeout_ms=settings.store_timeout_ms,
         )
+        self._recipes = Recipes(
+            run, self._ledger, jobs=tools.jobs, reach=tools.reach, embedded=tools.embedded, settings=settings
+        )
+        self._troubles = Troubles(settings, clock=tools.clock, chance=tools.chance)
         self.held: dict[int, Held] = {}
         self.tally = Tally()
-        self.blocked = ""
-        self._opened: dict[int, Opened] = {}
-        self._current: Opened | None = None
-        self._generation: Generation | None = None
-        self._source: Source | None = None
-        self._group: GroupOffsets | None = None
-        self._rate: Rate | None = None
-        self._refreshed_ms = 0
-        self._tries: dict[int, int] = {}
-        self._not_before_ms: dict[int, int] = {}
-        self._fenced: dict[int, int] = {}
 
     # --- what the slot asks for
 
@@ -97,24 +77,27 @@ class SlotWork:
         gone = {number: held.epoch for number, held in self.held.items() if claims.get(number) != held.epoch}
         for number in gone:
             del self.held[number]
+        self._troubles.only(claims)
         return gone
 
     def step(self, claims: dict[int, int]) -> int:
         """Do what can be done now; when to look again (boot clock), at the latest."""
-        now_ms = self._tools.clock.boot_ms()
         try:
-            self._refresh(now_ms)
+            self.tally.warn(*self._recipes.refresh(self._clock.boot_ms()))
             ends = self._ends()
             self._take_over(claims, ends)
             again_ms = self._batch(ends)
         except LastingError:
             raise
         except HoldfastError as error:
-            return self._stumble(str(error))
-        self._tries.pop(-1, None)
-        if not self._not_before_ms:
-            self.blocked = ""
+            return self._troubles.stumble(str(error))
+        self._troubles.went_well()
         return again_ms
+
+    @property
+    def blocked(self) -> str:
+        """What is in the way; empty: nothing."""
+        return self._troubles.reason
 
     def finished(self, claims: dict[int, int]) -> bool:
         """Whether every partition it owns has reached the generation's end."""
@@ -122,7 +105,7 @@ class SlotWork:
 
     def progress(self) -> Progress:
         """For the status."""
-        now_ms, wall_ms = self._tools.clock.boot_ms(), self._tools.clock.now_ms()
+        now_ms, wall_ms = self._clock.boot_ms(), self._clock.now_ms()
         partitions = {
             str(number): held.progress(now_ms=now_ms, wall_ms=wall_ms) for number, held in sorted(self.held.items())
         }
@@ -130,66 +113,10 @@ class SlotWork:
 
     def close(self) -> None:
         """Let connections go."""
-        for each in self._opened.values():
-            each.sink.close()
-        if self._source is not None:
-            self._source.close()
-        if self._group is not None:
-            self._group.close()
-
-    # --- the pipeline as it is now
-
-    def _refresh(self, now_ms: int) -> None:
-        if self._current is not None and now_ms < self._refreshed_ms + self._tools.settings.refresh_ms:
-            return
-        pipeline = self._ledger.pipeline()
-        found = [each for each in pipeline.generations if each.number == self._run.generation]
-        if not found or found[0].retired:
-            raise LastingError(f"generation {self._run.generation} is retired")
-        if pipeline.recipe == 0:
-            raise LastingError("the pipeline is not complete: " + "; ".join(pipeline.problems))
-        self._generation, self._refreshed_ms = found[0], now_ms
-        if self._current is None or self._current.recipe.version != pipeline.recipe:
-            self._work_by(pipeline.recipe, now_ms)
-
-    def _work_by(self, version: int, now_ms: int) -> None:
-        before, self._current = self._current, self._version(version)
-        if before is None or before.recipe.source != self._current.recipe.source:
-            self._connect(self._current)
-        if before is None or before.inserts_per_second != self._current.inserts_per_second:
-            self._rate = Rate(self._current.inserts_per_second, now_ms=now_ms)
-
-    def _version(self, version: int) -> Opened:
-        if version not in self._opened:
-            recipe = self._ledger.recipe(version)
-            try:
-                target = views.target_of(
-                    self._tools.jobs,
-                    recipe,
-                    pipeline_id=self._run.pipeline_id,
-                    generation=self._run.generation,
-                    embedded=self._tools.embedded,
-                    reach=self._tools.reach,
-                )
-                self._opened[version] = opened(target)
-            except InvalidError as error:
-                raise LastingError(str(error)) from None
-        return self._opened[version]
-
-    def _connect(self, current: Opened) -> None:
-        if self._source is not None:
-            self._source.close()
-        if self._group is not None:
-            self._group.close()
-        config, reach = current.recipe.source, self._tools.reach
-        self._source = open_source(config, reach)
-        if config.brokers:
-            self.tally.warn(FOREIGN_SOURCE)
-        self._group = GroupOffsets(config, bootstrap=reach.bootstrap, pipeline_id=self._run.pipeline_id)
+        self._recipes.close()
 
     def _ends(self) -> Ends:
-        assert self._source is not None
-        ends, now_ms = self._source.ends(), self._tools.clock.boot_ms()
+        ends, now_ms = self._recipes.current.source.ends(), self._clock.boot_ms()
         if max((*self.held, -1)) >= len(ends.ends):
             raise BlockedError(f"the topic has {len(ends.ends)} partitions now; it had more")
         for number, held in self.held.items():
@@ -200,52 +127,47 @@ class SlotWork:
 
     def _take_over(self, claims: dict[int, int], ends: Ends) -> None:
         """New claims, and those that something went wrong with."""
-        now_ms = self._tools.clock.boot_ms()
         replays: dict[int, list[Portion]] = {}
         for number, epoch in sorted(claims.items()):
-            known = number in self.held or self._fenced.get(number) == epoch
-            if known or now_ms < self._not_before_ms.get(number, 0) or not self._may_write():
-                continue
-            if number >= len(ends.ends):
-                self._trouble([number], f"the topic has {len(ends.ends)} partitions, and {number} is claimed")
+            if number in self.held or not self._troubles.may_try(number, epoch) or not self._may_write():
                 continue
             try:
-                replay = self._fence(number, epoch)
+                replay = self._fence(number, epoch, ends)
             except FencedError as error:
                 self._lose(number, epoch, str(error))
+            except LastingError:
+                raise
             except HoldfastError as error:
                 self._trouble([number], str(error))
             else:
-                if isinstance(replay, int):
-                    self._hold(number, epoch, replay, ends)
-                elif replay is not None:
+                if replay is not None:
                     replays.setdefault(replay[0], []).append(replay[1])
         for version, portions in replays.items():
-            self._write(self._version(version), portions, ends)
+            self._write(self._recipes.version(version), portions, ends)
 
-    def _fence(self, number: int, epoch: int) -> int | tuple[int, Portion] | None:
-        """Tell the sink the epoch. A range that was begun: its recipe, and the portion to write again; else the fence's number.
+    def _fence(self, number: int, epoch: int, ends: Ends) -> tuple[int, Portion] | None:
+        """Tell the sink the epoch. If a range was begun: its recipe, and the portion to write again; else it is held now.
 
-        None: these claims are older than the record; newer ones are on their way.
+        A record of another epoch than was claimed is left alone: newer claims are on their way.
         """
+        if number >= len(ends.ends):
+            raise BlockedError(f"the topic has {len(ends.ends)} partitions, and {number} is claimed")
         state = self._ledger.partition(number)
         if state is None or state.owner != self._run.slot or state.epoch != epoch:
             return None
         intent = intent_of(state)
-        assert self._current is not None
-        work = self._current if intent is None else self._version(intent.recipe)
+        work = self._recipes.current.work if intent is None else self._recipes.version(intent.recipe)
         self.tally.warn(*work.prepare())
         fence = work.sink.fence(number, epoch)
         if intent is None:
-            return fence
+            self._hold(number, epoch, fence, ends)
+            return None
         again = Portion(partition=number, start=intent.start, end=intent.end, epoch=epoch, again=True, fence=fence)
         return intent.recipe, again
 
     def _hold(self, number: int, epoch: int, fence: int, ends: Ends) -> None:
         """Nothing older can land and nothing is open: from here on it is planned."""
-        assert self._generation is not None
-        assert self._current is not None
-        assert self._source is not None
+        current = self._recipes.current
         state = self._ledger.partition(number)
         if state is None or state.epoch != epoch:
             return
@@ -253,57 +175,51 @@ class SlotWork:
         if position == 0:
             starts = Starts(
                 self._tools.store,
-                clock=self._tools.clock,
+                clock=self._clock,
                 chance=self._tools.chance,
                 pipeline_id=self._run.pipeline_id,
-                generation=self._generation,
+                generation=current.generation,
             )
-            position = starts.of(number, self._current.recipe.source, self._source, ends)
+            position = starts.of(number, current.work.recipe.source, current.source, ends)
         stop = None
-        if self._generation.kind == "backfill":
-            stop = self._generation.ends.get(str(number), position)
+        if current.generation.kind == "backfill":
+            stop = current.generation.ends.get(str(number), position)
         held = Held(number, epoch, position, stop, fence)
-        held.see(ends.ends[number], self._tools.clock.boot_ms())
+        held.see(ends.ends[number], self._clock.boot_ms())
         if wrong := gone_wrong(held, ends):
-            self._trouble([number], wrong)
-            return
+            raise BlockedError(wrong)
         self.held[number] = held
-        self._tries.pop(number, None)
-        self._not_before_ms.pop(number, None)
+        self._troubles.solve(number)
 
     # --- a batch
 
     def _batch(self, ends: Ends) -> int:
-        assert self._current is not None
-        assert self._rate is not None
-        settings, now_ms = self._tools.settings, self._tools.clock.boot_ms()
+        current, settings, now_ms = self._recipes.current, self._tools.settings, self._clock.boot_ms()
         poll_ms = now_ms + settings.poll_ms
         if not self._may_write():
             return poll_ms
         made = plan(
             [held.waiting for held in self.held.values()],
-            self._current.limits(settings),
-            allowance=self._rate.allowance(now_ms),
+            current.work.limits(settings),
+            allowance=current.rate.allowance(now_ms),
             now_ms=now_ms,
         )
         if not made.ranges:
             later = made.look_again_ms if made.look_again_ms is not None else poll_ms
-            return min(poll_ms, max(later, self._rate.next_ms(now_ms)))
+            return min(poll_ms, max(later, current.rate.next_ms(now_ms)))
         steps.reached("planned")
         portions = [self._portion(each) for each in made.ranges]
-        if self._current.looks_first:
-            portions = self._survey(self._current, portions)
-        begun = self._begin(self._current, portions)
+        if current.work.looks_first:
+            portions = self._survey(current.work, portions)
+        begun = self._begin(current.work, portions)
         if begun:
-            self._rate.spend(len(begun))
-            self._write(self._current, begun, ends)
+            current.rate.spend(len(begun))
+            self._write(current.work, begun, ends)
         return now_ms
 
     def _portion(self, wanted: Range) -> Portion:
-        assert self._source is not None
-        assert self._current is not None
-        narrow = self._source.narrowed(wanted, self._current.recipe.sink.batch_bytes)
-        held = self.held[wanted.partition]
+        current, held = self._recipes.current, self.held[wanted.partition]
+        narrow = current.source.narrowed(wanted, current.work.recipe.sink.batch_bytes)
         return Portion(
             partition=narrow.partition, start=narrow.start, end=narrow.end, epoch=held.epoch, fence=held.fence
         )
@@ -314,17 +230,17 @@ class SlotWork:
         if stops := [each for each in said if each.stop]:
             raise LastingError(f"partition {stops[0].partition}: {stops[0].stop}")
         self._settle_failures(work, said)
-        wanted = [column for each in said for column in each.columns]
-        if not wanted:
-            good = {each.partition for each in said if each.kind == "done"}
-            return [portion for portion in portions if portion.partition in good]
-        mapping = next_mapping(work.recipe.mapping, wanted)
+        mapping = next_mapping(work.recipe.mapping, [column for each in said for column in each.columns])
         if mapping is not None:
-            pipeline = self._ledger.save_mapping(mapping_json(mapping))
-            self._work_by(pipeline.recipe, self._tools.clock.boot_ms())
-            assert self._current is not None
-            self.tally.warn(*self._current.prepare())
-        return []
+            self._ledger.save_mapping(mapping_json(mapping))
+            self._recipes.look_again()
+            self._recipes.refresh(self._clock.boot_ms())
+            if self._recipes.current.work is work:
+                raise BlockedError("new columns were saved, and do not make a recipe: see the pipeline's problems")
+            self.tally.warn(*self._recipes.current.work.prepare())
+            return []
+        good = {each.partition for each in said if each.kind == "done"}
+        return [portion for portion in portions if portion.partition in good]
 
     def _begin(self, work: Opened, portions: Sequence[Portion]) -> list[Portion]:
         if not portions or not self._may_write():
@@ -342,7 +258,7 @@ class SlotWork:
 
     def _write(self, work: Opened, portions: list[Portion], ends: Ends) -> None:
         """Run the job, commit what it staged, move the checkpoints."""
-        now_ms = self._tools.clock.boot_ms()
+        now_ms = self._clock.boot_ms()
         said = self._job(work, portions, views.writing)
         steps.reached("job-done")
         self._settle_failures(work, said)
@@ -362,14 +278,16 @@ class SlotWork:
                 self._advance(portion, done[portion.partition], ends, now_ms)
             else:
                 self._lose(portion.partition, portion.epoch, "the checkpoint is a newer owner's")
-        assert self._group is not None
-        if problem := self._group.mirror({each.partition: each.end for each in finished}):
+        if problem := self._recipes.current.group.mirror({each.partition: each.end for each in finished}):
             self.tally.warn(problem)
 
     def _advance(self, portion: Portion, outcome: Outcome, ends: Ends, now_ms: int) -> None:
         self.tally.add(outcome)
         if portion.partition not in self.held:
-            self._hold(portion.partition, portion.epoch, portion.fence, ends)
+            try:
+                self._hold(portion.partition, portion.epoch, portion.fence, ends)
+            except HoldfastError as error:
+                self._trouble([portion.partition], str(error))
         if (held := self.held.get(portion.partition)) is not None:
             held.moved(outcome, portion.end, now_ms)
 
@@ -411,25 +329,10 @@ class SlotWork:
         """A newer epoch owns it: nothing more under this one."""
         _log.info("slot %s lost partition %d: %s", self._run.slot, number, reason)
         self.held.pop(number, None)
-        self._fenced[number] = epoch
+        self._troubles.lose(number, epoch)
 
     def _trouble(self, numbers: Sequence[int], reason: str) -> None:
         """Forget what is known about partitions, and take them over again after a pause."""
-        self.blocked = reason
-        now_ms = self._tools.clock.boot_ms()
         for number in numbers:
             self.held.pop(number, None)
-            tries = self._tries[number] = self._tries.get(number, -1) + 1
-            self._not_before_ms[number] = now_ms + self._pause_ms(tries)
-
-    def _stumble(self, reason: str) -> int:
-        """Something is in the way of everything."""
-        self.blocked = reason
-        tries = self._tries[-1] = self._tries.get(-1, -1) + 1
-        return self._tools.clock.boot_ms() + self._pause_ms(tries)
-
-    def _pause_ms(self, tries: int) -> int:
-        settings = self._tools.settings
-        return int(
-            backoff_ms(tries, base_ms=settings.retry_base_ms, max_ms=settings.retry_max_ms, chance=self._tools.chance)
-        )
+        self._troubles.add(numbers, reason)
