@@ -12,9 +12,9 @@ from tests.app.node import Node, create_topic, environment, produce, started
 from tests.cli.conftest import Run
 from tests.pipeline.service.conftest import clickhouse as clickhouse
 
+from holdfast.cli.http.again import position
 from holdfast.cli.http.client import HttpClient, ProblemError, server_url
 from holdfast.cli.http.files import read_pipeline
-from holdfast.cli.pipeline import position
 from holdfast.testing.clickhouse import ClickHouseServer
 from holdfast.vocabulary.clock import RealChance
 from holdfast.vocabulary.errors import InvalidError

@@ -140,7 +140,7 @@ def _make_topic(bootstrap: str, name: str) -> None:
 
 def _make_pipeline(client: HttpClient, name: str, dsn: str) -> str:
     """Made, proposed from what is in the topic, saved and started: what a person would do by hand."""
-    from holdfast.cli.pipeline import propose
+    from holdfast.cli.http.keeping import propose
 
     made = client.post("/api/pipelines", {"name": name, "description": "made by holdfast demo"})
     path = pipeline_path(made["id"])

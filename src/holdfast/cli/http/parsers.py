@@ -3,7 +3,7 @@
 import argparse
 import textwrap
 
-from holdfast.cli import pipeline as commands
+from holdfast.cli.http import again, keeping, looking
 
 Parsers = argparse._SubParsersAction
 Parser = argparse.ArgumentParser
@@ -37,8 +37,8 @@ def _command(actions: "Parsers[Parser]", name: str, does: str, examples: str, *,
 
 def _keeping(actions: "Parsers[Parser]") -> None:
     for name, does, run in (
-        ("create", "make a pipeline from a file; it must not be there yet", commands.run_create),
-        ("apply", "make a pipeline as a file says, whether it is there or not", commands.run_apply),
+        ("create", "make a pipeline from a file; it must not be there yet", keeping.run_create),
+        ("apply", "make a pipeline as a file says, whether it is there or not", keeping.run_apply),
     ):
         made = _command(actions, name, does, f"holdfast pipeline {name} -f pipeline.yaml --infer --start", named=False)
         made.add_argument("-f", "--file", metavar="FILE", required=True, help="YAML, JSON or TOML; - is standard input")
@@ -51,48 +51,48 @@ def _keeping(actions: "Parsers[Parser]") -> None:
     )
     delete.add_argument("names", metavar="NAME", nargs="+")
     delete.add_argument("--yes", action="store_true", help="do not ask; required where there is no terminal to ask on")
-    delete.set_defaults(run=commands.run_delete)
+    delete.set_defaults(run=keeping.run_delete)
 
 
 def _looking(actions: "Parsers[Parser]") -> None:
     listing = _command(actions, "list", "list pipelines and how they do", "holdfast pipeline list --json", named=False)
-    listing.set_defaults(run=commands.run_list)
+    listing.set_defaults(run=looking.run_list)
     show = _command(
         actions, "show", "print a pipeline as `apply` reads it", "holdfast pipeline show orders > orders.yaml"
     )
-    show.set_defaults(run=commands.run_show)
+    show.set_defaults(run=looking.run_show)
     workers = _command(actions, "workers", "list live workers", "holdfast pipeline workers", named=False)
-    workers.set_defaults(run=commands.run_workers)
+    workers.set_defaults(run=looking.run_workers)
     status = _command(
         actions, "status", "show rows, lag, slots and what is in the way", "holdfast pipeline status orders --watch"
     )
     status.add_argument("--watch", action="store_true", help="go on until Ctrl-C")
-    status.set_defaults(run=commands.run_status)
+    status.set_defaults(run=looking.run_status)
     infer = _command(
         actions, "infer", "propose a mapping from a sample", "holdfast pipeline infer orders --limit 500 --save"
     )
     infer.add_argument("--limit", metavar="N", default="100", help="how many records to look at (100)")
     infer.add_argument("--first", action="store_true", help="the oldest records instead of the newest")
     infer.add_argument("--save", action="store_true", help="save it, with its sorting key and table")
-    infer.set_defaults(run=commands.run_infer)
+    infer.set_defaults(run=looking.run_infer)
     preview = _command(
         actions, "preview", "show rows as they would be stored", "holdfast pipeline preview orders -f edited.yaml"
     )
     preview.add_argument("--limit", metavar="N", default="20", help="how many records to look at (20)")
     preview.add_argument("-f", "--file", metavar="FILE", default="", help="parts to look at instead of the saved ones")
-    preview.set_defaults(run=commands.run_preview)
+    preview.set_defaults(run=looking.run_preview)
     validate = _command(actions, "validate", "check source, server and table", "holdfast pipeline validate orders")
-    validate.set_defaults(run=commands.run_validate)
+    validate.set_defaults(run=looking.run_validate)
 
 
 def _running(actions: "Parsers[Parser]") -> None:
     start = _command(actions, "start", "have workers run it", "holdfast pipeline start orders")
-    start.set_defaults(run=commands.run_start)
+    start.set_defaults(run=keeping.run_start)
     stop = _command(actions, "stop", "have workers finish and let it go", "holdfast pipeline stop orders")
-    stop.set_defaults(run=commands.run_stop)
+    stop.set_defaults(run=keeping.run_stop)
     scale = _command(actions, "scale", "give it more or fewer slots", "holdfast pipeline scale orders 3")
     scale.add_argument("replicas", metavar="REPLICAS")
-    scale.set_defaults(run=commands.run_scale)
+    scale.set_defaults(run=keeping.run_scale)
 
 
 def _again(actions: "Parsers[Parser]") -> None:
@@ -108,7 +108,7 @@ def _again(actions: "Parsers[Parser]") -> None:
     dlq.add_argument("--waiting", action="store_true", help="only those no replay has made anything of")
     dlq.add_argument("--count", action="store_true", help="how many, and why")
     dlq.add_argument("--replay", action="store_true", help="put what waits through the newest recipe")
-    dlq.set_defaults(run=commands.run_dlq)
+    dlq.set_defaults(run=again.run_dlq)
     rewind = _command(
         actions,
         "rewind",
@@ -121,7 +121,7 @@ def _again(actions: "Parsers[Parser]") -> None:
     rewind.add_argument(
         "--delete-previous", action="store_true", help="delete rows of older generations once they are replaced"
     )
-    rewind.set_defaults(run=commands.run_rewind)
+    rewind.set_defaults(run=again.run_rewind)
     backfill = _command(
         actions,
         "backfill",
@@ -131,4 +131,4 @@ def _again(actions: "Parsers[Parser]") -> None:
     backfill.add_argument("--from", dest="from_", metavar="POSITION", default="earliest")
     backfill.add_argument("--to", metavar="POSITION", default="latest")
     backfill.add_argument("--give-up", metavar="GENERATION", help="end this backfill instead")
-    backfill.set_defaults(run=commands.run_backfill)
+    backfill.set_defaults(run=again.run_backfill)
