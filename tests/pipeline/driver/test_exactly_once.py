@@ -48,7 +48,10 @@ def failing_at(step: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("step", ["planned", "begun", "job-done", "committed", "checkpointed"])
+ALSO_LONG = [pytest.param(step, marks=pytest.mark.long) for step in ("planned", "committed")]
+
+
+@pytest.mark.parametrize("step", ["begun", "job-done", "checkpointed", *ALSO_LONG])
 def test_a_driver_that_dies_at_a_step_is_succeeded_without_loss_or_repetition(
     step: str, world: World, jobs: Jobs, clickhouse: ClickHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,10 @@ def connector(spark: "SparkSession") -> None:
         spark.sql(f"ADD JAR {jar.as_posix()}")
 
 
-@pytest.mark.parametrize("text", ["", "select id, name from rows where id >= 0"])
+WITH_SQL = pytest.param("select id, name from rows where id >= 0", marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("text", ["", WITH_SQL])
 @pytest.mark.usefixtures("connector")
 def test_another_kafka_is_read_exactly_once(
     text: str, world: World, jobs: Jobs, clickhouse: ClickHouse, monkeypatch: pytest.MonkeyPatch
