@@ -181,13 +181,14 @@ class Executor:
         pieces = _all_data(statement, request.body)
         if statement.structure:
             table = INPUT_TABLE
+            # input() is one stream, whose rows stay in order; by default two threads fill a table, and two read it.
+            connection.query("SET max_threads = 1, max_insert_threads = 1", "Null")
             connection.query(
                 b"CREATE TEMPORARY TABLE " + table + b" (" + statement.structure + b") ENGINE = Memory", "Null"
             )
             try:
                 _append(connection, b"INSERT INTO " + table, statement.format, pieces, one)
                 one.check()
-                connection.query("SET max_threads = 1", "Null")  # input() is one stream, whose rows stay in order
                 return self._in_one_piece(connection, statement.text, "TabSeparated")
             finally:
                 if request.session_id:

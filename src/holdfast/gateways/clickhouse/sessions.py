@@ -12,8 +12,7 @@ from holdfast.gateways.clickhouse.settings import ClickHouseSettings
 from holdfast.pipeline.quoting import literal
 from holdfast.vocabulary.clock import Clock
 
-
-_CHANGED: Final = ("readonly", "log_comment", "max_threads")  # by the face itself
+_CHANGED: Final = ("readonly", "log_comment", "max_threads", "max_insert_threads")  # by the face itself
 
 
 @dataclass(eq=False)
