@@ -74,9 +74,13 @@ def complete(
     starts: Mapping[int, int],
     bounds: Mapping[int, Bounds],
     progress: Sequence[PartitionState],
+    begun_at: Mapping[int, int],
     busy: tuple[str, ...],
 ) -> dict[int, int]:
-    """A start for every partition: those that are not named go on where they are, which must be known for sure."""
+    """A start for every partition: those that are not named go on where they are, which must be known for sure.
+
+    `begun_at` is where the old generation was to begin; one that has no start at all begins where the source says.
+    """
     others = sorted(set(bounds) - set(starts))
     if not others:
         return dict(starts)
@@ -92,8 +96,9 @@ def complete(
     ]
     if reasons:
         raise NotReadyError("rewinding", pipeline.name, tuple(reasons))
-    kept = {number: max(at[number].checkpoint if number in at else 0, bounds[number].start) for number in others}
-    return {**kept, **starts}
+    checkpoints = {number: at[number].checkpoint for number in others if number in at}
+    kept = {number: checkpoints.get(number) or begun_at.get(number) for number in others}
+    return {**{number: offset for number, offset in kept.items() if offset is not None}, **starts}
 
 
 def ranges(starts: Mapping[int, int], ends: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:

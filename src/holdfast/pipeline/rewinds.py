@@ -6,12 +6,17 @@ What positions mean and when rows may go is decided in `rewinding`.
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
+from holdfast.contracts.checks import prefix_end
 from holdfast.contracts.store import Store
 from holdfast.kernel.registry import PartitionState
+from holdfast.kernel.registry.keys import root
+from holdfast.kernel.registry.records import number_in
 from holdfast.pipeline import leftovers, rewinding
 from holdfast.pipeline.catalog import PipelineStore
 from holdfast.pipeline.errors import NotReadyError
-from holdfast.pipeline.nouns import LATEST, ClickHouseConfig, Generation, Pipeline, Recipe, live
+from holdfast.pipeline.nouns import LATEST, ClickHouseConfig, Generation, Pipeline, Recipe, live, registry_of
 from holdfast.pipeline.reaching import Reaching
 from holdfast.pipeline.rewinding import Position
 from holdfast.pipeline.sinks.clickhouse.connection import parse_dsn
@@ -20,6 +25,10 @@ from holdfast.pipeline.status import partitions_of
 _SHARED: Final = (
     "deletePrevious would delete rows of pipeline {other!r}, which reads the same topic into the same table"
 )
+
+
+class _Start(msgspec.Struct, frozen=True):
+    offset: int
 
 
 class Rewinds:
@@ -41,11 +50,13 @@ class Rewinds:
         starts, bounds = await self._reaching.topic(recipe.source, lambda topic: rewinding.resolve(topic, to))
         old = live(pipeline)
         progress: Sequence[PartitionState] = []
+        begun_at: dict[int, int] = {}
         if old is not None:
             progress = await partitions_of(self._store, pipeline.id, old.number)
+            begun_at = await self._begun_at(pipeline.id, old)
         busy = await leftovers.busy(self._store, pipeline.id)
-        complete = rewinding.complete(pipeline, starts, bounds, progress, busy)
-        seen = pipeline.version if expected is None and len(starts) < len(complete) else expected
+        complete = rewinding.complete(pipeline, starts, bounds, progress, begun_at, busy)
+        seen = pipeline.version if expected is None and len(starts) < len(bounds) else expected
         return await self._catalog.rewind(pipeline.id, complete, delete_previous=delete_previous, expected=seen)
 
     async def backfill(
@@ -85,6 +96,13 @@ class Rewinds:
         )
         await self._catalog.previous_deleted(pipeline.id, fresh.number)
         return ""
+
+    async def _begun_at(self, pipeline_id: str, generation: Generation) -> dict[int, int]:
+        """Where partitions of a generation were to begin: as it says, or as their first owner found (`driver.starting`)."""
+        prefix = f"{root(registry_of(pipeline_id, generation.number))}starts/"
+        entries = (await self._store.scan(prefix, prefix_end(prefix))).entries
+        found = {number_in(entry.key): msgspec.json.decode(entry.value, type=_Start).offset for entry in entries}
+        return {**found, **{int(number): offset for number, offset in generation.starts.items()}}
 
     async def _check_deletes(self, pipeline: Pipeline, recipe: Recipe) -> None:
         if not isinstance(recipe.sink, ClickHouseConfig):

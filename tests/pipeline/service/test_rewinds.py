@@ -11,7 +11,7 @@ from holdfast.contracts.store import Delete, Put
 from holdfast.kernel.keys import holder_key
 from holdfast.pipeline.errors import EditConflictError, NotReadyError
 from holdfast.pipeline.kafka_records import Bounds
-from holdfast.pipeline.nouns import Intent, Pipeline, live, slot_resource
+from holdfast.pipeline.nouns import Intent, Pipeline, live, registry_of, slot_resource
 from holdfast.pipeline.rewinding import FOR_EVER, read_position
 from holdfast.pipeline.settings import ServiceSettings
 from holdfast.vocabulary.errors import InvalidError
@@ -91,6 +91,21 @@ async def test_partitions_that_are_not_named_go_on_where_they_are_known_to_be(wo
     after = await registry.partition(1)
     assert after is not None
     assert (after.intent, after.checkpoint, after.epoch) == (None, left.checkpoint, left.epoch)
+
+
+async def test_a_partition_that_was_never_read_begins_where_it_was_to_begin(world: World) -> None:
+    pipeline = await filled(world)
+    _, untouched = await world.service.rewinds.rewind(pipeline.id, {0: 2})
+    assert untouched.starts == {"0": 2}, "partition 1 begins where the source says"
+    await world.registry(pipeline, untouched.number)
+    pinned = (
+        f"registry/{registry_of(pipeline.id, untouched.number)}/starts/00001"  # `latest`, as its first owner found it
+    )
+    await world.store.commit(apply=[Put(pinned, b'{"offset":3}')])
+    _, again = await world.service.rewinds.rewind(pipeline.id, {0: 1})
+    assert again.starts == {"0": 1, "1": 3}
+    _, stated = await world.service.rewinds.rewind(pipeline.id, {1: 0})
+    assert stated.starts == {"0": 1, "1": 0}, "as the generation before was told"
 
 
 async def test_a_rewind_of_what_somebody_else_has_changed_is_refused(world: World) -> None:
