@@ -1,11 +1,12 @@
 """What a user with the password may not reach: files, other hosts, this process."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.gateways.clickhouse.asking import say
 
-from holdfast.testing.clickhouse import ClickHouseServer
+from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
 
 FORBIDDEN = [
     "SELECT * FROM file('/etc/passwd', 'LineAsString')",
@@ -77,15 +78,41 @@ FORBIDDEN = [
 ]
 
 
+@pytest.fixture(scope="module")
+def unconfined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseServer]:
+    """As on a kernel without Landlock."""
+    pytest.importorskip("chdb")
+    with clickhouse_server(tmp_path_factory.mktemp("unconfined"), options=["--confined", "false"]) as server:
+        yield server
+
+
+@pytest.fixture(params=["clickhouse", "unconfined"])
+def server(request: pytest.FixtureRequest) -> ClickHouseServer:
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, ClickHouseServer)
+    return found
+
+
 @pytest.mark.parametrize("statement", FORBIDDEN)
-def test_it_is_refused_and_the_server_goes_on(clickhouse: ClickHouseServer, tmp_path: Path, statement: str) -> None:
+def test_it_is_refused_and_the_server_goes_on(server: ClickHouseServer, tmp_path: Path, statement: str) -> None:
     there = tmp_path / "there"
-    said = say(clickhouse, statement.replace("{there}", str(there)).encode(), connect_timeout="1", http_max_tries="1")
+    said = say(server, statement.replace("{there}", str(there)).encode(), connect_timeout="1", http_max_tries="1")
     assert said.status >= 400, said.body
     assert said.code is not None
     assert b"root:" not in said.body
     assert not there.exists()
-    assert clickhouse.ask("SELECT 1") == b"1\n"
+    assert server.ask("SELECT 1") == b"1\n"
+
+
+@pytest.mark.parametrize("body", [b"(file('/etc/passwd'))", b"(arrayMap(file, ['/etc/passwd'])[1])", b"(toString(1))"])
+@pytest.mark.parametrize("statement", ["INSERT INTO v FORMAT Values", "INSERT INTO v VALUES", "INSERT INTO v"])
+def test_rows_are_data_and_not_computed(server: ClickHouseServer, statement: str, body: bytes) -> None:
+    server.ask("CREATE TABLE IF NOT EXISTS v (a String) ENGINE = Memory")
+    server.ask("TRUNCATE TABLE v")
+    assert say(server, body, query=statement).status >= 400
+    assert server.ask("SELECT count() FROM v") == b"0\n"
+    assert say(server, b"('x'), ('y')", query=statement).status == 200
+    assert server.ask("SELECT count() FROM v") == b"2\n"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from holdfast.gateways.clickhouse.errors import (
 )
 from holdfast.gateways.clickhouse.killing import kill, processes
 from holdfast.gateways.clickhouse.running import Registry, Running, cancelled_or
-from holdfast.gateways.clickhouse.sessions import Sessions
+from holdfast.gateways.clickhouse.sessions import COMPUTING, Sessions
 from holdfast.gateways.clickhouse.settings import ClickHouseSettings
 from holdfast.gateways.clickhouse.statement import (
     INPUT_TABLE,
@@ -204,7 +204,9 @@ def _all_data(statement: Statement, body: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _append(connection: Any, text: bytes, format_name: str, pieces: Iterator[bytes], one: Running) -> Any:
-    """Give the engine an insert's data as they come."""
+    """Give the engine an insert's data as they come. They are data: nothing in them is computed."""
+    if format_name.lower() == "values":
+        connection.query("SET " + ", ".join(f"{name} = 0" for name in COMPUTING), "Null")
     handle = connection.send_insert(text, format_name)
     try:
         for piece in pieces:

@@ -12,7 +12,13 @@ from holdfast.gateways.clickhouse.settings import ClickHouseSettings
 from holdfast.pipeline.quoting import literal
 from holdfast.vocabulary.clock import Clock
 
-_CHANGED: Final = ("readonly", "log_comment", "max_threads", "max_insert_threads")  # by the face itself
+# What lets expressions among the rows of `FORMAT Values` be computed.
+COMPUTING: Final = (
+    "input_format_values_interpret_expressions",
+    "input_format_values_deduce_templates_of_expressions",
+)
+# Set by the face itself, beside what a request says.
+_CHANGED: Final = ("readonly", "log_comment", "max_threads", "max_insert_threads", *COMPUTING)
 
 
 @dataclass(eq=False)

@@ -24,7 +24,7 @@ class ClickHouseSettings:
     data: Path
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     body_bytes_max: int = 1024 * MIB
-    query_bytes_max: int = 16 * MIB
+    query_bytes_max: int = 4 * MIB
     answer_bytes_max: int = 256 * MIB
     queries_max: int = 32
     queue_ms: int = 10_000
