@@ -4,7 +4,9 @@ The one rule: the outcome depends on the records and the recipe alone, so that a
 record is a row, refused with a reason, or dropped by the filter: none gets lost between.
 """
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -33,8 +35,9 @@ class Ready:
 
     plan: Plan
     condition: Filter | None
+    keys: bool
     headers: bool
-    """Whether anything looks at headers."""
+    """Whether anything looks at them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,8 @@ class Mapped:
 def ready(recipe: Recipe) -> Ready:
     """Made once per process and version."""
     paths = [parse_path(column.field_path) for column in recipe.mapping.columns]
-    uses_headers = any(path.root == "headers" for path in paths) or "headers" in recipe.filters.expression
-    return Ready(make_plan(recipe.mapping), recipe.filters.condition(), uses_headers)
+    roots = {path.root for path in paths} | {word for word in ("key", "headers") if word in recipe.filters.expression}
+    return Ready(make_plan(recipe.mapping), recipe.filters.condition(), "key" in roots, "headers" in roots)
 
 
 @dataclass(slots=True)
@@ -86,8 +89,13 @@ class _Sorted:
 
 def map_records(recipe: Recipe, generation: int, table: Any) -> Mapped:
     """Decode, filter and map the records of one range (a table shaped as Spark's Kafka source has it)."""
+    with _without_cycles():
+        return _mapped(recipe, generation, table)
+
+
+def _mapped(recipe: Recipe, generation: int, table: Any) -> Mapped:
     made = ready(recipe)
-    decoded = _decoded(table, recipe.source.topic, headers=made.headers)
+    decoded = _decoded(table, recipe.source.topic, made)
     newest_ms = max(decoded.records.timestamps, default=0)
     filtered = _filter(made.condition, decoded)
     overflow = _drift(recipe, decoded)
@@ -101,7 +109,7 @@ def map_records(recipe: Recipe, generation: int, table: Any) -> Mapped:
 def survey(recipe: Recipe, table: Any) -> Decision:
     """What the records of a range ask of the mapping, for policies that decide before a range is begun."""
     made = ready(recipe)
-    decoded = _decoded(table, recipe.source.topic, headers=made.headers)
+    decoded = _decoded(table, recipe.source.topic, made)
     _filter(made.condition, decoded)
     return decide(recipe.drift.unknown_fields.replace("-", "_"), recipe.mapping, decoded.records.fields)
 
@@ -132,40 +140,61 @@ def _drift(recipe: Recipe, decoded: _Sorted) -> dict[int, str] | None:
     return {} if policy == "overflow" else None
 
 
-def _decoded(table: Any, topic: str, *, headers: bool) -> _Sorted:
+def _decoded(table: Any, topic: str, made: Ready) -> _Sorted:
     """Values as JSON. One that is none is refused with its bytes."""
     keys, payloads = table.column("key").to_pylist(), table.column("value").to_pylist()
-    offsets = table.column("offset").to_pylist()
-    fields: list[Any] = []
-    good: list[int] = []
-    bad: list[tuple[int, str]] = []
+    offsets, times = table.column("offset").to_pylist(), _milliseconds(table.column("timestamp"))
+    fields, bad = _parsed(payloads)
+    everything = _Sorted(
+        Records(
+            fields=fields,
+            keys=list(map(_text, keys)) if made.keys else (),
+            headers=_headers(table) if made.headers else (),
+            topic=topic,
+            partition=table.column("partition")[0].as_py() if table.num_rows else 0,
+            offsets=offsets,
+            timestamps=times,
+        ),
+        keys,
+        payloads,
+        [],
+    )
+    if bad:
+        everything.refuse(bad)
+        gone = {row for row, _ in bad}
+        everything.keep([row for row in range(len(payloads)) if row not in gone])
+    return everything
+
+
+def _parsed(payloads: list[bytes | None]) -> tuple[list[Any], list[tuple[int, str]]]:
+    """The values, and which of them are none. Nearly always all are good, so that is tried first."""
+    try:
+        return list(map(_decode, payloads)), []  # type: ignore[arg-type]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
+        pass
+    fields: list[Any] = [None] * len(payloads)
+    bad = []
     for row, payload in enumerate(payloads):
-        if payload is None:
-            bad.append((row, NO_VALUE))
-            continue
         try:
-            fields.append(_decode(payload))
+            if payload is None:
+                bad.append((row, NO_VALUE))
+            else:
+                fields[row] = _decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             bad.append((row, f"not JSON: {error}"))
-            continue
-        good.append(row)
-    everything = _Sorted(Records(fields=payloads, offsets=offsets), keys, payloads, [])
-    everything.refuse(bad)
-    times = _milliseconds(table.column("timestamp"))
-    some = len(good) < len(payloads)
-    everything.records = Records(
-        fields=fields,
-        keys=[_text(keys[row]) for row in good],
-        headers=_headers(table, good) if headers else (),
-        topic=topic,
-        partition=table.column("partition")[0].as_py() if table.num_rows else 0,
-        offsets=[offsets[row] for row in good] if some else offsets,
-        timestamps=[times[row] for row in good] if some else times,
-    )
-    if some:
-        everything.keys = [keys[row] for row in good]
-        everything.payloads = [payloads[row] for row in good]
-    return everything
+    return fields, bad
+
+
+@contextmanager
+def _without_cycles() -> Iterator[None]:
+    """Decoded records have no cycles, and looking for some in hundreds of thousands of them takes longer than decoding does."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _milliseconds(column: Any) -> list[int]:
@@ -181,6 +210,6 @@ def _text(key: bytes | None) -> str | None:
     return None if key is None else key.decode("utf-8", "replace")
 
 
-def _headers(table: Any, rows: Sequence[int]) -> list[dict[str, str | None]]:
+def _headers(table: Any) -> list[dict[str, str | None]]:
     column = table.column("headers").to_pylist()
-    return [{each["key"]: _text(each["value"]) for each in column[row] or ()} for row in rows]
+    return [{each["key"]: _text(each["value"]) for each in headers or ()} for headers in column]
