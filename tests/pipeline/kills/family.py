@@ -59,12 +59,13 @@ def _read(entry: Path) -> Process:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A worker and all it started, seen from the process that has come to a step."""
+    """A worker and all it started, seen from the process that has come to a step. `daemons` are the tasks' parents."""
 
     here: int
     worker: int
     driver: int
     jvm: int
+    daemons: tuple[int, ...]
     tasks: tuple[int, ...]
 
     def target(self, name: str) -> int:
@@ -76,7 +77,7 @@ class Family:
 
     @property
     def everybody(self) -> tuple[int, ...]:
-        return (self.worker, self.driver, self.jvm, *self.tasks)
+        return (self.worker, self.driver, self.jvm, *self.daemons, *self.tasks)
 
 
 def family_of(pid: int, steps: Path) -> Family:
@@ -85,9 +86,9 @@ def family_of(pid: int, steps: Path) -> Family:
     members = [each for each in known.values() if each.session == known[pid].session]
     driver = next(each for each in members if each.is_driver)
     jvm = next(each for each in members if each.is_jvm)
-    daemons = {each.pid for each in members if each.is_python and each.parent == jvm.pid}
+    daemons = tuple(each.pid for each in members if each.is_python and each.parent == jvm.pid)
     tasks = tuple(each.pid for each in members if each.is_python and each.parent in daemons)
-    return Family(pid, driver.parent, driver.pid, jvm.pid, tasks or tuple(daemons))
+    return Family(pid, driver.parent, driver.pid, jvm.pid, daemons, tasks or daemons)
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:

@@ -19,7 +19,8 @@ from tests.pipeline.kills.writer import Writer
 from holdfast.vocabulary.clock import SeededChance
 
 BEYOND_LEASE_S = 3.0
-TAKEOVER_TIMEOUT_S = 120.0
+ALONE_S = (1.0, 3.0)
+TAKEOVER_TIMEOUT_S = 180.0
 SLOTS_TIMEOUT_S = 180.0
 
 
@@ -29,6 +30,8 @@ class Faults:
     def __init__(self, town: Town, path: str, writer: Writer, *, seed: int) -> None:
         self._town, self._path, self._writer = town, path, writer
         self._chance = SeededChance(seed).random
+        self.zombies = 0
+        """How many lived when others had taken over, and were woken."""
 
     def happen(self, fault: Fault) -> None:
         """Do it."""
@@ -62,12 +65,18 @@ class Faults:
         family = self._held(fault.step)
         worker = self._town.worker_of(family)
         epochs, owned = self._epochs(), self._owned_by(worker.worker_id)
-        frozen = [family.here] if fault.target == "task" else list(family.everybody)
+        # Those above a task would end it when the driver is gone, so they sleep, too, until it has done what it wanted.
+        above = (*family.daemons, family.jvm)
+        frozen = [family.here, *above] if fault.target == "task" else list(family.everybody)
         send(frozen, signal.SIGSTOP)
         if fault.target == "task":
             worker.kill()
         self._town.release(fault.step)
         self._await_takeover(epochs, owned)
+        self.zombies += self._lives(family.here)
+        if fault.target == "task":
+            send([family.here], signal.SIGCONT)
+            self._wait_s(self._chance.uniform(*ALONE_S))
         send(frozen, signal.SIGCONT)
 
     def _held(self, step: str) -> Family:

@@ -33,6 +33,7 @@ class Report:
     seed: int = 0
     faults: int = 0
     faults_by_kind: dict[str, int] = field(default_factory=dict)
+    zombies_woken: int = 0
     rows_in: int = 0
     rows_out: int = 0
     dlq_rows: int = 0
@@ -102,6 +103,7 @@ class Suite:
     def finish(self) -> Report:
         """Row by row, at the end of everything."""
         self._note(Fault("main", "pipeline"), self.tables.judged(self.writer.acknowledged))
+        self.report.zombies_woken = self._faults.zombies
         return self.report
 
 

@@ -25,6 +25,7 @@ def test_every_record_arrives_once_whoever_is_killed_or_frozen(tmp_path: Path) -
     print(json.dumps(asdict(report), indent=2))
     assert report.clean, report
     assert report.faults == len(TELLING)
+    assert report.zombies_woken > 0
     assert report.dlq_rows > 0
 
 
