@@ -153,7 +153,7 @@ def aggregate(
         lag_ms=max(ages) if ages else None,
         slots_running=sum(1 for slot in current if slot.state == "running"),
         reasons=reasons,
-        warnings=tuple(dict.fromkeys(_warnings(pipeline, slots, mode))),
+        warnings=tuple(dict.fromkeys(_warnings(pipeline, slots, mode, partitions))),
         mode=mode,
         banner=NO_LEASES if mode == "no-leases" else "",
         generations=tuple(_generation(each, partitions) for each in working(pipeline)),
@@ -229,10 +229,18 @@ def _mode(workers: Sequence[WorkerRecord], slots: Sequence[SlotStatus]) -> Liter
     return "leases" if workers else "none"
 
 
-def _warnings(pipeline: Pipeline, slots: Sequence[SlotStatus], mode: str) -> Iterable[str]:
+def _warnings(
+    pipeline: Pipeline, slots: Sequence[SlotStatus], mode: str, partitions: Sequence[PartitionStatus]
+) -> Iterable[str]:
     for slot in slots:
         yield from slot.warnings
     if pipeline.problems and pipeline.recipe:
         yield f"the parts were edited and do not fit; recipe {pipeline.recipe} stays in use: {'; '.join(pipeline.problems)}"
     if mode == "no-leases" and pipeline.state.replicas > 1:
         yield f"replicas {pipeline.state.replicas} is not looked at: workers run without leases"
+    begun = [str(each.partition) for each in partitions if each.pending and each.owner is None]
+    if begun and pipeline.state.desired == "stopped" and not slots:
+        yield (
+            f"ranges of partitions {', '.join(begun[:20])} were begun and not finished: their records are kept until the pipeline "
+            "is started again, rewound or deleted"
+        )

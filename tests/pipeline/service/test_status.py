@@ -103,6 +103,14 @@ def test_edits_that_do_not_fit_are_a_warning_while_the_old_recipe_runs() -> None
     assert warning == "the parts were edited and do not fit; recipe 1 stays in use: sink and mapping: x"
 
 
+def test_what_a_dead_worker_has_begun_is_said_while_nobody_goes_on_with_it() -> None:
+    stopped = msgspec.structs.replace(STARTED, state=PipelineState())
+    begun = PartitionState(id=3, checkpoint=7, intent='{"start":7,"end":9}')
+    (warning,) = seen(stopped, g1=[begun]).warnings
+    assert warning.startswith("ranges of partitions 3 were begun and not finished: their records are kept until")
+    assert seen(STARTED, g1=[begun]).warnings == ()
+
+
 @pytest.mark.xdist_group("pipeline-service")
 async def test_status_and_assignments_are_read_from_what_workers_write(world: World) -> None:
     pipeline = await world.pipeline()
