@@ -12,6 +12,7 @@ from holdfast.kernel.lease import acquire
 from holdfast.pipeline.driver.messages import Claims, Halt, Run
 from holdfast.pipeline.errors import NotReadyError
 from holdfast.pipeline.workers.records import status_key
+from holdfast.vocabulary.clock import FakeClock
 
 INTENT = '{"end":20,"recipe":1,"start":10}'
 
@@ -150,6 +151,16 @@ async def test_a_hung_driver_of_the_only_worker_is_restarted_and_its_slot_says_w
     await world.until(lambda: len(world.acting()) == 4)
     assert (await world.workers())["ann"].able
     assert await world.holders("p") == {0: "ann"}
+
+
+async def test_a_worker_that_was_frozen_does_not_blame_its_driver_for_the_silence(world: World) -> None:
+    await working(world, "ann", "bob")
+    first = await holder(world)
+    assert isinstance(world.clock, FakeClock)
+    world.clock.advance_ms(60_000)  # everybody is: nothing runs in between
+    await world.run_ms(30_000)
+    assert [hired.stage.manners.lives for hired in world.hired.values() if hired.name == first] == [1]
+    await world.until(lambda: len(world.acting()) == 4)
 
 
 async def test_a_driver_that_cannot_be_killed_keeps_the_leases_from_being_renewed(world: World) -> None:

@@ -23,6 +23,7 @@ class Driver(Protocol):
     """One life of a driver; `driver_process.DriverProcess` is the real one."""
 
     started_ms: int
+    heard_ms: int
     ready: Ready | None
     trouble: str
     dead: asyncio.Event
@@ -57,6 +58,7 @@ class DriverKeeper:
         self._idle_since_ms: int | None = None
         self._driver: Driver | None = None
         self._mourned = ""
+        self._judged_ms = 0
         self.deaths = 0
         """In a row."""
 
@@ -119,8 +121,14 @@ class DriverKeeper:
             self._driver.condemn(why)
 
     def judge(self) -> None:
-        """Kill a driver that has been silent for too long. To be called about once a second."""
-        driver = self._driver
+        """Kill a driver that has been silent for too long. To be called about once a second.
+
+        Silence counts while somebody listens: a worker that was frozen has yet to read what its driver said meanwhile.
+        """
+        driver, now_ms = self._driver, self._clock.boot_ms()
+        if driver is not None and now_ms - self._judged_ms >= self._settings.alive_ms / 2:
+            driver.heard_ms = now_ms
+        self._judged_ms = now_ms
         if driver is not None and not driver.dead.is_set() and not driver.trouble and (why := self._overdue(driver)):
             driver.condemn(why)
 
