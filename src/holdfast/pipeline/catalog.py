@@ -8,6 +8,7 @@ saved already changes nothing, so a request whose answer was lost may be sent ag
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,21 +25,18 @@ from holdfast.contracts.store import (
     Operation,
     Put,
     Requirement,
-    Resync,
     Store,
 )
 from holdfast.contracts.surely import commit_surely
-from holdfast.pipeline import generations, leftovers, stored
+from holdfast.pipeline import editing, generations, leftovers, stored, watching
 from holdfast.pipeline.checking import Given, Part, read_part
 from holdfast.pipeline.errors import EditConflictError, NotReadyError, PipelineNameTakenError, UnknownPipelineError
 from holdfast.pipeline.keys import PIPELINES, gone_key, name_key, parts_prefix, pipeline_key, recipe_key
-from holdfast.pipeline.mapping.nouns import Mapping as ColumnMapping
 from holdfast.pipeline.nouns import Generation, Pipeline, PipelineState, Recipe
 from holdfast.pipeline.recipes import compose
-from holdfast.pipeline.secrets import restored
 from holdfast.pipeline.settings import CatalogSettings
 from holdfast.pipeline.stored import StoredPart
-from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
+from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 from holdfast.vocabulary.settings import check_between
 
@@ -101,25 +99,9 @@ class PipelineStore:
 
         An unreachable store is waited for.
         """
-        attempt = 0
-        while True:
-            try:
-                scan = await self._store.scan(PIPELINES, prefix_end(PIPELINES))
-                entries = {entry.key: entry for entry in scan.entries}
-                yield stored.pipelines_of(entries.values())
-                async with self._store.watch(PIPELINES, from_version=scan.version) as commits:
-                    async for commit in commits:
-                        attempt = 0
-                        if isinstance(commit, Resync):
-                            break
-                        for change in commit.changes:
-                            entries.pop(change.key, None)
-                            if change.entry is not None:
-                                entries[change.key] = change.entry
-                        yield stored.pipelines_of(entries.values())
-            except UnavailableError:
-                await self._clock.sleep_ms(backoff_ms(attempt, base_ms=20, max_ms=1_000, chance=self._chance))
-                attempt += 1
+        async with aclosing(watching.pipelines(self._store, clock=self._clock, chance=self._chance)) as seen:
+            async for pipelines in seen:
+                yield pipelines
 
     # --- to change
 
@@ -185,7 +167,7 @@ class PipelineStore:
 
         async def decide(pipeline: Pipeline) -> Write:
             before = await self._parts(pipeline_id)
-            saved.update(self._saved(before, checked, expected or {}))
+            saved.update(editing.saved(before, checked, expected or {}, self._clock.now_ms()))
             changed = {name: part for name, part in saved.items() if part is not before.get(name)}
             if not changed:
                 return Write(pipeline)
@@ -284,7 +266,7 @@ class PipelineStore:
         """
         entry = await self._entry(pipeline_id)
         pipeline = stored.pipeline_of(entry)
-        _check_expected(f"pipeline {pipeline.name!r}", expected, pipeline.version)
+        editing.check_expected(f"pipeline {pipeline.name!r}", expected, pipeline.version)
         if pipeline.state.desired != "stopped":
             raise NotReadyError("deleting", pipeline.name, ("it is started: stop it first",))
         if busy := await leftovers.busy(self._store, pipeline_id):
@@ -322,7 +304,7 @@ class PipelineStore:
             write = await decide(before)
             if write.pipeline == before and not write.apply:
                 return before
-            _check_expected(f"pipeline {before.name!r}", expected, before.version)
+            editing.check_expected(f"pipeline {before.name!r}", expected, before.version)
             after = msgspec.structs.replace(
                 write.pipeline, version=before.version + 1, updated_at_ms=self._clock.now_ms()
             )
@@ -333,24 +315,6 @@ class PipelineStore:
             if isinstance(outcome, Committed):
                 return after
         raise UnavailableError(f"pipeline {pipeline_id}", f"it changed {_TRIES_MAX} times before it could be written")
-
-    def _saved(
-        self, before: Mapping[str, StoredPart], given: Mapping[str, Part], expected: Mapping[str, int]
-    ) -> dict[str, StoredPart]:
-        """The parts as they will stand; one that would not change stays the very same object."""
-        after = {}
-        for name, part in given.items():
-            saved = before.get(name)
-            value = restored(part, None if saved is None else saved.value)
-            if saved is not None and _same(value, saved.value):
-                after[name] = saved
-                continue
-            version = 0 if saved is None else saved.version
-            if isinstance(value, ColumnMapping):
-                value = msgspec.structs.replace(value, version=version + 1)
-            _check_expected(f"the {name}", expected.get(name), version)
-            after[name] = StoredPart(name, value, version + 1, self._clock.now_ms())
-        return after
 
     async def _with_recipe(self, pipeline: Pipeline, parts: Mapping[str, Part]) -> Write:
         made = compose(parts, pipeline.recipe + 1)
@@ -388,15 +352,3 @@ class PipelineStore:
 
     async def _commit(self, require: Sequence[Requirement], apply: Sequence[Operation]) -> Committed | Conflict:
         return await commit_surely(self._store, clock=self._clock, chance=self._chance, require=require, apply=apply)
-
-
-def _same(given: Part, saved: Part) -> bool:
-    """Whether saving would change nothing. The version inside a mapping is the catalog's to count."""
-    if isinstance(given, ColumnMapping) and isinstance(saved, ColumnMapping):
-        given = msgspec.structs.replace(given, version=saved.version)
-    return given == saved
-
-
-def _check_expected(what: str, expected: int | None, found: int) -> None:
-    if expected is not None and expected != found:
-        raise EditConflictError(what, expected, found)
