@@ -114,7 +114,7 @@ def _with_options(conf: Mapping[str, str], tuned: Mapping[str, str]) -> dict[str
 
 
 def _java_options(settings: SparkSettings, scratch: Path) -> str:
-    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", f"-Dderby.system.home={scratch / 'derby'}"]
+    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", f'"-Dderby.system.home={scratch / "derby"}"']
     if settings.local:
         options.append("-XX:+UseSerialGC")
         if settings.quick_start:

@@ -16,6 +16,7 @@ from tests.spark.sink.killing import DyingSource
 
 STEPS = ("staged", "planned", "sent some", "sent", "done", "cleaned")
 ROWS_PER_FILE = 500
+DRIVER_TIMEOUT_S = 240  # a busy machine is no defect
 
 
 def add_file(folder: Path, number: int) -> None:
@@ -38,6 +39,7 @@ def ids(broker: Broker, topic: str, partitions: int) -> list[int]:
     return sorted(int((each.value or b"").removeprefix(b'{"id":').removesuffix(b"}")) for each in found)
 
 
+@pytest.mark.timeout(600)
 def test_a_stream_whose_commits_die_at_every_step_loses_and_repeats_nothing(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
@@ -69,7 +71,7 @@ def drive(folder: Path, broker: Broker, topic: str, step: str) -> int:
     ]
     driver = subprocess.Popen(argv, start_new_session=True, cwd=Path(__file__).parents[3])
     try:
-        return driver.wait(110)
+        return driver.wait(DRIVER_TIMEOUT_S)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(driver.pid, signal.SIGKILL)
@@ -78,7 +80,7 @@ def drive(folder: Path, broker: Broker, topic: str, step: str) -> int:
 @pytest.mark.parametrize(
     "steps", [("sent some",), pytest.param(STEPS, marks=pytest.mark.long)], ids=["one step", "every step"]
 )
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_a_driver_that_is_killed_with_its_jvm_is_followed_by_one_that_goes_on(
     spark: SparkSession, broker: Broker, tmp_path: Path, steps: tuple[str, ...]
 ) -> None:
