@@ -19,6 +19,7 @@ class SparkProcess(ServerProcess):
     """A class of the distribution, run by `spark-class`; ready when its log says so."""
 
     name = "spark"
+    start_timeout_ms = 120_000  # a JVM on a busy machine
 
     def __init__(
         self, directory: Path, name: str, said: str, *argv: str, extra: Mapping[str, str] | None = None

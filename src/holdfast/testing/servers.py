@@ -49,6 +49,7 @@ class ServerProcess:
     """One server child process. Subclasses say how it is started and when it is ready."""
 
     name = "server"
+    start_timeout_ms = START_TIMEOUT_MS
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -89,7 +90,7 @@ class ServerProcess:
             # A session of its own, so that a signal to the test run does not reach the server first.
             self._process = subprocess.Popen(self.argv(), stdout=log, stderr=log, start_new_session=True)
         clock, pause = RealClock(), threading.Event()
-        deadline_ms = clock.boot_ms() + START_TIMEOUT_MS
+        deadline_ms = clock.boot_ms() + self.start_timeout_ms
         while not self.ready():
             if self._process.poll() is not None or clock.boot_ms() > deadline_ms:
                 raise UnavailableError(self.name, f"did not start: {log_path.read_text(errors='replace')[-2000:]}")
