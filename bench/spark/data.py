@@ -49,10 +49,17 @@ class Data:
         return {"bootstrap": self.bootstrap, "topics": self.topic}
 
 
+class _Server(HoldfastServer):
+    """One that runs no pipelines: they are what is measured."""
+
+    def argv(self) -> list[str]:
+        return [*super().argv(), "--roles", "api,agent"]
+
+
 @contextmanager
 def served(directory: Path) -> Iterator[str]:
     """A server's address, for the body."""
-    with HoldfastServer(directory).running() as server:
+    with _Server(directory).running() as server:
         yield server.bootstrap
 
 
