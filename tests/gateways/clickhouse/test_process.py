@@ -33,7 +33,7 @@ def _insert_until_it_dies(server: ClickHouseServer, writer: int, answered: list[
         answered.append(number)
 
 
-@pytest.mark.parametrize("after", [20, 60, 100])
+@pytest.mark.parametrize("after", [20, 60, *(pytest.param(n, marks=pytest.mark.long) for n in range(70, 270, 10))])
 def test_what_was_answered_is_there_after_a_sigkill_and_nothing_is_there_in_part(tmp_path: Path, after: int) -> None:
     with clickhouse_server(tmp_path) as server:
         server.ask(TABLE)
