@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.gateways.http.serving import Served, problem_of, serving
+from tests.gateways.http.serving import Served, problem_of, serving, until
 
 from holdfast.kernel.lease import acquire
 from holdfast.kernel.session import SessionSettings, hold_session
@@ -224,6 +224,18 @@ async def _working(store: Any, session: str, pipeline: str, clock: Any, chance: 
             Put(status_key(pipeline, 1, "0"), msgspec.json.encode(slot), session),
         ),
     )
+
+
+async def test_half_a_request_does_nothing_however_whole_it_looks(served: Served) -> None:
+    body = b'{"name": "half"}'
+    head = b"POST /api/pipelines HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n"
+    _, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(head + body)
+    await writer.drain()
+    await until(lambda: served.counters.under_way == 1, what="the server waits for the rest")
+    writer.close()
+    await until(lambda: served.counters.under_way == 0, what="it has given up")
+    assert (await served.client.get("/api/pipelines")).json() == []
 
 
 async def test_many_at_once_are_answered(served: Served) -> None:

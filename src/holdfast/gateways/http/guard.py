@@ -13,7 +13,7 @@ from typing import Any, Final
 from holdfast.gateways.http.asgi import Application, Message, Receive, Scope, Send, header_map, replaying, send_problem
 from holdfast.gateways.http.doors import Doors, ambiguous
 from holdfast.gateways.http.metrics.requests import RequestCounters
-from holdfast.gateways.http.problems import BUSY, FAILED, LATE, TOO_LARGE, TOO_SLOW, Problem, problem
+from holdfast.gateways.http.problems import BUSY, FAILED, LATE, MALFORMED, TOO_LARGE, TOO_SLOW, Problem, problem
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.vocabulary.clock import Chance, Clock
 
@@ -148,7 +148,8 @@ async def _whole(receive: Receive, most: int) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            return b"".join(parts)
+            # A half of a request may look like a whole one: nothing is done about it.
+            raise Refused(problem(MALFORMED, "the client hung up before the body was there"), drain=False)
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > most:
