@@ -127,6 +127,22 @@ async def test_a_newcomer_gets_its_share_gently(world: World) -> None:
     assert sorted(epochs.values()) == [1, 1, 3, 3], "a slot that moves takes its partitions along"
 
 
+async def test_partitions_wait_for_no_spark_that_is_still_starting(world: World) -> None:
+    await world.pipeline("p", partitions=4)
+    world.hire("ann")
+    await world.until(lambda: len(world.acting()) == 4)
+    [bob] = world.hire("bob")
+    bob.stage.manners.start_ms = 60_000
+    await world.run_ms(3_000)
+    await world.catalog.set_state("p", replicas=2)
+    await world.until(lambda: bob.stage.driver)
+    assert await world.holders("p") == {0: "ann", 1: "bob"}
+    for _ in range(50):
+        await world.run_ms(1_000)
+        assert len(world.acting()) == 4, "all are read while bob's Spark starts"
+    await world.until(lambda: {actor for [(actor, _)] in world.acting().values()} == {"ann", "bob"})
+
+
 async def test_a_partition_moves_only_after_its_driver_let_it_go(world: World) -> None:
     await world.pipeline("p", partitions=4)
     [ann] = world.hire("ann")

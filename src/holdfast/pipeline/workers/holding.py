@@ -130,10 +130,8 @@ class HeldSlots:
         peers = self._seen_peers(able=able)
         if (there := tuple((peer.id, peer.able) for peer in peers)) != self._there:
             self._there, self._there_since_ms = there, now_ms
-        holders: dict[Slot, str] = {}
-        for slot, holder in self.elsewhere().items():
-            holders[slot] = f"{holder} in a former life" if holder == self._id else holder
-        holders.update(dict.fromkeys(self.held, self._id))
+        # A former life of ours holds nothing any more: its leases went with its name, which this one had to wait for.
+        holders = {**self.elsewhere(), **dict.fromkeys(self.held, self._id)}
         self._last_held_ms.update(dict.fromkeys(holders, now_ms))
         return Situation(
             me=self._id,
