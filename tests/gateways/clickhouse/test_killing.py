@@ -72,6 +72,13 @@ def test_an_id_is_used_by_one_statement_at_a_time(clickhouse: ClickHouseServer) 
         assert say(clickhouse, b"SELECT 1", query_id="the-one").body == b"1\n"
 
 
+def test_an_id_is_taken_over_if_that_is_asked_for(clickhouse: ClickHouseServer) -> None:
+    running = Aside(lambda: say(clickhouse, FOREVER, query_id="taken-over"))
+    until(lambda: runs(clickhouse, "taken-over"))
+    assert say(clickhouse, b"SELECT 1", query_id="taken-over", replace_running_query="1").body == b"1\n"
+    assert running.result().code == "394"
+
+
 def test_a_statement_ends_when_its_time_is_over(clickhouse: ClickHouseServer) -> None:
     said = say(clickhouse, FOREVER, max_execution_time="0.5")
     assert (said.status, said.code) == (408, "159")

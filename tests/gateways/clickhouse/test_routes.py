@@ -248,6 +248,24 @@ def test_a_session_is_used_by_one_request_at_a_time(clickhouse: ClickHouseServer
     assert say(clickhouse, b"SELECT 1", session_id="s-3").body == b"1\n"
 
 
+def test_a_session_is_closed_when_that_is_asked_for(clickhouse: ClickHouseServer) -> None:
+    assert say(clickhouse, b"SELECT 1", session_id="s-5", close_session="1").body == b"1\n"
+    assert say(clickhouse, b"SELECT 1", session_id="s-5", session_check="1").code == "372"
+
+
+def test_there_are_no_roles(clickhouse: ClickHouseServer) -> None:
+    assert say(clickhouse, b"SELECT 1", role="admin").code == "511"
+
+
+def test_a_client_of_http_1_0_is_answered_whole(clickhouse: ClickHouseServer) -> None:
+    url = f"http://{clickhouse.host}:{clickhouse.port}/"
+    argv = ["curl", "-sS", "-0", "-u", f"{clickhouse.user}:{clickhouse.password}", url]
+    done = subprocess.run(
+        [*argv, "--data-binary", "SELECT number FROM numbers(100000)"], capture_output=True, check=True
+    )
+    assert done.stdout == b"".join(b"%d\n" % number for number in range(100_000))
+
+
 def test_a_session_ends_when_its_time_is_over(clickhouse: ClickHouseServer) -> None:
     assert say(clickhouse, b"SELECT 1", session_id="s-4", session_timeout="0").body == b"1\n"
     until(lambda: say(clickhouse, b"SELECT 1", session_id="s-4", session_check="1").code == "372")

@@ -58,12 +58,22 @@ def kill(engine: Engine, registry: Registry, text: bytes, me: Running) -> bytes:
     return _shown(meant, {"sync": "finished", "test": ""}.get(mode, "waiting"))
 
 
-def _wait(engine: Engine, one: Running, me: Running) -> None:
+def replace(engine: Engine, registry: Registry, query_id: str) -> None:
+    """End whoever runs under an id, so that another may take it."""
+    for one in registry.all():
+        if one.query_id == query_id:
+            one.cancel()
+            _kill(engine, [one])
+            _wait(engine, one, None)
+
+
+def _wait(engine: Engine, one: Running, me: Running | None) -> None:
     """Return when `one` no longer runs."""
     for attempt in count():
         if one.ended.wait(_AGAIN_S):
             return
-        me.check()
+        if me is not None:
+            me.check()
         _kill(engine, [one])
         if attempt == _INSIST_AFTER:
             one.insist()

@@ -20,8 +20,15 @@ from holdfast.gateways.clickhouse.blocks import from_blocks
 from holdfast.gateways.clickhouse.body import Body, limited
 from holdfast.gateways.clickhouse.compression import BLOCKS, chosen, packed, unpacked
 from holdfast.gateways.clickhouse.engine import Engine
-from holdfast.gateways.clickhouse.errors import BAD_ARGUMENTS, UNKNOWN_EXCEPTION, QueryError, refusal
+from holdfast.gateways.clickhouse.errors import (
+    BAD_ARGUMENTS,
+    UNKNOWN_EXCEPTION,
+    UNKNOWN_ROLE,
+    QueryError,
+    refusal,
+)
 from holdfast.gateways.clickhouse.executing import Executor, Request
+from holdfast.gateways.clickhouse.killing import replace
 from holdfast.gateways.clickhouse.running import Registry, Running
 from holdfast.gateways.clickhouse.settings import ClickHouseSettings
 from holdfast.gateways.clickhouse.users import user_of
@@ -144,11 +151,17 @@ class _Handler(BaseHTTPRequestHandler):
         server = self.server
         user = user_of(self.headers, parameters, server.settings.users)
         self._query_id = parameters.get("query_id") or self.headers.get("X-ClickHouse-Query-Id") or _uuid(server.chance)
+        if parameters.get("role"):
+            raise refusal(UNKNOWN_ROLE, f"There is no role `{parameters['role']}`: there are none here")
+        if parameters.get("replace_running_query", "0") == "1":
+            replace(server.engine, server.registry, self._query_id)
         request = self._request(parameters, user, reads_only=reads_only)
         with server.registry.entered(self._query_id, user) as one:
             one.on_cancel, one.on_insist = self._stop_reading, self._break_off
             with server.executor.answer(request, one) as answer:
                 complete = self._streamed(answer, self._encoding(parameters), one)
+        if parameters.get("close_session", "0") == "1":
+            server.executor.sessions.forget(request.session_id)
         # The client must not see the end before its id and its session are free again: it may use them at once.
         if complete is None:
             self._plain(200, answer.whole or b"", content_type(answer.format), self._described(answer))

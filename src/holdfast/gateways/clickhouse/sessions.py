@@ -79,6 +79,15 @@ class Sessions:
         for session in gone:
             session.connection.close()
 
+    def forget(self, session_id: str) -> None:
+        """Close one, unless a request uses it."""
+        with self._lock:
+            session = self._sessions.get(session_id)
+            if session is None or session.busy:
+                return
+            del self._sessions[session_id]
+        session.connection.close()
+
     def close(self) -> None:
         """Close all that no request uses."""
         with self._lock:
