@@ -80,14 +80,18 @@ class Family:
         return (self.worker, self.driver, self.jvm, *self.daemons, *self.tasks)
 
 
-def family_of(pid: int, steps: Path) -> Family:
-    """The family of a process that has come to a step."""
+def family_of(pid: int, steps: Path) -> Family | None:
+    """The family of a process that has come to a step; None if it is about to be no more."""
     known = ours(steps)
-    members = [each for each in known.values() if each.session == known[pid].session]
-    driver = next(each for each in members if each.is_driver)
-    jvm = next(each for each in members if each.is_jvm)
+    members = [each for each in known.values() if pid in known and each.session == known[pid].session]
+    driver = next((each for each in members if each.is_driver), None)
+    jvm = next((each for each in members if each.is_jvm), None)
+    if driver is None or jvm is None or driver.parent not in known:
+        return None
     daemons = tuple(each.pid for each in members if each.is_python and each.parent == jvm.pid)
     tasks = tuple(each.pid for each in members if each.is_python and each.parent in daemons)
+    if not daemons:
+        return None
     return Family(pid, driver.parent, driver.pid, jvm.pid, daemons, tasks or daemons)
 
 

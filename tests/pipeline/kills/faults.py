@@ -80,8 +80,7 @@ class Faults:
         send(frozen, signal.SIGCONT)
 
     def _held(self, step: str) -> Family:
-        self._town.hold(step)
-        return self._town.family_at(step)
+        return self._town.held_at(step)
 
     def _lives(self, pid: int) -> bool:
         return pid in ours(self._town.steps.folder)

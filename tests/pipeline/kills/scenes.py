@@ -108,10 +108,10 @@ def drift(town: Town, policy: str) -> Verdict:
         plain = [b'{"seq": %d, "amount": %d}' % (n, amount_of(n)) for n in range(RECORDS)]
         it.writer.send(list(plain))
         assert it.await_exact().clean
-        town.hold("begun")
         grown = [b'{"seq": %d, "amount": %d, "city": "c%d"}' % (n, amount_of(n), n) for n in range(RECORDS)]
+        town.hold("begun")
         it.writer.send(list(grown), poisoned=policy == "dlq")
-        family = town.family_at("begun")
+        family = town.held_at("begun")
         send([family.driver], signal.SIGKILL)
         town.release("begun")
         verdict = it.await_exact()

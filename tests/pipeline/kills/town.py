@@ -100,10 +100,15 @@ class Town:
             return {}
         return found
 
-    def family_at(self, step: str, *, within_s: float = READY_TIMEOUT_S) -> Family:
-        """Wait until a process is held at a step: it, and those it belongs with. It stays there until `release`."""
-        pid = self.steps.wait_taken(step, "hold", within_s=within_s)
-        return family_of(pid, self.steps.folder)
+    def held_at(self, step: str) -> Family:
+        """Whoever comes to a step next, or was told to `hold` there, until `release`: it, and those it belongs with."""
+        while True:
+            if not [*self.steps.folder.glob(f"{step}.hold*")]:
+                self.hold(step)
+            pid = self.steps.wait_taken(step, "hold", within_s=READY_TIMEOUT_S)
+            if (family := family_of(pid, self.steps.folder)) is not None:
+                return family
+            self.release(step)
 
     def hold(self, step: str) -> None:
         """The next process that comes to a step waits there."""
