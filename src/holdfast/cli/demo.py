@@ -243,8 +243,11 @@ def _showing(args: argparse.Namespace) -> Iterator[Callable[[Look, tuple[str, ..
         return
     from rich.live import Live
 
-    with Live(console=console(), auto_refresh=False) as live:
+    screen = console()
+    with Live(console=screen, auto_refresh=False) as live:
         yield lambda look, reasons: live.update(_shown(look, reasons), refresh=True)
+    if not screen.is_terminal:
+        screen.print()  # elsewhere the last look is printed without an end of its line
 
 
 def _shown(look: Look, reasons: tuple[str, ...]) -> "Shown":
