@@ -1,13 +1,15 @@
 """`python -m bench.clickhouse`: rows a second into the embedded ClickHouse over HTTP, against chDB called in its own process.
 
 Both sides insert the same ready Arrow bytes, turn by turn in one run. `input` is the way of a pipeline: through a SELECT with a
-fence, under a token, into a table that remembers tokens.
+fence, under a token, into a table that remembers tokens. CPU is that of the process with the engine: it says more than the
+rate on a machine that is busy with something else.
 """
 
 import argparse
 import http.client
 import io
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from bench.kafka.processes import cpu_seconds
 from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
 
 COLUMNS = "id Int64, at DateTime64(3), name String, kind LowCardinality(String), amount Float64, note Nullable(String)"
@@ -51,14 +54,14 @@ def arrow(rows: int) -> bytes:
     return sink.getvalue()
 
 
-def timed(insert: Callable[[], None], rows: int, seconds: float) -> float:
-    """Rows a second."""
+def timed(insert: Callable[[], None], rows: int, seconds: float, pid: int) -> tuple[float, float]:
+    """Rows a second, and CPU seconds of `pid` for a million rows."""
     insert()
-    began, done = time.perf_counter(), 0
+    spent, began, done = cpu_seconds(pid), time.perf_counter(), 0
     while time.perf_counter() - began < seconds:
         insert()
         done += rows
-    return done / (time.perf_counter() - began)
+    return done / (time.perf_counter() - began), (cpu_seconds(pid) - spent) / done * 1e6
 
 
 def inside(directory: str) -> None:
@@ -76,9 +79,9 @@ def inside(directory: str) -> None:
             connection.insert_append(handle, body)
             connection.insert_done(handle)
 
-        rate = timed(insert, rows, seconds)
+        found = timed(insert, rows, seconds, os.getpid())
         connection.query("TRUNCATE TABLE d.t")
-        sys.stdout.write(f"{rate}\n")
+        sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()
 
 
@@ -94,8 +97,8 @@ class OverHttp:
         server.ask("CREATE TABLE fence (k String, epoch UInt64) ENGINE = MergeTree ORDER BY k")
         server.ask("INSERT INTO fence VALUES ('p', 1)")
 
-    def rate(self, statement: str, body: bytes, rows: int, seconds: float) -> float:
-        """Rows a second of inserts that bring `body`."""
+    def rate(self, statement: str, body: bytes, rows: int, seconds: float) -> tuple[float, float]:
+        """Rows a second and CPU of inserts that bring `body`."""
 
         def insert() -> None:
             told = urlencode({"query": statement, "insert_deduplication_token": f"{rows}-{next(self._tokens)}"})
@@ -104,9 +107,9 @@ class OverHttp:
             said = answer.read()
             assert answer.status == 200, said
 
-        rate = timed(insert, rows, seconds)
+        found = timed(insert, rows, seconds, self._server.pid)
         self._server.ask("TRUNCATE TABLE t")
-        return rate
+        return found
 
 
 def measured(sizes: list[int], rounds: int, seconds: float) -> list[dict[str, float]]:
@@ -119,14 +122,18 @@ def measured(sizes: list[int], rounds: int, seconds: float) -> list[dict[str, fl
             over, lines = OverHttp(server), []
             for rows in sizes:
                 body = arrow(rows)
-                rates: dict[str, list[float]] = {"inside": [], "http": [], "input": []}
+                rates: dict[str, list[tuple[float, float]]] = {"inside": [], "http": [], "input": []}
                 for _ in range(rounds):
                     reference.stdin.write(json.dumps([rows, seconds]) + "\n")
                     reference.stdin.flush()
-                    rates["inside"].append(float(reference.stdout.readline()))
+                    rates["inside"].append(tuple(json.loads(reference.stdout.readline())))
                     rates["http"].append(over.rate("INSERT INTO t FORMAT ArrowStream", body, rows, seconds))
                     rates["input"].append(over.rate(FENCED.format("t"), body, rows, seconds))
-                lines.append({"rows": float(rows), **{name: median(values) for name, values in rates.items()}})
+                line = {"rows": float(rows)}
+                for name, values in rates.items():
+                    line[name] = median(rate for rate, _ in values)
+                    line[f"{name}_cpu_s"] = median(cpu for _, cpu in values)
+                lines.append(line)
             reference.stdin.close()
             return lines
 
@@ -147,17 +154,12 @@ def main() -> None:
     if args.json:
         sys.stdout.write(json.dumps(lines) + "\n")
         return
-    table = Table("rows an insert", "chDB in process, rows/s", "over HTTP", "ratio", "through input()", "ratio")
+    table = Table("rows an insert", "", "rows/s", "ratio", "CPU s a million rows", "ratio")
     for line in lines:
-        ratios = line["http"] / line["inside"], line["input"] / line["inside"]
-        table.add_row(
-            f"{line['rows']:,.0f}",
-            f"{line['inside']:,.0f}",
-            f"{line['http']:,.0f}",
-            f"{ratios[0]:.2f}",
-            f"{line['input']:,.0f}",
-            f"{ratios[1]:.2f}",
-        )
+        for name in ("inside", "http", "input"):
+            rate, cpu = line[name], line[f"{name}_cpu_s"]
+            ratios = f"{rate / line['inside']:.2f}", f"{line['inside_cpu_s'] / cpu:.2f}"
+            table.add_row(f"{line['rows']:,.0f}", name, f"{rate:,.0f}", ratios[0], f"{cpu:.2f}", ratios[1])
     Console().print(table)
 
 
