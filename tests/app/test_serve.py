@@ -35,11 +35,14 @@ def refused(*options: str, cwd: Path, **env: str) -> subprocess.CompletedProcess
 def test_it_prints_where_it_listens_once_it_does(node: Node) -> None:
     with started(node):
         assert node.port > 0
-        assert json.loads(node.addresses.read_text()) == {"kafka": node.kafka, "http": node.http.partition("//")[2]}
+        addresses = json.loads(node.addresses.read_text())
+        assert set(addresses) == {"kafka", "http", "clickhouse"}
+        assert addresses["kafka"] == node.kafka
         lines = node.out.splitlines()
         assert lines[0].startswith(f"holdfast {__version__}, node 1 (agent-")
         assert f"kafka    {node.kafka}" in lines
         assert f"http     {node.http}" in lines
+        assert f"clickhouse http://{addresses['clickhouse']}" in lines
         assert f"data     {node.data}" in lines
         assert f"store    sqlite:///{node.data}/store.db" in lines
         assert f"objects  file://{node.data}/objects" in lines
