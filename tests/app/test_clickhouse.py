@@ -86,6 +86,13 @@ def test_there_is_none_unless_it_is_wanted(tmp_path: Path, options: tuple[str, s
         assert not (node.data / "clickhouse").exists()
 
 
+def test_a_node_on_a_store_that_others_may_share_has_none(tmp_path: Path) -> None:
+    """Each would have its own, and the workers of one pipeline would write into different ones."""
+    with _running(tmp_path / "node", "--store", f"sqlite:///{tmp_path}/shared.db") as node:
+        assert "clickhouse" not in json.loads(node.addresses.read_text())
+        assert "no embedded ClickHouse: other nodes may share this store" in node.log
+
+
 def test_another_port_is_taken_if_somebody_has_the_usual_one(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

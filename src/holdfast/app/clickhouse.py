@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from holdfast.app.addresses import Address
 from holdfast.app.config import WORKER, ServeSettings
@@ -55,9 +55,9 @@ async def clickhouse_beside(
     if settings.clickhouse != EMBEDDED:
         yield ClickHouseBeside(url="" if settings.clickhouse == OFF else settings.clickhouse)
         return
-    if WORKER not in settings.roles or find_spec("chdb") is None:
+    if why := _why_none(settings):
         if WORKER in settings.roles:
-            _log.info("no embedded ClickHouse: chdb is not installed; pip install 'holdfast[clickhouse]' or name one")
+            _log.info("no embedded ClickHouse: %s", why)
         yield ClickHouseBeside()
         return
     data = settings.data / "clickhouse"
@@ -71,6 +71,25 @@ async def clickhouse_beside(
                 await child.stop()
             finally:
                 child.end()
+
+
+def _why_none(settings: ServeSettings) -> str:
+    """Why there can be no embedded one; empty: there can."""
+    if WORKER not in settings.roles:
+        return "this process is no worker"
+    if find_spec("chdb") is None:
+        return "chdb is not installed; pip install 'holdfast[clickhouse]', or name one with --clickhouse URL"
+    if not _is_alone(settings):
+        return "other nodes may share this store and would write into ones of their own; name one with --clickhouse URL"
+    return ""
+
+
+def _is_alone(settings: ServeSettings) -> bool:
+    """Whether the store is this node's own. Workers of one cluster must write to one ClickHouse: fences and tokens are in it."""
+    parts = urlsplit(settings.store)
+    if parts.scheme == "memory":
+        return True
+    return parts.scheme == "sqlite" and Path(unquote(parts.path)).resolve().is_relative_to(settings.data.resolve())
 
 
 def _listening() -> socket.socket:
