@@ -19,13 +19,16 @@ from holdfast.pipeline.driver.messages import Alive, Claims, FromDriver, Progres
 from holdfast.pipeline.driver.settings import SparkPart, Start, start_line
 from holdfast.vocabulary.clock import RealClock
 
-START_WITHIN_S = 100
+START_WITHIN_S = 180
 CLAIM_MS = 20_000
+LOCAL = SparkPart(master="local[2]", quick_start=True)
 S = TypeVar("S", bound=msgspec.Struct)
 
 
 class DriverProcess:
-    def __init__(self, world: World, log: Path, environment: Mapping[str, str], *, settings: dict[str, float]) -> None:
+    def __init__(
+        self, world: World, log: Path, environment: Mapping[str, str], *, spark: SparkPart, settings: dict[str, float]
+    ) -> None:
         self.log = log
         self.said: list[FromDriver] = []
         self.claims: dict[str, dict[str, int]] = {}
@@ -45,7 +48,7 @@ class DriverProcess:
             store=world.reach.store,
             objects=world.reach.objects,
             bootstrap=world.reach.bootstrap,
-            spark=SparkPart(master="local[2]", quick_start=True),
+            spark=spark,
             settings={"poll_ms": 50, "retry_base_ms": 50, "retry_max_ms": 500, **settings},
         )
         self._send(start_line(start))
@@ -127,10 +130,15 @@ class DriverProcess:
 
 @contextmanager
 def driving(
-    world: World, folder: Path, environment: Mapping[str, str] | None = None, **settings: float
+    world: World,
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    spark: SparkPart = LOCAL,
+    **settings: float,
 ) -> Iterator[DriverProcess]:
     """A driver that is up, for the body."""
-    driver = DriverProcess(world, folder / "driver.log", environment or {}, settings=settings)
+    driver = DriverProcess(world, folder / "driver.log", environment or {}, spark=spark, settings=settings)
     try:
         driver.await_ready()
         yield driver
