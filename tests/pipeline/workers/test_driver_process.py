@@ -126,8 +126,7 @@ async def test_one_that_cannot_start_says_why_in_the_log(tmp_path: Path, caplog:
 
 
 def test_it_dies_with_a_parent_that_was_killed(tmp_path: Path) -> None:
-    """Also one that hangs, and so does not notice that its stdin has ended."""
-    (tmp_path / "hang").touch()
+    """Also one that is frozen, and so does not notice that its stdin has ended."""
     script = f"""
 import asyncio, sys
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
@@ -143,6 +142,7 @@ asyncio.run(main())
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         asyncio.run(becomes(lambda: (tmp_path / "rows").exists()))
+        os.kill(pid, signal.SIGSTOP)
         assert is_alive(pid)
         parent.send_signal(signal.SIGKILL)
         parent.wait()
