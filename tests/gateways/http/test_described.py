@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from openapi_spec_validator import validate
 from prometheus_client.parser import text_string_to_metric_families
 from tests.app.node import Node, produce, started
@@ -13,6 +14,7 @@ from tests.gateways.http.serving import Served, problem_of, serving
 from holdfast.gateways.http.health import Check, store_answers
 from holdfast.gateways.http.metrics.exposition import Family, exposition
 from holdfast.gateways.http.problems import KINDS
+from holdfast.pipeline.catalog import PipelineStore
 from holdfast.vocabulary.errors import UnavailableError
 
 PAGE = Path(__file__).parents[3] / "docs" / "http.md"
@@ -62,6 +64,17 @@ async def test_an_unknown_path_and_a_wrong_method_are_problems(client: httpx.Asy
     assert wrong.headers["allow"] == "GET"
     assert (await client.put("/api/pipelines/x/state/y")).status_code == 404
     assert (await client.head("/live")).status_code == 200
+
+
+async def test_a_server_without_some_package_says_so(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lacks(self: object) -> None:
+        raise ModuleNotFoundError("No module named 'clickhouse_connect'", name="clickhouse_connect")
+
+    monkeypatch.setattr(PipelineStore, "list", lacks)
+    said = problem_of(await client.get("/api/pipelines"), 503, "unavailable")
+    assert "clickhouse_connect" in said["detail"]
 
 
 async def test_it_is_ready_when_every_check_holds_and_says_why_when_not() -> None:
