@@ -23,7 +23,8 @@ from tests.spark.source.topics import (
 
 from holdfast.spark.source.figures import SourceFigures
 
-QUICK = {"segment.ms": "100"}
+FOREVER = {"retention.ms": "-1"}  # for records that say they are of another year
+QUICK = {"segment.ms": "100", **FOREVER}
 
 
 def read(spark: SparkSession, broker: Broker, topic: str, **more: object) -> DataFrame:
@@ -35,7 +36,7 @@ def values(frame: DataFrame) -> list[str]:
 
 
 def test_all_that_was_sent_is_there_column_by_column(spark: SparkSession, broker: Broker) -> None:
-    topic = broker.create_topic("columns", 2)
+    topic = broker.create_topic("columns", 2, FOREVER)
     sent = [
         Sent(b"1", 0, b"k", 1_700_000_000_123, [("a", b"x"), ("b", None)]),
         Sent(None, 1, b"gone", 1_700_000_000_000),
@@ -80,7 +81,7 @@ def test_without_agents_only_what_is_published_is_seen(spark: SparkSession, brok
 
 
 def test_starts_and_ends_are_offsets_or_times(spark: SparkSession, broker: Broker) -> None:
-    topic, base = broker.create_topic("ends"), 1_700_000_000_000
+    topic, base = broker.create_topic("ends", config=FOREVER), 1_700_000_000_000
     send(broker, topic, [Sent(b"%d" % at, timestamp_ms=base + at * 1_000) for at in range(50)])
     some = read(spark, broker, topic, startingOffsets=json.dumps({topic: {"0": 10}}),
                 endingOffsets=json.dumps({topic: {"0": 13}}))  # fmt: skip
@@ -90,7 +91,7 @@ def test_starts_and_ends_are_offsets_or_times(spark: SparkSession, broker: Broke
 
 
 def test_filters_bound_what_is_read(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    topic, base = broker.create_topic("filtered", 2, {"segment.bytes": "1048576"}), 1_700_000_000_000
+    topic, base = broker.create_topic("filtered", 2, {"segment.bytes": "1048576", **FOREVER}), 1_700_000_000_000
     send(broker, topic, [Sent(noise(1_000), at % 2, timestamp_ms=base + at * 1_000) for at in range(12_000)])
     quicken(broker, topic)
     await_published(broker, topic)

@@ -43,7 +43,8 @@ from holdfast.spark.reading.tables import schema
 from holdfast.vocabulary.errors import InvalidError
 from pyspark_holdfast import DefaultSource
 
-QUICK = {"segment.ms": "100"}  # published a moment after it was written
+FOREVER = {"retention.ms": "-1"}  # for records that say they are of another year
+QUICK = {"segment.ms": "100", **FOREVER}  # published a moment after it was written
 
 
 def all_of(reach: Reach, whole: OffsetRange, **how: object) -> pa.Table:
@@ -74,7 +75,7 @@ def test_every_compression_is_read_from_the_tail_and_from_objects(broker: Broker
 
 
 def test_headers_and_times_arrive_as_they_were_sent(broker: Broker) -> None:
-    topic = broker.create_topic("headers")
+    topic = broker.create_topic("headers", config=FOREVER)
     sent = [
         Sent(b"1", timestamp_ms=1_700_000_000_123, headers=[("a", b"x"), ("a", None)]),
         Sent(b"2", timestamp_ms=1_600_000_000_000),
@@ -215,14 +216,14 @@ def test_times_find_offsets_in_objects_and_in_the_tail(broker: Broker) -> None:
         planner = Planner(reach)
         asked = (0, base, base + 1, base + 42_000, base + 99_001)
         assert [planner.offset_at(topic, 0, at) for at in asked] == [0, 0, 1, 42, 100]
-    quiet = broker.create_topic("times-tail")
+    quiet = broker.create_topic("times-tail", config=FOREVER)
     send(broker, quiet, [Sent(b"x", timestamp_ms=base + number) for number in range(10)])
     assert Planner(reach_of(broker)).offset_at(quiet, 0, base + 5) == 5
 
 
 def test_a_window_of_time_reads_its_own_segments_alone(broker: Broker) -> None:
     """A minute out of a day: at most 2 % of the topic's bytes, everything that is read counted."""
-    topic = broker.create_topic("day", config={"segment.ms": "86400000", "segment.bytes": "1048576"})
+    topic = broker.create_topic("day", config={"segment.ms": "86400000", "segment.bytes": "1048576", **FOREVER})
     midnight, day = 1_700_000_000_000, 86_400
     # 96 MiB that do not shrink, a record every two seconds, some of them a few seconds late.
     records = [Sent(noise(2_200), timestamp_ms=midnight + at * 2_000 - (at * 7_919) % 5_000) for at in range(day // 2)]
