@@ -101,6 +101,7 @@ def test_filters_bound_what_is_read(spark: SparkSession, broker: Broker, tmp_pat
         rows = read(spark, broker, topic, **figures.options, **more).filter(condition).count()
         return rows, figures.read().bytes_objects
 
+    # A dozen segments of a mebibyte: a window takes one of each partition, or two where it lies on a border.
     rows, everything = cost("all", "true")
     assert (rows, everything > 12_000_000) == (12_000, True)
     rows, some = cost("offsets", "partition = 1 and offset >= 100 and offset < 300")
@@ -108,9 +109,9 @@ def test_filters_bound_what_is_read(spark: SparkSession, broker: Broker, tmp_pat
     window = [datetime.fromtimestamp((base + at) / 1_000, UTC).isoformat() for at in (6_000_000, 6_059_999)]
     within = f"timestamp >= timestamp '{window[0]}' and timestamp <= timestamp '{window[1]}'"
     rows, later = cost("from", within)
-    assert (rows, later < everything * 0.6) == (60, True)  # from there to the end: who knows how late a record may be
+    assert (rows, later < everything * 0.7) == (60, True)  # from there to the end: who knows how late a record may be
     rows, some = cost("window", within, timestampDisorder="2s")
-    assert (rows, some < everything * 0.2) == (60, True)
+    assert (rows, some < everything * 0.4) == (60, True)
     assert cost("none", "partition = 7") == (0, 0)
     assert cost("not", "offset in (5, 7) and not partition = 0")[0] == 2
 
