@@ -63,7 +63,8 @@ def of_people() -> list[Fault]:
     ]
 
 
-FAMILIES = {"steps": at_steps, "zombies": zombies, "servers": of_servers, "people": of_people}
+STEPS_FAMILY = "steps"
+FAMILIES = {STEPS_FAMILY: at_steps, "zombies": zombies, "servers": of_servers, "people": of_people}
 
 
 def everything(families: Sequence[str] = tuple(FAMILIES)) -> list[Fault]:
@@ -72,11 +73,13 @@ def everything(families: Sequence[str] = tuple(FAMILIES)) -> list[Fault]:
 
 
 def drawn(seed: int, families: Sequence[str] = tuple(FAMILIES)) -> Iterator[Fault]:
-    """Without end: the families take turns, each in an order of the seed's, and begins anew when it is through."""
+    """Without end, in an order of the seed's: families take turns, the largest between any two of the others."""
     chance = SeededChance(seed)
     turns = {family: _shuffled(FAMILIES[family](), chance) for family in families}
     while True:
         for family in families:
+            if family != STEPS_FAMILY and STEPS_FAMILY in families:
+                yield next(turns[STEPS_FAMILY])
             yield next(turns[family])
 
 
