@@ -16,7 +16,7 @@ from uuid import UUID
 from holdfast.gateways.kafka.api import Answer
 from holdfast.gateways.kafka.lengths import check_lengths, nested
 from holdfast.gateways.kafka.wire import MalformedRequestError
-from holdfast.vocabulary.importing import importing
+from holdfast.vocabulary.importing import hidden, importing
 
 Convert = Callable[[Any], Any]
 
@@ -59,7 +59,7 @@ def learn() -> None:
 
     One thread at a time: its modules import each other, and two threads that meet in that circle get Python's deadlock error.
     """
-    with importing:
+    with importing, hidden("hypothesis"):  # where it is installed, kio would make strategies for tests: seconds of work
         import kio.index
         import kio.schema.errors
         import kio.serial  # noqa: F401
