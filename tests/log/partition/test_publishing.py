@@ -230,10 +230,19 @@ async def test_appends_go_on_while_a_segment_is_uploaded(world: World) -> None:
     ann = await world.owner()
     partition = await ann.open()
     await append(partition, batch("a"))
-    ann.objects.delay_ms = 300
+    real_put, asked, may_go = ann.objects.put, asyncio.Event(), asyncio.Event()
+
+    async def slow_put(key: str, body: Sequence[Buffer]) -> object:
+        asked.set()
+        await may_go.wait()
+        return await real_put(key, body)
+
+    ann.objects.put = slow_put  # type: ignore[method-assign,assignment]
     publishing = asyncio.ensure_future(ann.publisher.publish([partition]))
+    await asked.wait()
     await append(partition, *[batch("b")] * 150)  # more than was booked: the record is not locked during the upload
     assert not publishing.done()
+    may_go.set()
     await publishing
     assert partition.record.published == 1
     assert partition.next_offset == 151
