@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from tests.spark.sessions import spark  # noqa: F401 (a fixture for every folder)
 
 from holdfast.contracts.store import Store
@@ -28,7 +28,7 @@ SPARK_TESTS = Path(__file__).with_name("spark")
 _databases = count(1)
 
 # A busy machine is no defect: what takes long is bounded by the time-out of the test.
-settings.register_profile("holdfast", deadline=None)
+settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("holdfast")
 
 
