@@ -4,6 +4,7 @@ Everything that needs Spark runs in one worker, so that only one starts a JVM: w
 fixture `spark` or is marked so.
 """
 
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from itertools import count
@@ -26,6 +27,11 @@ Serve = Callable[[str], NewHarness]
 SPARK_TESTS = Path(__file__).with_name("spark")
 
 _databases = count(1)
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # as in a job in the background, whose children would ignore it, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no defect: what takes long is bounded by the time-out of the test.
 settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -64,5 +64,5 @@ async def test_the_demo_leaves_nothing_behind_even_when_it_is_cut_short(world: W
 async def test_a_phase_is_json(world: World) -> None:
     first = next(iter((await phases(world, "contiguous")).values()))
     told = msgspec.to_builtins(first)
-    assert told["partitions"][7] == {"id": 7, "owner": "C", "epoch": 1, "checkpoint": 0}
+    assert told["partitions"][7] == {"id": 7, "owner": "C", "epoch": 1, "checkpoint": 0, "intent": None}
     assert told["processed"] == {"A": 0, "B": 0, "C": 0}
