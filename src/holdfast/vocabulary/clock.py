@@ -100,6 +100,10 @@ class Chance(Protocol):
         ...
 
 
+# Not Python's shared one: who seeds that to repeat something must not find it moved by our pauses, nor we find it repeated.
+_SYSTEM: Final = random.SystemRandom()
+
+
 class RealChance:
     """Unpredictable identifiers, unpredictable jitter."""
 
@@ -107,7 +111,7 @@ class RealChance:
         return secrets.token_hex(10)
 
     def jitter(self, value: float, *, share: float = 0.2) -> float:
-        return value * (1 + random.uniform(-share, share))
+        return value * (1 + _SYSTEM.uniform(-share, share))
 
 
 class SeededChance:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # it lives on the process's loop, which tests of other modules close
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     # Without workers: the claims of these pipelines are the tests' own.
     with serving(tmp_path_factory.mktemp("broker"), "--roles", "api,agent") as broker:

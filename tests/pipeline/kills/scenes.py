@@ -93,6 +93,9 @@ def missing_table(town: Town) -> Verdict:
             "SETTINGS non_replicated_deduplication_window = 10000"
         )
         assert it.await_exact().clean
+        until(
+            lambda: it.checkpoint() == RECORDS, timeout_s=WITHIN_S, what="a checkpoint behind the rows that are there"
+        )
         town.clickhouse.ask(f"RENAME TABLE {name} TO {name}_away")
         done = it.checkpoint()
         it.writer.send([record(n) for n in range(RECORDS)])

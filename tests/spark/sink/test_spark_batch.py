@@ -118,9 +118,9 @@ def test_a_named_write_whose_commit_dies_at_any_step_is_run_again_and_happens_on
     frame = spark.range(2_000).selectExpr("cast(id as string) key", "cast(id as string) value")
     told = {"bootstrap": broker.bootstrap, "topic": topic, "writeId": topic, "batchBytes": "2048", "inlineBytes": "0"}
     dying = frame.write.format("dying").options(step=step, mark=str(tmp_path / "mark"), **told).mode("append")
-    with pytest.raises(Exception, match=r"(?s)."):
+    with pytest.raises(Exception, match=r"(?s).") as died:
         dying.save()
-    assert (tmp_path / "mark").exists()
+    assert (tmp_path / "mark").exists(), died.value
     for _ in range(2):
         dying.save()
     found = everything(broker, topic, 3)
