@@ -38,7 +38,7 @@ from holdfast.objects.retrying import RetryingObjects
 from holdfast.stores.urls import open_store
 from holdfast.testing.objects.faults import FaultyObjects
 from holdfast.vocabulary.clock import Clock, RealChance, RealClock, SeededChance
-from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.errors import ExpiredError, HoldfastError
 from holdfast.vocabulary.tasks import beside
 
 HISTORY: Final = "history.txt"
@@ -179,7 +179,7 @@ async def _spend(
         return
     async with beside(
         leading.publish_when_due(),
-        _upkeep(leading, parts),
+        _upkeep(leading, parts, reckless=told.reckless),
         *clients.readers(),
         _trouble(told, parts, faulty, disk, leading),
     ):
@@ -194,7 +194,7 @@ async def _spend(
         await leading.hand_back()
 
 
-async def _upkeep(leading: Leading, parts: Parts) -> None:
+async def _upkeep(leading: Leading, parts: Parts, *, reckless: bool) -> None:
     kit = Kit(
         store=parts.store,
         objects=parts.objects,
@@ -206,7 +206,12 @@ async def _upkeep(leading: Leading, parts: Parts) -> None:
     )
     keep_all = Policy(retention_ms=None)
     upkept = Upkept(agent=parts.agent, session=parts.session, partitions=leading.partitions, policy=lambda _: keep_all)
-    await run_upkeep(upkept, kit)
+    try:
+        await run_upkeep(upkept, kit)
+    except ExpiredError:  # the store told the sweeper, which asks it for a lease of its own
+        if not reckless:
+            raise
+        await asyncio.Event().wait()
 
 
 async def _rest(parts: Parts) -> None:
