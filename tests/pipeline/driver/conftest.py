@@ -25,6 +25,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         close_loop()
 
 
+@pytest.fixture(autouse=True)
+def ended(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Works end as a slot ends them."""
+    yield
+    if "world" in request.fixturenames:
+        request.getfixturevalue("world").close_works()
+
+
 @pytest.fixture(scope="session")
 def jobs(spark: "SparkSession") -> Jobs:
     return Jobs(spark, remote=False)

@@ -42,6 +42,7 @@ class World:
     store: Store
     clock: RealClock = field(default_factory=RealClock)
     chance: RealChance = field(default_factory=RealChance)
+    works: list[SlotWork] = field(default_factory=list)
 
     @property
     def catalog(self) -> PipelineStore:
@@ -105,7 +106,13 @@ class World:
         self, jobs: Jobs, pipeline: Pipeline, consumer: str, *, generation: int = 1, embedded: str = ""
     ) -> SlotWork:
         said = Run(slot=consumer, pipeline_id=pipeline.id, generation=generation)
-        return SlotWork(said, self.tools(jobs, embedded=embedded), lambda: True)
+        self.works.append(SlotWork(said, self.tools(jobs, embedded=embedded), lambda: True))
+        return self.works[-1]
+
+    def close_works(self) -> None:
+        """As a slot does at its end: a client that is dropped instead of closed waits for its session."""
+        while self.works:
+            self.works.pop().close()
 
     def checkpoint(self, registry: RegistryStore, number: int) -> int:
         return run(registry.checkpoint(number))
