@@ -10,22 +10,7 @@ import os
 import signal
 from pathlib import Path
 from threading import Event
-from typing import Final, Literal
-
-STEPS: Final = (
-    "planned",
-    "begun",
-    "read",
-    "mapped",
-    "inserting",
-    "inserted",
-    "dlq-inserted",
-    "task-done",
-    "job-done",
-    "committed",
-    "checkpointed",
-)
-"""Up to `begun`, and from `job-done` on, it is the driver; between them a task. `committed` is of sinks that the driver commits."""
+from typing import Final, Literal, get_args
 
 Step = Literal[
     "planned",
@@ -40,6 +25,9 @@ Step = Literal[
     "committed",
     "checkpointed",
 ]
+"""Up to `begun`, and from `job-done` on, it is the driver; between them a task. `committed` is of sinks that the driver commits."""
+
+STEPS: Final[tuple[Step, ...]] = get_args(Step)
 ACTIONS: Final = ("pause", "kill", "fail", "hold")
 VARIABLE: Final = "HOLDFAST_TEST_STEPS"
 _HOLD_POLL_S: Final = 0.02
