@@ -114,6 +114,7 @@ PyObject *read_records(PyObject *module, PyObject *args);
 PyObject *write_records(PyObject *module, PyObject *args);
 PyObject *write_blocks(PyObject *module, PyObject *args);
 PyObject *write_padded(PyObject *module, PyObject *args);
+PyObject *address(PyObject *module, PyObject *part);
 PyObject *columns(PyObject *module, PyObject *args);
 
 #endif

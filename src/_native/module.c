@@ -8,8 +8,9 @@ static PyMethodDef methods[] = {
     {"read", read_records, METH_VARARGS, "Records of a payload as tuples, or the first fault."},
     {"write", write_records, METH_VARARGS, "Records as wire bytes, or the first fault."},
     {"columns", columns, METH_VARARGS, "Records of many batches as the buffers of Arrow columns, or the first fault."},
-    {"write_blocks", write_blocks, METH_VARARGS, "Copy parts through aligned memory to a descriptor, whole blocks only."},
+    {"write_blocks", write_blocks, METH_VARARGS, "Write parts to a descriptor through aligned memory, whole blocks only."},
     {"write_padded", write_padded, METH_VARARGS, "Write parts at a position through aligned memory, padded to a block."},
+    {"address", address, METH_O, "Where a buffer lies in memory."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -22,6 +22,7 @@ class BlockDisk(Disk):
     def open_blocks(self, path: Path) -> int | None:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
-    def write_blocks(self, descriptor: int, buffers: Sequence[Buffer], memory: memoryview, position: int) -> None:
-        write_padded(lambda view, at: self.write(descriptor, [view], at), buffers, memory, position)
+    def write_blocks(self, descriptor: int, buffers: Sequence[Buffer], memory: memoryview, position: int) -> int:
+        last = write_padded(lambda view, at: self.write(descriptor, [view], at), buffers, memory, position)
         self.sync(descriptor)
+        return last

@@ -142,7 +142,7 @@ class PublishingLoop:
         return pause is None or now_ms >= pause.until_ms
 
     async def _publish(self, partitions: list[LeadingPartition]) -> None:
-        sizes = {each: (each.record.published, each.unpublished_bytes) for each in partitions}
+        before = {each: (each.segments_published, each.unpublished_bytes) for each in partitions}
         try:
             async with self._slots:
                 lost = await self._publisher.publish(partitions)
@@ -157,10 +157,10 @@ class PublishingLoop:
             self._counters.lost_while_publishing += len(lost)
             self._pause(lost, suspect=False)
             for each in partitions:
-                before, size = sizes[each]
-                if each.record.published > before:
+                segments, size = before[each]
+                if each.segments_published > segments:
                     self._pauses.pop(each, None)
-                    self._counters.segments_published += 1
+                    self._counters.segments_published += each.segments_published - segments
                     self._counters.bytes_published += size - each.unpublished_bytes
         finally:
             self._busy.difference_update(partitions)

@@ -24,7 +24,7 @@ class CacheSettings:
     """Budgets. `disk_folder` belongs to one process; without it there is no disk tier."""
 
     ram_bytes_max: int = 64 * MIB
-    range_bytes_max: int = 8 * MIB  # larger reads pass by, so that one scan does not wash out everything else
+    range_bytes_max: int = 4 * MIB  # larger reads pass by, so that one scan does not wash out everything else
     disk_folder: str = ""
     disk_bytes_max: int = 1024 * MIB
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.objects.recycled import Recycled
+from holdfast.vocabulary.in_place import BLOCK_BYTES
 from holdfast.vocabulary.lending import anonymous
 from holdfast.vocabulary.settings import MIB
 
-BLOCK_BYTES: Final = 4096  # what every device and file system of today can do
 DIRECT_FROM_BYTES: Final = MIB
 
 _FLAG: Final[int] = getattr(os, "O_DIRECT", 0)

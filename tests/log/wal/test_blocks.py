@@ -11,9 +11,10 @@ from tests.log.wal.frames_of import frame, offsets, opened
 
 from holdfast.log.wal import Disk, disk
 from holdfast.log.wal.blocks import Blocks
-from holdfast.log.wal.disk import BLOCK_BYTES, write_padded
+from holdfast.log.wal.disk import write_padded
 from holdfast.log.wal.files import OpenFile, live_files
 from holdfast.log.wal.frames import FRAMES_AT, Buffer, FileHeader
+from holdfast.vocabulary.in_place import BLOCK_BYTES
 from holdfast.vocabulary.lending import anonymous
 from holdfast.vocabulary.settings import KIB, MIB
 
@@ -85,11 +86,11 @@ class Refusing(Disk):
     def __init__(self, error: int, after: int) -> None:
         self._error, self._left = error, after
 
-    def write_blocks(self, descriptor: int, buffers: Sequence[Buffer], memory: memoryview, position: int) -> None:
+    def write_blocks(self, descriptor: int, buffers: Sequence[Buffer], memory: memoryview, position: int) -> int:
         self._left -= 1
         if self._left < 0:
             raise OSError(self._error, os.strerror(self._error))
-        super().write_blocks(descriptor, buffers, memory, position)
+        return super().write_blocks(descriptor, buffers, memory, position)
 
 
 class Unable(Disk):

@@ -107,6 +107,7 @@ class LeadingPartition:
             clock=clock,
         )
         self.demanded = False  # somebody waits for this partition to be published
+        self.segments_published = 0
         self.oldest_unpublished_ms: int | None = clock.boot_ms() if tail.size_bytes else None
         self.appended_at_ms = clock.boot_ms()
         if not self.at_rest:
@@ -323,8 +324,7 @@ class LeadingPartition:
 
     async def settle_record(self) -> None:
         """Find out what became of a change whose answer was lost. The caller holds `record_lock`."""
-        done = await self.keeper.settle()
-        if done is not None:
+        if done := await self.keeper.settle():
             self.was_published(done)
         self._visible.set(self.high_watermark)
 
@@ -339,13 +339,15 @@ class LeadingPartition:
             reserved = record.reserved
         return msgspec.structs.replace(record, published=published, reserved=reserved)
 
-    def was_published(self, segment: SegmentRecord) -> None:
-        """The store names the segment: forget here what is in it."""
-        self.segments.recent.append(segment)
-        self._afterglow.keep(self.tail, segment.end_offset)
+    def was_published(self, segments: Sequence[SegmentRecord]) -> None:
+        """The store names the segments: forget here what is in them."""
+        self.segments.recent.extend(segments)
+        self.segments_published += len(segments)
+        end_offset = segments[-1].end_offset
+        self._afterglow.keep(self.tail, end_offset)
         self.oldest_unpublished_ms = self._clock.boot_ms() if self.tail.size_bytes else None
         self.demanded = False
-        self._wal.release(self._topic_bytes, self.place.number, segment.end_offset)
+        self._wal.release(self._topic_bytes, self.place.number, end_offset)
         self._visible.set(self.high_watermark)
         self._published.ring()
 

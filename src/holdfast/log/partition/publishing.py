@@ -2,7 +2,8 @@
 
 Body first, index second: a crash in between leaves an object nobody names, which the sweeper removes; the other order would leave a
 name that points at nothing. A failed upload changes nothing: the tail and the WAL keep what they have until a commit says it is
-published. Partitions that are due together go together: small ones share an object, all share commits.
+published. Partitions that are due together go together: small ones share an object, all share commits. What has grown to several
+segments meanwhile becomes so many, built and uploaded side by side, and named by the same commit.
 """
 
 import asyncio
@@ -20,30 +21,49 @@ from holdfast.kernel.keys import epoch_key
 from holdfast.log.keys import doomed_key, segment_entry_key
 from holdfast.log.partition.leading import LeadingPartition
 from holdfast.log.partition.records import PartitionRecord, SegmentRecord
+from holdfast.log.partition.tail import TailBatch
 from holdfast.log.partition.unbroken import unbroken
-from holdfast.log.segments import BuiltSegment, SegmentMeta, build_object, build_segment, segment_key, shared_key
+from holdfast.log.segments import (
+    BuiltSegment,
+    ProducerSnapshot,
+    SegmentMeta,
+    build_object,
+    build_segment,
+    segment_key,
+    shared_key,
+)
 from holdfast.log.settings import LogSettings
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError
 
-_OPERATIONS_PER_PARTITION = 5  # fence, record, doom mark; record, segment
-_PARTITIONS_PER_COMMIT = StoreLimits().ops_max // _OPERATIONS_PER_PARTITION
+_OPERATIONS_PER_PARTITION = 3  # fence, record; record
+_OPERATIONS_PER_SEGMENT = 2  # doom mark; segment
+_SEGMENTS_MAX = 8  # of one partition in one publication
 
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A segment that is uploaded and not named yet."""
+    """Segments of a partition that are uploaded and not named yet, oldest first."""
 
     partition: LeadingPartition
-    segment: SegmentRecord
+    segments: tuple[SegmentRecord, ...]
+
+    @property
+    def operations(self) -> int:
+        """How many operations of a commit it takes."""
+        return _OPERATIONS_PER_PARTITION + _OPERATIONS_PER_SEGMENT * len(self.segments)
 
     def require(self) -> tuple[Requirement, ...]:
-        return *self.partition.keeper.require(), Absent(doomed_key(self.segment.object))
+        undoomed = (Absent(doomed_key(each.object)) for each in self.segments)
+        return *self.partition.keeper.require(), *undoomed
 
     def apply(self, record: PartitionRecord) -> tuple[Operation, ...]:
         place = self.partition.place
-        key = segment_entry_key(place.topic_id, place.number, self.segment.base_offset)
-        return self.partition.keeper.put(record), Put(key, msgspec.json.encode(self.segment))
+        named = (
+            Put(segment_entry_key(place.topic_id, place.number, each.base_offset), msgspec.json.encode(each))
+            for each in self.segments
+        )
+        return self.partition.keeper.put(record), *named
 
     def lost(self, found: Mapping[str, Entry | None]) -> bool:
         """Whether what was found means that this partition is no longer ours to publish."""
@@ -57,8 +77,11 @@ class _Ready:
         )
 
     def doomed(self, found: Mapping[str, Entry | None]) -> bool:
-        """Whether a sweeper took the object for an orphan: the upload was too slow, and has to be done again."""
-        return found.get(doomed_key(self.segment.object)) is not None
+        """Whether a sweeper took an object for an orphan: the upload was too slow, and has to be done again."""
+        return any(found.get(doomed_key(each.object)) is not None for each in self.segments)
+
+
+_Built = tuple[LeadingPartition, BuiltSegment]
 
 
 class Publisher:
@@ -91,14 +114,15 @@ class Publisher:
             for partition in chosen:
                 async with partition.record_lock:
                     await partition.settle_record()
-            built = await asyncio.gather(*(self._build(partition) for partition in chosen))
+            pieces = [(each, *piece) for each in chosen for piece in _pieces(each)]
+            built = await asyncio.gather(*(self._build(*piece) for piece in pieces))
             self._step("segment built")
-            ready = await self._upload([each for each in built if each is not None])
+            ready = await self._upload(built)
             self._step("segment uploaded")
             lost: list[LeadingPartition] = []
-            chunks = [ready[at : at + _PARTITIONS_PER_COMMIT] for at in range(0, len(ready), _PARTITIONS_PER_COMMIT)]
             # Every chunk comes to its end before the locks are let go, whatever became of the others.
-            outcomes = await asyncio.gather(*(self._commit(chunk, closing) for chunk in chunks), return_exceptions=True)
+            commits = (self._commit(chunk, closing) for chunk in _chunks(ready))
+            outcomes = await asyncio.gather(*commits, return_exceptions=True)
             for outcome in outcomes:
                 if isinstance(outcome, BaseException):
                     raise outcome
@@ -107,10 +131,9 @@ class Publisher:
                 lost.extend(await self._give_back([each for each in chosen if each not in lost]))
             return lost
 
-    async def _build(self, partition: LeadingPartition) -> tuple[LeadingPartition, BuiltSegment] | None:
-        batches = partition.publishable()
-        if not batches:
-            return None
+    async def _build(
+        self, partition: LeadingPartition, batches: Sequence[TailBatch], producers: Sequence[ProducerSnapshot]
+    ) -> _Built:
         end = batches[-1].end_offset
         built = await asyncio.to_thread(
             build_segment,
@@ -118,33 +141,41 @@ class Publisher:
             topic_id=partition.place.topic_id,
             partition=partition.place.number,
             epochs=[each for each in partition.record.epochs if each.start_offset <= end],
-            producers=partition.producers_at(end),
+            producers=producers,
         )
         return partition, built
 
-    async def _upload(self, segments: Sequence[tuple[LeadingPartition, BuiltSegment]]) -> list[_Ready]:
+    async def _upload(self, segments: Sequence[_Built]) -> list[_Ready]:
         small = [each for each in segments if each[1].meta.bytes < self._settings.shared_below_bytes]
         shared = small if len(small) > 1 else []
-        alone = [each for each in segments if each not in shared]
-        uploads = [self._put_alone(partition, built) for partition, built in alone]
+        uploads = [self._put_alone(*each) for each in segments if each not in shared]
         if shared:
             uploads.append(self._put_shared(shared))
-        return [ready for group in await asyncio.gather(*uploads) for ready in group]
+        uploaded: dict[LeadingPartition, list[SegmentRecord]] = {}
+        for group in await asyncio.gather(*uploads):
+            for partition, segment in group:
+                uploaded.setdefault(partition, []).append(segment)
+        return [
+            _Ready(partition, tuple(sorted(named, key=lambda each: each.base_offset)))
+            for partition, named in uploaded.items()
+        ]
 
-    async def _put_alone(self, partition: LeadingPartition, built: BuiltSegment) -> list[_Ready]:
+    async def _put_alone(
+        self, partition: LeadingPartition, built: BuiltSegment
+    ) -> list[tuple[LeadingPartition, SegmentRecord]]:
         place, meta = partition.place, built.meta
         key = segment_key(
             place.topic_id, place.number, meta.base_offset, meta.end_offset, partition.lease.epoch, self._chance.token()
         )
         await self._put(key, built.parts)
-        return [_Ready(partition, _named(partition, meta, key, 0, meta.bytes))]
+        return [(partition, _named(partition, meta, key, 0, meta.bytes))]
 
-    async def _put_shared(self, segments: Sequence[tuple[LeadingPartition, BuiltSegment]]) -> list[_Ready]:
+    async def _put_shared(self, segments: Sequence[_Built]) -> list[tuple[LeadingPartition, SegmentRecord]]:
         key = shared_key(self._chance.token())
         parts, ranges = build_object([built for _, built in segments])
         await self._put(key, parts)
         return [
-            _Ready(partition, _named(partition, built.meta, key, place.start, place.end))
+            (partition, _named(partition, built.meta, key, place.start, place.end))
             for (partition, built), place in zip(segments, ranges, strict=True)
         ]
 
@@ -173,7 +204,7 @@ class Publisher:
 
     async def _name(self, ready: Sequence[_Ready], closing: bool) -> Mapping[str, Entry | None] | None:
         """One commit for all of them: None, or what was found instead of what was required."""
-        named = [(each, each.partition.record_after(each.segment.end_offset, closing=closing)) for each in ready]
+        named = [(each, each.partition.record_after(each.segments[-1].end_offset, closing=closing)) for each in ready]
         self._step("before the commit")
         try:
             outcome = await commit_surely(
@@ -185,14 +216,14 @@ class Publisher:
             )
         except OutcomeUnknownError as lost:
             for each, record in named:
-                each.partition.keeper.doubt(lost, record, each.segment)
+                each.partition.keeper.doubt(lost, record, each.segments)
             raise
         if isinstance(outcome, Conflict):
             return outcome.found
         self._step("segment committed")
         for each, record in named:
             each.partition.keeper.took(record, outcome.version)
-            each.partition.was_published(each.segment)
+            each.partition.was_published(each.segments)
         self._step("segment released")
         return None
 
@@ -206,6 +237,40 @@ class Publisher:
             except FencedError:
                 lost.append(partition)
         return lost
+
+
+def _pieces(partition: LeadingPartition) -> list[tuple[list[TailBatch], tuple[ProducerSnapshot, ...]]]:
+    """What is durable and not published, as so many segments as it has grown to, and what each footer says of producers.
+
+    Only the last one's is ever asked for: the others are never the newest, as one commit names them all.
+    """
+    batches = partition.publishable()
+    if not batches:
+        return []
+    total = sum(len(each.data) for each in batches)
+    wanted = min(-(-total // partition.terms.roll_bytes), _SEGMENTS_MAX)
+    pieces: list[list[TailBatch]] = [[]]
+    size = 0
+    for batch in batches:
+        if pieces[-1] and size >= total * len(pieces) // wanted:
+            pieces.append([])
+        pieces[-1].append(batch)
+        size += len(batch.data)
+    producers = partition.producers_at(batches[-1].end_offset)
+    return [*((piece, ()) for piece in pieces[:-1]), (pieces[-1], producers)]
+
+
+def _chunks(ready: Sequence[_Ready]) -> list[list[_Ready]]:
+    """What one commit can name, each; a partition stays together."""
+    chunks: list[list[_Ready]] = []
+    left = 0
+    for each in ready:
+        if each.operations > left:
+            chunks.append([])
+            left = StoreLimits().ops_max
+        chunks[-1].append(each)
+        left -= each.operations
+    return chunks
 
 
 async def give_back(partition: LeadingPartition) -> bool:

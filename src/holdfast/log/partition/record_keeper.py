@@ -22,11 +22,11 @@ from holdfast.vocabulary.errors import CorruptError, OutcomeUnknownError
 
 @dataclass(frozen=True, slots=True)
 class _Doubt:
-    """A change that may have happened: the record it wrote, and the segment it named, if any."""
+    """A change that may have happened: the record it wrote, and the segments it named, if any."""
 
     commit_id: str
     record: PartitionRecord
-    segment: SegmentRecord | None
+    segments: tuple[SegmentRecord, ...]
 
 
 class RecordKeeper:
@@ -66,21 +66,23 @@ class RecordKeeper:
         """The store now holds `record` as of commit `version`."""
         self.record, self.version = record, version
 
-    def doubt(self, lost: OutcomeUnknownError, record: PartitionRecord, segment: SegmentRecord | None = None) -> None:
+    def doubt(
+        self, lost: OutcomeUnknownError, record: PartitionRecord, segments: tuple[SegmentRecord, ...] = ()
+    ) -> None:
         """The answer to a change was lost for good."""
-        self._doubt = _Doubt(lost.commit_id, record, segment)
+        self._doubt = _Doubt(lost.commit_id, record, segments)
 
-    async def settle(self) -> SegmentRecord | None:
-        """Find out what became of a change in doubt; a segment that was published after all is returned."""
+    async def settle(self) -> tuple[SegmentRecord, ...]:
+        """Find out what became of a change in doubt; segments that were published after all are returned."""
         if self._doubt is None:
-            return None
+            return ()
         doubt = self._doubt
         outcome = await self._store.resolve(doubt.commit_id)
         self._doubt = None
         if not isinstance(outcome, Committed):
-            return None
+            return ()
         self.took(doubt.record, outcome.version)
-        return doubt.segment
+        return doubt.segments
 
     async def change(
         self, record: PartitionRecord, *, require: Sequence[Requirement] = (), apply: Sequence[Operation] = ()

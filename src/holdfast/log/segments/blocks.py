@@ -27,12 +27,14 @@ from holdfast.log.segments.layout import (
     pack_block,
 )
 from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.in_place import gap_before
 from holdfast.vocabulary.settings import KIB
 
 _LZ4_INPUT_MAX: Final = 0x7E000000
 _LZ4_RATIO_MAX: Final = 255  # no LZ4 stream grows by more: a block that claims to would only eat memory
 _NO_LIMIT: Final = 2**31 - 1
 _PROBE_BYTES: Final = 64 * KIB
+_IN_PLACE_MIN_BYTES: Final = 512 * KIB  # the gaps take half a hundredth at most
 
 
 class Block(NamedTuple):
@@ -43,10 +45,11 @@ class Block(NamedTuple):
     data: memoryview
 
 
-def seal_block(raw: Buffer, *, batch_count: int, first_offset: int, pack: bool) -> tuple[bytes, Buffer, int]:
+def seal_block(raw: Buffer, *, at: int, batch_count: int, first_offset: int, pack: bool) -> tuple[bytes, Buffer, int]:
     """The header and payload of a block of batches: `raw` itself, unless `pack` and LZ4 saves a quarter or more.
 
-    And the payload's checksum, so that nobody has to go over it again.
+    And the payload's checksum, so that nobody has to go over it again. `at` is where the block will lie in its segment: a
+    large payload gets a gap before it, so that it can be stored from where it is.
     """
     codec, payload = STORED, raw
     if pack and len(raw) <= _LZ4_INPUT_MAX and _is_promising(raw):
@@ -61,6 +64,7 @@ def seal_block(raw: Buffer, *, batch_count: int, first_offset: int, pack: bool) 
         raw_bytes=len(raw),
         batch_count=batch_count,
         first_offset=first_offset,
+        gap_bytes=gap_before(payload, at + BLOCK_BYTES, min_bytes=_IN_PLACE_MIN_BYTES),
     )
     return header, payload, payload_crc
 

@@ -57,7 +57,9 @@ class _Body:
         packed_bytes = self._note(headers)
         pack = pack and 2 * packed_bytes < len(raw) and self._is_tried()
         first_offset = headers[0].base_offset
-        header, payload, payload_crc = seal_block(raw, batch_count=len(headers), first_offset=first_offset, pack=pack)
+        header, payload, payload_crc = seal_block(
+            raw, at=self.at, batch_count=len(headers), first_offset=first_offset, pack=pack
+        )
         self.crc = joined(crc32c(header, self.crc), payload_crc, len(payload))
         if pack:
             self.unpackable = self.unpackable + 1 if payload is raw else 0

@@ -166,12 +166,24 @@ def _judge(footer: SegmentFooter) -> None:
 
 
 def pack_block(
-    *, codec: int, payload_bytes: int, payload_crc: int, raw_bytes: int, batch_count: int, first_offset: int
+    *,
+    codec: int,
+    payload_bytes: int,
+    payload_crc: int,
+    raw_bytes: int,
+    batch_count: int,
+    first_offset: int,
+    gap_bytes: int = 0,
 ) -> bytes:
-    """The header of a block; its CRC covers every byte of the block but itself, and fields to come stand behind it."""
-    fields = BLOCK.pack(BLOCK_MAGIC, BLOCK_BYTES, codec, payload_bytes, raw_bytes, batch_count, first_offset, 0)
+    """The header of a block; its CRC covers every byte of the block but itself, and fields to come stand behind it.
+
+    So do `gap_bytes` zeros, for a payload that should not begin right here.
+    """
+    header_bytes, gap = BLOCK_BYTES + gap_bytes, bytes(gap_bytes)
+    fields = BLOCK.pack(BLOCK_MAGIC, header_bytes, codec, payload_bytes, raw_bytes, batch_count, first_offset, 0)
     covered = fields[:-CRC_BYTES]
-    return covered + _CRC.pack(joined(crc32c(covered), payload_crc, payload_bytes))
+    crc = joined(crc32c(gap, crc32c(covered)), payload_crc, payload_bytes)
+    return covered + _CRC.pack(crc) + gap
 
 
 def check_major(major: int) -> None:

@@ -1,7 +1,7 @@
 """Reading a segment where it lies in object storage, by ranged gets.
 
 The one rule: a reader holds the index and nothing else; what it returns belongs to the caller. One get finds footer and
-index (and all of a small segment), then one get per read. An object that is gone is an answer, `Missing`: retention or
+index (and all of a segment that is small, or wanted whole), then one get per read. An object that is gone is an answer, `Missing`: retention or
 compaction unlinked it, and the caller plans again.
 """
 
@@ -73,7 +73,8 @@ class SegmentReader:
 
         At most `bytes_max` bytes of them, but at least one; none only when no batch of the segment ends behind `offset`.
         """
-        opened = await self._open()
+        size_bytes = self._end - self._start
+        opened = await self._open(size_bytes if size_bytes <= bytes_max else 0)
         if isinstance(opened, Missing):
             return opened
         footer, index = opened.footer, opened.index
@@ -107,11 +108,12 @@ class SegmentReader:
             from_offset = place.end_offset  # the record that reached the time lies before `from_offset`
         return None
 
-    async def _open(self) -> _Opened | Missing:
+    async def _open(self, wanted_bytes: int = 0) -> _Opened | Missing:
+        """Footer and index; `wanted_bytes` from the end on are asked for with them, if they are not known yet."""
         # Two tasks that come first both read the tail: cheaper than to let one wait for the other's remote call.
         if self._known is not None:
             return _Opened(*self._known, b"")
-        tail = await self._get_tail(self._settings.tail_bytes)
+        tail = await self._get_tail(max(self._settings.tail_bytes, wanted_bytes))
         if isinstance(tail, Missing):
             return tail
         footer = read_footer(tail)

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from holdfast.log.wal.disk import BLOCK_BYTES, Disk, close_quietly
+from holdfast.log.wal.disk import Disk, close_quietly
 from holdfast.log.wal.files import OpenFile
 from holdfast.log.wal.frames import Buffer
+from holdfast.vocabulary.in_place import BLOCK_BYTES
 from holdfast.vocabulary.lending import anonymous
 from holdfast.vocabulary.settings import MIB
 
-_MEMORY_BYTES: Final = MIB
+_MEMORY_BYTES: Final = 4 * MIB
 _CANNOT: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 
 
@@ -46,15 +47,14 @@ class Blocks:
         if self._memory is None:
             self._memory = memoryview(anonymous(_MEMORY_BYTES))
         try:
-            self._disk.write_blocks(self._descriptor, [self._last, *buffers], self._memory, start)
+            last = self._disk.write_blocks(self._descriptor, [self._last, *buffers], self._memory, start)
         except OSError as error:
             self._at = -1
             if error.errno not in _CANNOT:
                 raise
             self.close()
             return False
-        filled = whole % len(self._memory)
-        self._last = bytes(self._memory[filled - whole % BLOCK_BYTES : filled])
+        self._last = bytes(self._memory[last : last + whole % BLOCK_BYTES])
         self._at = at + size
         return True
 

@@ -14,13 +14,13 @@ from typing import Final
 
 from holdfast.log.wal.frames import FRAME_MAGIC, Buffer
 from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.in_place import BLOCK_BYTES
 
 try:
     import holdfast._native as _native
 except ImportError:  # no compiler when the package was installed
     _native = None  # type: ignore[assignment]
 
-BLOCK_BYTES: Final = 4096  # what every device and file system of today can do
 _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 IOV_MAX: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -66,15 +66,14 @@ class Disk:
             return None
         return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_DSYNC | _DIRECT)
 
-    def write_blocks(self, descriptor: int, buffers: Sequence[Buffer], memory: memoryview, position: int) -> None:
+    def write_blocks(self, descriptor: int, buffers: Sequence[Buffer], memory: memoryview, position: int) -> int:
         """Write all of it at `position`, a block's beginning, and zeros up to the next; durable on return.
 
-        It goes through `memory`, which is aligned, and holds the end of it afterwards.
+        It goes through `memory`, which is aligned, but for what lies right where it is: where in `memory` its last block is.
         """
         if _native is not None:
-            _native.write_padded(descriptor, buffers, memory, BLOCK_BYTES, position)
-        else:
-            write_padded(lambda view, at: os.pwrite(descriptor, view, at), buffers, memory, position)
+            return _native.write_padded(descriptor, buffers, memory, BLOCK_BYTES, position)
+        return write_padded(lambda view, at: os.pwrite(descriptor, view, at), buffers, memory, position)
 
     def sync_directory(self, directory: Path) -> None:
         """Return when created, renamed and deleted names are on stable storage."""
@@ -92,7 +91,7 @@ class Disk:
 
 def write_padded(
     write: Callable[[memoryview, int], int], buffers: Sequence[Buffer], memory: memoryview, position: int
-) -> None:
+) -> int:
     """The twin of the C kernel's, which does not hold the interpreter while it copies and writes."""
     filled = 0
     for part in buffers:
@@ -108,6 +107,7 @@ def write_padded(
     padding = -filled % BLOCK_BYTES
     memory[filled : filled + padding] = bytes(padding)
     _put(write, memory[: filled + padding], position)
+    return filled - filled % BLOCK_BYTES
 
 
 def _put(write: Callable[[memoryview, int], int], view: memoryview, position: int) -> int:

@@ -75,12 +75,22 @@ class FrameHeader(NamedTuple):
     count: int  # type: ignore[assignment]
     payload_bytes: int
     payload_crc: int
-    reserved: int
+    gap_bytes: int  # between the head and the payload
 
     @property
     def end_offset(self) -> int:
         """The first offset after this frame."""
         return self.base_offset + self.count
+
+    @property
+    def payload_at(self) -> int:
+        """Where the payload begins, counted from the head."""
+        return FRAME_BYTES + self.gap_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """What the frame takes on disk."""
+        return self.payload_at + self.payload_bytes
 
     def frame(self, payload: bytes) -> WalFrame:
         """The frame as its writer gave it, with its LSN."""
@@ -138,8 +148,10 @@ def salt_of(token: str) -> int:
     return int.from_bytes(blake2b(token.encode(), digest_size=8).digest(), "big")
 
 
-def encode_head(mark: bytes, lsn: int, last_synced: int, frame: WalFrame, payload_bytes: int) -> bytes:
-    """The head of `frame`; its payload follows it on disk as it is."""
+def encode_head(
+    mark: bytes, lsn: int, last_synced: int, frame: WalFrame, payload_bytes: int, gap_bytes: int = 0
+) -> bytes:
+    """The head of `frame`; its payload follows it on disk as it is, `gap_bytes` behind it."""
     crc = frame.checksum
     if crc is None:
         crc = 0
@@ -147,7 +159,7 @@ def encode_head(mark: bytes, lsn: int, last_synced: int, frame: WalFrame, payloa
             crc = crc32c(part, crc)
     head = _FRAME.pack(
         mark, VERSION, frame.kind, 0, lsn, last_synced, frame.topic_id, frame.epoch, frame.base_offset,
-        frame.partition, frame.count, payload_bytes, crc, 0,
+        frame.partition, frame.count, payload_bytes, crc, gap_bytes,
     )  # fmt: skip
     return head + _CRC.pack(crc32c(head))
 

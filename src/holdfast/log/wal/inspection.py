@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.log.wal.files import live_files, spare_files
-from holdfast.log.wal.frames import FRAME_BYTES, FRAMES_AT, MARK
+from holdfast.log.wal.frames import FRAMES_AT, MARK
 from holdfast.log.wal.opening import PENDING_REPAIRS
 from holdfast.log.wal.reading import WalReader
 from holdfast.log.wal.recovery import Damage, TornTail, examine
@@ -88,13 +88,15 @@ def _report(path: Path, generation: int) -> FileReport:
         expected, end = head.first_lsn, FRAMES_AT
         for seen in sightings(reader, head.mark):
             if seen.payload is None:
-                report.damage.append(f"payload of LSN {seen.head.lsn} damaged at byte {seen.position + FRAME_BYTES}")
+                report.damage.append(
+                    f"payload of LSN {seen.head.lsn} damaged at byte {seen.position + seen.head.payload_at}"
+                )
                 expected = seen.head.lsn + 1 if expected == seen.head.lsn else expected
                 continue
             if expected is not None and seen.head.lsn != expected:
                 what = f"LSN {expected} to {seen.head.lsn - 1} unreadable"
                 report.damage.append(f"{what} between byte {end} and {seen.position}")
-            expected, end = seen.head.lsn + 1, seen.position + FRAME_BYTES + seen.head.payload_bytes
+            expected, end = seen.head.lsn + 1, seen.position + seen.head.size_bytes
             _count(report, partitions, seen)
         report.damage += [f"sector at byte {position} cannot be read" for position in reader.bad_sectors]
     report.partitions = [partitions[key] for key in sorted(partitions)]

@@ -93,7 +93,7 @@ def read_frame(reader: WalReader, mark: bytes, at: int) -> tuple[FrameHeader, me
     header = decode_head(reader.view(at, FRAME_BYTES), mark)
     if header is None:
         return None
-    payload = reader.view(at + FRAME_BYTES, header.payload_bytes)
+    payload = reader.view(at + header.payload_at, header.payload_bytes)
     if len(payload) != header.payload_bytes or crc32c(payload) != header.payload_crc:
         return None
     return header, payload
@@ -103,7 +103,7 @@ def walk(reader: WalReader, mark: bytes, at: int, lsn: int) -> Iterator[tuple[in
     """The frames from `at` on, as long as each follows the one before; the first has `lsn`."""
     while (found := read_frame(reader, mark, at)) is not None and found[0].lsn == lsn:
         yield at, *found
-        at += FRAME_BYTES + found[0].payload_bytes
+        at += found[0].size_bytes
         lsn += 1
 
 

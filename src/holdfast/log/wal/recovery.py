@@ -12,7 +12,6 @@ from pathlib import Path
 
 from holdfast.log.wal.files import live_files
 from holdfast.log.wal.frames import (
-    FRAME_BYTES,
     FRAMES_AT,
     MARK,
     OPENING_AT,
@@ -147,7 +146,7 @@ def _examine_file(verdict: Verdict, reader: WalReader, generation: int) -> Damag
                 places = file.places[key] = array("q")
             places.append(at)
         file.frames += 1
-        file.end = at + FRAME_BYTES + head.payload_bytes
+        file.end = at + head.size_bytes
     file.next_lsn = verdict.next_lsn = first_lsn + file.frames
     verdict.files.append(file)
     return None

@@ -63,4 +63,4 @@ def sightings(reader: WalReader, mark: bytes) -> Iterator[Sighting]:
         whole = read_frame(reader, mark, at)
         yield Sighting(at, head, whole[1] if whole is not None else None)
         # A payload that is not whole may have lost its length as well as its bytes: look right behind the head.
-        at += FRAME_BYTES + (head.payload_bytes if whole is not None else 0)
+        at += head.size_bytes if whole is not None else FRAME_BYTES

@@ -11,13 +11,13 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.log.wal.blocks import Blocks
 from holdfast.log.wal.disk import NO_SPACE, Disk, Failpoint, close_quietly, strike, sync_or_stop, write_all
@@ -28,6 +28,10 @@ from holdfast.log.wal.opening import Opened, no_space, write_mark
 from holdfast.log.wal.settings import WalSettings
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, UnavailableError
+from holdfast.vocabulary.in_place import gap_before
+from holdfast.vocabulary.settings import KIB
+
+_IN_PLACE_MIN_BYTES: Final = 64 * KIB
 
 Told = Callable[[int, HoldfastError | None], None]
 """Hears, on the loop, what became of an append: its LSN once it is durable, or -1 and the error."""
@@ -77,6 +81,7 @@ class Writer:
         self._closing = False
         self._marked = True  # nothing was written since the last mark
         self._taken: list[Entry] = []  # the group in hand
+        self._heads: list[int] = []  # where its frames begin
         self._prepared: Future[OpenFile] | None = None
 
     def start(self, reports: Reports) -> "asyncio.Future[None]":
@@ -155,13 +160,19 @@ class Writer:
         if self.queue[0].size > self._file.left_bytes:
             self._roll()
         size = self._take()
+        end = self._file.position
+        spare = self._file.left_bytes - size  # for gaps
         lsn, synced_lsn, mark = self._next_lsn, self._next_lsn - 1, self._file.mark
         buffers: list[Buffer] = []
         for frame, bytes_, _ in self._taken:
-            buffers.append(encode_head(mark, lsn, synced_lsn, frame, bytes_ - FRAME_BYTES))
+            gap = self._gap_before(frame.payload, end + FRAME_BYTES, spare)
+            spare -= gap
+            self._heads.append(end)
+            buffers.append(encode_head(mark, lsn, synced_lsn, frame, bytes_ - FRAME_BYTES, gap) + bytes(gap))
             buffers += frame.payload
+            end += bytes_ + gap
             lsn += 1
-        durable = self._blocks.write(self._file, buffers, size)
+        durable = self._blocks.write(self._file, buffers, end - self._file.position)
         if not durable:
             write_all(self._disk, self._file.descriptor, buffers, self._file.position)
         self._failpoint("group written")
@@ -169,9 +180,15 @@ class Writer:
             sync_or_stop(self._disk, self._file.descriptor, self._file.path)
         self._failpoint("group synced")
         group = Group(self._taken, self._next_lsn, size, self._file.header.generation)
-        self._taken, self._next_lsn, self._marked = [], lsn, False
-        self._file.position += size
+        self._taken, self._heads, self._next_lsn, self._marked = [], [], lsn, False
+        self._file.position = end
         self._tell(self._reports.synced, group)
+
+    def _gap_before(self, payload: Sequence[Buffer], position: int, spare: int) -> int:
+        if len(payload) != 1:
+            return 0
+        gap = gap_before(payload[0], position, min_bytes=_IN_PLACE_MIN_BYTES)
+        return gap if gap <= spare else 0
 
     def _take(self) -> int:
         """Move what fits into the file and into a group from the queue to `_taken`; say how many bytes it is."""
@@ -206,17 +223,13 @@ class Writer:
         wanted = max(self._settings.file_bytes, sum(entry.size for entry in self._taken))
         error = no_space(self._files.directory, self._disk, wanted)
         self._failpoint("space refused")
-        refused, self._taken = self._taken, []
+        refused, self._taken, self._heads = self._taken, [], []
         self._tell(self._reports.refused, refused, error)
         self._may_go_on.get()
 
     def _take_back(self) -> None:
-        position, positions = self._file.position, []
-        for entry in self._taken:
-            positions.append(position)
-            position += entry.size
         try:
-            strike(self._disk, self._file.descriptor, positions)
+            strike(self._disk, self._file.descriptor, self._heads)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise

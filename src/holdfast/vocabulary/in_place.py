@@ -1,0 +1,22 @@
+"""In place: large buffers that go from memory to a file past the page cache without being copied on the way.
+
+The kernel takes whole blocks of a file from memory that begins at a block. A buffer that lies anywhere can still go from where it
+is, but for its two ends, if it comes to lie in the file as it lies in memory, counted in blocks: who lays out the file leaves a gap
+before it. Nothing but speed depends on it.
+"""
+
+from typing import Final
+
+try:
+    import holdfast._native as _native
+except ImportError:  # no compiler when the package was installed: everything is copied
+    _native = None  # type: ignore[assignment]
+
+BLOCK_BYTES: Final = 4096  # what every device and file system of today can do
+
+
+def gap_before(part: bytes | bytearray | memoryview, position: int, *, min_bytes: int) -> int:
+    """How many bytes to leave at `position` so that `part` can be written from where it is; none before smaller ones."""
+    if _native is None or len(part) < min_bytes:
+        return 0
+    return (_native.address(part) - position) % BLOCK_BYTES
