@@ -115,6 +115,8 @@ PyObject *write_records(PyObject *module, PyObject *args);
 PyObject *write_blocks(PyObject *module, PyObject *args);
 PyObject *write_padded(PyObject *module, PyObject *args);
 PyObject *address(PyObject *module, PyObject *part);
+PyObject *joined(PyObject *module, PyObject *args);
+PyObject *produce(PyObject *module, PyObject *args);
 PyObject *columns(PyObject *module, PyObject *args);
 
 #endif

@@ -11,6 +11,8 @@ static PyMethodDef methods[] = {
     {"write_blocks", write_blocks, METH_VARARGS, "Write parts to a descriptor through aligned memory, whole blocks only."},
     {"write_padded", write_padded, METH_VARARGS, "Write parts at a position through aligned memory, padded to a block."},
     {"address", address, METH_O, "Where a buffer lies in memory."},
+    {"joined", joined, METH_VARARGS, "The CRC-32C of two parts one behind the other, from theirs."},
+    {"produce", produce, METH_VARARGS, "A Produce request cut into what it asks for, or None if it is odd."},
     {NULL, NULL, 0, NULL},
 };
 

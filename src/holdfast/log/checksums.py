@@ -20,8 +20,8 @@ _UINT32: Final = Struct(">I")
 _Tables = tuple[tuple[int, ...], ...]  # what each of the four bytes of a checksum becomes
 
 
-def joined(first: int, second: int, second_bytes: int) -> int:
-    """The checksum of two parts one behind the other, from theirs and the length of the second."""
+def joined_by_tables(first: int, second: int, second_bytes: int, /) -> int:
+    """The twin of the C kernel's `joined`: the checksum of two parts one behind the other, from theirs and a length."""
     power = 0
     while second_bytes:
         if second_bytes & 1:
@@ -30,6 +30,14 @@ def joined(first: int, second: int, second_bytes: int) -> int:
         second_bytes >>= 1
         power += 1
     return first ^ second
+
+
+try:
+    import holdfast._native as _native
+except ImportError:  # no compiler when the package was installed
+    joined = joined_by_tables
+else:
+    joined = _native.joined
 
 
 def batch_checksum(batch: Buffer) -> int:

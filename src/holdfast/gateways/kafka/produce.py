@@ -10,7 +10,7 @@ producer needs. With acks=0 there is no answer, so a refusal can only be told by
 import asyncio
 from functools import partial
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from holdfast.gateways.kafka.api import Answered, Api, Call
@@ -19,6 +19,14 @@ from holdfast.gateways.kafka.leadership import NOBODY, endpoints_tags, leader_fi
 from holdfast.gateways.kafka.wire import INT32, NO_TAGS, MalformedRequestError, Reader, array_length, string, tagged
 from holdfast.log.service import Produced
 from holdfast.vocabulary.errors import HoldfastError
+
+try:
+    from holdfast._native import produce as _scan
+except ImportError:  # no compiler when the package was installed
+
+    def _scan(body: Any, flexible: bool, by_id: bool, /) -> Any:
+        """Everything goes the slow way."""
+
 
 _TOPIC_IDS_FROM: Final = 13
 _LEADERS_FROM: Final = 10
@@ -51,9 +59,7 @@ class _Outcome(NamedTuple):
 
 def produce(call: Call, body: memoryview, answered: Answered) -> None:
     """Append to every partition named, side by side."""
-    reader = Reader(body, flexible=call.api.is_flexible(call.version))
-    transactional_id, acks, timeout_ms = reader.string(), reader.int16(), reader.int32()
-    topics = _topics(call, reader)
+    transactional_id, acks, timeout_ms, topics = _read(call, body)
     asks = [ask for _, listed in topics for ask in listed]
     pending = _Pending(call, topics, asks, acks, answered)
     refused = _refused(transactional_id, acks)
@@ -67,9 +73,28 @@ def produce(call: Call, body: memoryview, answered: Answered) -> None:
     pending.wait(min(timeout_ms, call.backend.settings.produce_timeout_max_ms))
 
 
-def _topics(call: Call, reader: Reader) -> list[tuple[str | UUID, list[_Ask]]]:
-    by_id = call.version >= _TOPIC_IDS_FROM
-    topics: list[tuple[str | UUID, list[_Ask]]] = []
+_Topics = list[tuple[str | UUID, list[_Ask]]]
+
+
+def _read(call: Call, body: memoryview) -> tuple[str | None, int, int, _Topics]:
+    """Transactional id, acks, time-out, and what is asked for."""
+    flexible, by_id = call.api.is_flexible(call.version), call.version >= _TOPIC_IDS_FROM
+    scanned = _scan(body, flexible, by_id)
+    if scanned is None:  # the slow way, which says what is wrong with it
+        reader = Reader(body, flexible=flexible)
+        return reader.string(), reader.int16(), reader.int32(), _topics(call, reader, by_id=by_id)
+    transactional_id, acks, timeout_ms, listed = scanned
+    topics: _Topics = []
+    for name, places in listed:
+        named = UUID(bytes=name) if by_id else name
+        topic = call.backend.cluster.name_of(named.hex) if isinstance(named, UUID) else named
+        asks = [_Ask(topic, number, body[start:end] if start >= 0 else None) for number, start, end in places]
+        topics.append((named, asks))
+    return transactional_id, acks, timeout_ms, topics
+
+
+def _topics(call: Call, reader: Reader, *, by_id: bool) -> _Topics:
+    topics: _Topics = []
     for _ in range(reader.array()):
         named: str | UUID = reader.uuid() if by_id else reader.text()
         topic = call.backend.cluster.name_of(named.hex) if isinstance(named, UUID) else named
@@ -97,9 +122,7 @@ class _Pending:
 
     __slots__ = ("_acks", "_answered", "_asks", "_call", "_left", "_outcomes", "_tasks", "_timer", "_topics")
 
-    def __init__(
-        self, call: Call, topics: list[tuple[str | UUID, list[_Ask]]], asks: list[_Ask], acks: int, answered: Answered
-    ) -> None:
+    def __init__(self, call: Call, topics: _Topics, asks: list[_Ask], acks: int, answered: Answered) -> None:
         self._call, self._topics, self._asks, self._acks, self._answered = call, topics, asks, acks, answered
         self._outcomes: list[_Outcome | None] = [None] * len(asks)
         self._left = len(asks) + 1  # one for `wait`: nothing is answered before everything has begun
@@ -195,7 +218,7 @@ def _failed(ask: _Ask, error: HoldfastError) -> _Outcome:
     return _Outcome(ask, code, message=str(error))
 
 
-def _encode(call: Call, topics: list[tuple[str | UUID, list[_Ask]]], outcomes: list[_Outcome]) -> bytes:
+def _encode(call: Call, topics: _Topics, outcomes: list[_Outcome]) -> bytes:
     version, flexible = call.version, call.api.is_flexible(call.version)
     leaders: set[int] = set()
     out = bytearray(array_length(len(topics), flexible=flexible))

@@ -1,8 +1,8 @@
 """Reading a segment where it lies in object storage, by ranged gets.
 
 The one rule: a reader holds the index and nothing else; what it returns belongs to the caller. One get finds footer and
-index (and all of a segment that is small, or wanted whole), then one get per read. An object that is gone is an answer, `Missing`: retention or
-compaction unlinked it, and the caller plans again.
+index (and all of a segment that is small, or wanted whole), then one get per read. An object that is gone is an answer, `Missing`:
+retention or compaction unlinked it, and the caller plans again.
 """
 
 import asyncio

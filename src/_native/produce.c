@@ -1,0 +1,152 @@
+/* produce(body, flexible, by_id): a Produce request, cut into what it asks for, or None if anything about it is odd: then the reader
+ * in Python says what. The answer is (transactional id, acks, timeout, [(topic, [(partition, start, end)])]); a topic is a str, or 16
+ * bytes if `by_id`; records that are null have start -1. The twin is holdfast.gateways.kafka.produce's own reader. */
+#include "wire.h"
+
+typedef struct {
+    const uint8_t *start, *at, *end;
+    int flexible, odd;
+} reader_t;
+
+static int64_t number(reader_t *r, int size)
+{
+    int64_t value = 0;
+
+    if (r->odd || r->end - r->at < size) {
+        r->odd = 1;
+        return 0;
+    }
+    for (int each = 0; each < size; each++)
+        value = (int64_t)((uint64_t)value << 8 | *r->at++);
+    return size == 2 ? (int16_t)value : (int32_t)value;
+}
+
+static uint32_t uvarint(reader_t *r)
+{
+    uint32_t value = 0;
+
+    if (!r->odd && read_u32(&r->at, r->end, &value) != SOUND)
+        r->odd = 1;
+    return value;
+}
+
+/* -1: null */
+static int64_t length(reader_t *r, int size)
+{
+    int64_t value = r->flexible ? (int64_t)uvarint(r) - 1 : number(r, size);
+
+    if (value < -1 || value > r->end - r->at)
+        r->odd = 1;
+    return r->odd ? -1 : value;
+}
+
+static const uint8_t *take(reader_t *r, int64_t size)
+{
+    const uint8_t *taken = r->at;
+
+    if (r->odd || size < 0 || size > r->end - r->at) {
+        r->odd = 1;
+        return NULL;
+    }
+    r->at += size;
+    return taken;
+}
+
+static void tags(reader_t *r)
+{
+    for (uint32_t left = r->flexible ? uvarint(r) : 0; left > 0 && !r->odd; left--) {
+        uvarint(r);
+        take(r, uvarint(r));
+    }
+}
+
+/* NULL, with or without an exception: the latter is odd */
+static PyObject *string(reader_t *r)
+{
+    int64_t size = length(r, 2);
+    const uint8_t *taken;
+
+    if (r->odd)
+        return NULL;
+    if (size < 0)
+        return Py_NewRef(Py_None);
+    taken = take(r, size);
+    return PyUnicode_DecodeUTF8((const char *)taken, (Py_ssize_t)size, NULL);
+}
+
+static PyObject *partition(reader_t *r)
+{
+    int64_t index = number(r, 4), size = length(r, 4);
+    Py_ssize_t from = size < 0 ? -1 : r->at - r->start;
+
+    if (size > 0)
+        take(r, size);
+    tags(r);
+    return r->odd ? NULL : Py_BuildValue("(Lnn)", (long long)index, from, from + (Py_ssize_t)(size < 0 ? 0 : size));
+}
+
+static PyObject *topic(reader_t *r, int by_id);
+
+static PyObject *listed(reader_t *r, int by_id, int topics)
+{
+    PyObject *list = PyList_New(0), *each;
+
+    for (int64_t left = length(r, 4); list != NULL && left > 0; left--) {
+        each = topics ? topic(r, by_id) : partition(r);
+        if (each == NULL || PyList_Append(list, each) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(each);
+    }
+    if (r->odd)
+        Py_CLEAR(list);
+    return list;
+}
+
+static PyObject *topic(reader_t *r, int by_id)
+{
+    const uint8_t *id = by_id ? take(r, 16) : NULL;
+    PyObject *named = !by_id ? string(r) : id != NULL ? PyBytes_FromStringAndSize((const char *)id, 16) : NULL;
+    PyObject *asks = named != NULL ? listed(r, by_id, 0) : NULL, *both = NULL;
+
+    if (named == Py_None)
+        r->odd = 1; /* a topic has a name */
+    tags(r);
+    if (asks != NULL && !r->odd)
+        both = PyTuple_Pack(2, named, asks);
+    Py_XDECREF(named);
+    Py_XDECREF(asks);
+    return both;
+}
+
+PyObject *produce(PyObject *module, PyObject *args)
+{
+    Py_buffer body;
+    reader_t r = {0};
+    int by_id;
+    PyObject *id, *topics = NULL, *found = NULL;
+    long acks = 0, timeout = 0;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*pp", &body, &r.flexible, &by_id))
+        return NULL;
+    r.start = r.at = body.buf;
+    r.end = r.start + body.len;
+    id = string(&r);
+    if (id != NULL) {
+        acks = (long)number(&r, 2);
+        timeout = (long)number(&r, 4);
+        topics = listed(&r, by_id, 1);
+        tags(&r);
+    }
+    if (topics != NULL && !r.odd && r.at == r.end)
+        found = Py_BuildValue("(OllO)", id, acks, timeout, topics);
+    Py_XDECREF(id);
+    Py_XDECREF(topics);
+    PyBuffer_Release(&body);
+    if (found != NULL)
+        return found;
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_UnicodeDecodeError))
+        return NULL;
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
