@@ -1,17 +1,18 @@
 """Recycled memory for large reads: page-aligned, as O_DIRECT asks for, and warm, so that no page is cleared for every read.
 
-Sizes are rounded up to classes an eighth of a power of two apart, so that what came back fits the next read. Safe on any thread.
+What came back serves the next read that fits it well: segments are of many sizes, and one that is twice too large is better than a
+fresh one. Safe on any thread.
 """
 
 import mmap
 import threading
 import weakref
-from collections import defaultdict
 from typing import Final
 
 from holdfast.vocabulary.lending import anonymous, lend
 
-_SMALLEST_BITS: Final = 20  # classes begin at 1 MiB
+_SMALLEST_BITS: Final = 20  # sizes are rounded up to an eighth of a power of two, from 1 MiB on
+_TOO_LARGE: Final = 2
 
 
 class Recycled:
@@ -19,22 +20,27 @@ class Recycled:
 
     def __init__(self, idle_bytes_max: int) -> None:
         self._idle_bytes_max = idle_bytes_max
-        self._idle: defaultdict[int, list[mmap.mmap]] = defaultdict(list)
+        self._idle: list[mmap.mmap] = []  # what came back last is the last
         self._lent: dict[int, weakref.ref[object]] = {}
         self._lock = threading.RLock()  # a view may be dropped by the collector while this thread is in here
         self.idle_bytes = 0
 
     def take(self, size: int) -> memoryview:
         """At least `size` bytes that nobody else sees, beginning at a page."""
-        wanted = size_class(size)
         with self._lock:
-            idle = self._idle[wanted]
-            memory = idle.pop() if idle else None
-            if memory is not None:
-                self.idle_bytes -= wanted
-        if memory is None:
-            memory = anonymous(wanted)
-        return self._lend(memory)
+            memory = self._fitting(size)
+        return self._lend(memory if memory is not None else anonymous(size_class(size)))
+
+    def _fitting(self, size: int) -> mmap.mmap | None:
+        """The smallest that will do, of those the youngest."""
+        best = None
+        for memory in self._idle:
+            if size <= len(memory) <= _TOO_LARGE * size and (best is None or len(memory) <= len(best)):
+                best = memory
+        if best is not None:
+            self._idle.remove(best)
+            self.idle_bytes -= len(best)
+        return best
 
     def _lend(self, memory: mmap.mmap) -> memoryview:
         key = id(memory)
@@ -44,10 +50,10 @@ class Recycled:
     def _came_back(self, key: int, memory: mmap.mmap) -> None:
         with self._lock:
             del self._lent[key]
-            size = len(memory)
-            if self.idle_bytes + size <= self._idle_bytes_max:
-                self._idle[size].append(memory)
-                self.idle_bytes += size
+            self._idle.append(memory)
+            self.idle_bytes += len(memory)
+            while self.idle_bytes > self._idle_bytes_max:
+                self.idle_bytes -= len(self._idle.pop(0))
 
 
 def size_class(size: int) -> int:
