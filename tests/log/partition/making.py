@@ -186,6 +186,23 @@ class FullDisk(BlockDisk):
         super().sync(descriptor)
 
 
+class HastyClock:
+    """Ten seconds pass at every look, so that no commit waits."""
+
+    def __init__(self) -> None:
+        self._boot_ms = 0
+
+    def now_ms(self) -> int:
+        return 0
+
+    def boot_ms(self) -> int:
+        self._boot_ms += 10_001
+        return self._boot_ms
+
+    async def sleep_ms(self, duration_ms: float) -> None:
+        return None
+
+
 class World:
     """Everything that outlives an agent."""
 

@@ -6,7 +6,18 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from tests.log.partition.making import ORDERS, Owner, World, append, batch, published, records, stored, until
+from tests.log.partition.making import (
+    ORDERS,
+    HastyClock,
+    Owner,
+    World,
+    append,
+    batch,
+    published,
+    records,
+    stored,
+    until,
+)
 
 from holdfast.contracts.objects import Buffer
 from holdfast.contracts.store import Put
@@ -161,23 +172,6 @@ async def test_an_outcome_that_stays_unknown_is_found_out_before_anything_else_i
     await ann.publisher.publish([partition])
     assert [value for _, value in await published(world)] == ["a", *["b"] * 120]
     assert partition.record == await stored(world)
-
-
-class HastyClock:
-    """Ten seconds pass at every look, so that no commit waits."""
-
-    def __init__(self) -> None:
-        self._boot_ms = 0
-
-    def now_ms(self) -> int:
-        return 0
-
-    def boot_ms(self) -> int:
-        self._boot_ms += 10_001
-        return self._boot_ms
-
-    async def sleep_ms(self, duration_ms: float) -> None:
-        return None
 
 
 async def outage(world: World, publisher: type[Publisher]) -> None:

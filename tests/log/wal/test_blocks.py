@@ -1,20 +1,21 @@
 """Writing past the page cache: the same frames on disk, whatever a group's size and place, and whatever the system says."""
 
+import asyncio
 import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.log.disks import BlockDisk
-from tests.log.wal.frames_of import frame, offsets, opened
+from tests.log.disks import BlockDisk, CacheOnlyDisk
+from tests.log.wal.frames_of import crash_copy, frame, offsets, opened
 
-from holdfast.log.wal import Disk, disk
+from holdfast.log.wal import Disk, WalSettings, disk
 from holdfast.log.wal.blocks import Blocks
 from holdfast.log.wal.disk import write_padded
 from holdfast.log.wal.files import OpenFile, live_files
 from holdfast.log.wal.frames import FRAMES_AT, Buffer, FileHeader
-from holdfast.vocabulary.in_place import BLOCK_BYTES
+from holdfast.vocabulary.in_place import BLOCK_BYTES, gap_before
 from holdfast.vocabulary.lending import anonymous
 from holdfast.vocabulary.settings import KIB, MIB
 
@@ -55,6 +56,52 @@ def test_bytes_lie_one_behind_another_and_zeros_fill_the_last_block(tmp_path: Pa
     assert len(file.path.read_bytes()) == file.header.file_bytes
     blocks.close()
     os.close(file.descriptor)
+
+
+def test_large_parts_are_written_from_where_they_lie(tmp_path: Path) -> None:
+    """Wherever they lie, whatever stands before them, and however many there are."""
+    pytest.importorskip("holdfast._native", reason="the C kernel was not built: no compiler")
+    file = a_file(tmp_path / "file", 24 * MIB)
+    arena = memoryview(anonymous(2 * MIB))
+    for at in range(0, len(arena), 8):
+        arena[at : at + 8] = at.to_bytes(8, "big")
+    blocks, expected = Blocks(Disk()), b""
+    for turn, size in enumerate([64 * KIB, 64 * KIB + 1, 100_000, MIB, MIB + 4095, 5 * 4096 + 64 * KIB]):
+        parts: list[Buffer] = []
+        position = file.position
+        for start in (0, 1, 4095, 4096, 12_345, *range(70 if turn == 0 else 0)):
+            part = arena[start : start + size]
+            head = b"head" * (start % 7 + 1)
+            gap = bytes(gap_before(part, position + len(head), min_bytes=KIB))
+            parts += [head, gap, part]
+            position += len(head) + len(gap) + size
+        assert blocks.write(file, parts, position - file.position)
+        file.position = position
+        expected += b"".join(bytes(part) for part in parts)
+        assert file.path.read_bytes()[FRAMES_AT : file.position] == expected
+        assert blocks.write(file, [b"small"], 5)
+        file.position, expected = file.position + 5, expected + b"small"
+    assert file.path.read_bytes()[FRAMES_AT : file.position] == expected
+    blocks.close()
+    os.close(file.descriptor)
+
+
+LARGE = WalSettings(file_bytes=MIB, files_spare_max=3, read_bytes=64 * KIB)
+
+
+@pytest.mark.parametrize(
+    "disk", [Disk(), BlockDisk(), CacheOnlyDisk()], ids=["past the cache", "through it", "only it"]
+)
+async def test_large_frames_are_found_again_with_gaps_before_them_and_files_that_are_filled_to_the_end(
+    tmp_path: Path, disk: Disk
+) -> None:
+    sizes = [size for at in range(12) for size in (64 * KIB + at, 10 * at, 200_000 + 7 * at, MIB - FRAMES_AT - 96)]
+    async with opened(tmp_path / "wal", disk=disk, settings=LARGE) as wal:
+        answers = [wal.append(frame(offset, size=size)) for offset, size in enumerate(sizes)]
+        assert await asyncio.gather(*answers) == list(range(1, len(sizes) + 1))
+        crashed = crash_copy(tmp_path / "wal", tmp_path / "crashed")
+    for directory in (tmp_path / "wal", crashed):
+        assert await offsets(directory, settings=LARGE) == [(0, offset) for offset in range(len(sizes))]
 
 
 @pytest.mark.usefixtures("kernel")

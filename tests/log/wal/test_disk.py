@@ -125,6 +125,26 @@ async def test_a_full_disk_refuses_the_group_and_all_behind_it(
     assert await offsets(tmp_path / "wal") == [(0, 0), (0, 1), (0, 2), (0, 3)]
 
 
+@pytest.mark.parametrize("room_bytes", [0, 96, 5_000, 70_000, 140_000, 212_000])
+async def test_a_full_disk_leaves_nothing_of_large_frames_with_gaps_before_them(
+    tmp_path: Path, room_bytes: int
+) -> None:
+    disk, settings = FaultyDisk(), WalSettings(file_bytes=1024 * KIB)
+    async with opened(tmp_path / "wal", disk=disk, settings=settings) as wal:
+        assert await wal.append(frame(0, size=70_000)) == 1
+        plugged = await disk.shut_gate(wal, frame(1))
+        disk.make_room(4_096 + room_bytes)
+        answers = [wal.append(frame(offset, size=70_000)) for offset in range(2, 5)]
+        disk.gate.set()
+        assert await plugged == 2
+        assert await failures(answers) == [UnavailableError] * 3
+        disk.make_room(None)
+        assert await wal.append(frame(2, size=50)) == 3
+        crashed = crash_copy(tmp_path / "wal", tmp_path / "crashed")
+    for directory in (tmp_path / "wal", crashed):
+        assert await offsets(directory, settings=settings) == [(0, 0), (0, 1), (0, 2)]
+
+
 async def test_no_space_for_another_file_refuses_until_there_is_and_says_so_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

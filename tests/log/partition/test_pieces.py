@@ -1,0 +1,138 @@
+"""A publication of what has grown to several segments: built side by side, named by one commit, all or none."""
+
+from collections.abc import Sequence
+
+import pytest
+from tests.log.partition.making import HastyClock, Owner, World, append, batch, published, stored
+
+from holdfast.contracts.objects import Buffer, Missing
+from holdfast.contracts.store import Put
+from holdfast.log.keys import doomed_key
+from holdfast.log.partition.leading import LeadingPartition
+from holdfast.log.partition.publishing import Publisher
+from holdfast.log.partition.terms import Terms
+from holdfast.log.segments import SegmentReader
+from holdfast.log.settings import LogSettings
+from holdfast.vocabulary.errors import OutcomeUnknownError, UnavailableError
+
+ROLL_BYTES = 1_000
+
+
+async def grown(owner: Owner, batches: int = 10, size: int = 400) -> LeadingPartition:
+    """A partition with batches of an idempotent producer, some segments' worth of them."""
+    partition = await owner.open(terms=Terms(roll_bytes=ROLL_BYTES))
+    for number in range(batches):
+        await append(partition, batch(f"{number}:".ljust(size, "x"), producer=7, sequence=number))
+    return partition
+
+
+def numbers(found: Sequence[tuple[int, str]]) -> list[int]:
+    return [int(value.partition(":")[0]) for _, value in found]
+
+
+async def test_it_becomes_several_segments_in_one_commit(world: World) -> None:
+    ann = await world.owner()
+    partition = await grown(ann)
+    commits = ann.store.calls["commit"]
+    assert await ann.publisher.publish([partition]) == []
+    assert ann.store.calls["commit"] == commits + 1
+    segments = partition.segments.recent
+    assert len(segments) == partition.segments_published == 5
+    assert [each.base_offset for each in segments] == [0, *(each.end_offset for each in segments[:-1])]
+    assert segments[-1].end_offset == partition.record.published == 10
+    assert max(each.records for each in segments) <= 3
+    assert numbers(await published(world)) == list(range(10))
+    assert partition.tail.size_bytes == 0
+
+
+@pytest.mark.parametrize(("batches", "segments"), [(1, 1), (2, 1), (3, 2), (60, 8)])
+async def test_there_are_as_many_as_it_has_grown_to_and_at_most_eight(
+    world: World, batches: int, segments: int
+) -> None:
+    ann = await world.owner()
+    partition = await grown(ann, batches)
+    await ann.publisher.publish([partition])
+    assert partition.segments_published == segments
+    assert numbers(await published(world)) == list(range(batches))
+
+
+async def test_the_newest_footer_knows_the_producers(world: World) -> None:
+    ann = await world.owner()
+    partition = await grown(ann)
+    await ann.hand_back(partition)
+    known = []
+    for each in partition.segments.recent:
+        producers = await SegmentReader(world.objects, each.object, each.start, each.end).producers()
+        assert not isinstance(producers, Missing)
+        known.append([producer.producer_id for producer in producers])
+    assert known == [[]] * (len(known) - 1) + [[7]]
+    bobs = await (await world.owner("bob")).open()
+    again = await append(bobs, batch("9:".ljust(400, "x"), producer=7, sequence=9))
+    assert again.duplicate
+    assert (await append(bobs, batch("10:", producer=7, sequence=10))).base_offset == 10
+
+
+async def test_if_one_is_doomed_none_is_named_and_all_are_uploaded_again(world: World) -> None:
+    world.settings = LogSettings(reserve_offsets=100, shared_below_bytes=1)  # or they would share an object
+    ann = await world.owner()
+    partition = await grown(ann)
+    real_put, uploaded = ann.objects.put, list[str]()
+
+    async def put_and_doom_the_third(key: str, body: Sequence[Buffer]) -> object:
+        done = await real_put(key, body)
+        uploaded.append(key)
+        if len(uploaded) == 3:
+            await world.store.commit(apply=[Put(doomed_key(key), b"{}")])
+        return done
+
+    ann.objects.put = put_and_doom_the_third  # type: ignore[method-assign,assignment]
+    await ann.publisher.publish([partition])
+    assert len(uploaded) == 5
+    assert partition.record.published == 0
+    assert await published(world) == []
+    ann.objects.put = real_put  # type: ignore[method-assign]
+    await ann.publisher.publish([partition])
+    assert numbers(await published(world)) == list(range(10))
+    assert not {each.object for each in partition.segments.recent} & set(uploaded)
+
+
+async def test_if_an_upload_fails_none_is_named(world: World) -> None:
+    ann = await world.owner()
+    partition = await grown(ann)
+    ann.objects.reachable = False
+    with pytest.raises(UnavailableError):
+        await ann.publisher.publish([partition])
+    assert await published(world) == []
+    ann.objects.reachable = True
+    await ann.publisher.publish([partition])
+    assert numbers(await published(world)) == list(range(10))
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+async def test_an_answer_that_was_lost_is_of_all_of_them(
+    world: World, arrived: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = await world.owner()
+    partition = await grown(ann)
+    if arrived:
+        ann.store.lose_answer_to("/seg/")
+    else:
+        ann.store.lose_request("/seg/")
+    real_resolve = ann.store.resolve
+
+    async def away(commit_id: str) -> object:
+        raise OutcomeUnknownError(commit_id, "still")
+
+    ann.store.resolve = away  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr("holdfast.contracts.surely.backoff_ms", lambda *_, **__: 4_000.0)
+    hasty = Publisher(
+        store=ann.store, objects=ann.objects, clock=HastyClock(), chance=world.chance, settings=world.settings
+    )
+    with pytest.raises(OutcomeUnknownError):
+        await hasty.publish([partition])
+    assert partition.keeper.in_doubt
+    ann.store.resolve = real_resolve  # type: ignore[method-assign]
+    await ann.publisher.publish([partition])
+    assert numbers(await published(world)) == list(range(10))
+    assert partition.segments_published == 5
+    assert partition.record == await stored(world)
