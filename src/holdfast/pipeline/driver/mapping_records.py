@@ -15,9 +15,10 @@ import msgspec
 
 from holdfast.pipeline.filters.evaluate import Filter, select
 from holdfast.pipeline.mapping.coerce import Plan, make_plan
-from holdfast.pipeline.mapping.columns import coerce_all, with_provenance
+from holdfast.pipeline.mapping.columns import coerce_all, provenance, with_provenance
 from holdfast.pipeline.mapping.drift import AddColumns, Decision, Divert, GoOn, Overflow, Stop, decide
 from holdfast.pipeline.mapping.paths import parse_path
+from holdfast.pipeline.mapping.whole import read_whole, schema_of
 from holdfast.pipeline.nouns import Recipe
 from holdfast.pipeline.records import Records
 from holdfast.pipeline.sinks.contract import RefusedRow
@@ -25,6 +26,8 @@ from holdfast.pipeline.sinks.contract import RefusedRow
 RECIPES_KEPT: Final = 32
 REASON_CHARS_MAX: Final = 2_000
 NO_VALUE: Final = "the record has no value"
+_LOOKS_AT_FIELDS: Final = ("overflow", "dlq")
+"""Policies about unknown fields that are carried out record by record."""
 
 _decode: Final = msgspec.json.Decoder().decode
 
@@ -38,6 +41,8 @@ class Ready:
     keys: bool
     headers: bool
     """Whether anything looks at them."""
+    whole: Any
+    """What `read_whole` needs to take a batch at once; None: records are looked at one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,9 @@ def ready(recipe: Recipe) -> Ready:
     """Made once per process and version."""
     paths = [parse_path(column.field_path) for column in recipe.mapping.columns]
     roots = {path.root for path in paths} | {word for word in ("key", "headers") if word in recipe.filters.expression}
-    return Ready(make_plan(recipe.mapping), recipe.filters.condition(), "key" in roots, "headers" in roots)
+    plan, condition = make_plan(recipe.mapping), recipe.filters.condition()
+    one_by_one = condition is not None or recipe.drift.unknown_fields in _LOOKS_AT_FIELDS
+    return Ready(plan, condition, "key" in roots, "headers" in roots, None if one_by_one else schema_of(plan))
 
 
 @dataclass(slots=True)
@@ -95,6 +102,8 @@ def map_records(recipe: Recipe, generation: int, table: Any) -> Mapped:
 
 def _mapped(recipe: Recipe, generation: int, table: Any) -> Mapped:
     made = ready(recipe)
+    if made.whole is not None and (mapped := _whole(made, recipe.source.topic, generation, table)) is not None:
+        return mapped
     decoded = _decoded(table, recipe.source.topic, made)
     newest_ms = max(decoded.records.timestamps, default=0)
     filtered = _filter(made.condition, decoded)
@@ -104,6 +113,21 @@ def _mapped(recipe: Recipe, generation: int, table: Any) -> Mapped:
     rows = with_provenance(coerced, decoded.records, generation, overflow)
     decoded.refused.sort(key=lambda row: row.offset)
     return Mapped(rows, decoded.refused, filtered, newest_ms)
+
+
+def _whole(made: Ready, topic: str, generation: int, table: Any) -> Mapped | None:
+    """All records at once, if all of them are rows."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = read_whole(made.plan, made.whole, table.column("value").combine_chunks())
+    if rows is None:
+        return None
+    partition, offsets = table.column("partition")[0].as_py(), table.column("offset").combine_chunks()
+    newest_us = pc.max(table.column("timestamp")).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).as_py()
+    kept = provenance(topic, partition, generation, offsets.cast(pa.uint64()))
+    named = pa.RecordBatch.from_arrays([*rows.columns, *kept.values()], names=[*rows.schema.names, *kept])
+    return Mapped(named, (), 0, (newest_us or 0) // 1_000)
 
 
 def survey(recipe: Recipe, table: Any) -> Decision:
@@ -126,7 +150,7 @@ def _filter(condition: Filter | None, decoded: _Sorted) -> int:
 def _drift(recipe: Recipe, decoded: _Sorted) -> dict[int, str] | None:
     """Overflow by record; refusals are set aside. What needs a decision before the range is begun was decided by `survey`."""
     policy = recipe.drift.unknown_fields
-    if policy not in ("overflow", "dlq"):
+    if policy not in _LOOKS_AT_FIELDS:
         return None
     match decide(policy, recipe.mapping, decoded.records.fields):
         case Overflow(texts):

@@ -17,6 +17,7 @@ from holdfast.pipeline.sinks.choosing import kept_sink
 from holdfast.pipeline.sinks.contract import BlockedError, Portion, Target
 from holdfast.spark.ranges import DataLossError, OffsetRange, ReadCounters, TopicChangedError, read_range
 from holdfast.spark.reach import Reach
+from holdfast.spark.reading.memory import keep_freed
 from holdfast.vocabulary.errors import FencedError, HoldfastError
 
 
@@ -124,6 +125,7 @@ def read_portion(job: Job, portion: Portion, counters: ReadCounters) -> Any:
     import pyarrow as pa
 
     assert job.reach is not None
+    keep_freed()
     recipe = job.target.recipe
     wanted = OffsetRange(recipe.source.topic, portion.partition, portion.start, portion.end)
     headers = ready(recipe).headers

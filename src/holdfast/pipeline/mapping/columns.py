@@ -52,19 +52,27 @@ def with_provenance(
     """The batch with where each row came from, as every table of a pipeline has it, and before that what overflowed."""
     import pyarrow as pa
 
-    rows = len(coerced.taken)
     offsets = records.column("offset")
-    values = {
-        "_generation": pa.repeat(pa.scalar(generation, pa.uint32()), rows),
-        "_topic": pa.repeat(pa.scalar(records.topic, pa.string()), rows),
-        "_partition": pa.repeat(pa.scalar(records.partition, pa.uint32()), rows),
-        "_offset": pa.array([offsets[row] for row in coerced.taken], pa.uint64()),
-    }
+    taken = pa.array([offsets[row] for row in coerced.taken], pa.uint64())
+    values = provenance(records.topic, records.partition, generation, taken)
     if overflow is not None:
         texts = [overflow.get(row, "") for row in coerced.taken]
         values = {OVERFLOW_COLUMN: pa.array(texts, pa.string()), **values}
     names = [*coerced.batch.schema.names, *values]
     return pa.RecordBatch.from_arrays([*coerced.batch.columns, *values.values()], names=names)
+
+
+def provenance(topic: str, partition: int, generation: int, offsets: Any) -> dict[str, Any]:
+    """The columns that say where rows came from, by name; `offsets` is an Arrow array of theirs."""
+    import pyarrow as pa
+
+    rows = len(offsets)
+    return {
+        "_generation": pa.repeat(pa.scalar(generation, pa.uint32()), rows),
+        "_topic": pa.repeat(pa.scalar(topic, pa.string()), rows),
+        "_partition": pa.repeat(pa.scalar(partition, pa.uint32()), rows),
+        "_offset": offsets,
+    }
 
 
 def _objects(records: Records, refusals: dict[int, list[Refusal]]) -> list[Any]:

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import InputPartition
 
 from holdfast.spark.ranges import OffsetRange, ReadCounters, TimeBounds, read_range
 from holdfast.spark.reach import Reach
+from holdfast.spark.reading.memory import keep_freed
 from holdfast.spark.source.figures import count
 from holdfast.spark.source.options import SourceOptions
 from holdfast.spark.source.planning import Piece
@@ -80,6 +81,7 @@ def run_task(task: InputPartition) -> "Iterator[pa.RecordBatch]":
     """The records of a task's ranges."""
     if not isinstance(task, Task):  # Spark's own, where there is nothing to read
         return
+    keep_freed()
     counters, work = ReadCounters(), task.work
     try:
         for piece in task.pieces:
