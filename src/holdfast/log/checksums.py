@@ -11,6 +11,7 @@ from typing import Final
 from crc32c import crc32c
 
 from holdfast.log.batches.header import CRC_AT, CRC_COVERS_FROM, Buffer
+from holdfast.vocabulary.native import native
 
 WORTH_BYTES: Final = 64 * 1024  # below this, going over the bytes is quicker
 
@@ -32,12 +33,7 @@ def joined_by_tables(first: int, second: int, second_bytes: int, /) -> int:
     return first ^ second
 
 
-try:
-    import holdfast._native as _native
-except ImportError:  # no compiler when the package was installed
-    joined = joined_by_tables
-else:
-    joined = _native.joined
+joined = joined_by_tables if native is None else native.joined
 
 
 def batch_checksum(batch: Buffer) -> int:

@@ -17,6 +17,7 @@ from typing import Final
 from holdfast.objects.recycled import Recycled
 from holdfast.vocabulary.in_place import BLOCK_BYTES
 from holdfast.vocabulary.lending import anonymous
+from holdfast.vocabulary.native import native
 from holdfast.vocabulary.settings import MIB
 
 DIRECT_FROM_BYTES: Final = MIB
@@ -48,12 +49,7 @@ def _write_blocks(descriptor: int, parts: Sequence[memoryview], memory: memoryvi
     return written
 
 
-try:
-    import holdfast._native as _native
-except ImportError:  # no compiler when the package was installed
-    write_blocks = _write_blocks
-else:
-    write_blocks = _native.write_blocks
+write_blocks = _write_blocks if native is None else native.write_blocks
 
 
 def read_direct(path: Path, start: int, end: int, memory: Recycled) -> memoryview | None:

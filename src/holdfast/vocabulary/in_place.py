@@ -7,16 +7,13 @@ before it. Nothing but speed depends on it.
 
 from typing import Final
 
-try:
-    import holdfast._native as _native
-except ImportError:  # no compiler when the package was installed: everything is copied
-    _native = None  # type: ignore[assignment]
+from holdfast.vocabulary.native import native
 
 BLOCK_BYTES: Final = 4096  # what every device and file system of today can do
 
 
 def gap_before(part: bytes | bytearray | memoryview, position: int, *, min_bytes: int) -> int:
     """How many bytes to leave at `position` so that `part` can be written from where it is; none before smaller ones."""
-    if _native is None or len(part) < min_bytes:
+    if native is None or len(part) < min_bytes:
         return 0
-    return (_native.address(part) - position) % BLOCK_BYTES
+    return (native.address(part) - position) % BLOCK_BYTES

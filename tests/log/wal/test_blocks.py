@@ -17,6 +17,7 @@ from holdfast.log.wal.files import OpenFile, live_files
 from holdfast.log.wal.frames import FRAMES_AT, Buffer, FileHeader
 from holdfast.vocabulary.in_place import BLOCK_BYTES, gap_before
 from holdfast.vocabulary.lending import anonymous
+from holdfast.vocabulary.native import native
 from holdfast.vocabulary.settings import KIB, MIB
 
 SIZES = [1, 95, 4000, 4096, 4097, 100_000, 1, MIB - 60, 7, 3 * MIB + 5, 0, 12]
@@ -29,8 +30,8 @@ def noise(size: int, seed: int) -> bytes:
 @pytest.fixture(params=["C", "Python"])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "Python":
-        monkeypatch.setattr(disk, "_native", None)
-    elif getattr(disk, "_native", None) is None:
+        monkeypatch.setattr(disk, "native", None)
+    elif native is None:
         pytest.skip("the C kernel was not built: no compiler")
 
 

@@ -10,7 +10,7 @@ producer needs. With acks=0 there is no answer, so a refusal can only be told by
 import asyncio
 from functools import partial
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from holdfast.gateways.kafka.api import Answered, Api, Call
@@ -19,14 +19,7 @@ from holdfast.gateways.kafka.leadership import NOBODY, endpoints_tags, leader_fi
 from holdfast.gateways.kafka.wire import INT32, NO_TAGS, MalformedRequestError, Reader, array_length, string, tagged
 from holdfast.log.service import Produced
 from holdfast.vocabulary.errors import HoldfastError
-
-try:
-    from holdfast._native import produce as _scan
-except ImportError:  # no compiler when the package was installed
-
-    def _scan(body: Any, flexible: bool, by_id: bool, /) -> Any:
-        """Everything goes the slow way."""
-
+from holdfast.vocabulary.native import native
 
 _TOPIC_IDS_FROM: Final = 13
 _LEADERS_FROM: Final = 10
@@ -79,7 +72,7 @@ _Topics = list[tuple[str | UUID, list[_Ask]]]
 def _read(call: Call, body: memoryview) -> tuple[str | None, int, int, _Topics]:
     """Transactional id, acks, time-out, and what is asked for."""
     flexible, by_id = call.api.is_flexible(call.version), call.version >= _TOPIC_IDS_FROM
-    scanned = _scan(body, flexible, by_id)
+    scanned = native.produce(body, flexible, by_id) if native is not None else None
     if scanned is None:  # the slow way, which says what is wrong with it
         reader = Reader(body, flexible=flexible)
         return reader.string(), reader.int16(), reader.int32(), _topics(call, reader, by_id=by_id)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from holdfast.log.batches import pure
+from holdfast.vocabulary.native import native
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 FaultTuple: TypeAlias = tuple[int, int, int, int]
@@ -78,11 +79,5 @@ class Kernel(Protocol):
 
 PURE: Final = cast(Kernel, pure)
 
-try:
-    import holdfast._native as _native
-except ImportError:  # no compiler when the package was installed
-    NATIVE: Kernel | None = None
-else:
-    NATIVE = cast(Kernel, _native)
-
+NATIVE: Final = cast(Kernel | None, native)
 BEST: Final[Kernel] = NATIVE if NATIVE is not None else PURE

@@ -15,11 +15,7 @@ from typing import Final
 from holdfast.log.wal.frames import FRAME_MAGIC, Buffer
 from holdfast.vocabulary.errors import CorruptError
 from holdfast.vocabulary.in_place import BLOCK_BYTES
-
-try:
-    import holdfast._native as _native
-except ImportError:  # no compiler when the package was installed
-    _native = None  # type: ignore[assignment]
+from holdfast.vocabulary.native import native
 
 _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 IOV_MAX: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
@@ -71,8 +67,8 @@ class Disk:
 
         It goes through `memory`, which is aligned, but for what lies right where it is: where in `memory` its last block is.
         """
-        if _native is not None:
-            return _native.write_padded(descriptor, buffers, memory, BLOCK_BYTES, position)
+        if native is not None:
+            return native.write_padded(descriptor, buffers, memory, BLOCK_BYTES, position)
         return write_padded(lambda view, at: os.pwrite(descriptor, view, at), buffers, memory, position)
 
     def sync_directory(self, directory: Path) -> None:

@@ -1,7 +1,7 @@
 """Freed memory of a task's process, kept for its next batch.
 
-A task takes and frees buffers of megabytes again and again. Given back to the system each time, they come back page by page, cleared:
-a quarter of what reading costs. The one rule: only processes that run tasks call this.
+A task takes and frees buffers of megabytes again and again. Given back to the system each time, they come back page by page and
+cleared: a quarter of what reading costs. The one rule: only processes that run tasks call this.
 """
 
 import ctypes
