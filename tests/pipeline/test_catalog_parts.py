@@ -148,6 +148,8 @@ def test_nobody_is_shown_a_secret() -> None:
         ("http://u:p/w@h/d", "http://***@h/d"),
         ("http://u:12/w@h/d", "http://***@h/d"),
         ("http://u:p@h:x/d", "http://***@h:x/d"),
+        ("me:password@h/d", "***@h/d"),
+        ("me:pass//word@h/d", "***@h/d"),
         ("/data/lake", "/data/lake"),
         ("s3://bucket/a@b", "s3://bucket/a@b"),
         ("s3://b/p?region=x&aws_secret_access_key=y", "s3://b/p?region=x&aws_secret_access_key=***"),

@@ -74,7 +74,7 @@ def run_clickhouse(args: argparse.Namespace) -> int:
     settings = settings_from(ClickHouseSettings, {**tuned, "data": data, "users": {args.user: _password(args, data)}})
     ends = ends_by_signal()
     if args.with_parent:
-        end_with(sys.stdin.buffer, ends)
+        end_with(sys.stdin.fileno(), ends)
     if args.listen_fd is not None:
         place = inherited(args.listen_fd)
     else:

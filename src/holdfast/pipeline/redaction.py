@@ -12,14 +12,14 @@ URLS: Final = ("dsn", "url", "catalog_uri", "warehouse")
 """Fields of stored shapes that may hold a secret inside; `password` is one itself."""
 
 _SECRET_OPTION: Final = re.compile(r"secret|password|passwd|token|credential|signature|key", re.IGNORECASE)
-_USER_INFO: Final = re.compile("//.*@", re.DOTALL)
+_USER_INFO: Final = re.compile("^([a-zA-Z][a-zA-Z0-9+.-]*://)?.*@", re.DOTALL)
 
 
 def redacted_url(text: str) -> str:
     """A URL without its password and without options that are secrets."""
     parts = split(text)
     if parts is None:
-        return _USER_INFO.sub(f"//{REDACTED}@", text)
+        return _USER_INFO.sub(lambda found: f"{found[1] or ''}{REDACTED}@", text)
     place = parts.netloc
     if parts.password:
         user = place.rpartition("@")[0].partition(":")[0]

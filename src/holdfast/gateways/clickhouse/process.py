@@ -2,12 +2,13 @@
 
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from holdfast.gateways.clickhouse.confining import confine
 from holdfast.gateways.clickhouse.engine import held, open_engine
@@ -141,11 +142,12 @@ def ends_by_signal() -> threading.Event:
     return ends
 
 
-def end_with(stream: IO[bytes], ends: threading.Event) -> None:
-    """Have `ends` set when the stream comes to its end: a pipe whose other side is held by a process that may be killed."""
+def end_with(descriptor: int, ends: threading.Event) -> None:
+    """Have `ends` set when a pipe comes to its end, whose other side is held by a process that may be killed."""
 
     def watch() -> None:
-        while stream.read(4096):
+        # Not through a file object: a thread that waits in one holds its lock, and the interpreter cannot end without it.
+        while os.read(descriptor, 4096):
             pass
         ends.set()
 
