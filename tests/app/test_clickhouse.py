@@ -1,5 +1,6 @@
 """The embedded ClickHouse beside a server: started by its first request, again after a death, and gone with its server."""
 
+import asyncio
 import json
 import os
 import signal
@@ -11,7 +12,11 @@ from pathlib import Path
 import pytest
 from tests.app.node import Node, until
 
+from holdfast.app import clickhouse
+from holdfast.app.clickhouse import clickhouse_beside
+from holdfast.app.config import ServeSettings
 from holdfast.testing.clickhouse import ClickHouseServer
+from holdfast.vocabulary.clock import RealChance, RealClock
 
 pytest.importorskip("chdb")
 
@@ -74,6 +79,23 @@ def test_it_dies_with_a_server_that_was_killed(tmp_path: Path) -> None:
         until(lambda: not Path(f"/proc/{child}").exists(), what="the child ends with its parent")
         node.start()
         assert _beside(node).ask("SELECT count() FROM t") == b"0\n"
+
+
+async def test_one_that_is_frozen_is_killed_and_comes_back_with_what_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clickhouse, "_PING_MS", 300)
+    monkeypatch.setattr(clickhouse, "_HUNG_MS", 3_000)
+    settings = ServeSettings(data=tmp_path, store="memory:", objects="memory:", clickhouse="embedded")
+    async with clickhouse_beside(settings, clock=RealClock(), chance=RealChance()) as beside:
+        assert beside.address is not None
+        server = ClickHouseServer(tmp_path, user="default")
+        server.port, server.password = beside.address.port, (tmp_path / "clickhouse" / "password").read_text().strip()
+        await asyncio.to_thread(server.ask, "CREATE TABLE t (a Int8) ENGINE = MergeTree ORDER BY a")
+        frozen = int((tmp_path / "clickhouse" / "lock").read_text())
+        os.kill(frozen, signal.SIGSTOP)
+        await asyncio.to_thread(until, lambda: not Path(f"/proc/{frozen}").exists(), what="it is killed")
+        assert await asyncio.to_thread(server.ask, "SELECT count() FROM t") == b"0\n"
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ _USER: Final = "default"
 _FIRST_MS, _LAST_MS = 200, 10_000  # between a death and the next start
 _SETTLED_MS: Final = 60_000  # one that has lived so long is well
 _STOP_MS: Final = 15_000
+_PING_MS: Final = 5_000
+_HUNG_MS: Final = 60_000  # one that has not answered for so long, and lives, never will
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,33 @@ class _Child:
             _log.warning("the embedded ClickHouse cannot start: %s", error)
             return -1
         _log.info("the embedded ClickHouse starts", extra={"pid": process.pid, "data": self._data})
-        return await process.wait()
+        return await self._watched(process)
+
+    async def _watched(self, process: asyncio.subprocess.Process) -> int:
+        """Its exit code. One that lives and does not answer, as when it is frozen, is killed: who asks it waits in vain."""
+        heard_ms = self._clock.boot_ms()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PING_MS / 1000):
+                    return await process.wait()
+            if await self._answers():
+                heard_ms = self._clock.boot_ms()
+            elif self._clock.boot_ms() - heard_ms > _HUNG_MS and not self._stopping:
+                _log.warning("the embedded ClickHouse has not answered for %d ms and is killed", _HUNG_MS)
+                with suppress(ProcessLookupError):
+                    process.kill()
+                return await process.wait()
+
+    async def _answers(self) -> bool:
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_PING_MS / 1000):
+                reader, writer = await asyncio.open_connection(*self._place.getsockname())
+                try:
+                    writer.write(b"GET /ping HTTP/1.0\r\n\r\n")
+                    return bool(await reader.readline())
+                finally:
+                    writer.close()
+        return False
 
     def end(self) -> None:
         """Ask it to end, and wait for nothing."""
