@@ -125,7 +125,7 @@ async def test_a_full_disk_refuses_the_group_and_all_behind_it(
     assert await offsets(tmp_path / "wal") == [(0, 0), (0, 1), (0, 2), (0, 3)]
 
 
-@pytest.mark.parametrize("room_bytes", [0, 96, 5_000, 70_000, 140_000, 212_000])
+@pytest.mark.parametrize("room_bytes", [0, 96, 5_000, 70_000, 140_000, 200_000])
 async def test_a_full_disk_leaves_nothing_of_large_frames_with_gaps_before_them(
     tmp_path: Path, room_bytes: int
 ) -> None:
@@ -168,9 +168,13 @@ async def test_no_space_for_another_file_refuses_until_there_is_and_says_so_once
                     disk.make_room(None)
                 if disk.room_bytes is not None:
                     disk.make_room(20 * KIB)
-            await wal.append(frame(offset, size=3000))
-            offset += 1
-        assert wal.stats.rolls >= 2
+            rolls = (
+                wal.stats.rolls
+            )  # the keeper may have taken the space that this file wanted: then it goes on, and says so later
+            while wal.stats.rolls == rolls:
+                await wal.append(frame(offset, size=3000))
+                offset += 1
+        assert wal.stats.rolls >= 3
     said = [each.getMessage().partition(":")[0] for each in caplog.records]
     assert said == ["appends are refused", f"WAL {tmp_path / 'wal'} has space again"] * 3
     assert await offsets(tmp_path / "wal", settings=settings) == [(0, at) for at in range(offset)]
