@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -115,11 +115,20 @@ class Team:
         for process in self.processes.values():
             if process.poll() is None:
                 for pid in [*members(process.pid), process.pid]:
-                    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-                        for each in members(int(child)):
+                    for each in _started_by(pid):
+                        with suppress(ProcessLookupError):  # a driver ends with its worker, and may just have
                             os.kill(each, signal.SIGKILL)
                 process.kill()
             process.communicate()
+
+
+def _started_by(pid: int) -> list[int]:
+    """Everybody in the sessions of a process's children."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [each for child in children for each in members(int(child))]
 
 
 @pytest.fixture
