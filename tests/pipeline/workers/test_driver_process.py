@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -148,4 +148,5 @@ asyncio.run(main())
         parent.wait()
         asyncio.run(becomes(lambda: not is_alive(pid), within_s=10))
     for each in members(pid):  # the grandchild has no worker to kill it, and nothing to do
-        os.kill(each, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)

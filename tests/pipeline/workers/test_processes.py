@@ -159,7 +159,8 @@ async def test_a_killed_worker_is_replaced_and_its_driver_dies_with_it(team: Tea
     await team.progress(3)
     assert await team.holder() != first
     for pid in members(driver):
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 async def test_a_frozen_worker_is_replaced_and_when_it_wakes_it_stops_and_begins_anew(team: Team) -> None:
