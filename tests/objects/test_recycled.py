@@ -1,10 +1,48 @@
-"""Recycled memory: what came back serves what fits it, and not more is kept than may be."""
+"""Memory of large reads: used again, and never while anybody sees it."""
+
+import gc
+import threading
 
 import pytest
 
+from holdfast.objects.ranges import ENTRY_BYTES, Ranges
 from holdfast.objects.recycled import Recycled, size_class
-from holdfast.vocabulary.in_place import BLOCK_BYTES, gap_before
+from holdfast.vocabulary.lending import lent_bytes
 from holdfast.vocabulary.settings import KIB, MIB
+
+
+@pytest.mark.parametrize(
+    ("size", "rounded"),
+    [(1, 128 * KIB), (MIB, MIB), (MIB + 1, MIB + 128 * KIB), (4 * MIB, 4 * MIB), (4 * MIB + 1, 4 * MIB + 512 * KIB)],
+)
+def test_sizes_come_in_classes(size: int, rounded: int) -> None:
+    assert size_class(size) == rounded
+
+
+@pytest.mark.parametrize("size", [MIB + 4096, 3 * MIB, 7_000_000, 100 * MIB + 1])
+def test_rounding_costs_at_most_an_eighth(size: int) -> None:
+    assert size <= size_class(size) <= size + size // 8 + 128 * KIB
+
+
+def test_memory_that_nobody_sees_any_more_is_used_again() -> None:
+    memory = Recycled(64 * MIB)
+    view = memory.take(3 * MIB)
+    view[:4] = b"mark"
+    del view
+    assert memory.idle_bytes == 3 * MIB
+    assert bytes(memory.take(3 * MIB - 1)[:4]) == b"mark"
+    assert memory.idle_bytes == 3 * MIB  # the view was dropped at once
+
+
+def test_a_slice_keeps_all_of_it() -> None:
+    memory = Recycled(64 * MIB)
+    kept = memory.take(2 * MIB)[10:20].toreadonly()
+    kept_bytes = bytes(kept)
+    others = [memory.take(2 * MIB) for _ in range(3)]
+    for other in others:
+        other[:] = b"\xff" * len(other)
+    assert bytes(kept) == kept_bytes
+    assert lent_bytes(kept) == 2 * MIB
 
 
 def test_what_came_back_is_used_again_for_what_fits_it_well() -> None:
@@ -38,13 +76,41 @@ def test_what_came_back_first_goes_first() -> None:
     assert Recycled(0).take(MIB)[0] == 0
 
 
-def test_a_gap_brings_a_large_part_to_where_it_lies_in_memory() -> None:
-    native = pytest.importorskip("holdfast._native", reason="the C kernel was not built: no compiler")
-    arena = memoryview(bytearray(3 * BLOCK_BYTES + 64 * KIB))
-    for at in (0, 1, 17, BLOCK_BYTES - 1, BLOCK_BYTES):
-        part = arena[at : at + 64 * KIB]
-        for position in (0, 96, 5_000, 1 << 40):
-            gap = gap_before(part, position, min_bytes=64 * KIB)
-            assert 0 <= gap < BLOCK_BYTES
-            assert (position + gap - native.address(part)) % BLOCK_BYTES == 0
-        assert gap_before(part, 5, min_bytes=64 * KIB + 1) == 0
+def test_no_more_than_the_budget_is_kept() -> None:
+    memory = Recycled(4 * MIB)
+    views = [memory.take(2 * MIB) for _ in range(5)]
+    views.clear()
+    assert memory.idle_bytes == 4 * MIB
+
+
+def test_views_are_dropped_on_any_thread_while_others_take() -> None:
+    memory = Recycled(32 * MIB)
+    faults: list[str] = []
+
+    def use(number: int) -> None:
+        for _ in range(200):
+            view = memory.take(MIB)
+            view[:8] = number.to_bytes(8, "big")
+            if int.from_bytes(view[:8], "big") != number:
+                faults.append("somebody else wrote here")
+            del view
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    gc.collect()
+    assert not faults
+    assert memory.idle_bytes <= 4 * MIB
+
+
+def test_a_cache_counts_all_the_memory_a_view_keeps() -> None:
+    memory, ranges = Recycled(64 * MIB), Ranges(bytes_max=5 * MIB)
+    ranges.add(("a", 0, 10), memory.take(2 * MIB)[:10])
+    assert ranges.bytes_held == 2 * MIB + ENTRY_BYTES
+    ranges.add(("b", 0, 10), memory.take(2 * MIB)[:10])
+    ranges.add(("c", 0, 10), memory.take(2 * MIB)[:10])
+    assert ranges.bytes_held <= 5 * MIB
+    assert ranges.find(("a", 0, 10)) is None
+    assert ranges.evicted == 1

@@ -5,8 +5,10 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from unittest.mock import patch
 
 import msgspec
+import pytest
 from tests.log.disks import BlockDisk
 
 from holdfast.contracts.checks import StoreLimits
@@ -31,7 +33,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faults import FaultyStore
 from holdfast.testing.objects.faults import FaultyObjects
 from holdfast.vocabulary.clock import RealClock, SeededChance
-from holdfast.vocabulary.errors import ClosedError
+from holdfast.vocabulary.errors import ClosedError, OutcomeUnknownError
 from holdfast.vocabulary.nouns import Partition
 from holdfast.vocabulary.settings import KIB
 
@@ -218,6 +220,26 @@ class World:
         owner = Owner(self, name)
         self.owners.append(owner)
         return await owner.start()
+
+
+async def publish_in_doubt(owner: Owner, partition: LeadingPartition, *, arrived: bool) -> None:
+    """Publish, with the answer (or the request) lost, and the store away for longer than a commit waits; then it is back."""
+    store, world = owner.store, owner.world
+    (store.lose_answer_to if arrived else store.lose_request)("/seg/")
+    hasty = Publisher(
+        store=store, objects=owner.objects, clock=HastyClock(), chance=world.chance, settings=world.settings
+    )
+
+    async def away(commit_id: str) -> object:
+        raise OutcomeUnknownError(commit_id, "still")
+
+    with (
+        patch.object(store, "resolve", away),
+        patch("holdfast.contracts.surely.backoff_ms", lambda *_, **__: 4_000.0),
+        pytest.raises(OutcomeUnknownError),
+    ):
+        await hasty.publish([partition])
+    assert partition.keeper.in_doubt
 
 
 async def published(world: World, place: Place = ORDERS) -> list[tuple[int, str]]:

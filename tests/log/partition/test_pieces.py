@@ -3,17 +3,16 @@
 from collections.abc import Sequence
 
 import pytest
-from tests.log.partition.making import HastyClock, Owner, World, append, batch, published, stored
+from tests.log.partition.making import Owner, World, append, batch, publish_in_doubt, published, stored
 
 from holdfast.contracts.objects import Buffer, Missing
 from holdfast.contracts.store import Put
 from holdfast.log.keys import doomed_key
 from holdfast.log.partition.leading import LeadingPartition
-from holdfast.log.partition.publishing import Publisher
 from holdfast.log.partition.terms import Terms
 from holdfast.log.segments import SegmentReader
 from holdfast.log.settings import LogSettings
-from holdfast.vocabulary.errors import OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.errors import UnavailableError
 
 ROLL_BYTES = 1_000
 
@@ -109,29 +108,10 @@ async def test_if_an_upload_fails_none_is_named(world: World) -> None:
 
 
 @pytest.mark.parametrize("arrived", [True, False])
-async def test_an_answer_that_was_lost_is_of_all_of_them(
-    world: World, arrived: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_that_was_lost_is_of_all_of_them(world: World, arrived: bool) -> None:
     ann = await world.owner()
     partition = await grown(ann)
-    if arrived:
-        ann.store.lose_answer_to("/seg/")
-    else:
-        ann.store.lose_request("/seg/")
-    real_resolve = ann.store.resolve
-
-    async def away(commit_id: str) -> object:
-        raise OutcomeUnknownError(commit_id, "still")
-
-    ann.store.resolve = away  # type: ignore[method-assign,assignment]
-    monkeypatch.setattr("holdfast.contracts.surely.backoff_ms", lambda *_, **__: 4_000.0)
-    hasty = Publisher(
-        store=ann.store, objects=ann.objects, clock=HastyClock(), chance=world.chance, settings=world.settings
-    )
-    with pytest.raises(OutcomeUnknownError):
-        await hasty.publish([partition])
-    assert partition.keeper.in_doubt
-    ann.store.resolve = real_resolve  # type: ignore[method-assign]
+    await publish_in_doubt(ann, partition, arrived=arrived)
     await ann.publisher.publish([partition])
     assert numbers(await published(world)) == list(range(10))
     assert partition.segments_published == 5

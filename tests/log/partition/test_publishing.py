@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from tests.log.partition.making import (
     ORDERS,
-    HastyClock,
     Owner,
     World,
     append,
     batch,
+    publish_in_doubt,
     published,
     records,
     stored,
@@ -26,7 +26,7 @@ from holdfast.log.partition.leading import LEADER, NONE, LeadingPartition
 from holdfast.log.partition.publishing import Publisher
 from holdfast.log.partition.terms import Place, Terms
 from holdfast.log.settings import LogSettings
-from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.errors import FencedError, UnavailableError
 from holdfast.vocabulary.settings import KIB
 
 PLACES = [replace(ORDERS, number=number) for number in range(3)]
@@ -141,31 +141,14 @@ async def test_a_commit_that_never_arrived_is_made_again(world: World) -> None:
 
 @pytest.mark.parametrize("arrived", [True, False])
 async def test_an_outcome_that_stays_unknown_is_found_out_before_anything_else_is_written(
-    world: World, arrived: bool, monkeypatch: pytest.MonkeyPatch
+    world: World, arrived: bool
 ) -> None:
     """The answer is lost, and so is the store, for longer than a commit waits."""
     ann = await world.owner()
     partition = await ann.open()
     await append(partition, batch("a"))
-    if arrived:
-        ann.store.lose_answer_to("/seg/")
-    else:
-        ann.store.lose_request("/seg/")
-    real_resolve = ann.store.resolve
-
-    async def away(commit_id: str) -> object:
-        raise OutcomeUnknownError(commit_id, "still")
-
-    ann.store.resolve = away  # type: ignore[method-assign,assignment]
-    monkeypatch.setattr("holdfast.contracts.surely.backoff_ms", lambda *_, **__: 4_000.0)
-    hasty = Publisher(
-        store=ann.store, objects=ann.objects, clock=HastyClock(), chance=world.chance, settings=world.settings
-    )
-    with pytest.raises(OutcomeUnknownError):
-        await hasty.publish([partition])
-    assert partition.keeper.in_doubt
+    await publish_in_doubt(ann, partition, arrived=arrived)
     assert partition.record.published == 0
-    ann.store.resolve = real_resolve  # type: ignore[method-assign]
     await append(partition, *[batch("b")] * 120)  # needs a booking, which needs the record
     assert not partition.keeper.in_doubt
     assert partition.record.published == (1 if arrived else 0)

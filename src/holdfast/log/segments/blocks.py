@@ -34,7 +34,7 @@ _LZ4_INPUT_MAX: Final = 0x7E000000
 _LZ4_RATIO_MAX: Final = 255  # no LZ4 stream grows by more: a block that claims to would only eat memory
 _NO_LIMIT: Final = 2**31 - 1
 _PROBE_BYTES: Final = 64 * KIB
-_IN_PLACE_MIN_BYTES: Final = 512 * KIB  # the gaps take half a hundredth at most
+_IN_PLACE_MIN_BYTES: Final = 512 * KIB  # the gaps take less than a hundredth
 
 
 class Block(NamedTuple):
