@@ -175,7 +175,7 @@ class ReplayTarget:
         statement = statements.fenced_insert(name, kinds, database=self._table.database, key=self._fence, epoch=number)
         query = f"holdfast:{self._fence}:{number}:{self._chance.token()}"
         settings = statements.insert_settings(token, query, timeout_ms=self._sink.insert_timeout_ms)
-        self._connection.command(statement, settings=settings, data=one_batch(pa.Table.from_batches([rows])))
+        self._connection.insert(statement, one_batch(pa.Table.from_batches([rows])), settings=settings)
 
     def close(self) -> None:
         """Let the connection go."""

@@ -1,7 +1,7 @@
 """The DLQ: what was refused is shown with its bytes and the reason, and a replay adds each row once, whoever dies on the way."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -154,16 +154,20 @@ async def test_a_replay_that_dies_between_its_inserts_is_finished_by_the_next(
 ) -> None:
     """After the rows, after the marks, after the fence: the answer of one of them is lost."""
     pipeline = await refused(world)
-    honest, left = Connection.command, [command]
+    left = [command]
 
-    def dies(self: Connection, statement: str, **more: Any) -> None:
-        honest(self, statement, **more)
-        if not statement.startswith("CREATE"):
-            left[0] -= 1
-            if left[0] == 0:
-                raise KeyboardInterrupt
+    def dies_after(honest: Callable[..., None]) -> Callable[..., None]:
+        def dies(self: Connection, statement: str, *data: Any, **more: Any) -> None:
+            honest(self, statement, *data, **more)
+            if not statement.startswith("CREATE"):
+                left[0] -= 1
+                if left[0] == 0:
+                    raise KeyboardInterrupt
 
-    monkeypatch.setattr(Connection, "command", dies)
+        return dies
+
+    monkeypatch.setattr(Connection, "command", dies_after(Connection.command))
+    monkeypatch.setattr(Connection, "insert", dies_after(Connection.insert))
     with pytest.raises(KeyboardInterrupt):
         await world.service.letters.replay(pipeline.id)
     monkeypatch.undo()

@@ -1,8 +1,10 @@
 """ClickHouse alone: one block, tokens, the fence, and what is said when a table is not as it should be."""
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 
 import msgspec
 import pyarrow as pa
@@ -19,6 +21,8 @@ from holdfast.pipeline.sinks.clickhouse import statements, tables
 from holdfast.pipeline.sinks.clickhouse.connection import Connection, parse_dsn
 from holdfast.pipeline.sinks.clickhouse.sink import ClickHouseSink, one_batch
 from holdfast.pipeline.sinks.contract import AT_LEAST_ONCE, BlockedError, Target
+from holdfast.testing.proxy import FaultProxy
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import FencedError, InvalidError
 
 
@@ -56,14 +60,15 @@ def test_an_insert_is_one_block_however_the_server_is_set(clickhouse: ClickHouse
     many_batches = pa.BufferOutputStream()
     with pa.ipc.new_stream(many_batches, rows.schema) as stream:
         stream.write_table(rows, max_chunksize=1_000)
+    data = many_batches.getvalue()
     connection = Connection(clickhouse.server.url, timeout_ms=60_000)
     clickhouse.run(f"SYSTEM STOP MERGES {clickhouse.database}.orders")
     settings = statements.insert_settings("t1", "holdfast:one", timeout_ms=60_000)
-    connection.command(statement, settings=settings, data=many_batches.getvalue().to_pybytes())
+    connection.insert(statement, data, settings=settings)
     assert (parts(clickhouse), count(clickhouse)) == (1, (100_000, 100_000))
     small = {**settings, "insert_deduplication_token": "t2", "query_id": "holdfast:many"}
     small |= {"min_insert_block_size_rows": 1_000, "max_insert_block_size": 1_000, "max_block_size": 1_000}
-    connection.command(statement, settings=small, data=many_batches.getvalue().to_pybytes())
+    connection.insert(statement, data, settings=small)
     assert parts(clickhouse) > 2  # so that the settings are what makes it one
     sink.close()
 
@@ -75,6 +80,31 @@ def test_the_block_is_in_the_order_of_offsets() -> None:
         batches = list(stream)
     assert [batch.num_rows for batch in batches] == [5_000]
     assert batches[0]["_offset"].to_pylist() == list(range(5_000))
+
+
+async def test_an_insert_whose_answer_is_lost_is_in_the_way_and_not_sent_again_by_the_client(
+    clickhouse: ClickHouse,
+) -> None:
+    """Whether it has landed is for the sink to look."""
+    clickhouse.run(f"CREATE TABLE {clickhouse.database}.bare (n Int64) ENGINE = MergeTree ORDER BY n")
+    statement, data = (
+        f"INSERT INTO {clickhouse.database}.bare FORMAT ArrowStream",
+        one_batch(pa.table({"n": [1, 2, 3]})),
+    )
+    place = urlsplit(clickhouse.server.url)
+    assert place.hostname
+    assert place.port
+    async with FaultProxy.running(place.hostname, place.port, clock=RealClock()) as proxy:
+        dsn = clickhouse.server.url.replace(f":{place.port}", f":{proxy.port}")
+        connection = Connection(dsn, timeout_ms=10_000)
+        await asyncio.to_thread(connection.value, "SELECT 1")
+        proxy.lose_answer_to("INSERT INTO")
+        with pytest.raises(BlockedError, match="does not answer"):
+            await asyncio.to_thread(connection.insert, statement, data, settings={})
+        assert proxy.lost == 1
+        found = await asyncio.to_thread(connection.rows, f"SELECT n FROM {clickhouse.database}.bare ORDER BY n")
+        assert [row[0] for row in found] == [1, 2, 3]
+        connection.close()
 
 
 def tables_config() -> ClickHouseConfig:

@@ -17,7 +17,7 @@ from holdfast.pipeline.sinks.choosing import kept_sink
 from holdfast.pipeline.sinks.contract import BlockedError, Portion, Target
 from holdfast.spark.ranges import DataLossError, OffsetRange, ReadCounters, TopicChangedError, read_range
 from holdfast.spark.reach import Reach
-from holdfast.spark.reading.memory import keep_freed
+from holdfast.spark.reading.memory import keep_freed, keep_loaded
 from holdfast.vocabulary.errors import FencedError, HoldfastError
 
 
@@ -168,6 +168,7 @@ def write_mapped(job: Job, portion: Portion, mapped: Mapped | None, *, read: int
         return Outcome(partition=portion.partition, kind="done")
     rows = pa.Table.from_batches([mapped.rows])
     written = kept_sink(job.target).write(portion, rows, mapped.refused)
+    keep_loaded()
     steps.reached("task-done")
     return Outcome(
         partition=portion.partition,

@@ -12,7 +12,7 @@ from holdfast.pipeline.mapping.coerce import Plan, Target
 from holdfast.pipeline.types import Scalar, bare, takes_null
 
 _BLOCK_BYTES_MAX: Final = 1 << 30
-_BETWEEN: Final = b"}\n{"
+_NEWLINE: Final = ord("\n")
 
 
 def schema_of(plan: Plan) -> Any | None:
@@ -49,7 +49,7 @@ def read_whole(plan: Plan, schema: Any, payloads: Any) -> Any | None:
     try:
         table = json.read_json(
             pa.BufferReader(text),
-            read_options=json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+            read_options=json.ReadOptions(use_threads=False, block_size=text.size + 1),
             parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="infer"),
         )
     except (pa.ArrowException, OSError):
@@ -68,24 +68,27 @@ def read_whole(plan: Plan, schema: Any, payloads: Any) -> Any | None:
 
 
 def _joined(payloads: Any) -> Any | None:
-    """All texts in lines, if it is certain that each line is one object: Arrow counts objects, not lines.
+    """All texts in lines, as an Arrow buffer, if it is certain that each line is one object: Arrow counts objects, not lines.
 
     Every newline stands between a closing and an opening brace. A newline cannot be in a string, and two objects beside each other
     without a comma are so at the top only, so that each line is whole objects; if there are as many of them as lines, one each.
     """
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     count = len(payloads)
     if not count or payloads.null_count or payloads.nbytes > _BLOCK_BYTES_MAX:
         return None
+    if not (pc.all(pc.starts_with(payloads, b"{")).as_py() and pc.all(pc.ends_with(payloads, b"}")).as_py()):
+        return None
     lines = pa.LargeListArray.from_arrays(pa.array([0, count], pa.int64()), payloads)
-    text: bytes = pc.binary_join(lines, b"\n")[0].as_py()
-    if not (text.startswith(b"{") and text.endswith(b"}") and text.count(b"\n") == text.count(_BETWEEN) == count - 1):
+    text = pc.binary_join(lines, b"\n")[0].as_buffer()
+    if np.count_nonzero(np.frombuffer(text, np.uint8) == _NEWLINE) != count - 1:
         return None
     try:
-        text.decode()
-    except UnicodeDecodeError:
+        payloads.cast(pa.string())  # which looks whether they are UTF-8
+    except pa.ArrowInvalid:
         return None
     return text
 

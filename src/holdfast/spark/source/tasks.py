@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 
 from holdfast.spark.ranges import OffsetRange, ReadCounters, TimeBounds, read_range
 from holdfast.spark.reach import Reach
-from holdfast.spark.reading.memory import keep_freed
+from holdfast.spark.reading.memory import keep_freed, keep_loaded
 from holdfast.spark.source.figures import count
 from holdfast.spark.source.options import SourceOptions
 from holdfast.spark.source.planning import Piece
@@ -103,6 +103,7 @@ def run_task(task: InputPartition) -> "Iterator[pa.RecordBatch]":
             counters.bytes_objects,
             counters.bytes_agents,
         )
+        keep_loaded()
 
 
 def _fields(each: OffsetRange) -> tuple[str, int, int, int]:

@@ -53,13 +53,17 @@ class Connection:
         """Where it goes, without user and password."""
         return f"{self._parts.hostname}:{self._parts.port or (8443 if self._parts.scheme == 'https' else 8123)}"
 
-    def command(
-        self, statement: str, *, settings: Mapping[str, str | int] | None = None, data: bytes | None = None
-    ) -> None:
+    def command(self, statement: str, *, settings: Mapping[str, str | int] | None = None) -> None:
         """Run a statement that answers nothing."""
-        self._run(
-            lambda client: client.command(statement, data=data, settings=dict(settings or {}), use_database=False)
-        )
+        self._run(lambda client: client.command(statement, settings=dict(settings or {}), use_database=False))
+
+    def insert(self, statement: str, data: Any, *, settings: Mapping[str, str | int]) -> None:
+        """Run an insert with its data, which has Python's buffer protocol.
+
+        They go together as one piece that is no `bytes`: those the client would search for a query, and send again by itself.
+        """
+        body = memoryview(b"".join((statement.encode(), b"\n", data)))
+        self._run(lambda client: client.raw_insert(insert_block=body, settings=dict(settings)))
 
     def rows(self, query: str) -> Sequence[Sequence[Any]]:
         """The rows of a query."""

@@ -7,7 +7,6 @@ A token is forgotten once as many inserts as the window holds came after it. So 
 first looked for by its provenance, and only written if it is not there.
 """
 
-import io
 from collections.abc import Sequence
 from threading import Event
 from typing import Any, Final
@@ -119,7 +118,7 @@ class ClickHouseSink:
         query = statements.query_id(self._target, portion, self._chance.token())
         settings = statements.insert_settings(token, query, timeout_ms=self._timeout_ms)
         try:
-            self._connection.command(statement, settings=settings, data=one_batch(rows))
+            self._connection.insert(statement, one_batch(rows), settings=settings)
         except RefusedByFenceError:
             raise FencedError(key, portion.epoch, self._newest(key) // statements.TRIES) from None
         except AnswerError as error:
@@ -129,11 +128,11 @@ class ClickHouseSink:
         return statements.kinds_of(self._table, rows.schema.names)
 
 
-def one_batch(rows: Any) -> bytes:
-    """The rows as a stream of one Arrow batch: one block for the server."""
+def one_batch(rows: Any) -> Any:
+    """The rows as a stream of one Arrow batch, in a `pyarrow.Buffer`: one block for the server."""
     import pyarrow as pa
 
-    buffer = io.BytesIO()
+    buffer = pa.BufferOutputStream()
     with pa.ipc.new_stream(buffer, rows.schema) as stream:
         stream.write_table(rows.combine_chunks(), max_chunksize=max(1, rows.num_rows))
     return buffer.getvalue()
