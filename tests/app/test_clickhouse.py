@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from tests.app.node import Node, until
 
-from holdfast.app import clickhouse
 from holdfast.app.clickhouse import clickhouse_beside
-from holdfast.app.config import ServeSettings
+from holdfast.app.config import EmbeddedSettings, ServeSettings
 from holdfast.testing.clickhouse import ClickHouseServer
 from holdfast.vocabulary.clock import RealChance, RealClock
 
@@ -81,12 +80,14 @@ def test_it_dies_with_a_server_that_was_killed(tmp_path: Path) -> None:
         assert _beside(node).ask("SELECT count() FROM t") == b"0\n"
 
 
-async def test_one_that_is_frozen_is_killed_and_comes_back_with_what_it_had(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(clickhouse, "_PING_MS", 300)
-    monkeypatch.setattr(clickhouse, "_HUNG_MS", 3_000)
-    settings = ServeSettings(data=tmp_path, store="memory:", objects="memory:", clickhouse="embedded")
+async def test_one_that_is_frozen_is_killed_and_comes_back_with_what_it_had(tmp_path: Path) -> None:
+    settings = ServeSettings(
+        data=tmp_path,
+        store="memory:",
+        objects="memory:",
+        clickhouse="embedded",
+        embedded=EmbeddedSettings(ping_ms=300, hung_ms=3_000),
+    )
     async with clickhouse_beside(settings, clock=RealClock(), chance=RealChance()) as beside:
         assert beside.address is not None
         server = ClickHouseServer(tmp_path, user="default")

@@ -19,7 +19,7 @@ from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
 from holdfast.app.addresses import Address
-from holdfast.app.config import WORKER, ServeSettings
+from holdfast.app.config import WORKER, EmbeddedSettings, ServeSettings
 from holdfast.gateways.clickhouse.users import kept_password
 from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
 from holdfast.vocabulary.tasks import beside
@@ -33,9 +33,6 @@ _PORT: Final = 8123  # ClickHouse's own; another if somebody has it
 _USER: Final = "default"
 _FIRST_MS, _LAST_MS = 200, 10_000  # between a death and the next start
 _SETTLED_MS: Final = 60_000  # one that has lived so long is well
-_STOP_MS: Final = 15_000
-_PING_MS: Final = 5_000
-_HUNG_MS: Final = 60_000  # one that has not answered for so long, and lives, never will
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ async def clickhouse_beside(
     password = await asyncio.to_thread(kept_password, data, chance)
     with _listening() as place:
         address = Address(*place.getsockname())
-        child = _Child(place, data, clock=clock, chance=chance)
+        child = _Child(place, data, settings.embedded, clock=clock, chance=chance)
         async with beside(child.keep()):
             try:
                 yield ClickHouseBeside(f"http://{_USER}:{quote(password)}@{address}", address)
@@ -113,8 +110,10 @@ def _listening() -> socket.socket:
 class _Child:
     """`holdfast clickhouse`, started when somebody connects and again when it has died."""
 
-    def __init__(self, place: socket.socket, data: Path, *, clock: Clock, chance: Chance) -> None:
-        self._place, self._data, self._clock, self._chance = place, data, clock, chance
+    def __init__(
+        self, place: socket.socket, data: Path, settings: EmbeddedSettings, *, clock: Clock, chance: Chance
+    ) -> None:
+        self._place, self._data, self._settings, self._clock, self._chance = place, data, settings, clock, chance
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
 
@@ -147,22 +146,22 @@ class _Child:
 
     async def _watched(self, process: asyncio.subprocess.Process) -> int:
         """Its exit code. One that lives and does not answer, as when it is frozen, is killed: who asks it waits in vain."""
-        heard_ms = self._clock.boot_ms()
+        heard_ms, hung_ms = self._clock.boot_ms(), self._settings.hung_ms
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_PING_MS / 1000):
+                async with asyncio.timeout(self._settings.ping_ms / 1000):
                     return await process.wait()
             if await self._answers():
                 heard_ms = self._clock.boot_ms()
-            elif self._clock.boot_ms() - heard_ms > _HUNG_MS and not self._stopping:
-                _log.warning("the embedded ClickHouse has not answered for %d ms and is killed", _HUNG_MS)
+            elif self._clock.boot_ms() - heard_ms > hung_ms and not self._stopping:
+                _log.warning("the embedded ClickHouse has not answered for %d ms and is killed", hung_ms)
                 with suppress(ProcessLookupError):
                     process.kill()
                 return await process.wait()
 
     async def _answers(self) -> bool:
         with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(_PING_MS / 1000):
+            async with asyncio.timeout(self._settings.ping_ms / 1000):
                 reader, writer = await asyncio.open_connection(*self._place.getsockname())
                 try:
                     writer.write(b"GET /ping HTTP/1.0\r\n\r\n")
@@ -185,10 +184,10 @@ class _Child:
         if process is None:
             return
         try:
-            async with asyncio.timeout(_STOP_MS / 1000):
+            async with asyncio.timeout(self._settings.stop_ms / 1000):
                 await process.wait()
         except TimeoutError:
-            _log.warning("the embedded ClickHouse did not end in %d ms and is killed", _STOP_MS)
+            _log.warning("the embedded ClickHouse did not end in %d ms and is killed", self._settings.stop_ms)
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()

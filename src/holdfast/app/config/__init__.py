@@ -3,7 +3,7 @@
 from holdfast.app.config.catalogue import CATALOGUE, Setting
 from holdfast.app.config.effective import Effective, effective_settings
 from holdfast.app.config.redaction import redacted
-from holdfast.app.config.settings import AGENT, API, ROLES, WORKER, ServeSettings
+from holdfast.app.config.settings import AGENT, API, ROLES, WORKER, EmbeddedSettings, ServeSettings
 
 __all__ = [
     "AGENT",
@@ -12,6 +12,7 @@ __all__ = [
     "ROLES",
     "WORKER",
     "Effective",
+    "EmbeddedSettings",
     "ServeSettings",
     "Setting",
     "effective_settings",

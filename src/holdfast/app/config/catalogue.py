@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final, get_type_hints
 
 from holdfast.agent.settings import AgentSettings
-from holdfast.app.config.settings import LOG_FORMATS, LOG_LEVELS, ROLES
+from holdfast.app.config.settings import LOG_FORMATS, LOG_LEVELS, ROLES, EmbeddedSettings
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.groups.settings import GroupSettings
@@ -40,6 +40,7 @@ SECTIONS: Final[Mapping[str, type]] = {
     "cache": CacheSettings,
     "worker": WorkerSettings,
     "spark": SparkSettings,
+    "embedded": EmbeddedSettings,
 }
 _SCALARS: Final = (bool, int, float, str)
 

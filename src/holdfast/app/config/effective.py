@@ -166,6 +166,7 @@ def _built(values: _Values, data: Path) -> ServeSettings:
             cache=values.section("cache"),
             worker=values.section("worker"),
             spark=values.section("spark", conf=_pairs(values.title("spark.conf"), values["spark.conf"])),
+            embedded=values.section("embedded"),
         )
     except InvalidError as error:
         name = names.get(error.what, error.what)

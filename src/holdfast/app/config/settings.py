@@ -24,6 +24,24 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedSettings:
+    """How the embedded ClickHouse is watched.
+
+    It is asked every `ping_ms`, and killed, to be started again, if it lives and has not answered for `hung_ms`. `stop_ms`: how long
+    its polite stop may take.
+    """
+
+    ping_ms: int = 5_000
+    hung_ms: int = 60_000
+    stop_ms: int = 15_000
+
+    def __post_init__(self) -> None:
+        check_at_least("ping_ms", self.ping_ms, 100)
+        check_at_least("hung_ms", self.hung_ms, self.ping_ms)
+        check_at_least("stop_ms", self.stop_ms, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
     """What `holdfast serve` does.
 
@@ -55,6 +73,7 @@ class ServeSettings:
     cache: CacheSettings = field(default_factory=CacheSettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
+    embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
 
     def __post_init__(self) -> None:
         if not self.roles:
