@@ -27,8 +27,8 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 class EmbeddedSettings:
     """How the embedded ClickHouse is watched.
 
-    It is asked every `ping_ms`, and killed, to be started again, if it lives and has not answered for `hung_ms`. `stop_ms`: how long
-    its polite stop may take.
+    It is asked every `ping_ms`, and killed, to be started again, if it lives and has not answered for `hung_ms`. `stop_ms`: how
+    long its polite stop may take.
     """
 
     ping_ms: int = 5_000
