@@ -1,0 +1,92 @@
+"""What bounds a slot's work into ClickHouse: where it starts in time, how often it may insert, and what retention has removed."""
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from tests.clients.broker import until
+from tests.pipeline.driver.test_exactly_once import sink_of, totals
+from tests.pipeline.driver.world import World, drain, event
+from tests.pipeline.sinks.places import ClickHouse
+
+from holdfast.pipeline.driver.jobs import Jobs
+from holdfast.spark.reading.loop import run
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+NOON_MS = 1_700_000_000_000
+
+
+def produce_at(world: World, topic: str, instants_ms: range) -> None:
+    """Records whose number is their place, each with its own time."""
+    producer = Producer({"bootstrap.servers": world.broker.bootstrap, "linger.ms": 20})
+    for number, instant_ms in enumerate(instants_ms):
+        producer.produce(topic, value=event(number), partition=0, timestamp=instant_ms)
+    assert producer.flush(30) == 0
+
+
+def remove_before(world: World, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": world.broker.bootstrap})
+    for removed in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        assert removed.result(30).low_watermark == offset
+
+
+def test_a_start_in_time_is_the_first_record_that_is_not_older_and_stays_so_for_the_next_owner(
+    world: World, jobs: Jobs, clickhouse: ClickHouse
+) -> None:
+    topic = world.topic(1)
+    produce_at(world, topic, range(NOON_MS, NOON_MS + 100_000, 1_000))
+    start = datetime.fromtimestamp((NOON_MS + 59_500) / 1_000, UTC).isoformat()
+    pipeline = world.pipeline(topic, sink_of(clickhouse), source={"topic": topic, "start": start})
+    registry = world.registry(pipeline, 1)
+    first = world.work(jobs, pipeline, "ann")
+    first.step(world.claim(registry, "ann", [0]))
+    assert first.held[0].position == 60
+    produce_at(world, topic, range(NOON_MS + 59_600, NOON_MS + 59_700, 10))  # late ones are new, whatever their time
+    drain(world.work(jobs, pipeline, "bob"), world.claim(registry, "bob", [0]), {0: 110})
+    assert totals(clickhouse) == (50, 50, sum(range(60, 100)) + sum(range(10)))
+
+
+def test_inserts_are_no_more_than_the_rate_allows_and_nothing_is_left_out(
+    world: World, jobs: Jobs, clickhouse: ClickHouse
+) -> None:
+    """Eight batches at two a second, of which a second's worth may come at once: three seconds at least."""
+    topic = world.topic(2)
+    for number in (0, 1):
+        world.produce(topic, map(event, range(400)), partition=number)
+    pipeline = world.pipeline(topic, sink_of(clickhouse, batchSize=100, insertRatePerSecond=2))
+    claims = world.claim(world.registry(pipeline, 2), "ann", [0, 1])
+    work = world.work(jobs, pipeline, "ann")
+    began = time.monotonic()
+    drain(work, claims, {0: 400, 1: 400}, turns_max=2_000)
+    assert time.monotonic() - began >= (8 - 2) / 2
+    assert work.tally.rows == 800
+    assert totals(clickhouse) == (800, 800, 2 * sum(range(400)))
+
+
+def test_what_retention_removed_unread_blocks_and_is_named_until_somebody_rewinds(
+    world: World, jobs: Jobs, clickhouse: ClickHouse
+) -> None:
+    topic = world.topic(1)
+    world.produce(topic, map(event, range(100)))
+    pipeline = world.pipeline(topic, sink_of(clickhouse))
+    registry = world.registry(pipeline, 1)
+    work, claims = world.work(jobs, pipeline, "ann"), world.claim(registry, "ann", [0])
+    drain(work, claims, {0: 100})
+    world.produce(topic, map(event, range(100, 300)))
+    remove_before(world, topic, 250)
+
+    def blocked() -> str:
+        work.step(claims)
+        return work.blocked
+
+    until(lambda: "100" in blocked() and "249" in work.blocked, what="it says what is gone")
+    assert world.checkpoint(registry, 0) == 100
+    assert totals(clickhouse) == (100, 100, sum(range(100)))
+    run(world.catalog.rewind(pipeline.id, {0: 250}))
+    number = run(world.catalog.get(pipeline.id)).generations[-1].number
+    again = world.work(jobs, pipeline, "ann", generation=number)
+    drain(again, world.claim(world.registry(pipeline, 1, number), "ann", [0]), {0: 300})
+    assert totals(clickhouse) == (150, 150, sum(range(100)) + sum(range(250, 300)))
