@@ -12,6 +12,7 @@ from tests.log.partition.making import ORDERS, Owner, World, append, batch, publ
 
 from holdfast.agent.publishing import PublishingLoop, due, idle
 from holdfast.agent.settings import AgentCounters
+from holdfast.agent.slowness import Slowness
 from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
 from holdfast.log.partition.leading import LeadingPartition
@@ -239,3 +240,51 @@ async def test_a_closed_partition_asks_for_nothing(world: World) -> None:
     assert partition._attention.stirred() == [partition]
     partition.close(ClosedError("test"))
     assert partition._attention.stirred() == []
+
+
+class Hanging(Publisher):
+    """Waits for object storage until it is told to go on."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self.__dict__.update(publisher.__dict__)
+        self.answered = asyncio.Event()
+
+    async def publish(self, partitions: Iterable[LeadingPartition], *, closing: bool = False) -> list[LeadingPartition]:
+        await self.answered.wait()
+        return await super().publish(partitions, closing=closing)
+
+
+async def test_a_publication_that_hangs_is_spoken_of_and_its_end_too(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    ann = await world.owner()
+    partitions = await opened(ann, roll_ms=1)
+    await append(partitions[0], batch("a"))
+    publisher = Hanging(ann.publisher)
+    async with looping(ann, partitions, publisher, publish_slow_ms=100):
+        await until(lambda: "object storage, or the store, does not answer" in caplog.text)
+        assert "may before appends wait" in caplog.text
+        assert "goes on again" not in caplog.text
+        publisher.answered.set()
+        await until(lambda: partitions[0].record.published == 1)
+        await append(partitions[0], batch("b"))
+        await until(lambda: "publishing goes on again after" in caplog.text)
+
+
+def test_it_is_said_more_and_more_rarely_and_once_that_it_is_over() -> None:
+    slowness = Slowness(5_000)
+    assert [slowness.line(now_ms) for now_ms in (0, 60_000)] == ["", ""]
+    slowness.begin("a", 100_000)
+    slowness.begin("b", 101_000)
+    said = [second for second in range(100, 200) if slowness.line(second * 1_000)]
+    assert said == [105, 110, 120, 140, 180]
+    slowness.end("a")
+    assert (
+        slowness.line(201_000).startswith("publishing has taken") is False
+    )  # b is no news: it is slow for the same reason
+    slowness.end("b")
+    assert slowness.line(202_000) == "publishing goes on again after 102000 ms"
+    assert slowness.line(203_000) == ""
+    slowness.begin("c", 204_000)
+    assert slowness.line(208_999) == ""
+    assert slowness.line(209_000).startswith("publishing has taken 5000 ms")

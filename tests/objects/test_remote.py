@@ -206,3 +206,13 @@ async def test_a_service_that_cannot_delete_in_bulk_deletes_all_the_same() -> No
     async with answering(decide) as server, opened(server, "disable_bulk_delete=1") as objects:
         await objects.delete(["a", "b", "c"])
         assert {request.path[-1] for request in server.requests if request.method == "DELETE"} == {"a", "b", "c"}
+
+
+async def test_who_waits_for_a_service_that_is_away_says_so_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    async with answering(Script(error("503 Slow Down", "SlowDown"))) as server:
+        with pytest.raises(UnavailableError, match="open failed"):
+            async with opened(server, "check=1", "deadline_ms=500"):
+                pass
+        assert len(server.requests) > 1
+    assert caplog.text.count("waiting for s3://bucket/pre") == 1
+    assert SECRET not in caplog.text

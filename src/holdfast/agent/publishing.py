@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.agent.settings import AgentCounters, AgentSettings
+from holdfast.agent.slowness import Slowness
 from holdfast.kernel.session import HeldSession
 from holdfast.log.partition.attention import Attention
 from holdfast.log.partition.budget import TailBudget
@@ -85,6 +86,7 @@ class PublishingLoop:
         self._busy: set[LeadingPartition] = set()
         self._pauses: dict[LeadingPartition, _Pause] = {}
         self._slots = asyncio.Semaphore(settings.publications_max)
+        self._slowness = Slowness(settings.publish_slow_ms)
 
     async def run(self) -> None:
         """Publish what is due, until cancelled. `ExpiredError`: the session has ended."""
@@ -92,6 +94,7 @@ class PublishingLoop:
             while True:
                 await self._attention.wait_ms(self._clock, self._settings.log.publish_tick_ms)
                 self._session.check()
+                self._say_if_slow()
                 stirred = self._attention.stirred()
                 for together in self._grouped(self._choose(stirred)):
                     self._busy.update(together)
@@ -99,6 +102,11 @@ class PublishingLoop:
                 for partition in self._idle(stirred):
                     self._busy.add(partition)
                     group.create_task(self._give_back(partition))
+
+    def _say_if_slow(self) -> None:
+        if line := self._slowness.line(self._clock.boot_ms()):
+            used, most = self._budget.used_bytes, self._budget.bytes_max
+            _log.warning("%s; %d bytes wait in tail and WAL, %d may before appends wait, too", line, used, most)
 
     def _choose(self, stirred: list[LeadingPartition]) -> list[LeadingPartition]:
         now_ms = self._clock.boot_ms()
@@ -145,6 +153,7 @@ class PublishingLoop:
         before = {each: (each.segments_published, each.unpublished_bytes) for each in partitions}
         try:
             async with self._slots:
+                self._slowness.begin(partitions[0], self._clock.boot_ms())
                 lost = await self._publisher.publish(partitions)
         except (ExpiredError, ClosedError):
             raise
@@ -163,6 +172,7 @@ class PublishingLoop:
                     self._counters.segments_published += each.segments_published - segments
                     self._counters.bytes_published += size - each.unpublished_bytes
         finally:
+            self._slowness.end(partitions[0])
             self._busy.difference_update(partitions)
 
     async def _give_back(self, partition: LeadingPartition) -> None:

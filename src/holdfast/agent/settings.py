@@ -20,6 +20,7 @@ class AgentSettings:
 
     `open_retry_ms`: how often a partition that cannot be opened is tried again. `idle_ms`: how long a partition must have been
     quiet before it gives its booked offsets back, so that it can move at once. `publications_max`: side by side.
+    `publish_slow_ms`: a publication that takes longer is spoken of in the log.
     `tail_bytes_max`: what all partitions may hold that object storage has not taken; from half of it on the largest are published.
     `afterglow_bytes_max`: how much of what was published last stays in RAM for readers close behind.
     `together_bytes_max`: how much one publication takes. `wal_bytes_max`: from here on, whoever keeps the oldest WAL file from
@@ -36,6 +37,7 @@ class AgentSettings:
     idle_ms: int = 30_000
     publications_max: int = 4
     publish_backoff_max_ms: int = 30_000
+    publish_slow_ms: int = 5_000
     tail_bytes_max: int = 256 * MIB
     afterglow_bytes_max: int = 128 * MIB
     together_bytes_max: int = 64 * MIB
@@ -60,6 +62,7 @@ class AgentSettings:
             "idle_ms",
             "publications_max",
             "publish_backoff_max_ms",
+            "publish_slow_ms",
             "tail_bytes_max",
             "together_bytes_max",
             "wal_bytes_max",

@@ -5,7 +5,8 @@ and overwrite, so the first object a process puts is put twice, with the same bo
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Final
@@ -31,8 +32,11 @@ from holdfast.objects.urls import ObjectsUrl
 from holdfast.vocabulary.clock import Chance, Clock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
+_log: Final = logging.getLogger(__name__)
+
 _NOT_FOUND: Final = (FileNotFoundError, NotFoundError)
 _TAKEN: Final = (AlreadyExistsError, PreconditionError, NotModifiedError)
+_SAY_EVERY_MS: Final = 5_000
 
 
 class RemoteObjects:
@@ -56,9 +60,8 @@ class RemoteObjects:
             objects = cls(url.shown, store, listed, threads=threads, unsafe=settings.unsafe)
             if settings.check:
                 try:
-                    await keep_trying(
-                        "open", objects.check, clock=clock, chance=chance, settings=retries, service=url.shown
-                    )
+                    check = _telling(objects.check, url.shown, clock)
+                    await keep_trying("open", check, clock=clock, chance=chance, settings=retries, service=url.shown)
                 except RefusedError as refused:
                     allowed = "a bucket that exists, with credentials that may list it"
                     raise InvalidError(f"objects URL {url.shown}", refused.reason, allowed) from None
@@ -211,3 +214,20 @@ def open_url(url: ObjectsUrl, clock: Clock, chance: Chance) -> AbstractAsyncCont
     return RemoteObjects.open(
         url, clock=clock, chance=chance, retries=url.settings(RetrySettings), settings=url.settings(RemoteSettings)
     )
+
+
+def _telling(check: Callable[[], Awaitable[None]], service: str, clock: Clock) -> Callable[[], Awaitable[None]]:
+    """`check`, with a line in the log now and then while it fails: whoever starts a server sees what it waits for."""
+    say_ms = 0
+
+    async def checked() -> None:
+        nonlocal say_ms
+        try:
+            await check()
+        except UnavailableError as error:
+            if not isinstance(error, RefusedError) and clock.boot_ms() >= say_ms:
+                say_ms = clock.boot_ms() + _SAY_EVERY_MS
+                _log.warning("waiting for %s: %s", service, error.reason)
+            raise
+
+    return checked
