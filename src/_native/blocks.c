@@ -77,7 +77,8 @@ static void let_go(parts_t *parts)
 }
 
 #ifndef _WIN32
-enum { VECTORS = 64, IN_PLACE_MIN = 64 * 1024 };
+/* An object is written as soon as so many bytes are named, and not as a whole: the WAL's writes need not wait behind all of it */
+enum { VECTORS = 64, IN_PLACE_MIN = 64 * 1024, OBJECT_WRITE_MIN = 1 << 20 };
 
 typedef struct {
     int descriptor;
@@ -87,6 +88,7 @@ typedef struct {
     size_t run, filled; /* the blocks in memory that no vector names yet, and where they end */
     struct iovec vectors[VECTORS];
     int count;
+    size_t named; /* the bytes of the vectors */
     long long written;
 } sink_t;
 
@@ -104,6 +106,7 @@ static int put(sink_t *sink)
     int left = sink->count;
 
     sink->count = 0;
+    sink->named = 0;
     sink->run = sink->filled = 0;
     while (left > 0) {
         ssize_t done = sink->position < 0 ? writev(sink->descriptor, vector, left)
@@ -132,6 +135,7 @@ static void name(sink_t *sink, char *from, size_t size)
 {
     sink->vectors[sink->count].iov_base = from;
     sink->vectors[sink->count++].iov_len = size;
+    sink->named += size;
 }
 
 static void end_run(sink_t *sink)
@@ -172,7 +176,8 @@ static int put_part(sink_t *sink, char *from, size_t left)
         end_run(sink);
         name(sink, from, left - left % block);
         from += left - left % block, left %= block;
-        if (sink->count > VECTORS - 3 || sink->filled == sink->room)
+        if (sink->count > VECTORS - 3 || sink->filled == sink->room ||
+            (sink->position < 0 && sink->named >= OBJECT_WRITE_MIN))
             error = put(sink);
     }
     for (; left > 0 && error == 0; from += taken, left -= taken) {
