@@ -19,17 +19,19 @@ class SeaweedServer(ServerProcess):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        # Each port has a gRPC twin, 10,000 above it unless it is given; the admin's would move when it is taken.
-        self._ports = {part: free_port() for part in ("master", "volume", "filer", "admin")}
-        self._admin_grpc = free_port()
+        parts = ("master", "volume", "filer", "admin")
+        self._ports = {part: free_port() for part in parts}
+        # Unless they are given they are 10,000 above the others, where outgoing connections take them between two lives.
+        self._grpc_ports = {part: free_port() for part in (*parts, "s3")}
 
     def argv(self) -> list[str]:
         return [
             *(weed(), "-logtostderr=true", "mini", f"-dir={self.data}", f"-bucket={BUCKET}"),
             *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-s3.port={self.port}"),
             *(f"-{part}.port={port}" for part, port in self._ports.items()),
+            *(f"-{part}.port.grpc={port}" for part, port in self._grpc_ports.items()),
             *("-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false", "-webdav=false", "-admin.ui=false"),
-            *(f"-admin.port.grpc={self._admin_grpc}", "-master.telemetry=false"),
+            "-master.telemetry=false",
         ]
 
     def ready(self) -> bool:
@@ -38,10 +40,9 @@ class SeaweedServer(ServerProcess):
 
     def kill(self) -> None:
         super().kill()
-        for port in (self.port, self._admin_grpc, *self._ports.values()):
-            for number in (port, port + 10_000):
-                for socket in Path("/tmp").glob(f"seaweedfs-*-{number}.sock"):  # where it puts them cannot be changed
-                    socket.unlink()
+        for port in (self.port, *self._ports.values(), *self._grpc_ports.values()):
+            for socket in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # where it puts them cannot be changed
+                socket.unlink()
 
 
 def weed() -> str:
