@@ -577,6 +577,7 @@ async def test_an_engine_waits_for_an_unreachable_store_and_goes_on(world: World
         await coordinator.tick()
         put(world, 0, 1)
         await world.until(registry, lambda view: total(view) == 1)
+        await world.becomes(lambda: engine._loops[0].cursor == 1)  # it has heard the answer, too
         await world.harness.set_reachable(False)
         put(world, 0, 1)
         await world.becomes(lambda: len(note.seen) == 2)
