@@ -4,7 +4,8 @@ from tests.log.crash.world import World
 
 
 def test_clearing_the_buffer_although_the_upload_failed_is_caught(world: World) -> None:
-    world.die_at("outage over:1", "--quota", "0", "--objects-down-ms", "700", "--planted", "clear-buffer")
+    for _ in range(3):  # on a busy machine an outage may pass without an upload
+        world.die_at("outage over:1", "--quota", "0", "--objects-down-ms", "1000", "--planted", "clear-buffer")
     assert world.catch().losses
 
 
