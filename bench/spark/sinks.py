@@ -5,7 +5,6 @@ maps, begins every range in the store, fences and checkpoints; the reference doe
 """
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from bench.figures import Figure
 from bench.kafka.found import Found
+from bench.spark.bare import Insert
 from bench.spark.data import PARTITIONS, Data
 from holdfast.contracts.store import Store
 from holdfast.kernel.registry import RegistrySettings, RegistryStore
@@ -144,7 +144,8 @@ class _Bare:
     """The same number of rows, from a file, by tasks that only insert, in Python processes that know nothing of Holdfast."""
 
     def __init__(self, spark: "SparkSession", server: ClickHouseServer, block: Path) -> None:
-        self._spark, self._insert = spark, _Insert(server, block)
+        where = {"host": server.host, "port": server.port, "username": server.user, "password": server.password}
+        self._spark, self._insert = spark, Insert(where, str(block))
         numbers = ", ".join(f"{name} Int64" for name in _NUMBERS)
         texts = ", ".join(f"{name} String" for name in _TEXTS)
         place = "_generation UInt32, _topic String, _partition Int32, _offset Int64"
@@ -159,29 +160,6 @@ class _Bare:
             return sum(row.rows for row in frame.collect())
         finally:
             del environment["HOLDFAST_BENCH"]
-
-
-class _Insert:
-    """What a task does."""
-
-    def __init__(self, server: ClickHouseServer, block: Path) -> None:
-        self._where: dict[str, Any] = {
-            "host": server.host,
-            "port": server.port,
-            "username": server.user,
-            "password": server.password,
-        }
-        self._block = str(block)
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import clickhouse_connect
-
-        for batch in batches:
-            for _ in range(batch.num_rows):
-                table = pa.ipc.open_file(self._block).read_all()
-                with clickhouse_connect.get_client(**self._where) as client:
-                    client.insert_arrow("bare", table, settings={"async_insert": 0})
-                yield pa.record_batch({"rows": pa.array([table.num_rows], pa.int64())})
 
 
 def _write_block(path: Path) -> None:
