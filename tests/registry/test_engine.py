@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import pytest
@@ -589,20 +590,31 @@ async def test_an_engine_waits_for_an_unreachable_store_and_goes_on(world: World
 # --- following
 
 
+def all_have_heard(view: View, engines: Sequence[ConsumerEngine]) -> bool:
+    """Each loop of each engine is what the registry says: nobody still reads a partition that went to somebody else."""
+    return all(engine.assignments.keys() == view.assignments_of(engine.consumer).keys() for engine in engines)
+
+
 async def test_followers_need_no_coordinator_of_their_own(world: World, registry: RegistryStore) -> None:
     handlers = {name: Noting() for name in "ABC"}
     async with AsyncExitStack() as stack:
         coordinating = await stack.enter_async_context(world.harness.client())
         await stack.enter_async_context(world.coordinator(world.registry(coordinating)).running())
+        engines = []
         for name in "AB":
             client = await stack.enter_async_context(world.harness.client())
-            await stack.enter_async_context(world.engine(world.registry(client), name, handlers[name]).following())
+            follower = world.engine(world.registry(client), name, handlers[name]).following()
+            engines.append(await stack.enter_async_context(follower))
         await world.until(registry, lambda view: [len(view.owned_by(name)) for name in "AB"] == [4, 4])
+        view = await registry.snapshot()
+        await world.becomes(lambda: all_have_heard(view, engines))
         for number in range(8):
             put(world, number, 3)
         await world.until(registry, lambda view: total(view) == 24)
-        async with world.engine(registry, "C", handlers["C"]).following():
+        async with world.engine(registry, "C", handlers["C"]).following() as joined:
             await world.until(registry, lambda view: len(view.owned_by("C")) >= 2 and view.unowned() == ())
+            view = await registry.snapshot()
+            await world.becomes(lambda: all_have_heard(view, [*engines, joined]))
             for number in range(8):
                 put(world, number, 3)
             await world.until(registry, lambda view: total(view) == 48)

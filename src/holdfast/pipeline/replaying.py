@@ -1,8 +1,9 @@
 """Replaying the DLQ: refused records go through the newest recipe, and those that fit now become rows. Once.
 
 The one rule: which letters are replayed, by which recipe and under which token is in the store before the first row is inserted.
-Whoever finds such a step finishes exactly it: the same token makes an insert that was done already nothing. When it is done the
-fence is raised above its number, so that an insert of it that comes even later is refused; then the step is cleared.
+Whoever finds such a step finishes exactly it: what is there already, and what comes under the same token, is not stored twice.
+When it is done the fence is raised above its number, so that an insert of it that comes even later is refused; then the step is
+cleared.
 
     1  the step is written into the store (CAS)        die here: the next replay finds and finishes it
     2  rows into the table, under the token            die here: the same insert again is nothing
@@ -14,7 +15,7 @@ refuses (the table was changed meanwhile) is given up: fenced first, then looked
 there after all are marked; then cleared.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ import msgspec
 from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Entry, Put, Store
 from holdfast.contracts.surely import commit_surely
 from holdfast.pipeline.answers import Replayed, StillRefused
-from holdfast.pipeline.dead_letters import Chosen, DeadLetterTable
+from holdfast.pipeline.dead_letters import REPLAYED_SUFFIX, Chosen, DeadLetterTable
 from holdfast.pipeline.driver.mapping_records import map_records
 from holdfast.pipeline.filters.nodes import Field, Node, children
 from holdfast.pipeline.kafka_records import KafkaRecord
@@ -36,7 +37,7 @@ from holdfast.pipeline.quoting import literal
 from holdfast.pipeline.recipes import table_of
 from holdfast.pipeline.sinks.clickhouse import statements
 from holdfast.pipeline.sinks.clickhouse.connection import Connection
-from holdfast.pipeline.sinks.clickhouse.sink import one_batch
+from holdfast.pipeline.sinks.clickhouse.inserting import Insert, insert_surely
 from holdfast.pipeline.sinks.clickhouse.tables import judged, look
 from holdfast.pipeline.sinks.contract import BlockedError
 from holdfast.pipeline.stored import PendingReplay, ReplayRecord, read_replay
@@ -143,9 +144,9 @@ class ReplayTarget:
         ]
         if stored:
             kinds = statements.kinds_of(self._table, mapped.rows.schema.names)
-            self._insert(self._table.full_name, kinds, mapped.rows, step.token, number)
+            self._insert(step, self._table.name, kinds, mapped.rows, step.token, number)
         if outcomes:
-            self._insert(self.letters.marks, _KINDS_OF_MARKS, _marks(step, outcomes), f"{step.token}:marks", number)
+            self._mark(step, outcomes, number)
         self._connection.command(statements.write_fence(self._table.database, self._fence, number + 1))
         tally.stored += len(stored)
         tally.filtered += len(outcomes) - len(stored)
@@ -160,26 +161,43 @@ class ReplayTarget:
         self._connection.command(statements.write_fence(self._table.database, self._fence, number + 1))
         mine = literal(f"holdfast:{self._fence}:{number}:")
         self._connection.command(f"KILL QUERY WHERE startsWith(query_id, {mine}) SYNC")
-        listed = ", ".join(map(str, step.offsets))
         there = self._connection.rows(
-            f"SELECT DISTINCT _offset FROM {self._table.full_name} WHERE _generation = {step.generation} "  # noqa: S608 - quoted
-            f"AND _topic = {literal(step.topic)} AND _partition = {step.partition} AND _offset IN ({listed})"
+            f"SELECT DISTINCT _offset FROM {self._table.full_name} WHERE {_of_step(step)}"  # noqa: S608 - quoted
         )
         if there:
-            marks = _marks(step, [(int(row[0]), "stored") for row in there])
-            self._insert(self.letters.marks, _KINDS_OF_MARKS, marks, f"{step.token}:marks", number + 1)
+            self._mark(step, [(int(row[0]), "stored") for row in there], number + 1)
 
-    def _insert(self, name: str, kinds: dict[str, str], rows: Any, token: str, number: int) -> None:
+    def _mark(self, step: PendingReplay, outcomes: Sequence[tuple[int, str]], number: int) -> None:
+        table, marks = self._table.name + REPLAYED_SUFFIX, _marks(step, outcomes)
+        self._insert(step, table, _KINDS_OF_MARKS, marks, f"{step.token}:marks", number)
+
+    def _insert(
+        self, step: PendingReplay, table: str, kinds: Mapping[str, str], rows: Any, token: str, number: int
+    ) -> None:
         import pyarrow as pa
 
-        statement = statements.fenced_insert(name, kinds, database=self._table.database, key=self._fence, epoch=number)
-        query = f"holdfast:{self._fence}:{number}:{self._chance.token()}"
-        settings = statements.insert_settings(token, query, timeout_ms=self._sink.insert_timeout_ms)
-        self._connection.insert(statement, one_batch(pa.Table.from_batches([rows])), settings=settings)
+        insert = Insert(
+            database=self._table.database,
+            table=table,
+            kinds=kinds,
+            rows=pa.Table.from_batches([rows]),
+            token=token,
+            place=_of_step(step),
+            fence=self._fence,
+            epoch=number,
+            query=f"holdfast:{self._fence}:{number}:{self._chance.token()}",
+            timeout_ms=self._sink.insert_timeout_ms,
+        )
+        insert_surely(self._connection, insert)
 
     def close(self) -> None:
         """Let the connection go."""
         self._connection.close()
+
+
+def _of_step(step: PendingReplay) -> str:
+    source = f"_generation = {step.generation} AND _topic = {literal(step.topic)} AND _partition = {step.partition}"
+    return f"{source} AND _offset IN ({', '.join(map(str, step.offsets))})"
 
 
 def _marks(step: PendingReplay, outcomes: Sequence[tuple[int, str]]) -> Any:

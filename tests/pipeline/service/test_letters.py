@@ -1,6 +1,7 @@
 """The DLQ: what was refused is shown with its bytes and the reason, and a replay adds each row once, whoever dies on the way."""
 
 import asyncio
+import shutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from tests.pipeline.service.world import MAPPING, World
 
 from holdfast.contracts.store import Committed, Conflict, Operation, Requirement, Store
-from holdfast.pipeline.dead_letters import Chosen
+from holdfast.pipeline.dead_letters import REPLAYED_SUFFIX, Chosen
 from holdfast.pipeline.errors import NotReadyError
 from holdfast.pipeline.nouns import Pipeline
 from holdfast.pipeline.replaying import ReplaySteps, ReplayTarget
@@ -254,17 +255,11 @@ async def test_a_replay_that_the_table_cannot_take_is_refused_before_it_begins(w
 
 @pytest.mark.parametrize("landed", [False, True])
 async def test_a_step_that_the_server_refuses_is_given_up_and_stands_in_nobodys_way(world: World, landed: bool) -> None:
-    """The table was changed between the step's beginning and its end; `landed`: its rows were there before that."""
+    """The table was changed between the step's beginning and its end; `landed`: one of its rows was there before that."""
     pipeline = await refused(world)
-    recipe = await world.service.catalog.recipe(pipeline.id, 1)
-    steps = ReplaySteps(world.store, pipeline.id, clock=world.clock, chance=world.chance)
-    step = await world.service.letters._next(pipeline.id, recipe, Chosen(), (0, 0, -1), 10)
-    assert step is not None
-    entry, record = await steps.read()
-    assert await steps.begin(entry, record, step)
+    await begin(world, pipeline, Chosen(partition=1))
     if landed:
-        row = f"INSERT INTO default.{world.name} (id, _generation, _topic, _partition, _offset)"
-        await world.ask(f"{row} VALUES (3, 1, '{world.name}', 0, 3)")
+        await plant(world, "(12, 1, '{}', 1, 2)")
     await world.ask(f"ALTER TABLE default.{world.name} RENAME COLUMN amount TO value")
     with pytest.raises(NotReadyError, match="amount is missing"):
         await world.service.letters.replay(pipeline.id)
@@ -274,5 +269,58 @@ async def test_a_step_that_the_server_refuses_is_given_up_and_stands_in_nobodys_
         await world.service.letters.replay(pipeline.id)
     done = await world.service.letters.replay(pipeline.id)
     assert (done.stored, done.recipe) == (2 if landed else 3, 2)
+    assert await rows(world) == EXACT
+    assert (await world.service.letters.count(pipeline.id)).replayed == 3
+
+
+async def begin(world: World, pipeline: Pipeline, chosen: Chosen) -> None:
+    """A step that somebody has begun and left."""
+    recipe = await world.service.catalog.recipe(pipeline.id, 1)
+    steps = ReplaySteps(world.store, pipeline.id, clock=world.clock, chance=world.chance)
+    step = await world.service.letters._next(pipeline.id, recipe, chosen, (0, 0, -1), 10)
+    assert step is not None
+    entry, record = await steps.read()
+    assert await steps.begin(entry, record, step)
+
+
+async def plant(world: World, row: str) -> None:
+    into = f"INSERT INTO default.{world.name} (id, _generation, _topic, _partition, _offset)"
+    await world.ask(f"{into} VALUES {row.format(world.name)}")
+
+
+async def test_a_step_whose_rows_are_there_is_finished_although_its_token_was_forgotten(world: World) -> None:
+    pipeline = await refused(world)
+    await begin(world, pipeline, Chosen(partition=1))
+    await plant(world, "(12, 1, '{0}', 1, 2), (19, 1, '{0}', 1, 9)")
+    assert (await world.service.letters.replay(pipeline.id)).stored == 3
+    assert await rows(world) == EXACT
+    assert (await world.service.letters.count(pipeline.id)).replayed == 3
+
+
+@pytest.mark.parametrize("command", [1, 2])
+async def test_a_replay_under_a_token_without_its_rows_is_finished_by_the_next(
+    world: World, command: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ClickHouse was killed after it had noted the token and before it had stored what came with it: rows, or marks."""
+    pipeline = await refused(world)
+    honest, left = Connection.insert, [command]
+
+    def dies(self: Connection, statement: str, *data: Any, **more: Any) -> None:
+        honest(self, statement, *data, **more)
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Connection, "insert", dies)
+    with pytest.raises(KeyboardInterrupt):
+        await world.service.letters.replay(pipeline.id)
+    monkeypatch.undo()
+    table = world.name + ("" if command == 1 else REPLAYED_SUFFIX)
+    parts = await world.ask(f"SELECT path FROM system.parts WHERE table = '{table}' AND active FORMAT TSV")
+    await asyncio.to_thread(world.clickhouse.kill)
+    shutil.rmtree(parts)
+    await asyncio.to_thread(world.clickhouse.start)
+    await world.service.letters.replay(pipeline.id)
+    await world.service.letters.replay(pipeline.id)
     assert await rows(world) == EXACT
     assert (await world.service.letters.count(pipeline.id)).replayed == 3

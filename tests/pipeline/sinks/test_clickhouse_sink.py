@@ -1,8 +1,10 @@
 """ClickHouse alone: one block, tokens, the fence, and what is said when a table is not as it should be."""
 
 import asyncio
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
@@ -19,7 +21,8 @@ from holdfast.pipeline.mapping.nouns import Column
 from holdfast.pipeline.nouns import ClickHouseConfig
 from holdfast.pipeline.sinks.clickhouse import statements, tables
 from holdfast.pipeline.sinks.clickhouse.connection import Connection, parse_dsn
-from holdfast.pipeline.sinks.clickhouse.sink import ClickHouseSink, one_batch
+from holdfast.pipeline.sinks.clickhouse.inserting import one_batch
+from holdfast.pipeline.sinks.clickhouse.sink import ClickHouseSink
 from holdfast.pipeline.sinks.contract import AT_LEAST_ONCE, BlockedError, Target
 from holdfast.testing.proxy import FaultProxy
 from holdfast.vocabulary.clock import RealClock
@@ -211,6 +214,78 @@ def test_a_server_that_dies_after_the_insert_has_it_once(clickhouse: ClickHouse)
     put(sink, target, again(of), bad=(9,))
     assert count(clickhouse) == (1_999, 1_999)
     assert count(clickhouse, "orders_dlq") == (1, 1)
+
+
+def lose_parts(clickhouse: ClickHouse, table: str = "orders", *, where: str = "1") -> int:
+    """As a server does that is killed between remembering a token and storing its rows: the part goes, the token stays."""
+    query = f"SELECT path FROM system.parts WHERE database = '{clickhouse.database}' AND table = '{table}' AND active AND {where}"
+    paths = [Path(row["path"]) for row in clickhouse.ask(query)]
+    clickhouse.server.kill()
+    for path in paths:
+        shutil.rmtree(path)
+    clickhouse.server.start()
+    return len(paths)
+
+
+def test_a_token_without_its_rows_loses_nothing(clickhouse: ClickHouse) -> None:
+    target, of = target_in(clickhouse), portion(0, 2_000)
+    sink = prepared(target)
+    put(sink, target, of, bad=(9,))
+    assert lose_parts(clickhouse) + lose_parts(clickhouse, "orders_dlq") == 2
+    put(sink, target, of, bad=(9,))
+    assert count(clickhouse) == (0, 0)  # so that the token alone would lose them
+    for _ in range(2):
+        assert put(sink, target, again(of, epoch=1), bad=(9,)).warnings == ()
+        assert count(clickhouse) == (1_999, 1_999)
+        assert count(clickhouse, "orders_dlq") == (1, 1)
+
+
+def test_the_second_token_may_be_without_its_rows_as_well(clickhouse: ClickHouse) -> None:
+    target, of = target_in(clickhouse), portion(0, 50)
+    sink = prepared(target)
+    for tries in range(3):
+        put(sink, target, replace(of, again=tries > 0))
+        assert count(clickhouse) == (50, 50)
+        assert lose_parts(clickhouse) == 1
+    put(sink, target, again(of, epoch=1))
+    assert count(clickhouse) == (50, 50)
+
+
+@pytest.mark.parametrize("engine", ["MergeTree", "ReplacingMergeTree"])
+def test_of_a_range_in_several_parts_only_the_lost_ones_are_written_again(clickhouse: ClickHouse, engine: str) -> None:
+    target, of = target_in(clickhouse, engine=engine, order_by=("id",)), portion(0, 60)
+    clickhouse.run(create_table(tables.table_of(target)).replace("ORDER BY", "PARTITION BY (name, id % 2)\nORDER BY"))
+    sink = prepared(target)
+    put(sink, target, of)
+    assert (parts(clickhouse), count(clickhouse)) == (6, (60, 60))
+    assert lose_parts(clickhouse, where="partition LIKE '%n1%'") == 2
+    assert count(clickhouse) == (40, 40)
+    assert put(sink, target, again(of, epoch=1)).warnings == ()
+    assert count(clickhouse) == (60, 60)
+
+
+def test_a_table_parted_by_what_it_computes_itself_gets_a_lost_range_back(clickhouse: ClickHouse) -> None:
+    target, of = target_in(clickhouse), portion(0, 60)
+    made = create_table(tables.table_of(target)).replace("ORDER BY", "PARTITION BY toYear(at)\nORDER BY")
+    clickhouse.run(made.replace("\n)\nENGINE", ",\nat DateTime DEFAULT now()\n)\nENGINE"))
+    sink = prepared(target)
+    put(sink, target, of)
+    assert lose_parts(clickhouse) == 1
+    put(sink, target, again(of, epoch=1))
+    assert count(clickhouse) == (60, 60)
+
+
+def test_a_range_that_cannot_be_seen_blocks(clickhouse: ClickHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not taken for written, nor written without end."""
+    target, of = target_in(clickhouse), portion(0, 20)
+    sink = prepared(target)
+    hidden = " AND _offset > 1000"  # as a row policy does
+    of_range = statements.of_range
+    monkeypatch.setattr(statements, "of_range", lambda *of: of_range(*of) + hidden)
+    for _ in range(3):
+        with pytest.raises(BlockedError, match="row policy"):
+            put(sink, target, again(of, epoch=1))
+        assert count(clickhouse) == (80, 20)
 
 
 def test_a_missing_table_blocks_and_drops_nothing(clickhouse: ClickHouse) -> None:

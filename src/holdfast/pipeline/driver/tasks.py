@@ -4,8 +4,8 @@ The one rule: a task takes nothing with it but values. Plans, filters and connec
 and recipe, from the `Job`, which pickles.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from holdfast.pipeline.driver.mapping_records import Mapped, map_records, ready,
 from holdfast.pipeline.driver.outcomes import Outcome, to_batch
 from holdfast.pipeline.mapping.drift import AddColumns, Stop
 from holdfast.pipeline.sinks.choosing import kept_sink
-from holdfast.pipeline.sinks.contract import BlockedError, Portion, Target
+from holdfast.pipeline.sinks.contract import BlockedError, Portion, RefusedRow, Target, Written
 from holdfast.spark.ranges import DataLossError, OffsetRange, ReadCounters, TopicChangedError, read_range
 from holdfast.spark.reach import Reach
 from holdfast.spark.reading.memory import keep_freed, keep_loaded
@@ -167,8 +167,7 @@ def write_mapped(job: Job, portion: Portion, mapped: Mapped | None, *, read: int
         steps.reached("task-done")
         return Outcome(partition=portion.partition, kind="done")
     rows = pa.Table.from_batches([mapped.rows])
-    written = kept_sink(job.target).write(portion, rows, mapped.refused)
-    keep_loaded()
+    written = give(job.target, portion, rows, mapped.refused)
     steps.reached("task-done")
     return Outcome(
         partition=portion.partition,
@@ -182,6 +181,17 @@ def write_mapped(job: Job, portion: Portion, mapped: Mapped | None, *, read: int
         warnings=written.warnings,
         newest_ms=mapped.newest_ms,
     )
+
+
+def give(target: Target, portion: Portion, rows: Any, refused: Sequence[RefusedRow]) -> Written:
+    """Have the sink write. A task that Spark runs once more (its executor died) comes after one that may have written."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    again = portion.again or (context is not None and context.attemptNumber() > 0)
+    written = kept_sink(target).write(replace(portion, again=again), rows, refused)
+    keep_loaded()
+    return written
 
 
 def settled(work: Callable[[Portion], Outcome], portion: Portion) -> Outcome:

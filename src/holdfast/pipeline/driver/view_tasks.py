@@ -14,9 +14,8 @@ import msgspec
 from holdfast.pipeline.driver import sql, steps
 from holdfast.pipeline.driver.mapping_records import Mapped, map_records
 from holdfast.pipeline.driver.outcomes import Outcome, to_batch
-from holdfast.pipeline.driver.tasks import Job, read_portion, settled, sized, tables_by_partition
+from holdfast.pipeline.driver.tasks import Job, give, read_portion, settled, sized, tables_by_partition
 from holdfast.pipeline.mapping.arrow import arrow_type
-from holdfast.pipeline.sinks.choosing import kept_sink
 from holdfast.pipeline.sinks.contract import Portion, RefusedRow, Target
 from holdfast.pipeline.sinks.lake import lake_schema, to_lake
 from holdfast.spark.ranges import ReadCounters
@@ -92,7 +91,7 @@ def write_refused(target: Target, portion: Portion, refused: Sequence[RefusedRow
         if target.recipe.sink.__struct_config__.tag in ("clickhouse", "parquet")
         else lake_schema(target).empty_table()
     )
-    kept_sink(target).write(portion, empty, refused)
+    give(target, portion, empty, refused)
 
 
 class WriteRows:
@@ -117,7 +116,7 @@ class WriteRows:
 
     def _write(self, table: Any, portion: Portion) -> Outcome:
         figures = msgspec.json.decode(table.column(sql.FIGURES)[0].as_py(), type=Figures)
-        written = kept_sink(self._job.target).write(portion, sink_rows(self._job.target, portion, table), [])
+        written = give(self._job.target, portion, sink_rows(self._job.target, portion, table), [])
         steps.reached("task-done")
         return Outcome(
             partition=portion.partition,

@@ -2,19 +2,16 @@
 
 The one rule: after `fence` returns, no insert that was begun before runs or can begin. The server compares epochs before it reads
 an insert's rows, so one that begins later is refused; those that were past the comparison are killed, and waited for.
-
-A token is forgotten once as many inserts as the window holds came after it. So a range that may have been written already is
-first looked for by its provenance, and only written if it is not there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from threading import Event
 from typing import Any, Final
 
 from holdfast.pipeline.driver import steps
-from holdfast.pipeline.quoting import qualified
 from holdfast.pipeline.sinks.clickhouse import statements, tables
 from holdfast.pipeline.sinks.clickhouse.connection import AnswerError, Connection, RefusedByFenceError
+from holdfast.pipeline.sinks.clickhouse.inserting import Insert, insert_now, insert_surely
 from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, BlockedError, Portion, RefusedRow, Target, Written
 from holdfast.pipeline.sinks.refused import refused_rows
 from holdfast.vocabulary.clock import Chance, Clock, RealChance, RealClock
@@ -73,11 +70,12 @@ class ClickHouseSink:
         steps.reached("inserting")
         token, warnings = portion.token(self._target), []
         if rows.num_rows:
-            warnings += self._insert_once(portion, self._table.full_name, rows, token)
+            kinds = statements.kinds_of(self._table, rows.schema.names)
+            warnings += self._insert(portion, self._table.name, kinds, rows, token)
         steps.reached("inserted")
         if refused:
-            name = qualified(self._database, self._table.name + statements.DLQ_SUFFIX)
-            warnings += self._insert_once(portion, name, refused_rows(self._target, portion, refused), f"{token}:dlq")
+            letters, dlq = refused_rows(self._target, portion, refused), self._table.name + statements.DLQ_SUFFIX
+            warnings += self._insert(portion, dlq, statements.DLQ_COLUMNS, letters, f"{token}:dlq")
         steps.reached("dlq-inserted")
         return Written(portion=portion, rows=rows.num_rows, refused=len(refused), warnings=tuple(warnings))
 
@@ -87,59 +85,34 @@ class ClickHouseSink:
     def close(self) -> None:
         self._connection.close()
 
-    def _insert_once(self, portion: Portion, name: str, rows: Any, token: str) -> list[str]:
-        if not portion.again:
-            self._insert(portion, name, rows, token)
-            return []
-        made = rows.num_rows, distinct_offsets(rows)
-        if self._there(portion, name) == made:
-            return []
-        self._insert(portion, name, rows, token)
-        there = self._there(portion, name)
-        if there == made or not self._counts_rows(name):
-            return []
-        place = f"offsets {portion.start} to {portion.end - 1} of partition {portion.partition} in {name}"
-        return [
-            f"provenance: {place} are {there[0]} rows of {there[1]} records; the recipe makes {made[0]} of {made[1]}"
-        ]
-
-    def _counts_rows(self, name: str) -> bool:
-        return name != self._table.full_name or self._table.engine == "MergeTree"
-
-    def _there(self, portion: Portion, name: str) -> tuple[int, int]:
-        rows, records = self._connection.rows(statements.present(name, self._target, portion))[0]
-        return int(rows), int(records)
-
-    def _insert(self, portion: Portion, name: str, rows: Any, token: str) -> None:
-        kinds = statements.DLQ_COLUMNS if token.endswith(":dlq") else self._kinds(rows)
+    def _insert(self, portion: Portion, table: str, kinds: Mapping[str, str], rows: Any, token: str) -> list[str]:
         key = self._target.fence_key(portion.partition)
-        number = statements.number_of(portion)
-        statement = statements.fenced_insert(name, kinds, database=self._database, key=key, epoch=number)
-        query = statements.query_id(self._target, portion, self._chance.token())
-        settings = statements.insert_settings(token, query, timeout_ms=self._timeout_ms)
+        insert = Insert(
+            database=self._database,
+            table=table,
+            kinds=kinds,
+            rows=rows,
+            token=token,
+            place=statements.of_range(self._target, portion),
+            fence=key,
+            epoch=statements.number_of(portion),
+            query=statements.query_id(self._target, portion, self._chance.token()),
+            timeout_ms=self._timeout_ms,
+        )
         try:
-            self._connection.insert(statement, one_batch(rows), settings=settings)
+            if portion.again:
+                return self._told(portion, insert, insert_surely(self._connection, insert))
+            insert_now(self._connection, insert)
         except RefusedByFenceError:
             raise FencedError(key, portion.epoch, self._newest(key) // statements.TRIES) from None
         except AnswerError as error:
             raise BlockedError(error.reason) from None
+        return []
 
-    def _kinds(self, rows: Any) -> dict[str, str]:
-        return statements.kinds_of(self._table, rows.schema.names)
-
-
-def one_batch(rows: Any) -> Any:
-    """The rows as a stream of one Arrow batch, in a `pyarrow.Buffer`: one block for the server."""
-    import pyarrow as pa
-
-    buffer = pa.BufferOutputStream()
-    with pa.ipc.new_stream(buffer, rows.schema) as stream:
-        stream.write_table(rows.combine_chunks(), max_chunksize=max(1, rows.num_rows))
-    return buffer.getvalue()
-
-
-def distinct_offsets(rows: Any) -> int:
-    """Of how many records the rows are: SQL may make several of one."""
-    import pyarrow.compute as pc
-
-    return int(pc.count_distinct(rows.column("_offset")).as_py())
+    def _told(self, portion: Portion, insert: Insert, there: tuple[int, int]) -> list[str]:
+        replaces = insert.table == self._table.name and self._table.engine != "MergeTree"
+        if there == insert.made or replaces:
+            return []
+        place = f"offsets {portion.start} to {portion.end - 1} of partition {portion.partition} in {insert.name}"
+        makes = f"the recipe makes {insert.made[0]} of {insert.made[1]}"
+        return [f"provenance: {place} are {there[0]} rows of {there[1]} records; {makes}"]

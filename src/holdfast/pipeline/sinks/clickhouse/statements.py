@@ -111,12 +111,16 @@ def trim_dlq(database: str, table: str, kept: int) -> str:
     return f"ALTER TABLE {name} DELETE WHERE time <= ({oldest_surplus(database, table, kept)})"
 
 
-def fenced_insert(name: str, kinds: Mapping[str, str], *, database: str, key: str, epoch: int) -> str:
-    """An insert of Arrow data that the server refuses if a newer epoch was told. `name` is quoted already."""
+def fenced_insert(name: str, kinds: Mapping[str, str], *, database: str, key: str, epoch: int, only: str = "") -> str:
+    """An insert of Arrow data that the server refuses if a newer epoch was told. `name` is quoted already.
+
+    `only` is a condition on the rows.
+    """
     columns = ", ".join(map(identifier, kinds))
     structure = literal(", ".join(f"{identifier(column)} {kind}" for column, kind in kinds.items()))
     fence = f"throwIf(({read_fence(database, key)}) > {epoch}, {literal(FENCE_MESSAGE)}) = 0"
-    return f"INSERT INTO {name} ({columns}) SELECT {columns} FROM input({structure}) WHERE {fence} FORMAT ArrowStream"
+    where = f"{fence} AND {only}" if only else fence
+    return f"INSERT INTO {name} ({columns}) SELECT {columns} FROM input({structure}) WHERE {where} FORMAT ArrowStream"
 
 
 def insert_settings(token: str, query: str, *, timeout_ms: int) -> dict[str, str | int]:
@@ -139,13 +143,24 @@ def insert_settings(token: str, query: str, *, timeout_ms: int) -> dict[str, str
     }
 
 
-def present(name: str, target: Target, portion: Portion) -> str:
-    """How many rows of a range are there, and of how many records. `name` is quoted already."""
-    return (
-        f"SELECT count(), uniqExact(_offset) FROM {name} WHERE _generation = {target.generation} "
-        f"AND _topic = {literal(target.recipe.source.topic)} AND _partition = {portion.partition} "
-        f"AND _offset >= {portion.start} AND _offset < {portion.end}"
-    )
+def of_range(target: Target, portion: Portion) -> str:
+    """The condition that finds the rows of a range."""
+    source = f"_generation = {target.generation} AND _topic = {literal(target.recipe.source.topic)}"
+    return f"{source} AND _partition = {portion.partition} AND _offset >= {portion.start} AND _offset < {portion.end}"
+
+
+def present(name: str, place: str) -> str:
+    """How many rows that a condition finds are there, and of how many records. `name` is quoted already."""
+    return f"SELECT count(), uniqExact(_offset) FROM {name} WHERE {place}"
+
+
+def lost(name: str, partition_key: str, place: str) -> str:
+    """The condition on rows that belong into partitions of the table where `place` finds none. `name` is quoted already.
+
+    The key is an expression as the server shows it; '': all of the table is one partition.
+    """
+    where = f"toString(tuple({partition_key or 0}))"  # as text, in which null is equal to null
+    return f"{where} NOT IN (SELECT {where} FROM {name} WHERE {place})"
 
 
 def kinds_of(table: Table, names: Sequence[str]) -> dict[str, str]:

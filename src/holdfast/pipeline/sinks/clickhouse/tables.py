@@ -7,14 +7,14 @@ said, with the statement that would help; setting a window, for one, changes wha
 # ruff: noqa: S608 (every name and text goes through `quoting`)
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
+from holdfast.pipeline.mapping import nouns
 from holdfast.pipeline.mapping.ddl import WINDOW, Table, add_columns, create_table
 from holdfast.pipeline.mapping.diff import Diff, HasColumn, HasTable, diff
 from holdfast.pipeline.mapping.infer import propose_order
-from holdfast.pipeline.mapping.nouns import Mapping
 from holdfast.pipeline.nouns import ClickHouseConfig
 from holdfast.pipeline.quoting import literal, qualified
 from holdfast.pipeline.sinks.clickhouse import statements
@@ -33,8 +33,6 @@ class Looked:
 
     guarantee: str
     warnings: tuple[str, ...]
-    counts_rows: bool
-    """Whether as many rows as were written are there: not where the engine replaces rows."""
 
 
 def database_of(target: Target) -> str:
@@ -58,7 +56,7 @@ def table_of(target: Target) -> Table:
     return Table(
         database=database_of(target),
         name=config.table,
-        mapping=Mapping(target.columns),
+        mapping=nouns.Mapping(target.columns),
         order_by=config.order_by or propose_order(target.columns),
         engine=config.engine,
         version_column=config.version_column or None,
@@ -111,11 +109,31 @@ def judged(found: Diff, table: Table, has: HasTable, more: tuple[str, ...] = ())
         )
     elif has.window < table.window:
         warnings.append(f"the table remembers {has.window} inserts, {table.window} are configured")
-    return Looked(
-        AT_LEAST_ONCE if replicated else EXACTLY_ONCE,
-        tuple(warnings),
-        has.engine.endswith("MergeTree") and (has.engine in ("MergeTree", "ReplicatedMergeTree", "SharedMergeTree")),
-    )
+    return Looked(AT_LEAST_ONCE if replicated else EXACTLY_ONCE, tuple(warnings))
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """What divides a table into partitions."""
+
+    key: str = ""
+    """An expression, as the server shows it; '': nothing."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """The columns in it, and their types."""
+
+
+def parting(connection: Connection, database: str, name: str, given: Collection[str]) -> Parting | None:
+    """What divides a table. None: it is replicated, and stores a token and its rows in one step.
+
+    If the server computes it from other columns than those that are given, an insert is taken to be of one partition.
+    """
+    place = f"database = {literal(database)} AND {{}} = {literal(name)}"
+    found = connection.rows(f"SELECT engine, partition_key FROM system.tables WHERE {place.format('name')}")
+    if not found or _REPLICATED.match(found[0][0]):
+        return None
+    columns = f"SELECT name, type FROM system.columns WHERE {place.format('table')} AND is_in_partition_key"
+    kinds = {str(column): str(kind) for column, kind in connection.rows(columns)}
+    return Parting(found[0][1], kinds) if kinds.keys() <= set(given) else Parting()
 
 
 def look(connection: Connection, table: Table) -> HasTable | None:
