@@ -14,6 +14,7 @@ from holdfast.vocabulary.clock import RealClock
 
 TIMEOUT_S = 30.0
 CLOCK = RealClock()
+QUIET_POLLS = 3
 OFFSETS: Any = OffsetSpec  # its methods have no types
 Config = dict[str, Any]
 
@@ -111,6 +112,22 @@ def consuming(broker: Broker, config: Config | None = None) -> Iterator[Consumer
         yield client
     finally:
         client.close()
+
+
+def leave(client: Consumer) -> None:
+    """Leave the group, and be told of it, before closing.
+
+    A client that is closed while it is being told of an assignment may wait for itself for ever (FINDINGS.md): so do this where
+    others of the group come and go.
+    """
+    try:
+        client.unsubscribe()
+    except KafkaException:
+        return  # a fatal error: it is a member of nothing any more
+    quiet, until_ms = 0, CLOCK.boot_ms() + TIMEOUT_S * 1_000
+    while quiet < QUIET_POLLS and CLOCK.boot_ms() < until_ms:
+        client.poll(0.02)
+        quiet = 0 if client.assignment() else quiet + 1
 
 
 def take(client: Consumer, count: int, timeout_s: float = TIMEOUT_S) -> list[Got]:

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from tests.clients.broker import Broker, until
-from tests.clients.librdkafka import Config, consuming, got, send_values
+from tests.clients.librdkafka import Config, consuming, got, leave, send_values
 
 STRATEGIES = ("range", "roundrobin", "cooperative-sticky")
 
@@ -47,7 +47,10 @@ def joining(broker: Broker, topics: Sequence[str], config: Config) -> Iterator[J
     with consuming(broker, {**quick, **config}) as client:
         joined = Joined(client)
         joined.subscribe(topics)
-        yield joined
+        try:
+            yield joined
+        finally:
+            leave(client)
 
 
 def turn(*members: Joined) -> bool:

@@ -151,6 +151,14 @@ async def test_a_member_leaves(admin: Admin, version: int) -> None:
         assert code(again) is Code.UNKNOWN_MEMBER_ID
 
 
+async def test_the_answer_to_who_leaves_waits_for_what_the_client_still_does(admin: Admin) -> None:
+    """librdkafka hangs if it comes before its callback has returned: tests/clients/FINDINGS.md."""
+    member, clock = await stable(admin), admin.backend.clock
+    began_ms = clock.boot_ms()
+    await admin.ask("LeaveGroup", group_id="g", members=[{"member_id": member.member_id}])
+    assert clock.boot_ms() - began_ms >= admin.backend.settings.leave_answer_ms > 0
+
+
 async def test_several_members_leave_by_instance_id(admin: Admin) -> None:
     other = await admin.face.client()
     one, two = await asyncio.gather(

@@ -184,6 +184,7 @@ async def leave_group(call: Call, request: Any) -> Answer:
     except HoldfastError as error:
         return {"error_code": group_code_of(error), "members": ()}
     codes = [Code.NONE if each.error is None else group_code_of(each.error) for each in left]
+    await call.backend.clock.sleep_ms(call.backend.settings.leave_answer_ms)
     return {
         "error_code": Code.NONE if hasattr(request, "members") else codes[0],
         "members": [

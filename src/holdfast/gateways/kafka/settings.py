@@ -18,6 +18,8 @@ class KafkaSettings:
     `requests_bytes_max`: what requests of all connections, arriving or under way, may hold before reading pauses;
     `slabs_bytes_max`: the memory kept warm for large ones, which stays in use until the log has published what they brought.
     `auto_create_topics`: whether asking for a topic makes it, with `auto_create_partitions`.
+    `leave_answer_ms`: how long the answer to LeaveGroup waits, after the members have left. librdkafka, closed while a rebalance is
+    being told to it, hangs for ever if that answer comes before its callback has returned.
     `fetch_bytes_max`: what one fetch returns at most, whatever the client allows. `fetch_wait_max_ms`: the longest long poll.
     """
 
@@ -35,6 +37,7 @@ class KafkaSettings:
     auto_create_topics: bool = True
     auto_create_partitions: int = 1
     produce_timeout_max_ms: int = 600_000
+    leave_answer_ms: int = 10
     fetch_bytes_max: int = 8 * MIB  # measured: clients take several answers of this size faster than one of 32 MiB
     fetch_wait_max_ms: int = 300_000
     fetch_sessions_max: int = 10_000
@@ -47,6 +50,7 @@ class KafkaSettings:
         check_at_least("fetch_bytes_max", self.fetch_bytes_max, KIB)
         check_at_least("slabs_bytes_max", self.slabs_bytes_max, 16 * MIB)
         check_at_least("fetch_sessions_max", self.fetch_sessions_max, 0)
+        check_between("leave_answer_ms", self.leave_answer_ms, 0, 1_000)
         for name in (
             "connections_max",
             "requests_in_flight_max",
