@@ -240,6 +240,16 @@ def test_a_token_without_its_rows_loses_nothing(clickhouse: ClickHouse) -> None:
         assert count(clickhouse, "orders_dlq") == (1, 1)
 
 
+def test_a_lost_range_comes_back_whatever_its_table_is_called(clickhouse: ClickHouse) -> None:
+    name = "odd{d}'s"
+    target, of = target_of(replace_config(clickhouse, table=name)), portion(0, 20)
+    sink = prepared(target)
+    put(sink, target, of)
+    assert lose_parts(clickhouse, name.replace("'", "\\'")) == 1
+    put(sink, target, again(of, epoch=1))
+    assert count(clickhouse, f"`{name}`") == (20, 20)
+
+
 def test_the_second_token_may_be_without_its_rows_as_well(clickhouse: ClickHouse) -> None:
     target, of = target_in(clickhouse), portion(0, 50)
     sink = prepared(target)

@@ -123,16 +123,20 @@ class Parting:
 
 
 def parting(connection: Connection, database: str, name: str, given: Collection[str]) -> Parting | None:
-    """What divides a table. None: it is replicated, and stores a token and its rows in one step.
+    """What divides a table. None: it is replicated, and its tokens are Keeper's.
 
     If the server computes it from other columns than those that are given, an insert is taken to be of one partition.
     """
-    place = f"database = {literal(database)} AND {{}} = {literal(name)}"
-    found = connection.rows(f"SELECT engine, partition_key FROM system.tables WHERE {place.format('name')}")
+    base, table = literal(database), literal(name)
+    found = connection.rows(
+        f"SELECT engine, partition_key FROM system.tables WHERE database = {base} AND name = {table}"
+    )
     if not found or _REPLICATED.match(found[0][0]):
         return None
-    columns = f"SELECT name, type FROM system.columns WHERE {place.format('table')} AND is_in_partition_key"
-    kinds = {str(column): str(kind) for column, kind in connection.rows(columns)}
+    columns = connection.rows(
+        f"SELECT name, type FROM system.columns WHERE database = {base} AND table = {table} AND is_in_partition_key"
+    )
+    kinds = {str(column): str(kind) for column, kind in columns}
     return Parting(found[0][1], kinds) if kinds.keys() <= set(given) else Parting()
 
 
