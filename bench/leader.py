@@ -8,27 +8,33 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.agent.publishing import PublishingLoop, due
+from holdfast.agent.publish_scheduler import PublishScheduler, is_due
 from holdfast.agent.settings import AgentCounters, AgentSettings
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Committed, Conflict, Operation, Put, Requirement, Store
 from holdfast.kernel.keys import partition_resource
 from holdfast.kernel.lease import Lease, acquire
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
-from holdfast.log.identity import wal_identity
-from holdfast.log.partition.attention import Attention
-from holdfast.log.partition.budget import TailBudget
-from holdfast.log.partition.leading import LeadingPartition
-from holdfast.log.partition.opening import open_partition
-from holdfast.log.partition.publishing import Publisher
-from holdfast.log.partition.terms import Place, Terms
+from holdfast.log.maintenance import (
+    CleanupPolicy,
+    MaintainedAgent,
+    MaintenanceContext,
+    MaintenanceSettings,
+    run_maintenance,
+)
+from holdfast.log.model import PartitionConfig, PartitionId
+from holdfast.log.partition.dirty_partitions import DirtyPartitions
+from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.partition.publisher import SegmentPublisher
+from holdfast.log.partition.tail_budget import TailBudget
+from holdfast.log.partition.takeover import open_partition
 from holdfast.log.settings import LogSettings
-from holdfast.log.upkeep import Kit, Policy, UpkeepSettings, Upkept, run_upkeep
 from holdfast.log.wal import Wal
-from holdfast.testing.faults import FaultyStore
-from holdfast.vocabulary.clock import Chance, Clock, RealChance, RealClock
-from holdfast.vocabulary.nouns import Partition
-from holdfast.vocabulary.tasks import beside
+from holdfast.log.wal.identity import wal_identity
+from holdfast.testing.faulty_store import FaultyStore
+from holdfast.vocabulary.clock import Clock, Random, RealClock, SystemRandom
+from holdfast.vocabulary.tasks import background_tasks
+from holdfast.vocabulary.types import TopicPartition
 
 _TOPIC, _TOPIC_ID, _AGENT = "events", "ab" * 16, "bench"
 
@@ -36,8 +42,8 @@ _TOPIC, _TOPIC_ID, _AGENT = "events", "ab" * 16, "bench"
 class CountedStore(FaultyStore):
     """Counts the commits that named segments, and the segments they named. It loses nothing unless told to."""
 
-    def __init__(self, store: Store, *, chance: Chance) -> None:
-        super().__init__(store, chance=chance)
+    def __init__(self, store: Store, *, random: Random) -> None:
+        super().__init__(store, random=random)
         self.commits = self.naming_commits = self.segments = 0
 
     async def commit(
@@ -59,37 +65,37 @@ class Parts:
     directory: Path
     clock: Clock
     partitions: int
-    terms: Terms = field(default_factory=Terms)
+    partition_config: PartitionConfig = field(default_factory=PartitionConfig)
     log: LogSettings = field(default_factory=LogSettings)
-    upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
-    policy: Policy = field(default_factory=Policy)
+    upkeep: MaintenanceSettings = field(default_factory=MaintenanceSettings)
+    policy: CleanupPolicy = field(default_factory=CleanupPolicy)
     session: SessionSettings = field(default_factory=lambda: SessionSettings(stall_ms=0))
 
 
 class Leader:
     """Partitions that this process leads. Made by `leading`."""
 
-    def __init__(self, parts: Parts, wal: Wal, session: HeldSession, chance: Chance) -> None:
-        self.parts, self.wal, self.session, self.chance = parts, wal, session, chance
+    def __init__(self, parts: Parts, wal: Wal, session: HeldSession, random: Random) -> None:
+        self.parts, self.wal, self.session, self.random = parts, wal, session, random
         self.partitions: list[LeadingPartition] = []
-        self._attention: Attention[LeadingPartition] = Attention()
+        self._dirty_partitions: DirtyPartitions[LeadingPartition] = DirtyPartitions()
         self._budget = TailBudget(AgentSettings(id=_AGENT).tail_bytes_max)
-        self._publisher = Publisher(
-            store=parts.store, objects=parts.objects, clock=parts.clock, chance=chance, settings=parts.log
+        self._publisher = SegmentPublisher(
+            store=parts.store, objects=parts.objects, clock=parts.clock, random=random, settings=parts.log
         )
 
     async def take(self, wal_id: str) -> None:
         """Open every partition."""
         parts = self.parts
         for number in range(parts.partitions):
-            resource = partition_resource(Partition(_TOPIC, number))
+            resource = partition_resource(TopicPartition(_TOPIC, number))
             lease = await acquire(
-                parts.store, resource, holder=_AGENT, session=self.session.id, clock=parts.clock, chance=self.chance
+                parts.store, resource, holder=_AGENT, session=self.session.id, clock=parts.clock, random=self.random
             )
             assert isinstance(lease, Lease)
             self.partitions.append(
                 await open_partition(
-                    Place(topic=_TOPIC, topic_id=_TOPIC_ID, number=number),
+                    PartitionId(topic=_TOPIC, topic_id=_TOPIC_ID, number=number),
                     lease=lease,
                     session=self.session,
                     store=parts.store,
@@ -97,10 +103,10 @@ class Leader:
                     wal=self.wal,
                     wal_id=wal_id,
                     clock=parts.clock,
-                    chance=self.chance,
+                    random=self.random,
                     settings=parts.log,
-                    terms=parts.terms,
-                    attention=self._attention,
+                    partition_config=parts.partition_config,
+                    dirty_partitions=self._dirty_partitions,
                     budget=self._budget,
                 )
             )
@@ -108,21 +114,21 @@ class Leader:
     async def publish_due(self) -> None:
         """Publish together what is due together now."""
         now_ms, interval_ms = self.parts.clock.boot_ms(), self.parts.log.object_interval_ms
-        if chosen := [each for each in self.partitions if due(each, now_ms, object_interval_ms=interval_ms)]:
+        if chosen := [each for each in self.partitions if is_due(each, now_ms, object_interval_ms=interval_ms)]:
             lost = await self._publisher.publish(chosen)
             assert not lost, lost
 
     async def keep_publishing(self) -> None:
         """The agent's own loop, until cancelled."""
-        await PublishingLoop(
+        await PublishScheduler(
             self._publisher,
             wal=self.wal,
             session=self.session,
             clock=self.parts.clock,
-            chance=self.chance,
+            random=self.random,
             settings=AgentSettings(id=_AGENT, log=self.parts.log),
             counters=AgentCounters(),
-            attention=self._attention,
+            dirty_partitions=self._dirty_partitions,
             budget=self._budget,
         ).run()
 
@@ -130,26 +136,26 @@ class Leader:
 @asynccontextmanager
 async def leading(parts: Parts) -> AsyncIterator[Leader]:
     """The agent, with upkeep beside it, for the body."""
-    chance = RealChance()
+    random = SystemRandom()
     async with AsyncExitStack() as stack:
         # The WAL lives in real time, whatever time the log is told.
-        wal = await stack.enter_async_context(Wal.open(parts.directory, clock=RealClock(), chance=chance))
-        wal_id = await wal_identity(wal.directory, chance=chance)
+        wal = await stack.enter_async_context(Wal.open(parts.directory, clock=RealClock(), random=random))
+        wal_id = await wal_identity(wal.directory, random=random)
         session = await stack.enter_async_context(
-            hold_session(parts.store, clock=parts.clock, chance=chance, settings=parts.session)
+            hold_session(parts.store, clock=parts.clock, random=random, settings=parts.session)
         )
-        leader = Leader(parts, wal, session, chance)
+        leader = Leader(parts, wal, session, random)
         await leader.take(wal_id)
-        kit = Kit(
+        context = MaintenanceContext(
             store=parts.store,
             objects=parts.objects,
             clock=parts.clock,
-            chance=chance,
+            random=random,
             log=parts.log,
             settings=parts.upkeep,
         )
-        upkept = Upkept(
+        maintained = MaintainedAgent(
             agent=_AGENT, session=session, partitions=lambda: leader.partitions, policy=lambda _: parts.policy
         )
-        await stack.enter_async_context(beside(run_upkeep(upkept, kit)))
+        await stack.enter_async_context(background_tasks(run_maintenance(maintained, context)))
         yield leader

@@ -12,13 +12,13 @@ from typing import Final
 
 from bench.figures import Figure
 from bench.measure import compare_work
-from holdfast.log.batches import BatchLimits, Record, decode, encode, split, to_arrow, validate_records
-from holdfast.log.batches.native import NATIVE, PURE, Kernel
+from holdfast.log.batches import Record, RecordBatchLimits, decode, encode, split_batches, to_arrow, validate_records
+from holdfast.log.batches.kernels import NATIVE, PURE, BatchKernel
 from holdfast.vocabulary.settings import MIB
 
 PART: Final = "batches"
 _BATCH_RECORDS: Final = 100
-_LIMITS: Final = BatchLimits()
+_LIMITS: Final = RecordBatchLimits()
 _ARROW_AIM: Final = 20.0  # million records a second and core
 
 
@@ -33,7 +33,7 @@ class _Data:
     rounds: int
 
 
-Work = Callable[[list[bytes], Kernel], object]
+Work = Callable[[list[bytes], BatchKernel], object]
 
 
 async def measure(directory: Path, *, quick: bool, say: Callable[[str], None]) -> AsyncIterator[Figure]:
@@ -89,30 +89,30 @@ def _batches(records: list[Record]) -> list[bytes]:
     ]
 
 
-def _to_arrow(include_headers: bool, batches: list[bytes], kernel: Kernel) -> object:
+def _to_arrow(include_headers: bool, batches: list[bytes], kernel: BatchKernel) -> object:
     return to_arrow(batches, include_headers=include_headers, kernel=kernel)
 
 
-def _to_plain_arrow(batches: list[bytes], kernel: Kernel) -> object:
+def _to_plain_arrow(batches: list[bytes], kernel: BatchKernel) -> object:
     return to_arrow(batches, include_headers=True, views=False, kernel=kernel)
 
 
-def _split(batches: list[bytes], kernel: Kernel) -> None:
+def _split(batches: list[bytes], kernel: BatchKernel) -> None:
     for batch in batches:
-        split(batch, limits=_LIMITS, stored=True, kernel=kernel)
+        split_batches(batch, limits=_LIMITS, stored=True, kernel=kernel)
 
 
-def _validate(batches: list[bytes], kernel: Kernel) -> None:
+def _validate(batches: list[bytes], kernel: BatchKernel) -> None:
     for batch in batches:
         validate_records(batch, stored=True, kernel=kernel)
 
 
-def _decode(batches: list[bytes], kernel: Kernel) -> None:
+def _decode(batches: list[bytes], kernel: BatchKernel) -> None:
     for batch in batches:
         for _ in decode(batch, kernel=kernel):
             pass
 
 
-def _encode(records: list[Record], batches: list[bytes], kernel: Kernel) -> None:
+def _encode(records: list[Record], batches: list[bytes], kernel: BatchKernel) -> None:
     for _ in batches:
         encode(records, kernel=kernel)

@@ -12,13 +12,13 @@ from typing import Final
 from bench.events import event_batches
 from bench.figures import Figure
 from bench.leader import CountedStore, Leader, Parts, leading
-from holdfast.contracts.checks import StoreLimits
+from holdfast.contracts.validation import StoreLimits
 from holdfast.kernel.session import SessionSettings
-from holdfast.log.batches import BatchLimits, split
-from holdfast.objects.counting import Counters, CountingObjects
+from holdfast.log.batches import RecordBatchLimits, split_batches
+from holdfast.objects.counters import CountingObjects, ObjectCounters
 from holdfast.objects.memory import MemoryObjects
 from holdfast.stores.memory import MemoryStore
-from holdfast.vocabulary.clock import FakeClock, RealChance
+from holdfast.vocabulary.clock import FakeClock, SystemRandom
 from holdfast.vocabulary.settings import KIB, MIB
 
 PART: Final = "cost"
@@ -26,7 +26,7 @@ _GIB: Final = 1024 * MIB
 _RATE_BYTES: Final = 16 * MIB  # a second, of all partitions together
 _TICK_MS: Final = 100
 _BATCH_BYTES: Final = 16 * KIB
-_LIMITS: Final = BatchLimits()
+_LIMITS: Final = RecordBatchLimits()
 _DAY_MS: Final = 86_400_000
 
 
@@ -41,8 +41,8 @@ async def measure(directory: Path, *, quick: bool, say: Callable[[str], None]) -
 
 
 async def _cost(directory: Path, partitions: int, total_bytes: int, name: str) -> AsyncIterator[Figure]:
-    clock, chance, counters = FakeClock(), RealChance(), Counters()
-    store = CountedStore(MemoryStore(clock=clock, chance=chance, limits=StoreLimits()), chance=chance)
+    clock, random, counters = FakeClock(), SystemRandom(), ObjectCounters()
+    store = CountedStore(MemoryStore(clock=clock, random=random, limits=StoreLimits()), random=random)
     objects = CountingObjects(MemoryObjects(clock=clock), counters=counters, clock=clock)
     parts = Parts(
         store=store, objects=objects, directory=directory, clock=clock, partitions=partitions,
@@ -76,7 +76,7 @@ async def _run(leader: Leader, clock: FakeClock, total_bytes: int) -> int:
 
     async def append(number: int) -> int:
         batch = batches[number % len(batches)]
-        await leader.partitions[number % len(leader.partitions)].append(split(batch, limits=_LIMITS))
+        await leader.partitions[number % len(leader.partitions)].append(split_batches(batch, limits=_LIMITS))
         return len(batch)
 
     while appended < total_bytes:

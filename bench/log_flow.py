@@ -14,23 +14,23 @@ from typing import Final
 from bench.events import event_batches
 from bench.figures import Figure
 from bench.leader import Leader, Parts, leading
-from bench.memory import Watched, watched
-from holdfast.log.batches import BatchLimits, Buffer, split
-from holdfast.log.partition.leading import LeadingPartition
+from bench.memory import MemoryWatch, watch_memory
+from holdfast.log.batches import Buffer, RecordBatchLimits, split_batches
+from holdfast.log.maintenance import CleanupPolicy, MaintenanceSettings
+from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.settings import LogSettings
 from holdfast.log.slabs import Slabs
-from holdfast.log.upkeep import Policy, UpkeepSettings
 from holdfast.objects.urls import open_objects
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.settings import KIB, MIB
-from holdfast.vocabulary.tasks import beside
+from holdfast.vocabulary.tasks import background_tasks
 
 PART: Final = "flow"
 _GIB: Final = 1024 * MIB
-_LIMITS: Final = BatchLimits()
+_LIMITS: Final = RecordBatchLimits()
 # Retention that keeps up with a benchmark; folding, trash and grace as often.
-_UPKEEP: Final = UpkeepSettings(
+_UPKEEP: Final = MaintenanceSettings(
     grace_ms=1_000, index_interval_ms=1_000, retention_interval_ms=1_000, trash_interval_ms=1_000
 )
 _KEPT_BYTES: Final = 512 * MIB  # of all partitions, in object storage
@@ -76,11 +76,11 @@ async def measure(directory: Path, *, quick: bool, say: Callable[[str], None]) -
         yield Figure(PART, f"{what}: on disk at the end", "MiB", left_bytes / MIB)
 
 
-async def _flow(directory: Path, load: _Load, total_bytes: int) -> tuple[Watched, float, int]:
-    clock, chance = RealClock(), RealChance()
+async def _flow(directory: Path, load: _Load, total_bytes: int) -> tuple[MemoryWatch, float, int]:
+    clock, random = RealClock(), SystemRandom()
     async with (
-        open_store(f"sqlite:///{directory}/store.db", clock=clock, chance=chance) as store,
-        open_objects(f"file://{directory}/objects", clock=clock, chance=chance) as objects,
+        open_store(f"sqlite:///{directory}/store.db", clock=clock, random=random) as store,
+        open_objects(f"file://{directory}/objects", clock=clock, random=random) as objects,
         leading(
             Parts(
                 store=store,
@@ -89,16 +89,16 @@ async def _flow(directory: Path, load: _Load, total_bytes: int) -> tuple[Watched
                 clock=clock,
                 partitions=load.partitions,
                 upkeep=_UPKEEP,
-                policy=Policy(retention_bytes=_KEPT_BYTES // load.partitions),
+                policy=CleanupPolicy(retention_bytes=_KEPT_BYTES // load.partitions),
             )
         ) as leader,
     ):
         batches = event_batches(_SAMPLE_BYTES, load.batch_bytes)
         every = load.batches_per_request
         requests = [b"".join(batches[at : at + every]) for at in range(0, len(batches) - every + 1, every)]
-        with watched() as memory:
+        with watch_memory() as memory:
             started = time.perf_counter()
-            async with beside(leader.keep_publishing()):
+            async with background_tasks(leader.keep_publishing()):
                 await _produce(leader, load, requests, total_bytes)
             took_s = time.perf_counter() - started
     return memory, took_s, await asyncio.to_thread(_size_bytes, directory)
@@ -117,7 +117,7 @@ async def _produce(leader: Leader, load: _Load, requests: list[bytes], total_byt
         while left > 0:
             request = next(next_request)
             left -= len(request)
-            await partition.append(split(await _received(request, slabs), limits=_LIMITS))
+            await partition.append(split_batches(await _received(request, slabs), limits=_LIMITS))
 
     async with asyncio.TaskGroup() as group:
         for at in range(load.producers):

@@ -17,9 +17,9 @@ from crc32c import crc32c
 
 from bench.figures import Figure, against
 from bench.measure import Compared, compare_runs
-from bench.memory import watched
+from bench.memory import watch_memory
 from holdfast.log.wal import Wal, WalFrame, WalSettings
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.settings import KIB, MIB
 
 TOPIC: Final = bytes(range(16))
@@ -42,7 +42,7 @@ async def measure(directory: Path, *, quick: bool, say: Callable[[str], None]) -
 
 @asynccontextmanager
 async def _opened(directory: Path, settings: WalSettings | None = None) -> AsyncIterator[Wal]:
-    async with Wal.open(directory, clock=RealClock(), chance=RealChance(), settings=settings) as wal:
+    async with Wal.open(directory, clock=RealClock(), random=SystemRandom(), settings=settings) as wal:
         yield wal
 
 
@@ -133,7 +133,7 @@ async def _recovery(directory: Path, size_bytes: int) -> AsyncIterator[Figure]:
         await asyncio.to_thread(_read_all, place)
         return size_bytes / (time.perf_counter() - started) / 1e6
 
-    with watched() as memory:
+    with watch_memory() as memory:
         found = await compare_runs(recover, read, rounds=5)
     what = f"recovery of {size_bytes / (1024 * MIB):g} GiB of 16 KiB frames"
     yield Figure(PART, f"{what}: until it takes appends", "s", size_bytes / 1e6 / found.ours)

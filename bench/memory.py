@@ -20,7 +20,7 @@ def resident_bytes() -> int:
     return most if sys.platform == "darwin" else most * 1024
 
 
-class Watched:
+class MemoryWatch:
     """Samples in the order they were taken, `before` the body excluded."""
 
     def __init__(self) -> None:
@@ -43,9 +43,9 @@ class Watched:
 
 
 @contextmanager
-def watched() -> Iterator[Watched]:
+def watch_memory() -> Iterator[MemoryWatch]:
     """Sample while the body runs."""
-    seen, ended = Watched(), threading.Event()
+    seen, ended = MemoryWatch(), threading.Event()
 
     def sample() -> None:
         while not ended.wait(_EVERY_S):

@@ -15,13 +15,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from tests.support.store_engines import STORE_ENGINES
 
+from bench.bare_drivers import VALUE, BareEtcd, BareMemory, BarePostgres, BareRedis, BareSqlite, Reference
 from bench.measure import Compared, Step, compare_latencies, compare_rates
-from bench.references import VALUE, BareEtcd, BareMemory, BarePostgres, BareRedis, BareSqlite, Reference
 from holdfast.contracts.store import Absent, AtVersion, Changed, Committed, Put, Requirement, Store
 from holdfast.stores.urls import open_store
-from holdfast.testing.engines import ENGINES
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 IN_FLIGHT = 64
 
@@ -39,24 +39,24 @@ async def opened(engine: str, directory: Path) -> AsyncIterator[tuple[Store, Ref
             stack.callback(bare.close)
             reference = bare
         elif engine == "postgres":
-            from holdfast.testing.engines.postgres import PostgresServer
+            from tests.support.store_engines.postgres import PostgresServer
 
             server = stack.enter_context(PostgresServer(directory).running())
             url = server.url(schema="bench")
             reference = await stack.enter_async_context(BarePostgres.open(url.partition("?")[0]))
         elif engine == "redis":
-            from holdfast.testing.engines.redis import ValkeyServer
+            from tests.support.store_engines.redis import ValkeyServer
 
             port = stack.enter_context(ValkeyServer(directory).running()).port
             url = f"redis://127.0.0.1:{port}/0"
             reference = await stack.enter_async_context(BareRedis.open(port))
         else:
-            from holdfast.testing.engines.etcd import EtcdServer
+            from tests.support.store_engines.etcd import EtcdServer
 
             port = stack.enter_context(EtcdServer(directory).running()).port
             url = f"etcd://127.0.0.1:{port}/bench"
             reference = await stack.enter_async_context(BareEtcd.open(port))
-        store = await stack.enter_async_context(open_store(url, clock=RealClock(), chance=RealChance()))
+        store = await stack.enter_async_context(open_store(url, clock=RealClock(), random=SystemRandom()))
         yield store, reference
 
 
@@ -114,7 +114,7 @@ async def measure(engine: str, *, rounds: int, seconds: float, progress: Progres
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.store", description=__doc__)
-    parser.add_argument("--engine", choices=ENGINES, action="append", help="only this one (may be repeated)")
+    parser.add_argument("--engine", choices=STORE_ENGINES, action="append", help="only this one (may be repeated)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5, help="per round and side")
     parser.add_argument("--json", action="store_true")
@@ -123,7 +123,7 @@ def main() -> int:
         "engine", "operation", "ours", "bare driver", "ratio", title="Store engines against their bare drivers"
     )
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        for engine in args.engine or ENGINES:
+        for engine in args.engine or STORE_ENGINES:
             results = asyncio.run(measure(engine, rounds=args.rounds, seconds=args.seconds, progress=progress))
             for operation, found in results.items():
                 if args.json:

@@ -15,7 +15,7 @@ import asyncio
 import signal
 from contextlib import aclosing, suppress
 
-from holdfast.kernel.registry import (
+from holdfast.registry import (
     ConsumerCoordinator,
     ConsumerEngine,
     Delivery,
@@ -24,7 +24,7 @@ from holdfast.kernel.registry import (
     RegistryStore,
 )
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 
 class Numbers:
@@ -42,7 +42,7 @@ class Numbers:
 
 async def consume(args: argparse.Namespace) -> None:
     """Process until every partition is at its end."""
-    clock, chance = RealClock(), RealChance()
+    clock, random = RealClock(), SystemRandom()
     settings = RegistrySettings(namespace="example", partitions=args.partitions, ttl_ms=args.ttl_ms)
 
     async def handle(delivery: Delivery) -> None:
@@ -50,12 +50,12 @@ async def consume(args: argparse.Namespace) -> None:
         message = delivery.message
         print(f"{args.name} partition {message.partition} offset {message.offset} epoch {delivery.epoch}", flush=True)
 
-    async with open_store(args.store, clock=clock, chance=chance) as store:
-        registry = RegistryStore(store, clock=clock, chance=chance, settings=settings)
+    async with open_store(args.store, clock=clock, random=random) as store:
+        registry = RegistryStore(store, clock=clock, random=random, settings=settings)
         await registry.initialize()
-        coordinator = ConsumerCoordinator(registry, clock=clock, chance=chance)
+        coordinator = ConsumerCoordinator(registry, clock=clock, random=random)
         engine = ConsumerEngine(
-            registry, args.name, source=Numbers(args.messages), handler=handle, clock=clock, chance=chance
+            registry, args.name, source=Numbers(args.messages), handler=handle, clock=clock, random=random
         )
         async with coordinator.running(), engine.following(), aclosing(registry.watch(checkpoints=True)) as views:
             async for view in views:

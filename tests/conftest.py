@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
-from tests.spark.sessions import spark  # noqa: F401 (a fixture for every folder)
+from tests.support.spark_session import spark  # noqa: F401 (a fixture for every folder)
+from tests.support.store_engines import STORE_ENGINES, NewStoreHarness, serving
 
 from holdfast.contracts.store import Store
 from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
-from holdfast.testing.engines import ENGINES, NewHarness, serving
-from holdfast.testing.harness import Harness
+from holdfast.testing.harness import StoreHarness
 
 pytest.register_assert_rewrite("holdfast.testing.store_contract")
 
-Serve = Callable[[str], NewHarness]
+Serve = Callable[[str], NewStoreHarness]
 
 SPARK_TESTS = Path(__file__).with_name("spark")
 
@@ -40,10 +40,10 @@ settings.load_profile("holdfast")
 
 @pytest.fixture(scope="session")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
-    running: dict[str, NewHarness] = {}
+    running: dict[str, NewStoreHarness] = {}
     with ExitStack() as started:
 
-        def serve(engine: str) -> NewHarness:
+        def serve(engine: str) -> NewStoreHarness:
             if engine not in running:
                 running[engine] = started.enter_context(serving(engine, tmp_path_factory.mktemp(engine)))
             return running[engine]
@@ -51,13 +51,13 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
         yield serve
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=STORE_ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest_asyncio.fixture
-async def harness(engine: str, serve: Serve) -> AsyncIterator[Harness]:
+async def harness(engine: str, serve: Serve) -> AsyncIterator[StoreHarness]:
     try:
         new = serve(engine)
     except ModuleNotFoundError as missing:
@@ -69,7 +69,7 @@ async def harness(engine: str, serve: Serve) -> AsyncIterator[Harness]:
 
 
 @pytest_asyncio.fixture
-async def store(harness: Harness) -> AsyncIterator[Store]:
+async def store(harness: StoreHarness) -> AsyncIterator[Store]:
     async with harness.client() as client:
         yield client
 

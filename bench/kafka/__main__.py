@@ -14,19 +14,19 @@ from rich.console import Console
 from bench.figures import table
 from bench.kafka import report
 from bench.kafka.cases import CASES, LATENCY, SYSTEMS, System
-from bench.kafka.found import Found
 from bench.kafka.programs import NoCompilerError, compiled
+from bench.kafka.results import BenchResults
+from bench.kafka.rounds import Rounds, RunPlan
 from bench.kafka.targets import Target
-from bench.kafka.turns import Plan, Turns
 from holdfast.vocabulary.errors import UnavailableError
 
 SYSTEM_NAMES = tuple(each.name for each in SYSTEMS)
 CASE_NAMES = (*(each.name for each in CASES), LATENCY)
 
 
-def run(systems: list[str], cases: list[str], plan: Plan, directory: Path | None) -> Found:
+def run(systems: list[str], cases: list[str], plan: RunPlan, directory: Path | None) -> BenchResults:
     """Start what can be had, and let them take turns."""
-    console, found = Console(stderr=True, log_path=False), Found()
+    console, found = Console(stderr=True, log_path=False), BenchResults()
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=directory) as made,
         ExitStack() as serving,
@@ -41,7 +41,7 @@ def run(systems: list[str], cases: list[str], plan: Plan, directory: Path | None
                 except UnavailableError as error:
                     found.missing[system.name] = str(error)
                     console.log(f"{system.name} is not measured: {error}")
-        turns = Turns(running, found, plan, directory=Path(made), say=status.update)
+        turns = Rounds(running, found, plan, directory=Path(made), say=status.update)
         chosen = [each for each in CASES if each.name in cases]
         for case in chosen[:1]:
             turns.warm_up(case)
@@ -69,7 +69,9 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     seconds = args.seconds or (1.0 if args.quick else 3.0)
-    plan = Plan(seconds, args.rounds or (1 if args.quick else 5), latency_seconds=2 * seconds, patience_s=args.patience)
+    plan = RunPlan(
+        seconds, args.rounds or (1 if args.quick else 5), latency_seconds=2 * seconds, patience_s=args.patience
+    )
     systems = [each for each in SYSTEM_NAMES if each in args.only] or list(SYSTEM_NAMES)
     cases = [each for each in CASE_NAMES if each in args.only] or list(CASE_NAMES)
 

@@ -44,7 +44,7 @@ class Idle:
     fetches_per_second: float
 
 
-class Connection(asyncio.Protocol):
+class IdleConnection(asyncio.Protocol):
     """One client. It says hello; once told to, it fetches again whenever it is answered."""
 
     def __init__(self, topic: str, partitions: tuple[int, int]) -> None:
@@ -114,7 +114,7 @@ async def measure(system: str, target: KafkaTarget, seconds: float) -> Idle:
     loop, connections = asyncio.get_running_loop(), []
     for number in range(CONNECTIONS):
         topic, first = topics[number % TOPICS], number // TOPICS * 2 % each
-        connection = Connection(topic, (first, first + 1))
+        connection = IdleConnection(topic, (first, first + 1))
         await loop.create_connection(lambda made=connection: made, host, int(port))  # type: ignore[misc]
         connections.append(connection)
     for connection in connections:

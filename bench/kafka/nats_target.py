@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bench.kafka.programs import NoCompilerError, compiled, run_json
 from bench.kafka.targets import RUN_TIMEOUT_S, Done, Target
-from holdfast.testing.servers import ServerProcess
+from holdfast.testing.server_process import ServerProcess
 from holdfast.vocabulary.errors import UnavailableError
 
 _names: Final = itertools.count(1)

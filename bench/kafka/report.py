@@ -16,7 +16,7 @@ from bench.kafka.cases import (
     SYSTEMS,
     Case,
 )
-from bench.kafka.found import DISK, Found
+from bench.kafka.results import DISK, BenchResults
 
 ROWS = (
     ("produce_mb_s", "produce MB/s"),
@@ -31,7 +31,7 @@ ROWS = (
 )
 
 
-def values_table(found: Found, title: str) -> Table:
+def values_table(found: BenchResults, title: str) -> Table:
     """Medians, one column per system."""
     systems = [each for each in SYSTEMS if any(key[2] == each.name for key in found.values)]
     disk = any(key[2] == DISK for key in found.values)
@@ -51,7 +51,7 @@ def values_table(found: Found, title: str) -> Table:
     return made
 
 
-def figures(found: Found) -> list[Figure]:
+def figures(found: BenchResults) -> list[Figure]:
     """Ours against every other, with the aim where there is one."""
     made: list[Figure] = []
     for case in CASES:
@@ -65,7 +65,7 @@ def figures(found: Found) -> list[Figure]:
     return made + _latency(found)
 
 
-def _rates(found: Found, case: Case, part: str) -> list[Figure]:
+def _rates(found: BenchResults, case: Case, part: str) -> list[Figure]:
     metric = f"{part}_mb_s"
     ours = found.median(case.name, metric, OURS)
     if ours is None:
@@ -89,7 +89,7 @@ def _ratio_min(part: str, system: str, size: int) -> float | None:
     return None
 
 
-def _latency(found: Found) -> list[Figure]:
+def _latency(found: BenchResults) -> list[Figure]:
     ours, disk = (found.median(LATENCY, "p99_us", each) for each in (OURS, DISK))
     if ours is None or disk is None:
         return []

@@ -14,9 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from tests.support.apache_kafka import ApacheKafka
+
 from bench.kafka.programs import NoCompilerError, compiled, run_json
-from holdfast.testing.apache_kafka import ApacheKafka
-from holdfast.testing.servers import ServerProcess
+from holdfast.testing.server_process import ServerProcess
 from holdfast.vocabulary.errors import UnavailableError
 
 ADMIN_TIMEOUT_S: Final = 30

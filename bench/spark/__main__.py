@@ -9,22 +9,22 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
+from tests.support.spark_kafka import spark_kafka_jars
 
 from bench.figures import Figure, table
-from bench.kafka.found import Found
-from bench.spark import reading, sinks, streams
+from bench.kafka.results import BenchResults
+from bench.spark import batch_reads, sinks, streams
 from bench.spark.data import filled, served, write_parquet
-from holdfast.spark.session import session
 from holdfast.spark.settings import SparkSettings
-from holdfast.testing.spark_kafka import spark_kafka_jars
+from holdfast.spark.spark_session import session
 from holdfast.vocabulary.errors import UnavailableError
 
 PARTS = ("batch", "stream", "latency", "clickhouse")
 
 
-def run(parts: list[str], records: int, rounds: int, directory: Path | None) -> tuple[list[Figure], Found]:
+def run(parts: list[str], records: int, rounds: int, directory: Path | None) -> tuple[list[Figure], BenchResults]:
     """One server, one session, everything in turn."""
-    console, found, figures = Console(stderr=True, log_path=False), Found(), list[Figure]()
+    console, found, figures = Console(stderr=True, log_path=False), BenchResults(), list[Figure]()
     try:
         jars = ",".join(map(str, spark_kafka_jars()))
     except UnavailableError as error:
@@ -44,7 +44,7 @@ def run(parts: list[str], records: int, rounds: int, directory: Path | None) -> 
                 if "batch" in parts:
                     write_parquet(spark, data)
                     console.log("batch reads")
-                    figures += reading.measure(spark, data, rounds, found, connector=bool(jars))
+                    figures += batch_reads.measure(spark, data, rounds, found, connector=bool(jars))
                 if "stream" in parts:
                     console.log("streams")
                     figures += streams.throughput(spark, data, rounds, found)

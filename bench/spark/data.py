@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from confluent_kafka.cimpl import NewTopic
 
 from bench.kafka.targets import HoldfastServer
+from holdfast.client.cluster_address import ClusterAddress
 from holdfast.spark.ranges import Planner
-from holdfast.spark.reach import Reach
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,7 @@ class Data:
     """A topic, how it is reached, and where it stands as Parquet."""
 
     bootstrap: str
-    reach: Reach
+    cluster_address: ClusterAddress
     topic: str
     records: int
     parquet: Path
@@ -68,9 +68,9 @@ def filled(bootstrap: str, records: int, directory: Path) -> Data:
     topic = create(bootstrap, "bench", PARTITIONS)
     send(bootstrap, topic, records)
     _roll_now(bootstrap, topic)
-    reach = Reach(bootstrap=bootstrap).learned()
-    _await_published(reach, topic)
-    return Data(bootstrap, reach, topic, records, directory / "parquet")
+    cluster_address = ClusterAddress(bootstrap=bootstrap).with_discovered_urls()
+    _await_published(cluster_address, topic)
+    return Data(bootstrap, cluster_address, topic, records, directory / "parquet")
 
 
 def create(bootstrap: str, topic: str, partitions: int, **config: str) -> str:
@@ -83,11 +83,11 @@ def create(bootstrap: str, topic: str, partitions: int, **config: str) -> str:
 
 def send(bootstrap: str, topic: str, records: int) -> None:
     """Events that look like JSON, with numbers that differ."""
-    chance, sent = random.Random(3), 0
+    rng, sent = random.Random(3), 0
     producer = Producer({"bootstrap.servers": bootstrap, **_SENDING})
     while sent < records:
         count = min(_CHUNK, records - sent)
-        chunk = [{"value": _event(chance, sent + at)} for at in range(count)]
+        chunk = [{"value": _event(rng, sent + at)} for at in range(count)]
         while chunk:
             taken = producer.produce_batch(topic, chunk, partition=sent // _CHUNK % PARTITIONS)
             chunk = chunk[taken:]
@@ -97,14 +97,14 @@ def send(bootstrap: str, topic: str, records: int) -> None:
         raise RuntimeError("the records were not all acknowledged")
 
 
-def _event(chance: random.Random, number: int) -> bytes:
+def _event(rng: random.Random, number: int) -> bytes:
     text = b'{"id":%d,"user":%d,"amount":%d,"page":"/p/%d","token":"' % (
         number,
-        chance.randrange(1_000_000),
-        chance.randrange(100_000),
-        chance.randrange(1_000),
+        rng.randrange(1_000_000),
+        rng.randrange(100_000),
+        rng.randrange(1_000),
     )
-    return text + b"%0*x" % (VALUE_BYTES - 2 - len(text), chance.getrandbits(64)) + b'"}'
+    return text + b"%0*x" % (VALUE_BYTES - 2 - len(text), rng.getrandbits(64)) + b'"}'
 
 
 def _roll_now(bootstrap: str, topic: str) -> None:
@@ -115,8 +115,11 @@ def _roll_now(bootstrap: str, topic: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
-def _await_published(reach: Reach, topic: str) -> None:
-    planner, published = Planner(reach), Planner(Reach(store=reach.store, objects=reach.objects))
+def _await_published(cluster_address: ClusterAddress, topic: str) -> None:
+    planner, published = (
+        Planner(cluster_address),
+        Planner(ClusterAddress(store=cluster_address.store, objects=cluster_address.objects)),
+    )
     deadline = time.monotonic() + _PUBLISHED_WITHIN_S
     while planner.ends(topic).ends != published.ends(topic).ends:
         if time.monotonic() > deadline:

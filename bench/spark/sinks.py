@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from bench.figures import Figure
-from bench.kafka.found import Found
-from bench.spark.bare import Insert
+from bench.kafka.results import BenchResults
+from bench.spark.bare_insert import Insert
 from bench.spark.data import PARTITIONS, Data
+from holdfast.client.loop_thread import loop_thread, run
 from holdfast.contracts.store import Store
-from holdfast.kernel.registry import RegistrySettings, RegistryStore
-from holdfast.pipeline.catalog import PipelineStore
-from holdfast.pipeline.driver.jobs import Jobs
-from holdfast.pipeline.driver.messages import Run
+from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.driver.settings import DriverSettings
-from holdfast.pipeline.driver.work import SlotWork, Tools
-from holdfast.pipeline.nouns import Pipeline, registry_of
-from holdfast.spark.reading.loop import loop_thread, run
+from holdfast.pipeline.driver.slot_processor import DriverResources, SlotProcessor
+from holdfast.pipeline.driver.spark_jobs import SparkJobs
+from holdfast.pipeline.model.definition import Pipeline, registry_namespace
+from holdfast.pipeline.model.driver_protocol import RunSlot
+from holdfast.registry import RegistrySettings, RegistryStore
 from holdfast.stores.urls import open_store
 from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,14 +40,14 @@ _MERGES_MAX_S: Final = 60
 _WARMING_TURNS: Final = 3
 _TURNS_PER_ROUND: Final = 3
 _NUMBERS, _TEXTS = ("id", "user", "amount"), ("page", "token")
-_CLOCK, _CHANCE = RealClock(), RealChance()
+_CLOCK, _CHANCE = RealClock(), SystemRandom()
 
 
-def measure(spark: "SparkSession", data: Data, rounds: int, found: Found, directory: Path) -> list[Figure]:
+def measure(spark: "SparkSession", data: Data, rounds: int, found: BenchResults, directory: Path) -> list[Figure]:
     """Both in turn, round after round, after some that do not count: the JVM compiles what runs often."""
     block = directory / "block.arrow"
     _write_block(block)
-    context = open_store(data.reach.store, clock=_CLOCK, chance=_CHANCE)
+    context = open_store(data.cluster_address.store, clock=_CLOCK, random=_CHANCE)
     store = loop_thread().submit(context.__aenter__()).result()
     try:
         with clickhouse_server(directory / "clickhouse") as server:
@@ -87,16 +87,16 @@ class _Slot:
 
     def __init__(self, spark: "SparkSession", data: Data, store: Store, server: ClickHouseServer) -> None:
         pipeline, self._claims = run(_pipeline(store, data, server))
-        tools = Tools(
-            jobs=Jobs(spark, remote=False),
+        tools = DriverResources(
+            jobs=SparkJobs(spark, remote=False),
             store=store,
-            reach=data.reach,
+            cluster_address=data.cluster_address,
             embedded="",
             settings=DriverSettings(),
             clock=_CLOCK,
-            chance=_CHANCE,
+            random=_CHANCE,
         )
-        self._work = SlotWork(Run(slot="bench", pipeline_id=pipeline.id, generation=1), tools, lambda: True)
+        self._work = SlotProcessor(RunSlot(slot="bench", pipeline_id=pipeline.id, generation=1), tools, lambda: True)
 
     def turn(self) -> int:
         """Go on for so many rows."""
@@ -114,7 +114,7 @@ class _Slot:
 
 
 async def _pipeline(store: Store, data: Data, server: ClickHouseServer) -> tuple[Pipeline, dict[int, int]]:
-    catalog = PipelineStore(store, clock=_CLOCK, chance=_CHANCE)
+    catalog = PipelineStore(store, clock=_CLOCK, random=_CHANCE)
     made = await catalog.create("bench")
     columns = [{"fieldPath": name, "column": name, "type": "Int64", "nullable": False} for name in _NUMBERS]
     columns += [{"fieldPath": name, "column": name, "type": "String", "nullable": False} for name in _TEXTS]
@@ -128,8 +128,8 @@ async def _pipeline(store: Store, data: Data, server: ClickHouseServer) -> tuple
     }
     await catalog.put_parts(made.id, {"source": {"topic": data.topic}, "sink": sink, "mapping": {"columns": columns}})
     pipeline = await catalog.set_state(made.id, desired="started")
-    settings = RegistrySettings(namespace=registry_of(pipeline.id, 1), partitions=PARTITIONS)
-    registry = RegistryStore(store, clock=_CLOCK, chance=_CHANCE, settings=settings)
+    settings = RegistrySettings(namespace=registry_namespace(pipeline.id, 1), partitions=PARTITIONS)
+    registry = RegistryStore(store, clock=_CLOCK, random=_CHANCE, settings=settings)
     await registry.initialize()
     claims = {}
     for number in range(PARTITIONS):

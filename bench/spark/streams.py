@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Producer
 
 from bench.figures import Figure
-from bench.kafka.found import Found
+from bench.kafka.results import BenchResults
 from bench.spark.data import Data, create
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _TURN_MAX_S: Final = 600
 _ROWS: Final = 30
 
 
-def throughput(spark: "SparkSession", data: Data, rounds: int, found: Found) -> list[Figure]:
+def throughput(spark: "SparkSession", data: Data, rounds: int, found: BenchResults) -> list[Figure]:
     """The whole topic in batches of a million rows, and as many rows from the rate source."""
     rows = min(ROWS_PER_BATCH, max(1, data.records // 4))
     for round_ in range(-1, rounds):
@@ -38,7 +38,7 @@ def throughput(spark: "SparkSession", data: Data, rounds: int, found: Found) -> 
     return [Figure("stream", "into nothing, against the JVM's rate source", "rows/s", ours, other, ratio, note=note)]
 
 
-def latency(spark: "SparkSession", data: Data, found: Found, *, connector: bool) -> list[Figure]:
+def latency(spark: "SparkSession", data: Data, found: BenchResults, *, connector: bool) -> list[Figure]:
     """From a row's send to the end of its batch, at the smallest trigger; one row at a time."""
     topic = create(data.bootstrap, f"{data.topic}-rows", 1)
     for source in (OURS, *([CONNECTOR] if connector else [])):

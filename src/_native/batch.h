@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The numbers are those of holdfast.log.batches.rules.Rule; a test holds them equal. */
+/* The numbers are those of holdfast.log.batches.rules.BatchRule; a test holds them equal. */
 enum rule {
     SOUND = 0,
     RULE_CUT = 2,

@@ -5,7 +5,7 @@
  * interpreter is not held meanwhile.
  *
  * write_blocks(descriptor, parts, memory, block_bytes): write as many whole blocks of the parts as there are; how many bytes were
- * written. A write that fails or falls short ends it: the caller goes on another way. The twin is holdfast.objects.direct's.
+ * written. A write that fails or falls short ends it: the caller goes on another way. The twin is holdfast.objects.direct_io's.
  *
  * write_padded(descriptor, parts, memory, block_bytes, position): write all of it at a position, the end filled up with zeros to a
  * whole block; where in `memory` the last block is. Raises OSError. The twin is holdfast.log.wal.disk.write_padded.

@@ -1,5 +1,5 @@
 /* holdfast._native: the record batch kernel at native speed. The twin in Python is holdfast.log.batches.pure; what the
- * functions take and return is written there and in holdfast.log.batches.native. */
+ * functions take and return is written there and in holdfast.log.batches.kernels. */
 #include "batch.h"
 
 static PyMethodDef methods[] = {

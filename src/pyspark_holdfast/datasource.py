@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from holdfast.spark.source.options import include_headers, read_options
+from holdfast.spark.source.options import include_headers, parse_source_options
 from holdfast.vocabulary.errors import InvalidError
 
 
@@ -49,13 +49,13 @@ class DefaultSource(DataSource):
         from holdfast.spark.source.batch import batch_reader
 
         self._check(schema)
-        return batch_reader(read_options(self.options, streaming=False))
+        return batch_reader(parse_source_options(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from holdfast.spark.source.streaming import StreamReader
+        from holdfast.spark.source.stream import StreamReader
 
         self._check(schema)
-        return StreamReader(read_options(self.options, streaming=True))
+        return StreamReader(parse_source_options(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from holdfast.spark.sink.writers import batch_writer

@@ -2,11 +2,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.agent.making import Cluster
+from tests.support.cluster import LocalCluster
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    made = Cluster(tmp_path)
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    made = LocalCluster(tmp_path)
     yield made
     await made.end()

@@ -2,31 +2,31 @@
 
 import msgspec
 import pytest
-from tests.agent.making import Cluster, until
-from tests.log.partition.making import batch
+from tests.support.cluster import LocalCluster, until
+from tests.support.partitions import batch
 
-from holdfast.kernel.registry import RegistrySettings, RegistryStore
-from holdfast.log.reading import EARLIEST
+from holdfast.log.maintenance import MaintenanceSettings
+from holdfast.log.reader import EARLIEST
 from holdfast.log.service import LogService
-from holdfast.log.upkeep import UpkeepSettings
-from holdfast.pipeline.nouns import Intent, registry_of
+from holdfast.pipeline.model.definition import RangeIntent, registry_namespace
+from holdfast.registry import RegistrySettings, RegistryStore
 from holdfast.vocabulary.errors import InvalidError
-from holdfast.vocabulary.nouns import Partition
+from holdfast.vocabulary.types import TopicPartition
 
-OFTEN = UpkeepSettings(retention_interval_ms=20, grace_ms=0)
+OFTEN = MaintenanceSettings(retention_interval_ms=20, grace_ms=0)
 
 
-async def begun(cluster: Cluster, topic: str = "orders") -> RegistryStore:
+async def begun(cluster: LocalCluster, topic: str = "orders") -> RegistryStore:
     """A pipeline that has begun offsets 2 to 4 of partition 0."""
     registry = RegistryStore(
         cluster.store,
         clock=cluster.clock,
-        chance=cluster.chance,
-        settings=RegistrySettings(namespace=registry_of("p", 1), partitions=2),
+        random=cluster.random,
+        settings=RegistrySettings(namespace=registry_namespace("p", 1), partitions=2),
     )
     await registry.initialize()
     assert await registry.claim(0, "worker", 0)
-    intent = msgspec.json.encode(Intent(start=2, end=4, recipe=1, topic=topic)).decode()
+    intent = msgspec.json.encode(RangeIntent(start=2, end=4, recipe=1, topic=topic)).decode()
     assert await registry.begin(0, "worker", 1, intent)
     return registry
 
@@ -37,7 +37,7 @@ async def start_of(service: LogService, partition: int) -> int:
     return found.offset
 
 
-async def test_retention_waits_for_a_begun_range_and_for_no_longer(cluster: Cluster) -> None:
+async def test_retention_waits_for_a_begun_range_and_for_no_longer(cluster: LocalCluster) -> None:
     ann = await cluster.node("ann", upkeep=OFTEN)
     registry = await begun(cluster)
     await ann.service.create_topic("orders", 2, {"retention_ms": 1})
@@ -47,16 +47,16 @@ async def test_retention_waits_for_a_begun_range_and_for_no_longer(cluster: Clus
             await ann.service.produce("orders", partition, batch("a", "b", at_ms=1_000))
             await ann.service.flush("orders", partition)
     led = ann.agent.leading
-    await until(lambda: led[Partition("orders", 1)].record.start == 6)
+    await until(lambda: led[TopicPartition("orders", 1)].record.start == 6)
     await ann.service.produce("orders", 1, batch("c", at_ms=1_000))
     await ann.service.flush("orders", 1)
-    await until(lambda: led[Partition("orders", 1)].record.start == 7)  # a whole round has gone over both
+    await until(lambda: led[TopicPartition("orders", 1)].record.start == 7)  # a whole round has gone over both
     assert await start_of(ann.service, 0) == 2
     assert await registry.update_checkpoint(0, "worker", 4, 1)
-    await until(lambda: led[Partition("orders", 0)].record.start == 6)
+    await until(lambda: led[TopicPartition("orders", 0)].record.start == 6)
 
 
-async def test_records_of_a_begun_range_are_not_deleted_on_demand(cluster: Cluster) -> None:
+async def test_records_of_a_begun_range_are_not_deleted_on_demand(cluster: LocalCluster) -> None:
     ann = await cluster.node("ann")
     await ann.service.create_topic("orders", 2)
     await until(lambda: len(ann.agent.leading) == 2)
@@ -71,7 +71,7 @@ async def test_records_of_a_begun_range_are_not_deleted_on_demand(cluster: Clust
     assert await ann.service.delete_records("orders", 0, 4) == 4
 
 
-async def test_ranges_of_another_kafka_hold_nothing_here(cluster: Cluster) -> None:
+async def test_ranges_of_another_kafka_hold_nothing_here(cluster: LocalCluster) -> None:
     ann = await cluster.node("ann")
     await begun(cluster, topic="")
     await until(

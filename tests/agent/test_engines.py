@@ -4,21 +4,21 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from tests.agent.making import quick, until
-from tests.log.partition.making import batch, records
+from tests.support.cluster import fast_settings, until
+from tests.support.partitions import batch, records
 
 from holdfast.agent import Agent, running_agent
 from holdfast.objects.urls import open_objects
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 
 async def started(stack: AsyncExitStack, folder: Path) -> Agent:
-    clock, chance = RealClock(), RealChance()
-    store = await stack.enter_async_context(open_store(f"sqlite:///{folder}/store.db", clock=clock, chance=chance))
-    objects = await stack.enter_async_context(open_objects(f"file://{folder}/objects", clock=clock, chance=chance))
+    clock, random = RealClock(), SystemRandom()
+    store = await stack.enter_async_context(open_store(f"sqlite:///{folder}/store.db", clock=clock, random=random))
+    objects = await stack.enter_async_context(open_objects(f"file://{folder}/objects", clock=clock, random=random))
     return await stack.enter_async_context(
-        running_agent(quick("ann"), folder / "wal", store=store, objects=objects, clock=clock, chance=chance)
+        running_agent(fast_settings("ann"), folder / "wal", store=store, objects=objects, clock=clock, random=random)
     )
 
 

@@ -1,19 +1,19 @@
 """One agent, from creating a topic to reading it after every kind of restart."""
 
 import pytest
-from tests.agent.making import BRIEF, Cluster, Node, until
-from tests.log.partition.making import batch, records
+from tests.support.cluster import SHORT_SESSION, LocalCluster, Node, until
+from tests.support.partitions import batch, records
 
 from holdfast.kernel.session import SessionSettings
-from holdfast.log.partition.segments import load_segments
-from holdfast.log.reading import EARLIEST, LATEST
+from holdfast.log.reader import EARLIEST, LATEST
+from holdfast.log.segment_list import load_segments
 from holdfast.log.service import NotLeaderError
 from holdfast.log.topics import UnknownTopicError
-from holdfast.vocabulary.nouns import Partition
+from holdfast.vocabulary.types import TopicPartition
 
 
 async def with_topic(
-    cluster: Cluster, partitions: int = 1, session: SessionSettings | None = None, **config: object
+    cluster: LocalCluster, partitions: int = 1, session: SessionSettings | None = None, **config: object
 ) -> Node:
     ann = await cluster.node("ann", **({"session": session} if session is not None else {}))
     await ann.service.create_topic("orders", partitions, config)
@@ -21,7 +21,7 @@ async def with_topic(
     return ann
 
 
-async def test_a_topic_is_created_written_and_read_by_offset_and_by_time(cluster: Cluster) -> None:
+async def test_a_topic_is_created_written_and_read_by_offset_and_by_time(cluster: LocalCluster) -> None:
     ann = await with_topic(cluster, partitions=3)
     for partition in range(3):
         produced = await ann.service.produce("orders", partition, batch("a", "b", at_ms=1_000))
@@ -38,7 +38,7 @@ async def test_a_topic_is_created_written_and_read_by_offset_and_by_time(cluster
 
 @pytest.mark.parametrize("crash", [True, False])
 @pytest.mark.parametrize("level", ["local", "object"])
-async def test_a_restart_loses_nothing(cluster: Cluster, crash: bool, level: str) -> None:
+async def test_a_restart_loses_nothing(cluster: LocalCluster, crash: bool, level: str) -> None:
     ann = await with_topic(cluster, durability=level)
     for number in range(5):
         await ann.service.produce("orders", 0, batch(str(number)))
@@ -52,7 +52,7 @@ async def test_a_restart_loses_nothing(cluster: Cluster, crash: bool, level: str
     assert again.agent.wal_id == ann.agent.wal_id
 
 
-async def test_a_polite_stop_publishes_everything(cluster: Cluster) -> None:
+async def test_a_polite_stop_publishes_everything(cluster: LocalCluster) -> None:
     ann = await with_topic(cluster)
     await ann.service.produce("orders", 0, batch("a"))
     topic = await ann.service.topics.get("orders")
@@ -62,7 +62,7 @@ async def test_a_polite_stop_publishes_everything(cluster: Cluster) -> None:
     assert ann.agent.counters.sessions_lost == 0
 
 
-async def test_old_segments_are_published_by_age_and_quiet_partitions_become_clean(cluster: Cluster) -> None:
+async def test_old_segments_are_published_by_age_and_quiet_partitions_become_clean(cluster: LocalCluster) -> None:
     ann = await cluster.node(idle_ms=50)
     await ann.service.create_topic("orders", 1, {"roll_ms": 100})
     await until(lambda: ann.agent.leading)
@@ -74,7 +74,7 @@ async def test_old_segments_are_published_by_age_and_quiet_partitions_become_cle
     assert (await ann.service.produce("orders", 0, batch("b"))).base_offset == 1
 
 
-async def test_an_outage_of_object_storage_is_waited_out(cluster: Cluster) -> None:
+async def test_an_outage_of_object_storage_is_waited_out(cluster: LocalCluster) -> None:
     ann = await cluster.node()
     await ann.service.create_topic("orders", 1, {"roll_ms": 100})
     await until(lambda: ann.agent.leading)
@@ -87,8 +87,8 @@ async def test_an_outage_of_object_storage_is_waited_out(cluster: Cluster) -> No
     assert await ann.service.flush("orders", 0) == 10
 
 
-async def test_an_agent_that_loses_its_session_begins_again_over_the_same_wal(cluster: Cluster) -> None:
-    ann = await with_topic(cluster, session=BRIEF)
+async def test_an_agent_that_loses_its_session_begins_again_over_the_same_wal(cluster: LocalCluster) -> None:
+    ann = await with_topic(cluster, session=SHORT_SESSION)
     await ann.service.produce("orders", 0, batch("a"))
     ann.store.reachable = False
     await until(lambda: ann.agent.counters.sessions_lost)
@@ -104,7 +104,7 @@ async def test_an_agent_that_loses_its_session_begins_again_over_the_same_wal(cl
     assert await cluster.read("orders", 0) == [(0, "a"), (1, "b"), (2, "c")]
 
 
-async def test_a_topic_that_is_deleted_and_created_again_begins_empty(cluster: Cluster) -> None:
+async def test_a_topic_that_is_deleted_and_created_again_begins_empty(cluster: LocalCluster) -> None:
     ann = await with_topic(cluster)
     await ann.service.produce("orders", 0, batch("old"))
     await ann.service.delete_topic("orders")
@@ -112,12 +112,12 @@ async def test_a_topic_that_is_deleted_and_created_again_begins_empty(cluster: C
     with pytest.raises(UnknownTopicError):
         await ann.service.produce("orders", 0, batch("old"))
     topic = await ann.service.create_topic("orders", 1)
-    await until(lambda: any(each.place.topic_id == topic.id for each in ann.agent.leading.values()))
+    await until(lambda: any(each.partition_id.topic_id == topic.id for each in ann.agent.leading.values()))
     assert await cluster.produce("orders", 0, "new") == 0
     assert await cluster.read("orders", 0) == [(0, "new")]
 
 
-async def test_a_deleted_topic_is_let_go_and_its_wal_frames_with_it(cluster: Cluster) -> None:
+async def test_a_deleted_topic_is_let_go_and_its_wal_frames_with_it(cluster: LocalCluster) -> None:
     ann = await with_topic(cluster)
     await ann.service.produce("orders", 0, batch("a"))
     assert ann.agent.wal.unreleased()
@@ -126,16 +126,16 @@ async def test_a_deleted_topic_is_let_go_and_its_wal_frames_with_it(cluster: Clu
     await until(lambda: not ann.agent.wal.unreleased())
 
 
-async def test_settings_take_effect_while_the_partition_is_led(cluster: Cluster) -> None:
+async def test_settings_take_effect_while_the_partition_is_led(cluster: LocalCluster) -> None:
     ann = await with_topic(cluster)
     (partition,) = ann.agent.leading.values()
     await ann.service.topics.alter("orders", {"roll_ms": "100"})
-    await until(lambda: partition.terms.roll_ms == 100)
+    await until(lambda: partition.partition_config.roll_ms == 100)
     await ann.service.produce("orders", 0, batch("a"))
     await until(lambda: partition.record.published == 1)
 
 
-async def test_records_can_be_deleted(cluster: Cluster) -> None:
+async def test_records_can_be_deleted(cluster: LocalCluster) -> None:
     ann = await with_topic(cluster)
     for value in "abc":
         await ann.service.produce("orders", 0, batch(value))
@@ -146,14 +146,14 @@ async def test_records_can_be_deleted(cluster: Cluster) -> None:
     assert records((await ann.service.fetch("orders", 0, 2)).batches) == [(2, "c")]
 
 
-async def test_a_partition_that_cannot_be_opened_is_listed_and_harms_nobody(cluster: Cluster) -> None:
+async def test_a_partition_that_cannot_be_opened_is_listed_and_harms_nobody(cluster: LocalCluster) -> None:
     ann = await with_topic(cluster, partitions=2)
     await ann.service.produce("orders", 0, batch("only in the WAL of ann"))
     await ann.drop()
     bob = await cluster.node("bob")
     await until(lambda: bob.leads() == {1})
     await until(lambda: bob.agent.offline)
-    assert "start the agent that has it" in bob.agent.offline[Partition("orders", 0)]
+    assert "start the agent that has it" in bob.agent.offline[TopicPartition("orders", 0)]
     with pytest.raises(NotLeaderError, match="is offline"):
         await bob.service.produce("orders", 0, batch("x"))
     await bob.service.produce("orders", 1, batch("x"))
@@ -163,5 +163,5 @@ async def test_a_partition_that_cannot_be_opened_is_listed_and_harms_nobody(clus
     await bob.stop()
     back = await cluster.node("ann")
     await until(lambda: back.leads() == {0, 1})
-    (left_out,) = back.agent.set_aside
+    (left_out,) = back.agent.quarantined
     assert (left_out.partition, left_out.start, left_out.end) == (0, 0, 100)

@@ -3,24 +3,24 @@
 import asyncio
 
 import pytest
-from tests.agent.making import BRIEF, Cluster, Node, until
-from tests.log.partition.making import batch
+from tests.support.cluster import SHORT_SESSION, LocalCluster, Node, until
+from tests.support.partitions import batch
 
 from holdfast.log.service import NotLeaderError
-from holdfast.vocabulary.nouns import Partition
+from holdfast.vocabulary.types import TopicPartition
 
 PARTITIONS = 4
 
 
-async def pair(cluster: Cluster, *, brief: bool = False, **config: object) -> tuple[Node, Node]:
-    ann = await cluster.node("ann", **({"session": BRIEF} if brief else {}))
+async def pair(cluster: LocalCluster, *, brief: bool = False, **config: object) -> tuple[Node, Node]:
+    ann = await cluster.node("ann", **({"session": SHORT_SESSION} if brief else {}))
     bob = await cluster.node("bob")
     await ann.service.create_topic("orders", PARTITIONS, config)
     await until(lambda: len(ann.leads()) == len(bob.leads()) == PARTITIONS // 2)
     return ann, bob
 
 
-async def check(cluster: Cluster, sent: dict[int, list[str]]) -> None:
+async def check(cluster: LocalCluster, sent: dict[int, list[str]]) -> None:
     """Every record that was acknowledged is read once, in order; what was not may be there or not."""
     for partition, values in sent.items():
         found = await cluster.read("orders", partition)
@@ -28,7 +28,7 @@ async def check(cluster: Cluster, sent: dict[int, list[str]]) -> None:
         assert len({offset for offset, _ in found}) == len(found)
 
 
-async def test_a_topic_is_shared_and_others_are_told_who_leads(cluster: Cluster) -> None:
+async def test_a_topic_is_shared_and_others_are_told_who_leads(cluster: LocalCluster) -> None:
     ann, bob = await pair(cluster)
     assert ann.leads() | bob.leads() == set(range(PARTITIONS))
     anns = min(ann.leads())
@@ -40,7 +40,7 @@ async def test_a_topic_is_shared_and_others_are_told_who_leads(cluster: Cluster)
 
 
 @pytest.mark.parametrize("level", ["local", "object"])
-async def test_a_polite_stop_moves_partitions_while_producers_write(cluster: Cluster, level: str) -> None:
+async def test_a_polite_stop_moves_partitions_while_producers_write(cluster: LocalCluster, level: str) -> None:
     ann, bob = await pair(cluster, durability=level)
     sent: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
     running = True
@@ -66,7 +66,7 @@ async def test_a_polite_stop_moves_partitions_while_producers_write(cluster: Clu
     assert ann.agent.counters.drained >= PARTITIONS // 2
 
 
-async def test_an_agent_that_joins_takes_its_share_while_producers_write(cluster: Cluster) -> None:
+async def test_an_agent_that_joins_takes_its_share_while_producers_write(cluster: LocalCluster) -> None:
     ann = await cluster.node("ann")
     await ann.service.create_topic("orders", PARTITIONS)
     sent: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
@@ -89,7 +89,7 @@ async def test_an_agent_that_joins_takes_its_share_while_producers_write(cluster
     await check(cluster, sent)
 
 
-async def test_partitions_of_an_agent_that_is_cut_off_are_offline_until_it_is_back(cluster: Cluster) -> None:
+async def test_partitions_of_an_agent_that_is_cut_off_are_offline_until_it_is_back(cluster: LocalCluster) -> None:
     ann, bob = await pair(cluster, brief=True)
     sent: dict[int, list[str]] = {partition: [f"first of {partition}"] for partition in range(PARTITIONS)}
     for partition, values in sent.items():
@@ -110,18 +110,18 @@ async def test_partitions_of_an_agent_that_is_cut_off_are_offline_until_it_is_ba
     await check(cluster, sent)
 
 
-async def test_clean_partitions_of_a_crashed_agent_move_at_once(cluster: Cluster) -> None:
+async def test_clean_partitions_of_a_crashed_agent_move_at_once(cluster: LocalCluster) -> None:
     ann, bob = await pair(cluster)
     quiet, written = sorted(ann.leads())
     await ann.service.produce("orders", written, batch("only here"))
     await ann.drop()
     await until(lambda: quiet in bob.leads())
-    assert bob.agent.offline.keys() == {Partition("orders", written)}
+    assert bob.agent.offline.keys() == {TopicPartition("orders", written)}
     assert await cluster.produce("orders", quiet, "a") == 0
 
 
 async def test_at_object_level_a_crash_moves_everything_at_once_and_loses_nothing_acknowledged(
-    cluster: Cluster,
+    cluster: LocalCluster,
 ) -> None:
     ann, bob = await pair(cluster, durability="object")
     sent: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}

@@ -1,22 +1,22 @@
 """Who has a WAL open, and what its next owner may do about it."""
 
-from holdfast.agent.wal_owners import announce, end_former_life
-from holdfast.contracts.checks import StoreLimits
+from holdfast.agent.wal_owners import close_previous_session, register_wal_owner
 from holdfast.contracts.store import Committed, Put
+from holdfast.contracts.validation import StoreLimits
 from holdfast.log.keys import wal_key
 from holdfast.stores.memory import MemoryStore
-from holdfast.vocabulary.clock import FakeClock, SeededChance
+from holdfast.vocabulary.clock import FakeClock, SeededRandom
 
 
 async def test_the_next_owner_of_a_wal_ends_the_session_of_the_dead_one_and_no_other() -> None:
-    clock, chance = FakeClock(), SeededChance(1)
-    store = MemoryStore(clock=clock, chance=chance, limits=StoreLimits())
+    clock, random = FakeClock(), SeededRandom(1)
+    store = MemoryStore(clock=clock, random=random, limits=StoreLimits())
     dead, other = await store.open_session(30_000), await store.open_session(30_000)
     for wal_id, session in (("a", dead), ("b", other)):
-        await announce(store, wal_id, agent="ann", session=session.id, clock=clock, chance=chance)
+        await register_wal_owner(store, wal_id, agent="ann", session=session.id, clock=clock, random=random)
         put = Put(f"lease/holder/partition/{wal_id}", b"{}", session.id)
         assert isinstance(await store.commit(require=(), apply=(put,)), Committed)
-    await end_former_life(store, "a")
+    await close_previous_session(store, "a")
     assert await store.get("lease/holder/partition/a") is None
     assert await store.get(wal_key("a")) is None
     assert not await store.keep_alive(dead.id)
@@ -25,6 +25,6 @@ async def test_the_next_owner_of_a_wal_ends_the_session_of_the_dead_one_and_no_o
 
 
 async def test_a_wal_nobody_has_open_has_no_former_life() -> None:
-    clock, chance = FakeClock(), SeededChance(1)
-    store = MemoryStore(clock=clock, chance=chance, limits=StoreLimits())
-    await end_former_life(store, "a")
+    clock, random = FakeClock(), SeededRandom(1)
+    store = MemoryStore(clock=clock, random=random, limits=StoreLimits())
+    await close_previous_session(store, "a")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app.addresses import Address, Advertised
-from holdfast.app.config import CATALOGUE, Effective, effective_settings
+from holdfast.app.addresses import Address, AdvertisedAddress
+from holdfast.app.config import CATALOGUE, EffectiveSettings, effective_settings
 from holdfast.vocabulary.errors import InvalidError
 
 HERE = Path("/srv")
@@ -17,17 +17,17 @@ def settle(
     env: dict[str, str] | None = None,
     file: str = "",
     directory: Path = HERE,
-) -> Effective:
+) -> EffectiveSettings:
     return effective_settings(
         flags=flags or {}, assignments=assignments, file=file, environment=env or {}, directory=directory
     )
 
 
-def origins(effective: Effective) -> dict[str, str]:
+def origins(effective: EffectiveSettings) -> dict[str, str]:
     return {each.name: each.origin for each in effective.shown}
 
 
-def values(effective: Effective) -> dict[str, object]:
+def values(effective: EffectiveSettings) -> dict[str, object]:
     return {each.name: each.value for each in effective.shown}
 
 
@@ -134,7 +134,7 @@ def test_the_names_streamhouse_users_know_mean_what_they_mean_there() -> None:
     )
     settings = effective.settings
     assert settings.listen == Address("0.0.0.0", 19092)
-    assert settings.advertise == Advertised("broker.example", 29092)
+    assert settings.advertise == AdvertisedAddress("broker.example", 29092)
     assert settings.http_listen == Address("0.0.0.0", 8080)
     assert settings.store == "postgres://me:pw@db/streamhouse"
     assert settings.objects == "s3://events?endpoint=http://127.0.0.1:9000"
@@ -153,13 +153,13 @@ def test_the_names_streamhouse_users_know_mean_what_they_mean_there() -> None:
 )
 def test_an_advertised_host_or_port_may_stand_alone(host: str, port: str, told: str) -> None:
     settings = settle(env={"KAFKA_ADVERTISED_HOST": host, "KAFKA_ADVERTISED_PORT": port}).settings
-    assert str(settings.advertise.over(settings.listen, host_name="me")) == told
+    assert str(settings.advertise.resolve(settings.listen, host_name="me")) == told
 
 
 def test_a_node_that_listens_everywhere_tells_its_hosts_name_unless_told_otherwise() -> None:
     everywhere = Address("0.0.0.0", 9092)
-    assert str(Advertised().over(everywhere, host_name="me")) == "me:9092"
-    assert str(Advertised.parse("x", "other").over(everywhere, host_name="me")) == "other:9092"
+    assert str(AdvertisedAddress().resolve(everywhere, host_name="me")) == "me:9092"
+    assert str(AdvertisedAddress.parse("x", "other").resolve(everywhere, host_name="me")) == "other:9092"
 
 
 def test_an_endpoint_without_a_bucket_is_reported() -> None:

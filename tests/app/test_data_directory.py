@@ -4,53 +4,57 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app.data_directory import held, write_whole
-from holdfast.vocabulary.clock import SeededChance
+from holdfast.app.data_directory import locked_data_directory, write_atomic
+from holdfast.vocabulary.clock import SeededRandom
 from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
 
 
 def test_a_name_is_drawn_once(tmp_path: Path) -> None:
-    with held(tmp_path / "a") as directory:
-        name = directory.agent_id(SeededChance(1))
-        assert directory.agent_id(SeededChance(2)) == name
-    with held(tmp_path / "a") as directory:
-        assert directory.agent_id(SeededChance(3)) == name
-    with held(tmp_path / "b") as directory:
-        assert directory.agent_id(SeededChance(4)) != name
+    with locked_data_directory(tmp_path / "a") as directory:
+        name = directory.agent_id(SeededRandom(1))
+        assert directory.agent_id(SeededRandom(2)) == name
+    with locked_data_directory(tmp_path / "a") as directory:
+        assert directory.agent_id(SeededRandom(3)) == name
+    with locked_data_directory(tmp_path / "b") as directory:
+        assert directory.agent_id(SeededRandom(4)) != name
 
 
 def test_it_is_held_by_one_at_a_time(tmp_path: Path) -> None:
-    with held(tmp_path), pytest.raises(UnavailableError, match="uses it"), held(tmp_path):
+    with (
+        locked_data_directory(tmp_path),
+        pytest.raises(UnavailableError, match="uses it"),
+        locked_data_directory(tmp_path),
+    ):
         pass
-    with held(tmp_path):
+    with locked_data_directory(tmp_path):
         pass
 
 
 def test_it_belongs_to_one_cluster(tmp_path: Path) -> None:
-    with held(tmp_path) as directory:
-        directory.belong_to("blue")
-        directory.belong_to("blue")
+    with locked_data_directory(tmp_path) as directory:
+        directory.bind_to_cluster("blue")
+        directory.bind_to_cluster("blue")
         with pytest.raises(InvalidError, match="the store of cluster blue"):
-            directory.belong_to("green")
+            directory.bind_to_cluster("green")
 
 
 def test_a_damaged_name_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "agent-id").write_text("")
-    with held(tmp_path) as directory, pytest.raises(CorruptError, match="empty"):
-        directory.agent_id(SeededChance(1))
+    with locked_data_directory(tmp_path) as directory, pytest.raises(CorruptError, match="empty"):
+        directory.agent_id(SeededRandom(1))
 
 
 def test_a_place_that_is_no_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidError, match="data directory"), held(tmp_path / "file"):
+    with pytest.raises(InvalidError, match="data directory"), locked_data_directory(tmp_path / "file"):
         pass
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "addresses.json"
-    write_whole(path, "first")
-    write_whole(path, "second")
+    write_atomic(path, "first")
+    write_atomic(path, "second")
     assert [each.name for each in tmp_path.iterdir()] == ["addresses.json"]
     assert path.read_text() == "second"
     with pytest.raises(UnavailableError, match="addresses"):
-        write_whole(tmp_path / "missing" / "addresses.json", "third")
+        write_atomic(tmp_path / "missing" / "addresses.json", "third")

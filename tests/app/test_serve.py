@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.app.node import WAIT_S, Node, environment, produce, read, started, until
+from tests.support.server_process import WAIT_S, ServeProcess, environment, produce, read, started, until
 
 from holdfast import __version__
-from holdfast.app.addresses import Address, check_reach
+from holdfast.app.addresses import Address, check_exposure
 from holdfast.cli.main import main
 from holdfast.log.wal.inspection import inspect
 from holdfast.testing.objects.moto import MotoServer
@@ -22,8 +22,8 @@ from holdfast.vocabulary.errors import InvalidError
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path / "node")
+def node(tmp_path: Path) -> ServeProcess:
+    return ServeProcess(tmp_path / "node")
 
 
 def refused(*options: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -32,7 +32,7 @@ def refused(*options: str, cwd: Path, **env: str) -> subprocess.CompletedProcess
     return subprocess.run(argv, capture_output=True, text=True, timeout=100, cwd=cwd, env=environment(**env))
 
 
-def test_it_prints_where_it_listens_once_it_does(node: Node) -> None:
+def test_it_prints_where_it_listens_once_it_does(node: ServeProcess) -> None:
     with started(node):
         assert node.port > 0
         addresses = json.loads(node.addresses.read_text())
@@ -51,7 +51,7 @@ def test_it_prints_where_it_listens_once_it_does(node: Node) -> None:
         assert not list(node.directory.glob(".addresses*"))
 
 
-def test_what_was_acknowledged_is_there_after_a_polite_stop_and_nothing_is_left_to_publish(node: Node) -> None:
+def test_what_was_acknowledged_is_there_after_a_polite_stop_and_nothing_is_left_to_publish(node: ServeProcess) -> None:
     with started(node):
         assert produce(node.kafka, "orders", "a", "b", "c") == [0, 1, 2]
         name = node.out.splitlines()[0]
@@ -66,7 +66,7 @@ def test_what_was_acknowledged_is_there_after_a_polite_stop_and_nothing_is_left_
         assert produce(node.kafka, "orders", "d") == [3]
 
 
-def test_what_was_acknowledged_is_there_after_a_kill(node: Node) -> None:
+def test_what_was_acknowledged_is_there_after_a_kill(node: ServeProcess) -> None:
     with started(node):
         for life in range(3):
             expected = [f"{each}-{n}" for each in range(life + 1) for n in range(10)]
@@ -80,7 +80,7 @@ def test_objects_may_live_in_s3_and_its_keys_are_never_shown(tmp_path: Path) -> 
     (tmp_path / "s3").mkdir()
     with MotoServer(tmp_path / "s3").running() as s3:
         url = s3_url(s3.port, "logs").replace("secret_access_key=any", "secret_access_key=s3cr3t")
-        node = Node(tmp_path / "node", env={"HOLDFAST_OBJECTS": url})
+        node = ServeProcess(tmp_path / "node", env={"HOLDFAST_OBJECTS": url})
         with started(node):
             produce(node.kafka, "orders", "a", "b")
             assert node.terminate() == 0
@@ -92,14 +92,14 @@ def test_objects_may_live_in_s3_and_its_keys_are_never_shown(tmp_path: Path) -> 
     assert not (node.data / "objects").exists()
 
 
-def test_an_interrupt_is_as_polite(node: Node) -> None:
+def test_an_interrupt_is_as_polite(node: ServeProcess) -> None:
     with started(node):
         produce(node.kafka, "orders", "a")
         node.process.send_signal(signal.SIGINT)
         assert node.ended() == 0
 
 
-def test_a_stop_does_not_wait_for_a_client_that_waits_for_records(node: Node) -> None:
+def test_a_stop_does_not_wait_for_a_client_that_waits_for_records(node: ServeProcess) -> None:
     with started(node):
         produce(node.kafka, "orders", "a")
         patient = Consumer(
@@ -115,7 +115,7 @@ def test_a_stop_does_not_wait_for_a_client_that_waits_for_records(node: Node) ->
 
 
 def test_log_lines_are_json_when_asked_for(tmp_path: Path) -> None:
-    node = Node(tmp_path, "--log", "json", "--log-level", "debug", env={"GRPC_ADDR": "127.0.0.1:9090"})
+    node = ServeProcess(tmp_path, "--log", "json", "--log-level", "debug", env={"GRPC_ADDR": "127.0.0.1:9090"})
     with started(node):
         produce(node.kafka, "orders", "a")
         assert node.terminate() == 0
@@ -126,7 +126,7 @@ def test_log_lines_are_json_when_asked_for(tmp_path: Path) -> None:
         assert [line["level"] for line in lines if "GRPC_ADDR" in line["message"]] == ["warning"]
 
 
-def test_only_one_process_uses_a_data_directory(node: Node, tmp_path: Path) -> None:
+def test_only_one_process_uses_a_data_directory(node: ServeProcess, tmp_path: Path) -> None:
     with started(node):
         for roles in ("api", "agent"):
             second = refused("--data", str(node.data), "--kafka", "127.0.0.1:0", "--roles", roles, cwd=tmp_path)
@@ -137,14 +137,14 @@ def test_only_one_process_uses_a_data_directory(node: Node, tmp_path: Path) -> N
         assert produce(node.kafka, "orders", "a") == [0]
 
 
-def test_only_one_process_listens_at_an_address(node: Node, tmp_path: Path) -> None:
+def test_only_one_process_listens_at_an_address(node: ServeProcess, tmp_path: Path) -> None:
     with started(node):
         second = refused("--data", str(tmp_path / "other"), "--kafka", node.kafka, cwd=tmp_path)
         assert second.returncode == 3
         assert node.kafka in second.stderr
 
 
-def test_a_data_directory_is_not_used_with_another_clusters_store(node: Node, tmp_path: Path) -> None:
+def test_a_data_directory_is_not_used_with_another_clusters_store(node: ServeProcess, tmp_path: Path) -> None:
     with started(node):
         produce(node.kafka, "orders", "a")
         node.kill()
@@ -167,11 +167,11 @@ def test_listening_beyond_this_machine_is_possible_and_known_to_be_so() -> None:
     with socket.socket() as bound:
         bound.bind(("0.0.0.0", 0))  # bound and never listening
         with pytest.raises(InvalidError):
-            check_reach(Address("0.0.0.0", 0), [bound], insecure=False)
-        assert check_reach(Address("0.0.0.0", 0), [bound], insecure=True)
+            check_exposure(Address("0.0.0.0", 0), [bound], insecure=False)
+        assert check_exposure(Address("0.0.0.0", 0), [bound], insecure=True)
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        assert not check_reach(Address("127.0.0.1", 0), [bound], insecure=False)
+        assert not check_exposure(Address("127.0.0.1", 0), [bound], insecure=False)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_host_nobody_knows_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_stop_that_cannot_publish_is_bounded_and_loses_nothing(tmp_path: Path) -> None:
-    node = Node(tmp_path / "node", "--stop-ms", "300")
+    node = ServeProcess(tmp_path / "node", "--stop-ms", "300")
     with started(node):
         produce(node.kafka, "orders", "a", "b")
         objects, aside = node.data / "objects", node.data / "aside"
@@ -227,7 +227,7 @@ def test_a_stop_that_cannot_publish_is_bounded_and_loses_nothing(tmp_path: Path)
         assert read(node.kafka, "orders", 2) == ["a", "b"]
 
 
-def test_a_second_signal_ends_it_at_once_and_loses_nothing(node: Node) -> None:
+def test_a_second_signal_ends_it_at_once_and_loses_nothing(node: ServeProcess) -> None:
     with started(node):
         produce(node.kafka, "orders", "a", "b")
         objects, aside = node.data / "objects", node.data / "aside"
@@ -242,7 +242,7 @@ def test_a_second_signal_ends_it_at_once_and_loses_nothing(node: Node) -> None:
         assert read(node.kafka, "orders", 2) == ["a", "b"]
 
 
-def test_a_producer_that_goes_on_through_a_polite_restart_loses_and_repeats_nothing(node: Node) -> None:
+def test_a_producer_that_goes_on_through_a_polite_restart_loses_and_repeats_nothing(node: ServeProcess) -> None:
     sent = [f"{n:04d}" for n in range(400)]
     with started(node):
         producer = Producer(
@@ -259,7 +259,7 @@ def test_a_producer_that_goes_on_through_a_polite_restart_loses_and_repeats_noth
         assert read(node.kafka, "orders", len(sent)) == sent
 
 
-def test_told_to_stop_before_it_listens_it_just_ends(node: Node) -> None:
+def test_told_to_stop_before_it_listens_it_just_ends(node: ServeProcess) -> None:
     node.launch()
     try:
         until(lambda: (node.data / "lock").exists(), what="it has begun")
@@ -269,7 +269,7 @@ def test_told_to_stop_before_it_listens_it_just_ends(node: Node) -> None:
         node.kill()
 
 
-def test_two_live_agents_cannot_have_one_name(node: Node, tmp_path: Path) -> None:
+def test_two_live_agents_cannot_have_one_name(node: ServeProcess, tmp_path: Path) -> None:
     with started(node):
         name = (node.data / "agent-id").read_text().strip()
         told = ("--store", f"sqlite:///{node.data}/store.db", "--objects", f"file://{node.data}/objects")
@@ -280,7 +280,7 @@ def test_two_live_agents_cannot_have_one_name(node: Node, tmp_path: Path) -> Non
         assert node.kafka in second.stderr
 
 
-def test_a_disk_that_fails_ends_the_process_with_the_reason(node: Node) -> None:
+def test_a_disk_that_fails_ends_the_process_with_the_reason(node: ServeProcess) -> None:
     with started(node):
         produce(node.kafka, "orders", "a")
         # From here on no file may be written beyond its first page: the WAL's next write is an error of the disk's.

@@ -9,15 +9,15 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.app.node import WAIT_S, Node, produce, started, until
 from tests.app.test_serve import refused
+from tests.support.server_process import WAIT_S, ServeProcess, produce, started, until
+from tests.support.store_engines.redis import ValkeyServer
 
 from holdfast.app.addresses import http_address
-from holdfast.testing.engines.redis import ValkeyServer
 from holdfast.vocabulary.errors import InvalidError
 
 
-def ready(node: Node) -> tuple[int, dict[str, Any]]:
+def ready(node: ServeProcess) -> tuple[int, dict[str, Any]]:
     answer = httpx.get(f"{node.http}/ready", timeout=WAIT_S)
     return answer.status_code, answer.json()
 
@@ -25,7 +25,7 @@ def ready(node: Node) -> tuple[int, dict[str, Any]]:
 def test_a_node_is_ready_as_long_as_its_store_answers(tmp_path: Path) -> None:
     (tmp_path / "valkey").mkdir()
     with ValkeyServer(tmp_path / "valkey").running() as valkey:
-        node = Node(tmp_path / "node", "--roles", "api", "--store", f"redis://127.0.0.1:{valkey.port}/0")
+        node = ServeProcess(tmp_path / "node", "--roles", "api", "--store", f"redis://127.0.0.1:{valkey.port}/0")
         with started(node):
             assert ready(node)[0] == 200
             valkey.freeze()
@@ -46,7 +46,9 @@ def test_an_agent_that_has_lost_its_session_is_not_ready(tmp_path: Path) -> None
     (tmp_path / "valkey").mkdir()
     brief = ("--set", "session.ttl_ms=3000", "--set", "session.renew_ms=500", "--set", "session.margin_ms=500")
     with ValkeyServer(tmp_path / "valkey").running() as valkey:
-        node = Node(tmp_path / "node", "--roles", "api,agent", "--store", f"redis://127.0.0.1:{valkey.port}/0", *brief)
+        node = ServeProcess(
+            tmp_path / "node", "--roles", "api,agent", "--store", f"redis://127.0.0.1:{valkey.port}/0", *brief
+        )
         with started(node):
             assert [each["name"] for each in ready(node)[1]["checks"]] == ["store", "agent"]
             valkey.freeze()
@@ -60,7 +62,7 @@ def test_it_listens_beyond_this_machine_only_when_told_to(tmp_path: Path) -> Non
     done = refused("--data", str(tmp_path / "data"), "--kafka", "127.0.0.1:0", "--http", "0.0.0.0:0", cwd=tmp_path)
     assert done.returncode == 2
     assert "whoever reaches it can read and delete everything" in done.stderr
-    node = Node(tmp_path / "node", "--roles", "api", "--http", "0.0.0.0:0", "--insecure")
+    node = ServeProcess(tmp_path / "node", "--roles", "api", "--http", "0.0.0.0:0", "--insecure")
     with started(node):
         assert node.log.count("LISTENING BEYOND THIS MACHINE WITHOUT PROTECTION") == 1
         port = int(node.http.rpartition(":")[2])
@@ -80,7 +82,7 @@ def test_an_address_that_is_taken_is_unavailable_before_anything_starts(tmp_path
 
 
 def test_it_can_be_switched_off(tmp_path: Path) -> None:
-    node = Node(tmp_path / "node", "--roles", "api,agent", "--http", "off")
+    node = ServeProcess(tmp_path / "node", "--roles", "api,agent", "--http", "off")
     with started(node):
         assert json.loads(node.addresses.read_text()) == {"kafka": node.kafka}
         assert "http     off" in node.out
@@ -96,7 +98,7 @@ def test_an_address_may_be_off_and_nothing_else() -> None:
 
 
 def test_a_request_under_way_is_answered_after_sigterm(tmp_path: Path) -> None:
-    node = Node(tmp_path / "node", "--roles", "api,agent")
+    node = ServeProcess(tmp_path / "node", "--roles", "api,agent")
     with started(node):
         host, _, port = node.http.partition("//")[2].partition(":")
         httpx.get(f"{node.http}/live", timeout=WAIT_S)

@@ -6,21 +6,31 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from tests.app.node import BRIEF, WAIT_S, Node, create_topic, leaders, produce, read, started, until
+from tests.support.server_process import (
+    SHORT_SESSIONS,
+    WAIT_S,
+    ServeProcess,
+    create_topic,
+    leaders,
+    produce,
+    read,
+    started,
+    until,
+)
+from tests.support.store_engines import STORE_ENGINES
 
-from holdfast.testing.engines import ENGINES
-from holdfast.testing.harness import Harness
+from holdfast.testing.harness import StoreHarness
 
 PARTITIONS = 6
 
 
-def together(directory: Path, store: str, *names: str, options: tuple[str, ...] = BRIEF) -> list[Node]:
+def together(directory: Path, store: str, *names: str, options: tuple[str, ...] = SHORT_SESSIONS) -> list[ServeProcess]:
     """Nodes with a data directory each, on one store and one folder of objects."""
     shared = ("--store", store, "--objects", f"file://{directory}/objects", *options)
-    return [Node(directory / name, "--agent-id", name, *shared) for name in names]
+    return [ServeProcess(directory / name, "--agent-id", name, *shared) for name in names]
 
 
-def number(node: Node) -> int:
+def number(node: ServeProcess) -> int:
     """The node number it printed."""
     return int(node.out.partition(", node ")[2].partition(" ")[0])
 
@@ -30,7 +40,7 @@ def led_by_both(bootstrap: str, topic: str, numbers: set[int]) -> Callable[[], b
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-async def test_two_processes_share_a_store_and_never_a_partition(harness: Harness, tmp_path: Path) -> None:
+async def test_two_processes_share_a_store_and_never_a_partition(harness: StoreHarness, tmp_path: Path) -> None:
     def steps() -> None:
         ann, bob = together(tmp_path, harness.url, "ann", "bob")
         with started(ann, bob):
@@ -76,9 +86,9 @@ async def test_two_processes_share_a_store_and_never_a_partition(harness: Harnes
 
 
 @pytest.mark.parametrize(
-    "engine", [engine for engine in ENGINES if engine != "memory"]
+    "engine", [engine for engine in STORE_ENGINES if engine != "memory"]
 )  # which does not outlive a kill
-async def test_it_serves_on_every_engine_and_survives_a_kill(harness: Harness, tmp_path: Path) -> None:
+async def test_it_serves_on_every_engine_and_survives_a_kill(harness: StoreHarness, tmp_path: Path) -> None:
     def steps() -> None:
         (ann,) = together(tmp_path, harness.url, "ann", options=())
         with started(ann):

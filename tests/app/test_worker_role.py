@@ -4,29 +4,29 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.app.node import Node, started
+from tests.support.server_process import ServeProcess, started
 
 from holdfast.app.config import ServeSettings, effective_settings
-from holdfast.app.worker import worker_role
-from holdfast.pipeline.workers.records import WorkerRecord, list_workers
+from holdfast.app.worker_role import worker_role
+from holdfast.pipeline.catalog.worker_status import WorkerRecord, list_workers
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.errors import InvalidError
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path / "node")
+def node(tmp_path: Path) -> ServeProcess:
+    return ServeProcess(tmp_path / "node")
 
 
-def workers_of(node: Node, count: int) -> list[WorkerRecord]:
+def workers_of(node: ServeProcess, count: int) -> list[WorkerRecord]:
     """The workers in the node's store, once there are so many."""
 
     async def look() -> list[WorkerRecord]:
         clock = RealClock()
         url = f"sqlite:///{node.data}/store.db"
-        async with open_store(url, clock=clock, chance=RealChance()) as store, asyncio.timeout(60):
+        async with open_store(url, clock=clock, random=SystemRandom()) as store, asyncio.timeout(60):
             while len(found := await list_workers(store)) != count:
                 await clock.sleep_ms(20)
             return found
@@ -39,7 +39,7 @@ def children(pid: int) -> list[str]:
     return [Path(f"/proc/{each}/cmdline").read_text().replace("\0", " ") for each in found]
 
 
-def test_a_server_is_a_worker_and_starts_no_spark_before_a_pipeline_is(node: Node) -> None:
+def test_a_server_is_a_worker_and_starts_no_spark_before_a_pipeline_is(node: ServeProcess) -> None:
     with started(node):
         [worker] = workers_of(node, 1)
         assert node.out.splitlines()[0].split("(")[1].startswith(worker.id)
@@ -54,7 +54,7 @@ def test_a_server_is_a_worker_and_starts_no_spark_before_a_pipeline_is(node: Nod
 
 
 def test_a_worker_without_leases_says_so(tmp_path: Path) -> None:
-    node = Node(tmp_path, "--no-leases", "--worker-id", "w.1")
+    node = ServeProcess(tmp_path, "--no-leases", "--worker-id", "w.1")
     with started(node):
         [worker] = workers_of(node, 1)
         assert (worker.id, worker.mode, worker.lease_until_ms) == ("w.1", "no-leases", None)
@@ -107,12 +107,12 @@ def test_spark_settings_are_never_shown() -> None:
 async def test_without_spark_one_line_says_so_and_the_rest_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("holdfast.app.worker._NEEDED", ("pyspark_of_another_world",))
-    clock, chance = RealClock(), RealChance()
+    monkeypatch.setattr("holdfast.app.worker_role._REQUIRED_MODULES", ("pyspark_of_another_world",))
+    clock, random = RealClock(), SystemRandom()
     settings = settings_of(("store", "sqlite:////nowhere/store.db"))
     async with (
-        MemoryStore.open(clock=clock, chance=chance) as store,
-        worker_role(settings, name="a", bootstrap="", store=store, clock=clock, chance=chance) as role,
+        MemoryStore.open(clock=clock, random=random) as store,
+        worker_role(settings, name="a", bootstrap="", store=store, clock=clock, random=random) as role,
     ):
         await role.stop()
         assert await list_workers(store) == []
@@ -122,11 +122,11 @@ async def test_without_spark_one_line_says_so_and_the_rest_goes_on(
 
 
 async def test_a_store_in_memory_has_no_worker(caplog: pytest.LogCaptureFixture) -> None:
-    clock, chance = RealClock(), RealChance()
+    clock, random = RealClock(), SystemRandom()
     async with (
-        MemoryStore.open(clock=clock, chance=chance) as store,
+        MemoryStore.open(clock=clock, random=random) as store,
         worker_role(
-            settings_of(("store", "memory:")), name="a", bootstrap="", store=store, clock=clock, chance=chance
+            settings_of(("store", "memory:")), name="a", bootstrap="", store=store, clock=clock, random=random
         ) as role,
     ):
         await role.stop()

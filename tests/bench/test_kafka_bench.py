@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from bench.kafka.cases import CASES, LATENCY, OURS, SYSTEMS
 from bench.kafka.disk import at_share, sync_latencies_us
-from bench.kafka.found import DISK, Found
 from bench.kafka.processes import cpu_seconds, is_running, resident_bytes
 from bench.kafka.report import figures, verdict
+from bench.kafka.results import DISK, BenchResults
+from bench.kafka.rounds import Rounds, RunPlan
 from bench.kafka.targets import KafkaTarget, discard, holdfast, mock
-from bench.kafka.turns import Plan, Turns
 
 pytest.importorskip("confluent_kafka", reason="librdkafka comes with confluent-kafka")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="costs are read from /proc")
@@ -45,10 +45,10 @@ def test_what_holdfast_acknowledges_is_counted_and_read(tmp_path: Path) -> None:
 def test_a_turn_gives_every_figure_of_its_case(tmp_path: Path) -> None:
     (case,) = (each for each in CASES if each.name == "100B-12")
     (system,) = (each for each in SYSTEMS if each.name == "ceiling")
-    found = Found()
+    found = BenchResults()
     with discard(tmp_path) as ceiling:
-        plan = Plan(seconds=0.1, rounds=1, latency_seconds=0.1)
-        Turns({system.name: (system, ceiling)}, found, plan, directory=tmp_path, say=lambda _: None).throughput(case)
+        plan = RunPlan(seconds=0.1, rounds=1, latency_seconds=0.1)
+        Rounds({system.name: (system, ceiling)}, found, plan, directory=tmp_path, say=lambda _: None).throughput(case)
     assert found.failures == []
     for part in ("produce", "consume"):
         for unit in ("mb_s", "records_s"):
@@ -75,7 +75,7 @@ def test_the_client_in_python_speaks_as_the_one_in_c_does(tmp_path: Path) -> Non
 
 
 def test_a_ratio_is_of_the_same_round_and_aims_are_judged_by_it() -> None:
-    found = Found()
+    found = BenchResults()
     for round_, (ours, theirs) in enumerate([(10.0, 10.0), (90.0, 30.0), (40.0, 20.0)]):
         found.add("1KiB-1", "produce_mb_s", OURS, round_, ours)
         found.add("1KiB-1", "produce_mb_s", "kafka-flush", round_, theirs)
@@ -87,7 +87,7 @@ def test_a_ratio_is_of_the_same_round_and_aims_are_judged_by_it() -> None:
 
 def test_latency_may_be_a_millisecond_or_three_times_the_disk() -> None:
     for ours, disk, met in ((900.0, 100.0, True), (1_200.0, 500.0, True), (1_600.0, 500.0, False)):
-        found = Found()
+        found = BenchResults()
         found.add(LATENCY, "p99_us", OURS, 0, ours)
         found.add(LATENCY, "p99_us", DISK, 0, disk)
         assert [each.met for each in figures(found)] == [met]
@@ -107,12 +107,12 @@ def test_the_disk_answers_and_processes_are_counted(tmp_path: Path) -> None:
 def test_a_target_that_has_ended_is_said_once_and_left_out(tmp_path: Path) -> None:
     (case,) = (each for each in CASES if each.name == "100B-1")
     (system,) = (each for each in SYSTEMS if each.name == "ceiling")
-    found = Found()
+    found = BenchResults()
     with discard(tmp_path) as ceiling:
         os.kill(ceiling.pid, signal.SIGKILL)
         while is_running(ceiling.pid):
             pass
-        plan = Plan(seconds=0.1, rounds=2, latency_seconds=0.1)
-        Turns({system.name: (system, ceiling)}, found, plan, directory=tmp_path, say=lambda _: None).throughput(case)
+        plan = RunPlan(seconds=0.1, rounds=2, latency_seconds=0.1)
+        Rounds({system.name: (system, ceiling)}, found, plan, directory=tmp_path, say=lambda _: None).throughput(case)
     assert found.failures == ["ceiling: its process has ended"]
     assert found.values == {}

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.vocabulary.test_words import EXAMPLES
+from tests.vocabulary.test_vocabulary import EXAMPLES
 
 from holdfast import __version__
 from holdfast.cli.main import main
 from holdfast.cli.output import EXIT_CODES, exit_code
-from holdfast.testing.harness import Harness
+from holdfast.testing.harness import StoreHarness
 from holdfast.vocabulary import errors
 
 
@@ -72,7 +72,7 @@ def test_under_the_sticky_plan_only_the_leavers_partitions_move(capsys: pytest.C
     assert moved == [p["id"] for p in before if p["owner"] == "A"]
 
 
-async def test_the_demo_runs_on_every_engine_in_a_process_of_its_own(harness: Harness) -> None:
+async def test_the_demo_runs_on_every_engine_in_a_process_of_its_own(harness: StoreHarness) -> None:
     store = harness.url or "memory:"
     done = await asyncio.to_thread(run, "registry", "demo", "--json", "--partitions", "4", "--store", store)
     assert done.returncode == 0, done.stderr
@@ -96,7 +96,7 @@ def test_the_demo_is_readable_without_json(capsys: pytest.CaptureFixture[str]) -
     assert "processed: A 39, B 36, C 25" in text
 
 
-async def test_store_check_says_what_works_on_every_engine(harness: Harness) -> None:
+async def test_store_check_says_what_works_on_every_engine(harness: StoreHarness) -> None:
     done = await asyncio.to_thread(run, "store", "check", harness.url or "memory:", "--json")
     assert done.returncode == 0, done.stderr + done.stdout
     findings = json_lines(done.stdout)
@@ -130,16 +130,16 @@ def test_a_wrong_call_says_what_is_allowed_and_its_code_says_whose_turn_it_is(
 
 
 def test_listings_show_a_registry_that_lives_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from holdfast.kernel.registry import RegistrySettings, RegistryStore
+    from holdfast.registry import RegistrySettings, RegistryStore
     from holdfast.stores.urls import open_store
-    from holdfast.vocabulary.clock import RealChance, RealClock
+    from holdfast.vocabulary.clock import RealClock, SystemRandom
 
     url = f"sqlite:///{tmp_path}/registry.db"
-    clock, chance = RealClock(), RealChance()
+    clock, random = RealClock(), SystemRandom()
 
     async def fill() -> None:
-        async with open_store(url, clock=clock, chance=chance) as store:
-            registry = RegistryStore(store, clock=clock, chance=chance, settings=RegistrySettings(partitions=3))
+        async with open_store(url, clock=clock, random=random) as store:
+            registry = RegistryStore(store, clock=clock, random=random, settings=RegistrySettings(partitions=3))
             await registry.initialize()
             await registry.register("ann")
             assert await registry.claim(1, "ann", 0)

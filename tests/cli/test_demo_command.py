@@ -9,13 +9,13 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from tests.app.node import Node, create_topic, environment, read, started, until
 from tests.cli.conftest import Run
 from tests.pipeline.service.conftest import clickhouse as clickhouse
+from tests.support.server_process import ServeProcess, create_topic, environment, read, started, until
 
-from holdfast.cli.demonstration.events import Stream, orders
-from holdfast.cli.demonstration.rows import Arrived, Table, of_status
-from holdfast.cli.demonstration.server import answers, own_server
+from holdfast.cli.demo.events import EventStream, orders
+from holdfast.cli.demo.row_count import CountedTable, RowCount, count_from_status
+from holdfast.cli.demo.server import is_ready, own_server
 from holdfast.testing.clickhouse import ClickHouseServer
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -27,36 +27,36 @@ def test_orders_are_the_same_but_for_their_times() -> None:
 
 
 def test_events_are_sent_at_their_rate_and_all_are_acknowledged(tmp_path: Path) -> None:
-    node = Node(tmp_path / "node", "--roles", "api,agent")
+    node = ServeProcess(tmp_path / "node", "--roles", "api,agent")
     with started(node):
         create_topic(node.kafka, "events", 1)
-        stream = Stream(node.kafka, "events", rate=500)
+        stream = EventStream(node.kafka, "events", rate=500)
         stream.start()
         until(lambda: stream.acknowledged >= 300, what="events are acknowledged")
         stream.finish()
         assert stream.sent == stream.acknowledged
         values = [json.loads(each) for each in read(node.kafka, "events", stream.acknowledged)]
         assert [each["id"] for each in values] == list(range(stream.acknowledged))
-        assert answers(node.http)
+        assert is_ready(node.http)
         node.kill()
-        assert not answers(node.http if node.addresses.exists() else "http://127.0.0.1:1")
+        assert not is_ready(node.http if node.addresses.exists() else "http://127.0.0.1:1")
 
 
 def test_rows_are_counted_where_they_are(clickhouse: ClickHouseServer) -> None:
-    table = Table(clickhouse.url, "demo_rows")
-    assert table.arrived() == Arrived(0, 0), "no table, no rows"
+    table = CountedTable(clickhouse.url, "demo_rows")
+    assert table.arrived() == RowCount(0, 0), "no table, no rows"
     clickhouse.ask(
         "CREATE TABLE demo_rows (_topic String, _partition UInt32, _offset UInt64) ENGINE = MergeTree ORDER BY _offset"
     )
     clickhouse.ask("INSERT INTO demo_rows VALUES ('t', 0, 1), ('t', 0, 2), ('t', 0, 2), ('t', 1, 2)")
-    assert table.arrived() == Arrived(4, 3)
+    assert table.arrived() == RowCount(4, 3)
     with pytest.raises(UnavailableError):
-        Table("http://default:wrong@127.0.0.1:1", "demo_rows").arrived()
+        CountedTable("http://default:wrong@127.0.0.1:1", "demo_rows").arrived()
     wrong = clickhouse.url.replace(clickhouse.password, "wrong")
     with pytest.raises(UnavailableError) as refused:
-        Table(wrong, "demo_rows").arrived()
+        CountedTable(wrong, "demo_rows").arrived()
     assert clickhouse.password not in str(refused.value)
-    assert of_status({"rows": 5}) == Arrived(5, None)
+    assert count_from_status({"rows": 5}) == RowCount(5, None)
 
 
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:

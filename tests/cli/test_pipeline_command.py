@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.app.node import Node, create_topic, environment, produce, started
 from tests.cli.conftest import Run
 from tests.pipeline.service.conftest import clickhouse as clickhouse
+from tests.support.server_process import ServeProcess, create_topic, environment, produce, started
 
-from holdfast.cli.http.again import position
-from holdfast.cli.http.client import HttpClient, ProblemError, server_url
-from holdfast.cli.http.files import read_pipeline
+from holdfast.cli.pipeline.file import read_pipeline_file
+from holdfast.cli.pipeline.reprocessing import position
+from holdfast.client.http_client import HttpClient, ProblemError, server_url
 from holdfast.testing.clickhouse import ClickHouseServer
-from holdfast.vocabulary.clock import RealChance
+from holdfast.vocabulary.clock import SystemRandom
 from holdfast.vocabulary.errors import InvalidError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline.yaml"
@@ -27,27 +27,27 @@ ORDERS = [
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
     """A server that speaks HTTP and runs no pipelines."""
-    made = Node(tmp_path_factory.mktemp("server"), "--roles", "api,agent")
+    made = ServeProcess(tmp_path_factory.mktemp("server"), "--roles", "api,agent")
     with started(made):
         yield made
 
 
 @pytest.fixture
 def name() -> str:
-    return f"orders-{RealChance().token()[:8]}"
+    return f"orders-{SystemRandom().token()[:8]}"
 
 
 @pytest.fixture
-def pipeline(run: Run, node: Node, monkeypatch: pytest.MonkeyPatch) -> Run:
+def pipeline(run: Run, node: ServeProcess, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `holdfast pipeline …`, which finds the server through the environment."""
     monkeypatch.setenv("HOLDFAST_HTTP", node.http)
     return lambda *argv, **more: run("pipeline", *argv, **more)
 
 
 @pytest.fixture
-def file(tmp_path: Path, node: Node, clickhouse: ClickHouseServer, name: str) -> Path:
+def file(tmp_path: Path, node: ServeProcess, clickhouse: ClickHouseServer, name: str) -> Path:
     """A file without a mapping, over a topic with records."""
     create_topic(node.kafka, name, 2)
     produce(node.kafka, name, *ORDERS)
@@ -157,10 +157,10 @@ def test_a_wrong_file_is_refused_before_anybody_is_asked(run: Run, tmp_path: Pat
 def test_files_may_be_json_toml_or_standard_input(tmp_path: Path, run: Run) -> None:
     (tmp_path / "p.json").write_text('{"name": "a", "source": {"topic": "t"}, "sql": "SELECT 1"}')
     (tmp_path / "p.toml").write_text('name = "a"\n[source]\ntopic = "t"\n')
-    assert read_pipeline(str(tmp_path / "p.json")).parts == {"source": {"topic": "t"}, "sql": {"sql": "SELECT 1"}}
-    assert read_pipeline(str(tmp_path / "p.toml")).parts == {"source": {"topic": "t"}}
+    assert read_pipeline_file(str(tmp_path / "p.json")).parts == {"source": {"topic": "t"}, "sql": {"sql": "SELECT 1"}}
+    assert read_pipeline_file(str(tmp_path / "p.toml")).parts == {"source": {"topic": "t"}}
     (tmp_path / "p.yaml").write_text("name: a\nsource: {topic: t, start: 2026-11-15T00:00:00Z}\n")
-    assert read_pipeline(str(tmp_path / "p.yaml")).parts["source"]["start"] == "2026-11-15T00:00:00Z"
+    assert read_pipeline_file(str(tmp_path / "p.yaml")).parts["source"]["start"] == "2026-11-15T00:00:00Z"
     assert run("pipeline", "create", "-f", str(tmp_path / "none.yaml")).code == 2
     assert run("pipeline", "create", "-f", "-", "--http", "127.0.0.1:1", stdin=b"name: a\n").code == 3
 
@@ -179,7 +179,7 @@ def test_nobody_there_is_unavailable_and_no_trace(run: Run) -> None:
         assert run("pipeline", "list", "--http", url).code == 2
 
 
-def test_a_servers_words_cannot_command_a_terminal(node: Node) -> None:
+def test_a_servers_words_cannot_command_a_terminal(node: ServeProcess) -> None:
     with pytest.raises(ProblemError) as refused:
         HttpClient(node.http).get("/api/pipelines/%1b%5b31m")
     assert "\x1b" not in str(refused.value)
@@ -200,7 +200,7 @@ def test_positions() -> None:
         position("0=x")
 
 
-def test_status_is_watched_until_it_is_interrupted(node: Node, file: Path, name: str) -> None:
+def test_status_is_watched_until_it_is_interrupted(node: ServeProcess, file: Path, name: str) -> None:
     env = {**environment(), "HOLDFAST_HTTP": node.http}
     told: list[Any] = [sys.executable, "-m", "holdfast", "pipeline"]
     subprocess.run([*told, "create", "-f", str(file)], env=env, check=True, capture_output=True, timeout=60)

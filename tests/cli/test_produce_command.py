@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run, Start
-from tests.clients.broker import Broker, until
+from tests.support.broker import Broker, until
 
 
 def consumed(kafka: Run, topic: str, *argv: str) -> list[dict[str, object]]:

@@ -9,11 +9,11 @@ import sys
 import pytest
 from confluent_kafka import KafkaError
 from tests.cli.conftest import Run, Start
-from tests.clients.broker import Broker
+from tests.support.broker import Broker
 
-from holdfast.cli.kafka.errors import error_of
 from holdfast.cli.kafka.options import Bootstrap
 from holdfast.cli.output import exit_code
+from holdfast.client.kafka_errors import to_holdfast_error
 from holdfast.vocabulary.clock import RealClock
 
 ADDRESS = Bootstrap(servers="kafka.example:9092")
@@ -170,15 +170,15 @@ def test_a_listener_that_never_answers_is_named_too(run: Run) -> None:
     ],
 )
 def test_what_a_broker_reports_becomes_a_sentence_and_a_code(code: int, exits: int, says: str) -> None:
-    error = error_of(KafkaError(code), "thing", "x", ADDRESS)
+    error = to_holdfast_error(KafkaError(code), "thing", "x", ADDRESS)
     assert exit_code(error) == exits
     assert says in str(error)
 
 
 def test_a_change_without_an_answer_is_of_unknown_outcome(own_broker: Broker, run: Run) -> None:
-    from holdfast.cli.kafka.client import Connection
+    from holdfast.client.librdkafka import KafkaClient
 
-    connection = Connection(Bootstrap(servers=own_broker.bootstrap, timeout_s=1))
+    connection = KafkaClient(Bootstrap(servers=own_broker.bootstrap, timeout_s=1))
     own_broker.stop()
     try:
         from holdfast.cli.kafka.topics import delete_topics

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.clients.broker import CHOICE, Broker, owned, serving
+from tests.support.broker import CHOICE, Broker, owned, serving
 
 NewBroker = Callable[..., Broker]
 

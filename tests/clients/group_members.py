@@ -19,8 +19,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from tests.clients.broker import until
-from tests.clients.workload import Verdict, judge
+from tests.support.broker import until
+from tests.support.workload import Verdict, judge
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent.parent

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from kafka.errors import KafkaError
-from tests.clients.workload import keyed
+from tests.support.workload import keyed
 
 from kafka import KafkaProducer
 

@@ -16,8 +16,8 @@ from aiokafka.errors import (
     for_code,
 )
 from aiokafka.structs import OffsetAndMetadata
-from tests.clients.aio_steps import CLOCK, administering, consuming, producing, read, send, take
-from tests.clients.broker import Broker
+from tests.support.aiokafka_client import CLOCK, administering, consuming, producing, read, send, take
+from tests.support.broker import Broker
 
 
 async def test_topics_are_created_listed_described_and_deleted(broker: Broker) -> None:

@@ -9,10 +9,10 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import KafkaError, OffsetMetadataTooLargeError
-from tests.clients.aio_steps import administering, consuming, producing, send, take
-from tests.clients.broker import Broker, until
 from tests.clients.group_members import await_committed, await_shared, committed, members, verdict
-from tests.clients.workload import Item, keyed
+from tests.support.aiokafka_client import administering, consuming, producing, send, take
+from tests.support.broker import Broker, until
+from tests.support.workload import Item, keyed
 
 ASSIGNORS = [RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor]
 

@@ -19,9 +19,9 @@ from aiokafka.errors import (
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.structs import ConsumerRecord
 from confluent_kafka import Producer
-from tests.clients.aio_steps import CLOCK, consuming, producing, read, send, send_shapes, take
-from tests.clients.broker import Broker
-from tests.clients.shapes import COMPRESSIONS, KEEP, SHAPES, Shape
+from tests.support.aiokafka_client import CLOCK, consuming, producing, read, send, send_shapes, take
+from tests.support.broker import Broker
+from tests.support.record_shapes import COMPRESSIONS, KEEP, SHAPES, Shape
 
 CREATE_TIME, APPEND_TIME = 0, 1
 

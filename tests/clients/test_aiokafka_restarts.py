@@ -18,9 +18,9 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.structs import OffsetAndMetadata
-from tests.clients.aio_steps import CLOCK, administering, consuming, producing, read, send, take
-from tests.clients.broker import Broker
-from tests.clients.workload import Verdict, judge, keyed
+from tests.support.aiokafka_client import CLOCK, administering, consuming, producing, read, send, take
+from tests.support.broker import Broker
+from tests.support.workload import Verdict, judge, keyed
 
 
 async def values_of(broker: Broker, topic: str, partitions: int = 1) -> list[bytes]:

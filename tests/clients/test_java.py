@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.clients.broker import Broker
-from tests.clients.java import running
+from tests.clients.java import runner
+from tests.support.broker import Broker
 
 from holdfast.vocabulary.errors import UnavailableError
 
-Results = dict[str, running.Result]
+Results = dict[str, runner.Result]
 
 pytestmark = pytest.mark.timeout(300)  # whichever test comes first waits for all scenarios
 
@@ -31,19 +31,19 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         if isinstance(item, pytest.Function) and item.originalname == "test_scenario" and item.path == Path(__file__)
     ]
     kept = folder / "results.json"
-    with running.locked(folder / "lock"):
+    with runner.locked(folder / "lock"):
         if not kept.exists():
             try:
-                running.compiled()
+                runner.compiled()
             except UnavailableError as missing:
                 pytest.skip(str(missing))
             broker: Broker = request.getfixturevalue("broker")
-            found = running.run(broker, selected, folder)
+            found = runner.run(broker, selected, folder)
             kept.write_text(json.dumps({name: [each.outcome, each.detail] for name, each in found.items()}))
-    return {name: running.Result(*each) for name, each in json.loads(kept.read_text()).items()}
+    return {name: runner.Result(*each) for name, each in json.loads(kept.read_text()).items()}
 
 
-@pytest.mark.parametrize("scenario", running.scenarios())
+@pytest.mark.parametrize("scenario", runner.scenarios())
 def test_scenario(scenario: str, results: Results) -> None:
     result = results[scenario]
     if result.outcome == "skipped":

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.clients.broker import Broker, until
 from tests.clients.group_members import Start, await_committed, await_shared, committed, started, verdict
-from tests.clients.java import running
-from tests.clients.librdkafka import producer
-from tests.clients.workload import keyed
+from tests.clients.java import runner
+from tests.support.broker import Broker, until
+from tests.support.librdkafka_client import producer
+from tests.support.workload import keyed
 
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -33,12 +33,12 @@ class Work:
 @pytest.fixture
 def work(broker: Broker) -> Iterator[Work]:
     try:
-        running.compiled()
+        runner.compiled()
     except UnavailableError as missing:
         pytest.skip(str(missing))
     topic = broker.create_topic("java-members", PARTITIONS)
     settings = {"topic": topic, "group": broker.unique("java-members")}
-    with started(running.member_command, broker.bootstrap, settings) as start:
+    with started(runner.member_command, broker.bootstrap, settings) as start:
         yield Work(broker, topic, start)
 
 

@@ -8,8 +8,8 @@ import subprocess
 import threading
 
 import pytest
-from tests.clients.broker import Broker
-from tests.clients.java import running
+from tests.clients.java import runner
+from tests.support.broker import Broker
 
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -20,7 +20,7 @@ PAUSE_S = 6  # longer than the producer waits for an answer: it sends again what
 @pytest.mark.timeout(240)
 def test_a_producer_and_its_consumers_outlive_the_broker(own_broker: Broker) -> None:
     try:
-        argv = running.command("conformance.Restarted")
+        argv = runner.command("conformance.Restarted")
     except UnavailableError as missing:
         pytest.skip(str(missing))
     topic = own_broker.create_topic("restarted", 4)

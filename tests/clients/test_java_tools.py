@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.clients.broker import Broker, until
-from tests.clients.java import running
-from tests.clients.librdkafka import producer
+from tests.clients.java import runner
+from tests.support.apache_kafka import ToolRun, kafka_tool
+from tests.support.broker import Broker, until
+from tests.support.librdkafka_client import producer
 
-from holdfast.testing.apache_kafka import ToolRun, kafka_tool
 from holdfast.vocabulary.errors import UnavailableError
 
 Tool = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
-def tools() -> Iterator[running.Tools]:
+def tools() -> Iterator[runner.Tools]:
     try:
-        started = running.Tools()
+        started = runner.Tools()
     except UnavailableError as missing:
         pytest.skip(str(missing))
     yield started
@@ -27,7 +27,7 @@ def tools() -> Iterator[running.Tools]:
 
 
 @pytest.fixture
-def tool(broker: Broker, tools: running.Tools) -> Tool:
+def tool(broker: Broker, tools: runner.Tools) -> Tool:
     """Runs a tool against the broker and returns what it printed; `fails` where it should end with an error."""
 
     def run(name: str, *args: str, stdin: str = "", fails: bool = False) -> str:

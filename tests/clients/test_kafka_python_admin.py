@@ -4,8 +4,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.clients.broker import Broker, until
-from tests.clients.kp_client import (
+from tests.support.broker import Broker, until
+from tests.support.kafka_python_client import TIMEOUT_S, administering, consuming, joined, producing, read, send, take
+from tests.support.kafka_python_import import (
     ConfigResource,
     ConfigResourceType,
     MemberToRemove,
@@ -15,8 +16,7 @@ from tests.clients.kp_client import (
     TopicPartition,
     errors,
 )
-from tests.clients.kp_steps import TIMEOUT_S, administering, consuming, joined, producing, read, send, take
-from tests.clients.shapes import KEEP
+from tests.support.record_shapes import KEEP
 
 OLDER = [None, (0, 11), (1, 0), (2, 0), (2, 4)]
 

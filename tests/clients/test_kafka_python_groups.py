@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from tests.clients.broker import Broker, until
 from tests.clients.group_members import await_committed, await_shared, committed, members, verdict
-from tests.clients.kp_client import (
+from tests.support.broker import Broker, until
+from tests.support.kafka_python_client import TIMEOUT_S, administering, consuming, joined, producing, send, take
+from tests.support.kafka_python_import import (
     OffsetAndMetadata,
     RangePartitionAssignor,
     RoundRobinPartitionAssignor,
@@ -15,8 +16,7 @@ from tests.clients.kp_client import (
     TopicPartition,
     errors,
 )
-from tests.clients.kp_steps import TIMEOUT_S, administering, consuming, joined, producing, send, take
-from tests.clients.workload import Item, keyed
+from tests.support.workload import Item, keyed
 
 ASSIGNORS = [RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor]
 

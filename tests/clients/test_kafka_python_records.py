@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from tests.clients.broker import Broker
-from tests.clients.kp_client import TopicPartition, errors, has_codec
-from tests.clients.kp_steps import (
+from tests.support.broker import Broker
+from tests.support.kafka_python_client import (
     CLOCK,
     TIMEOUT_S,
     administering,
@@ -19,8 +18,9 @@ from tests.clients.kp_steps import (
     sendable,
     take,
 )
-from tests.clients.shapes import COMPRESSIONS, KEEP, SHAPES, Shape
-from tests.clients.workload import judge, keyed
+from tests.support.kafka_python_import import TopicPartition, errors, has_codec
+from tests.support.record_shapes import COMPRESSIONS, KEEP, SHAPES, Shape
+from tests.support.workload import judge, keyed
 
 CREATE_TIME, APPEND_TIME = 0, 1
 SENDABLE = [shape for shape in SHAPES if sendable(shape)]

@@ -1,11 +1,11 @@
 """kafka-python: a broker that is killed or stopped and started again loses nothing it acknowledged, repeats nothing."""
 
 from confluent_kafka import Producer
-from tests.clients.broker import Broker, until
 from tests.clients.group_members import await_committed, await_shared, members, verdict
-from tests.clients.kp_client import OffsetAndMetadata, TopicPartition, errors
-from tests.clients.kp_steps import administering, consuming, producing, read, send
-from tests.clients.workload import judge, keyed
+from tests.support.broker import Broker, until
+from tests.support.kafka_python_client import administering, consuming, producing, read, send
+from tests.support.kafka_python_import import OffsetAndMetadata, TopicPartition, errors
+from tests.support.workload import judge, keyed
 
 
 def test_an_idempotent_producer_survives_killed_brokers_without_gap_or_duplicate(own_broker: Broker) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
-from tests.clients.broker import Broker, until
 from tests.clients.group_members import await_committed, await_shared, committed, verdict
 from tests.clients.kjs_steps import Scenarios, installed, message
-from tests.clients.shapes import COMPRESSIONS, KEEP, SHAPES, Shape
-from tests.clients.workload import judge, keyed
+from tests.support.broker import Broker, until
+from tests.support.record_shapes import COMPRESSIONS, KEEP, SHAPES, Shape
+from tests.support.workload import judge, keyed
 
 from holdfast.vocabulary.clock import RealClock
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.clients.broker import Broker, until
-from tests.clients.librdkafka import consuming, read_all, send, send_values, values
-from tests.clients.shapes import COMPRESSIONS, KEEP, Shape
+from tests.support.broker import Broker, until
+from tests.support.librdkafka_client import consuming, read_all, send, send_values, values
+from tests.support.record_shapes import COMPRESSIONS, KEEP, Shape
 
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
 pytestmark = pytest.mark.skipif(KCAT is None, reason="kcat is not installed")

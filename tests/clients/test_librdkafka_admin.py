@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 from confluent_kafka.cimpl import NewPartitions, NewTopic
-from tests.clients.broker import ADMIN_TIMEOUT_S, Broker, until
-from tests.clients.librdkafka import OFFSETS, consuming, read_all, send_values, values
+from tests.support.broker import ADMIN_TIMEOUT_S, Broker, until
+from tests.support.librdkafka_client import OFFSETS, consuming, read_all, send_values, values
 
 
 def code(future: Any) -> int:

@@ -10,8 +10,8 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from tests.clients.broker import ADMIN_TIMEOUT_S, Broker, until
-from tests.clients.librdkafka import consuming, send_values, take, values
+from tests.support.broker import ADMIN_TIMEOUT_S, Broker, until
+from tests.support.librdkafka_client import consuming, send_values, take, values
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
-from tests.clients.broker import Broker, until
-from tests.clients.librdkafka import consuming, send_values, take, values
+from tests.support.broker import Broker, until
+from tests.support.librdkafka_client import consuming, send_values, take, values
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
-from tests.clients.broker import CHOICE, Broker, owned, serving, until
 from tests.clients.group_members import await_committed, await_shared, members, verdict
-from tests.clients.librdkafka import CLOCK, Config, consuming, producer, read_all, send_values, take, values
-from tests.clients.workload import Item, judge, keyed
+from tests.support.broker import CHOICE, Broker, owned, serving, until
+from tests.support.librdkafka_client import CLOCK, Config, consuming, producer, read_all, send_values, take, values
+from tests.support.workload import Item, judge, keyed
 
 PARTITIONS = 3
 SAFE = {"enable.idempotence": True, "max.in.flight.requests.per.connection": 5, "linger.ms": 2}

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.clients.broker import Broker
-from tests.clients.librdkafka import CLOCK, consuming, got, producer, read_all, send_values, take, values
-from tests.clients.shapes import pseudo_random
+from tests.support.broker import Broker
+from tests.support.librdkafka_client import CLOCK, consuming, got, producer, read_all, send_values, take, values
+from tests.support.record_shapes import pseudo_random
 
 PATIENCE_MS = 15_000  # how long a fetch may wait: far longer than a record may take
 

@@ -5,8 +5,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from tests.clients.broker import Broker, until
-from tests.clients.librdkafka import Config, consuming, got, leave, send_values
+from tests.support.broker import Broker, until
+from tests.support.librdkafka_client import Config, consuming, got, leave, send_values
 
 STRATEGIES = ("range", "roundrobin", "cooperative-sticky")
 

@@ -3,18 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 import pytest
-from tests.clients.broker import Broker, until
-from tests.clients.group_members import (
-    Member,
-    Start,
-    await_committed,
-    await_shared,
-    committed,
-    members,
-    verdict,
-)
-from tests.clients.librdkafka import producer
-from tests.clients.workload import keyed
+from tests.clients.group_members import Member, Start, await_committed, await_shared, committed, members, verdict
+from tests.support.broker import Broker, until
+from tests.support.librdkafka_client import producer
+from tests.support.workload import keyed
 
 PARTITIONS = 6
 ASSIGNORS = ("range", "roundrobin", "cooperative-sticky")

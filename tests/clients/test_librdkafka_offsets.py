@@ -11,9 +11,9 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from tests.clients.broker import Broker
-from tests.clients.librdkafka import OFFSETS, consuming, drain, got, read_all, send, send_values, take, values
-from tests.clients.shapes import KEEP, Shape
+from tests.support.broker import Broker
+from tests.support.librdkafka_client import OFFSETS, consuming, drain, got, read_all, send, send_values, take, values
+from tests.support.record_shapes import KEEP, Shape
 
 START_MS = 1_700_000_000_000
 

@@ -15,8 +15,8 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from tests.clients.broker import Broker
-from tests.clients.librdkafka import (
+from tests.support.broker import Broker
+from tests.support.librdkafka_client import (
     CLOCK,
     TIMEOUT_S,
     Got,
@@ -30,8 +30,8 @@ from tests.clients.librdkafka import (
     take,
     values,
 )
-from tests.clients.shapes import COMPRESSIONS, FAR_FUTURE_MS, KEEP, SHAPES, Shape
-from tests.clients.workload import judge, keyed
+from tests.support.record_shapes import COMPRESSIONS, FAR_FUTURE_MS, KEEP, SHAPES, Shape
+from tests.support.workload import judge, keyed
 
 SENT = [shape for shape in SHAPES if shape.timestamp_ms != 0]  # to this client time 0 means now
 

@@ -7,9 +7,9 @@ import pytest
 from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer
 from confluent_kafka.admin._acl import AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
-from tests.clients.broker import ADMIN_TIMEOUT_S, Broker, until
 from tests.clients.conftest import NewBroker
-from tests.clients.librdkafka import CLOCK, consuming, producer, send_values, take
+from tests.support.broker import ADMIN_TIMEOUT_S, Broker, until
+from tests.support.librdkafka_client import CLOCK, consuming, producer, send_values, take
 
 
 @pytest.fixture

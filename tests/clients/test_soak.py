@@ -6,10 +6,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from tests.clients.broker import Broker
 from tests.clients.soak.plan import SHORT, Plan
 from tests.clients.soak.run import soak
 from tests.clients.soak.verdict import judge_log, twice, unread
+from tests.support.broker import Broker
 
 LONG_S = float(os.environ.get("HOLDFAST_SOAK_SECONDS", "600"))  # noqa: TID251 (how long is told per run)
 

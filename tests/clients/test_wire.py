@@ -3,10 +3,10 @@
 import struct
 
 import pytest
-from tests.clients.broker import Broker
-from tests.clients.librdkafka import CLOCK, read_all, send_values, values
-from tests.clients.shapes import COMPRESSIONS
-from tests.clients.wire import Wire, produce, request
+from tests.support.broker import Broker
+from tests.support.kafka_raw_requests import Wire, produce, request
+from tests.support.librdkafka_client import CLOCK, read_all, send_values, values
+from tests.support.record_shapes import COMPRESSIONS
 
 from holdfast.log.batches.records import Record, encode
 

@@ -3,10 +3,10 @@
 import threading
 
 import pytest
-from tests.clients.broker import Broker, until
-from tests.clients.librdkafka import CLOCK, send_values
-from tests.clients.shapes import pseudo_random
-from tests.clients.wire import Wire, fetch, produce
+from tests.support.broker import Broker, until
+from tests.support.kafka_raw_requests import Wire, fetch, produce
+from tests.support.librdkafka_client import CLOCK, send_values
+from tests.support.record_shapes import pseudo_random
 
 from holdfast.log.batches.records import Record, encode
 

@@ -1,9 +1,9 @@
 """By hand: sequences of idempotent producers, in turn and out of turn, before and after the broker was killed."""
 
 import pytest
-from tests.clients.broker import Broker, until
-from tests.clients.librdkafka import CLOCK, read_all, values
-from tests.clients.wire import Produced, Wire, produce
+from tests.support.broker import Broker, until
+from tests.support.kafka_raw_requests import Produced, Wire, produce
+from tests.support.librdkafka_client import CLOCK, read_all, values
 
 from holdfast.log.batches.records import Record, encode
 

@@ -8,9 +8,9 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from tests.app.node import Node, environment, started
+from tests.support.server_process import ServeProcess, environment, started
 
-from holdfast.cli.main import parser
+from holdfast.cli.main import build_parser
 
 ROOT = Path(__file__).parents[2]
 PAPERS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -22,7 +22,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.mark.parametrize("code", blocks("python"))
 def test_its_python_runs(code: str, tmp_path: Path) -> None:
-    node = Node(tmp_path / "node")
+    node = ServeProcess(tmp_path / "node")
     with started(node) if "HOLDFAST_BOOTSTRAP" in code else nullcontext():
         env = environment(HOLDFAST_BOOTSTRAP=node.kafka)
         argv = [sys.executable, "-c", code]
@@ -35,7 +35,7 @@ def test_its_holdfast_commands_parse() -> None:
     assert lines
     for line in lines:
         argv = shlex.split(line, comments=True)
-        assert parser().parse_args(argv[1:]).run
+        assert build_parser().parse_args(argv[1:]).run
 
 
 def test_it_opens_with_the_two_commands_and_make_has_them() -> None:

@@ -8,31 +8,31 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import pytest_asyncio
-from tests.groups.world import Coordinator, World, held_back, until
+from tests.support.group_coordinators import Coordinator, CoordinatorWorld, held_back, until
+from tests.support.store_engines import STORE_ENGINES
 
+from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Committed, Conflict, Operation, Requirement, Store
-from holdfast.contracts.surely import commit_surely
 from holdfast.groups.keys import shard_of
-from holdfast.groups.nouns import GroupState
+from holdfast.groups.model import GroupState
 from holdfast.kernel.lease import Lease
-from holdfast.testing.engines import ENGINES
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import FencedError, HoldfastError
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=STORE_ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest_asyncio.fixture
-async def world(store: Store) -> AsyncIterator[World]:
-    made = World(store)
+async def world(store: Store) -> AsyncIterator[CoordinatorWorld]:
+    made = CoordinatorWorld(store)
     yield made
     await made.end()
 
 
-async def takeover_with_a_late_commit(world: World) -> tuple[Coordinator, Exception | None]:
+async def takeover_with_a_late_commit(world: CoordinatorWorld) -> tuple[Coordinator, Exception | None]:
     """Ann has offset 5 committed, is succeeded by Bob, who commits 7, and then writes the 6 she had accepted before."""
     ann = await world.coordinator("ann")
     await ann.commit("g", {("orders", 0): 5})
@@ -50,14 +50,14 @@ async def takeover_with_a_late_commit(world: World) -> tuple[Coordinator, Except
     return await world.coordinator("cid"), late
 
 
-async def test_a_coordinator_that_was_succeeded_cannot_commit_an_offset(world: World) -> None:
+async def test_a_coordinator_that_was_succeeded_cannot_commit_an_offset(world: CoordinatorWorld) -> None:
     successor, late = await takeover_with_a_late_commit(world)
     assert isinstance(late, FencedError)
     assert await successor.committed("g") == {("orders", 0): 7}
 
 
 async def test_without_the_fence_an_acknowledged_offset_would_be_lost(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: CoordinatorWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test above notices a fence that is left out: this is what it would see."""
 
@@ -66,11 +66,11 @@ async def test_without_the_fence_an_acknowledged_offset_would_be_lost(
         _: Lease,
         *,
         clock: Clock,
-        chance: Chance,
+        random: Random,
         require: Sequence[Requirement],
         apply: Sequence[Operation],
     ) -> Committed | Conflict:
-        return await commit_surely(store, clock=clock, chance=chance, require=require, apply=apply)
+        return await commit_resolved(store, clock=clock, random=random, require=require, apply=apply)
 
     monkeypatch.setattr("holdfast.groups.writer.commit_fenced", unfenced)
     successor, late = await takeover_with_a_late_commit(world)
@@ -78,7 +78,7 @@ async def test_without_the_fence_an_acknowledged_offset_would_be_lost(
     assert await successor.committed("g") == {("orders", 0): 6}  # Bob had acknowledged 7
 
 
-async def test_a_coordinator_that_was_succeeded_cannot_change_a_group(world: World) -> None:
+async def test_a_coordinator_that_was_succeeded_cannot_change_a_group(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
     joined = await ann.join("g")
     bob = await world.coordinator("bob")
@@ -89,7 +89,9 @@ async def test_a_coordinator_that_was_succeeded_cannot_change_a_group(world: Wor
     assert [each.id for each in (await cid.service.describe("g")).members] == [others.member_id]
 
 
-async def test_a_coordinator_that_dies_between_saving_and_answering_leaves_a_group_that_goes_on(world: World) -> None:
+async def test_a_coordinator_that_dies_between_saving_and_answering_leaves_a_group_that_goes_on(
+    world: CoordinatorWorld,
+) -> None:
     ann = await world.coordinator("ann")
     joined = await ann.join("g")
     shard = ann.tenant.shard(shard_of("g", 2))
@@ -106,7 +108,7 @@ async def test_a_coordinator_that_dies_between_saving_and_answering_leaves_a_gro
     assert (await bob.service.describe("g")).state is GroupState.STABLE
 
 
-async def test_a_coordinator_that_dies_before_saving_has_answered_nobody(world: World) -> None:
+async def test_a_coordinator_that_dies_before_saving_has_answered_nobody(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
     joined = await ann.join("g")
     with held_back(ann.store):

@@ -3,10 +3,10 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
-from tests.groups.making import Room, protocols
+from tests.support.group import GroupHarness, protocols
 
 from holdfast.groups.errors import GroupRefusedError
-from holdfast.groups.nouns import GroupState, Joined
+from holdfast.groups.model import GroupState, JoinResult
 from holdfast.vocabulary.errors import UnavailableError
 
 INSTANCES = (None, None, "a", "b")
@@ -20,7 +20,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.room = Room(size_max=4)
+        self.room = GroupHarness(size_max=4)
         self.calls = 0
         self.waiting: set[str] = set()
         self.generation = 0
@@ -34,7 +34,7 @@ class GroupMachine(RuleBasedStateMachine):
         for call, reply in self.room.replies.items():
             assert call in self.waiting, "nobody asked"
             self.waiting.discard(call)
-            if isinstance(reply, Joined) and reply.leader == reply.member_id and not reply.skip_assignment:
+            if isinstance(reply, JoinResult) and reply.leader == reply.member_id and not reply.skip_assignment:
                 self.told.setdefault(reply.generation, set()).add(reply.member_id)
         self.room.replies.clear()
 

@@ -6,31 +6,31 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 import pytest_asyncio
-from tests.groups.making import subscription
-from tests.groups.test_joining import refused_with
-from tests.groups.world import QUICK, World, held_back, one_of, until
+from tests.groups.test_join import refused_with
+from tests.support.group import subscription
+from tests.support.group_coordinators import FAST_SETTINGS, CoordinatorWorld, held_back, one_of, until
 
 from holdfast.contracts.store import Put, Store
-from holdfast.groups.errors import GroupRefusedError, NotCoordinatorError, Refusal, ShardLoadingError
-from holdfast.groups.founding import found_shards
-from holdfast.groups.keys import group_key, offsets_prefix, segment, shard_of
-from holdfast.groups.nouns import GroupState, Joined, Leaving, Offset, Protocol
+from holdfast.groups.errors import GroupRefusal, GroupRefusedError, NotCoordinatorError, ShardLoadingError
+from holdfast.groups.keys import escape_group_id, group_key, offsets_prefix, shard_of
+from holdfast.groups.model import AssignmentProtocol, CommittedOffset, GroupState, JoinResult, LeaveRequest
 from holdfast.groups.service import GroupService
 from holdfast.groups.settings import GroupSettings
+from holdfast.groups.shard_count import ensure_shards
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
-from holdfast.vocabulary.nouns import Partition
+from holdfast.vocabulary.types import TopicPartition
 
-ORDERS = Partition("orders", 0)
+ORDERS = TopicPartition("orders", 0)
 
 
 @pytest_asyncio.fixture
-async def world(store: Store) -> AsyncIterator[World]:
-    made = World(store)
+async def world(store: Store) -> AsyncIterator[CoordinatorWorld]:
+    made = CoordinatorWorld(store)
     yield made
     await made.end()
 
 
-async def test_a_group_is_in_the_store_when_its_members_get_their_assignments(world: World) -> None:
+async def test_a_group_is_in_the_store_when_its_members_get_their_assignments(world: CoordinatorWorld) -> None:
     ann = await world.coordinator()
     one, two = await asyncio.gather(ann.join("g"), ann.join("g"))
     leader, follower = (one, two) if one.leader == one.member_id else (two, one)
@@ -44,7 +44,7 @@ async def test_a_group_is_in_the_store_when_its_members_get_their_assignments(wo
     assert (own.assignment, (await waiting).assignment) == (b"1", b"2")
 
 
-async def test_a_stable_group_goes_on_with_its_next_coordinator_without_a_rebalance(world: World) -> None:
+async def test_a_stable_group_goes_on_with_its_next_coordinator_without_a_rebalance(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
     member = await ann.member("g", instance_id="i")
     await ann.commit("g", {("orders", 0): 5, ("bills", 3): 7}, member)
@@ -60,7 +60,7 @@ async def test_a_stable_group_goes_on_with_its_next_coordinator_without_a_rebala
     assert (shown.metadata, shown.assignment) == (subscription("orders"), b"everything")
 
 
-async def test_members_that_do_not_find_the_next_coordinator_are_removed(world: World) -> None:
+async def test_members_that_do_not_find_the_next_coordinator_are_removed(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
     await ann.member("g", session_timeout_ms=50)
     bob = await world.coordinator("bob")
@@ -68,11 +68,11 @@ async def test_members_that_do_not_find_the_next_coordinator_are_removed(world: 
     assert (await bob.service.describe("g")).state is GroupState.EMPTY
 
 
-async def test_an_empty_group_keeps_its_generation_and_its_offsets(world: World) -> None:
+async def test_an_empty_group_keeps_its_generation_and_its_offsets(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
     member = await ann.member("g")
     await ann.commit("g", {("orders", 0): 5}, member)
-    (left,) = await ann.service.leave("g", [Leaving(member.member_id)])
+    (left,) = await ann.service.leave("g", [LeaveRequest(member.member_id)])
     assert left.error is None
     for lease in ann.leases:
         await ann.tenant.drain(lease)
@@ -87,7 +87,7 @@ async def test_an_empty_group_keeps_its_generation_and_its_offsets(world: World)
     "group_id",
     ["a/b", "100%", "~", "tab\there", "ünïcode ☃ 🚀", "x" * 600, "🚀" * 300, " ", "%2F", "a~b"],
 )
-async def test_any_text_is_a_group_id(world: World, group_id: str) -> None:
+async def test_any_text_is_a_group_id(world: CoordinatorWorld, group_id: str) -> None:
     ann = await world.coordinator("ann")
     member = await ann.member(group_id)
     await ann.commit(group_id, {("orders", 0): 5}, member)
@@ -98,19 +98,19 @@ async def test_any_text_is_a_group_id(world: World, group_id: str) -> None:
 
 def test_different_ids_have_different_keys() -> None:
     ids = ["", "a/b", "a%2Fb", "a~b", "a%7Eb", "~", "x" * 600, "x" * 601, "a\n", "a%0A", "é", "%C3%A9"]
-    assert len({segment(each) for each in ids}) == len(ids)
-    assert all("/" not in segment(each) and len(segment(each).encode()) <= 512 for each in ids)
+    assert len({escape_group_id(each) for each in ids}) == len(ids)
+    assert all("/" not in escape_group_id(each) and len(escape_group_id(each).encode()) <= 512 for each in ids)
 
 
-async def test_only_the_empty_id_is_no_group_and_may_still_keep_offsets(world: World) -> None:
+async def test_only_the_empty_id_is_no_group_and_may_still_keep_offsets(world: CoordinatorWorld) -> None:
     ann = await world.coordinator()
-    with refused_with(Refusal.INVALID_GROUP_ID):
+    with refused_with(GroupRefusal.INVALID_GROUP_ID):
         await ann.join("")
     await ann.commit("", {("orders", 0): 1})
     assert await ann.committed("") == {("orders", 0): 1}
 
 
-async def test_commits_that_come_together_share_commits_of_the_store(world: World) -> None:
+async def test_commits_that_come_together_share_commits_of_the_store(world: CoordinatorWorld) -> None:
     ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=10, session_min_ms=50))
     (shard,), before = ann.tenant.shards(), ann.service.counters.store_commits
     wanted = {f"g{number}": {("orders", at): number + at for at in range(50)} for number in range(40)}
@@ -129,7 +129,7 @@ async def test_commits_that_come_together_share_commits_of_the_store(world: Worl
         assert await bob.committed(group_id) == offsets
 
 
-async def test_the_last_of_several_commits_of_a_partition_counts(world: World) -> None:
+async def test_the_last_of_several_commits_of_a_partition_counts(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
     await asyncio.gather(*(ann.commit("g", {("orders", 0): number}) for number in range(100)))
     assert await ann.committed("g") == {("orders", 0): 99}
@@ -137,54 +137,54 @@ async def test_the_last_of_several_commits_of_a_partition_counts(world: World) -
     assert await bob.committed("g") == {("orders", 0): 99}
 
 
-async def test_more_partitions_than_a_commit_can_hold_are_committed_in_several(world: World) -> None:
+async def test_more_partitions_than_a_commit_can_hold_are_committed_in_several(world: CoordinatorWorld) -> None:
     ann = await world.coordinator()
     offsets = {(topic, number): number for topic in ("orders", "bills") for number in range(2_500)}
     await ann.commit("g", offsets)
     assert await ann.committed("g") == offsets
 
 
-async def test_offsets_with_long_metadata_fit_into_commits(world: World) -> None:
+async def test_offsets_with_long_metadata_fit_into_commits(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
-    metadata = "\x01" * QUICK.metadata_chars_max
-    offsets = {Partition("orders", number): Offset(offset=1, metadata=metadata) for number in range(64)}
+    metadata = "\x01" * FAST_SETTINGS.metadata_chars_max
+    offsets = {TopicPartition("orders", number): CommittedOffset(offset=1, metadata=metadata) for number in range(64)}
     assert set((await ann.service.commit_offsets("g", offsets)).values()) == {None}
     bob = await world.coordinator("bob")
     assert {each.metadata for each in (await bob.service.fetch_offsets("g")).values()} == {metadata}
 
 
-async def test_what_cannot_be_committed_is_refused_by_partition(world: World) -> None:
+async def test_what_cannot_be_committed_is_refused_by_partition(world: CoordinatorWorld) -> None:
     ann = await world.coordinator()
     results = await ann.service.commit_offsets(
         "g",
         {
-            Partition("orders", 0): Offset(offset=1),
-            Partition("orders", 1): Offset(offset=1, metadata="x" * 4_097),
-            Partition("no/topic", 0): Offset(offset=1),
-            Partition("orders", 2): Offset(offset=-5),
+            TopicPartition("orders", 0): CommittedOffset(offset=1),
+            TopicPartition("orders", 1): CommittedOffset(offset=1, metadata="x" * 4_097),
+            TopicPartition("no/topic", 0): CommittedOffset(offset=1),
+            TopicPartition("orders", 2): CommittedOffset(offset=-5),
         },
     )
-    assert results[Partition("orders", 0)] is None
-    too_large = results[Partition("orders", 1)]
+    assert results[TopicPartition("orders", 0)] is None
+    too_large = results[TopicPartition("orders", 1)]
     assert isinstance(too_large, GroupRefusedError)
-    assert too_large.refusal is Refusal.METADATA_TOO_LARGE
-    assert isinstance(results[Partition("no/topic", 0)], InvalidError)
-    assert isinstance(results[Partition("orders", 2)], InvalidError)
+    assert too_large.refusal is GroupRefusal.METADATA_TOO_LARGE
+    assert isinstance(results[TopicPartition("no/topic", 0)], InvalidError)
+    assert isinstance(results[TopicPartition("orders", 2)], InvalidError)
     assert await ann.committed("g") == {("orders", 0): 1}
 
 
-async def test_offsets_say_what_was_committed_and_when(world: World) -> None:
+async def test_offsets_say_what_was_committed_and_when(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
-    given = Offset(offset=9, leader_epoch=4, metadata="mine")
+    given = CommittedOffset(offset=9, leader_epoch=4, metadata="mine")
     before_ms = world.clock.now_ms()
     await ann.service.commit_offsets("g", {ORDERS: given})
     bob = await world.coordinator("bob")
-    found = (await bob.service.fetch_offsets("g", [ORDERS, Partition("orders", 1)]))[ORDERS]
+    found = (await bob.service.fetch_offsets("g", [ORDERS, TopicPartition("orders", 1)]))[ORDERS]
     assert (found.offset, found.leader_epoch, found.metadata) == (9, 4, "mine")
     assert before_ms <= found.committed_at_ms <= world.clock.now_ms()
 
 
-async def test_a_commit_whose_answer_was_lost_is_acknowledged_once_it_is_found(world: World) -> None:
+async def test_a_commit_whose_answer_was_lost_is_acknowledged_once_it_is_found(world: CoordinatorWorld) -> None:
     ann = await world.coordinator()
     ann.store.lose_answer_to("offset/")
     await ann.commit("g", {("orders", 0): 5})
@@ -195,7 +195,7 @@ async def test_a_commit_whose_answer_was_lost_is_acknowledged_once_it_is_found(w
 
 
 async def test_a_commit_whose_outcome_stays_unknown_is_not_acknowledged_and_the_shard_is_read_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: CoordinatorWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann = await world.coordinator()
     await ann.commit("g", {("orders", 0): 4})
@@ -208,7 +208,7 @@ async def test_a_commit_whose_outcome_stays_unknown_is_not_acknowledged_and_the_
         return await real(commit_id)
 
     async def impatient(store: Store, lease: object, **commit: object) -> object:
-        commit.pop("clock"), commit.pop("chance")
+        commit.pop("clock"), commit.pop("random")
         return await store.commit(require=(lease.fence(), *commit["require"]), apply=commit["apply"])  # type: ignore
 
     monkeypatch.setattr(ann.store, "resolve", resolve)
@@ -227,7 +227,7 @@ async def test_a_commit_whose_outcome_stays_unknown_is_not_acknowledged_and_the_
 
 
 async def test_a_store_that_is_away_refuses_commits_and_assignments_and_takes_them_later(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: CoordinatorWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def impatient(store: Store, lease: object, **commit: object) -> object:
         return await store.commit(require=(lease.fence(), *commit["require"]), apply=commit["apply"])  # type: ignore
@@ -245,7 +245,9 @@ async def test_a_store_that_is_away_refuses_commits_and_assignments_and_takes_th
     await ann.commit("other", {("orders", 0): 1})
 
 
-async def test_records_changed_by_somebody_else_are_read_again_before_anything_is_written(world: World) -> None:
+async def test_records_changed_by_somebody_else_are_read_again_before_anything_is_written(
+    world: CoordinatorWorld,
+) -> None:
     ann = await world.coordinator()
     member = await ann.member("g")
     key = group_key(shard_of("g", 2), "g")
@@ -258,7 +260,7 @@ async def test_records_changed_by_somebody_else_are_read_again_before_anything_i
     await ann.commit("g", {("orders", 0): 1}, member)
 
 
-async def test_whoever_waits_while_a_shard_has_to_be_read_again_is_told(world: World) -> None:
+async def test_whoever_waits_while_a_shard_has_to_be_read_again_is_told(world: CoordinatorWorld) -> None:
     ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=60_000))
     await ann.commit("g", {("orders", 0): 1})
     waiting = asyncio.ensure_future(ann.join("other"))
@@ -270,15 +272,15 @@ async def test_whoever_waits_while_a_shard_has_to_be_read_again_is_told(world: W
         await waiting
 
 
-async def test_the_largest_group_there_may_be_is_saved(world: World) -> None:
+async def test_the_largest_group_there_may_be_is_saved(world: CoordinatorWorld) -> None:
     settings = GroupSettings(shards=1, initial_delay_ms=400, session_min_ms=50)
     ann = await world.coordinator("ann", settings=settings)
-    metadata = (Protocol("range", bytes(11_000)),)
+    metadata = (AssignmentProtocol("range", bytes(11_000)),)
     asked = (ann.join("g", client_id="\x01" * 128, protocols=metadata) for _ in range(30))
     answers = await asyncio.gather(*asked, return_exceptions=True)
-    joined = [each for each in answers if isinstance(each, Joined)]
+    joined = [each for each in answers if isinstance(each, JoinResult)]
     refused = [each for each in answers if isinstance(each, GroupRefusedError)]
-    assert {each.refusal for each in refused} == {Refusal.GROUP_FULL}
+    assert {each.refusal for each in refused} == {GroupRefusal.GROUP_FULL}
     assert len(joined) + len(refused) == 30
     leader = next(each for each in joined if each.leader == each.member_id)
     each_bytes = settings.assignment_bytes_max // len(joined) // 4 * 3 - 3
@@ -290,19 +292,19 @@ async def test_the_largest_group_there_may_be_is_saved(world: World) -> None:
     assert len((await bob.service.describe("g")).members) == len(joined)
 
 
-async def test_only_members_commit_for_a_group_that_has_some(world: World) -> None:
+async def test_only_members_commit_for_a_group_that_has_some(world: CoordinatorWorld) -> None:
     ann = await world.coordinator()
     await ann.commit("g", {("orders", 0): 1})
     member = await ann.member("g")
-    with refused_with(Refusal.UNKNOWN_MEMBER):
+    with refused_with(GroupRefusal.UNKNOWN_MEMBER):
         await ann.commit("g", {("orders", 0): 2})
-    with refused_with(Refusal.ILLEGAL_GENERATION):
-        await ann.service.commit_offsets("new", {ORDERS: Offset(offset=1)}, member_id="m", generation=3)
+    with refused_with(GroupRefusal.ILLEGAL_GENERATION):
+        await ann.service.commit_offsets("new", {ORDERS: CommittedOffset(offset=1)}, member_id="m", generation=3)
     await ann.commit("g", {("orders", 0): 3}, member)
     assert await ann.committed("g") == {("orders", 0): 3}
 
 
-async def test_a_joiner_that_hangs_up_gives_its_place_up(world: World) -> None:
+async def test_a_joiner_that_hangs_up_gives_its_place_up(world: CoordinatorWorld) -> None:
     ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=300, session_min_ms=50))
     impatient = asyncio.ensure_future(ann.join("g", session_timeout_ms=50))
     patient = asyncio.ensure_future(ann.join("g"))
@@ -312,7 +314,7 @@ async def test_a_joiner_that_hangs_up_gives_its_place_up(world: World) -> None:
     assert [each.id for each in joined.members] == [joined.member_id]
 
 
-async def test_closing_sends_everybody_who_waits_elsewhere(world: World) -> None:
+async def test_closing_sends_everybody_who_waits_elsewhere(world: CoordinatorWorld) -> None:
     ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=60_000))
     waiting = asyncio.ensure_future(ann.join("g"))
     await until(lambda: ann.service.counters.joins)
@@ -324,7 +326,7 @@ async def test_closing_sends_everybody_who_waits_elsewhere(world: World) -> None
     assert await ann.service.list() == []
 
 
-async def test_draining_writes_what_was_accepted_and_accepts_nothing_more(world: World) -> None:
+async def test_draining_writes_what_was_accepted_and_accepts_nothing_more(world: CoordinatorWorld) -> None:
     ann = await world.coordinator(settings=GroupSettings(shards=1))
     (lease,), (shard,) = ann.leases, ann.tenant.shards()
     with held_back(ann.store) as go:
@@ -342,7 +344,7 @@ async def test_draining_writes_what_was_accepted_and_accepts_nothing_more(world:
     await ann.commit("g", {("orders", 0): 3})
 
 
-async def test_a_shard_that_cannot_be_read_says_so_and_is_tried_again(world: World) -> None:
+async def test_a_shard_that_cannot_be_read_says_so_and_is_tried_again(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
     await ann.commit("g", {("orders", 0): 1})
     number = shard_of("g", 2)
@@ -364,7 +366,7 @@ async def test_a_shard_that_cannot_be_read_says_so_and_is_tried_again(world: Wor
     assert await ann.committed("g") == {("orders", 0): 1}
 
 
-async def test_a_node_that_leads_nothing_says_so(world: World) -> None:
+async def test_a_node_that_leads_nothing_says_so(world: CoordinatorWorld) -> None:
     service = GroupService(store=world.store)
     with pytest.raises(UnavailableError):
         await service.coordinator("g")
@@ -375,15 +377,15 @@ async def test_a_node_that_leads_nothing_says_so(world: World) -> None:
     assert await service.list() == []
 
 
-async def test_the_number_of_shards_is_what_the_store_says(world: World) -> None:
+async def test_the_number_of_shards_is_what_the_store_says(world: CoordinatorWorld) -> None:
     await world.coordinator()
-    assert await found_shards(world.store, 99, clock=world.clock, chance=world.chance) == 2
+    assert await ensure_shards(world.store, 99, clock=world.clock, random=world.random) == 2
 
 
 # Operators
 
 
-async def test_groups_are_listed_by_state(world: World) -> None:
+async def test_groups_are_listed_by_state(world: CoordinatorWorld) -> None:
     ann = await world.coordinator()
     await ann.commit("simple", {("orders", 0): 1})
     await ann.member("full")
@@ -392,17 +394,17 @@ async def test_groups_are_listed_by_state(world: World) -> None:
     assert [each.id for each in await ann.service.list([GroupState.STABLE])] == ["full"]
 
 
-async def test_a_group_is_deleted_with_its_offsets_once_it_has_no_members(world: World) -> None:
+async def test_a_group_is_deleted_with_its_offsets_once_it_has_no_members(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
-    with refused_with(Refusal.NOT_FOUND):
+    with refused_with(GroupRefusal.NOT_FOUND):
         await ann.service.delete("g")
     member = await ann.member("g")
     await ann.commit("g", {("orders", number): 1 for number in range(200)}, member)
-    with refused_with(Refusal.NOT_EMPTY):
+    with refused_with(GroupRefusal.NOT_EMPTY):
         await ann.service.delete("g")
-    await ann.service.leave("g", [Leaving(member.member_id)])
+    await ann.service.leave("g", [LeaveRequest(member.member_id)])
     await ann.service.delete("g")
-    with refused_with(Refusal.NOT_FOUND):
+    with refused_with(GroupRefusal.NOT_FOUND):
         await ann.service.describe("g")
     prefix = offsets_prefix(shard_of("g", 2))
     assert (await world.store.scan(prefix, prefix + "~~")).entries == ()
@@ -411,30 +413,32 @@ async def test_a_group_is_deleted_with_its_offsets_once_it_has_no_members(world:
     assert (await bob.join("g")).generation == 1
 
 
-async def test_offsets_are_deleted_unless_the_group_is_subscribed(world: World) -> None:
+async def test_offsets_are_deleted_unless_the_group_is_subscribed(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
     member = await ann.member("g", protocols=one_of("orders"))
     await ann.commit("g", {("orders", 0): 1, ("bills", 0): 2}, member)
-    results = dict(await ann.service.delete_offsets("g", [ORDERS, Partition("bills", 0), Partition("bills", 1)]))
+    results = dict(
+        await ann.service.delete_offsets("g", [ORDERS, TopicPartition("bills", 0), TopicPartition("bills", 1)])
+    )
     refused = results.pop(ORDERS)
     assert isinstance(refused, GroupRefusedError)
-    assert refused.refusal is Refusal.SUBSCRIBED
+    assert refused.refusal is GroupRefusal.SUBSCRIBED
     assert set(results.values()) == {None}
     bob = await world.coordinator("bob")
     assert await bob.committed("g") == {("orders", 0): 1}
-    with refused_with(Refusal.NOT_FOUND):
+    with refused_with(GroupRefusal.NOT_FOUND):
         await bob.service.delete_offsets("nobody", [ORDERS])
-    await bob.member("connect", protocol_type="connect", protocols=(Protocol("default", b""),))
-    with refused_with(Refusal.NOT_EMPTY):
+    await bob.member("connect", protocol_type="connect", protocols=(AssignmentProtocol("default", b""),))
+    with refused_with(GroupRefusal.NOT_EMPTY):
         await bob.service.delete_offsets("connect", [ORDERS])
 
 
-async def test_lag_is_what_lies_between_the_committed_offset_and_the_end(world: World) -> None:
+async def test_lag_is_what_lies_between_the_committed_offset_and_the_end(world: CoordinatorWorld) -> None:
     ann = await world.coordinator()
     await ann.commit("g", {("orders", 0): 5, ("orders", 1): 9, ("bills", 0): 3})
-    ends = {ORDERS: 15, Partition("orders", 1): 7}
+    ends = {ORDERS: 15, TopicPartition("orders", 1): 7}
 
-    async def end_of(partition: Partition) -> int | None:
+    async def end_of(partition: TopicPartition) -> int | None:
         return ends.get(partition)
 
     lags = await ann.service.lag("g", end_of)

@@ -8,22 +8,22 @@ import msgspec
 import pytest
 
 from holdfast.contracts.store import Put
-from holdfast.kernel.follower import Follower, FollowerSettings, following_plan
 from holdfast.kernel.keys import workload_key
 from holdfast.kernel.lease import Lease
-from holdfast.kernel.membership import MembershipSettings, joined
-from holdfast.kernel.plan import Workload
+from holdfast.kernel.membership import MembershipSettings, hold_membership
+from holdfast.kernel.placement import Workload
+from holdfast.kernel.plan_executor import PlanExecutor, PlanExecutorSettings, execute_plan
 from holdfast.kernel.planner import PlannerSettings, run_planner
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.faults import FaultyStore
-from holdfast.vocabulary.clock import FakeClock, SeededChance
+from holdfast.testing.faulty_store import FaultyStore
+from holdfast.vocabulary.clock import FakeClock, SeededRandom
 from holdfast.vocabulary.errors import ExpiredError
-from holdfast.vocabulary.nouns import Member
-from holdfast.vocabulary.tasks import beside
+from holdfast.vocabulary.tasks import background_tasks
+from holdfast.vocabulary.types import Member
 
 
-class Serving:
+class RecordingHandler:
     """A tenant that notes what happens to it, and can be made slow to drain."""
 
     def __init__(self) -> None:
@@ -53,41 +53,41 @@ class Agent:
 
     def __init__(self, world: "World", name: str, *, zone: str = "", group: str = "default") -> None:
         self.world, self.name, self.zone, self.group = world, name, zone, group
-        self.store = FaultyStore(world.store, chance=world.chance)
-        self.serving = Serving()
+        self.store = FaultyStore(world.store, random=world.random)
+        self.serving = RecordingHandler()
         self.session: HeldSession | None = None
-        self.follower: Follower | None = None
+        self.executor: PlanExecutor | None = None
         self.task = asyncio.ensure_future(self._live())
 
     async def _live(self) -> None:
-        store, clock, chance = self.store, self.world.clock, self.world.chance
+        store, clock, random = self.store, self.world.clock, self.world.random
         try:
             async with AsyncExitStack() as stack:
                 self.session = session = await stack.enter_async_context(
-                    hold_session(store, clock=clock, chance=chance, settings=SessionSettings())
+                    hold_session(store, clock=clock, random=random, settings=SessionSettings())
                 )
                 member = Member(id=self.name, session=session.id, zone=self.zone, group=self.group)
                 await stack.enter_async_context(
-                    joined(store, "agent", member, clock=clock, chance=chance, settings=MembershipSettings())
+                    hold_membership(store, "agent", member, clock=clock, random=random, settings=MembershipSettings())
                 )
-                self.follower = await stack.enter_async_context(
-                    following_plan(
+                self.executor = await stack.enter_async_context(
+                    execute_plan(
                         store,
                         self.serving,
                         agent=self.name,
                         session=session,
                         clock=clock,
-                        chance=chance,
-                        settings=FollowerSettings(),
+                        random=random,
+                        settings=PlanExecutorSettings(),
                     )
                 )
                 planning = run_planner(
-                    store, agent=self.name, session=session, clock=clock, chance=chance, settings=PlannerSettings()
+                    store, agent=self.name, session=session, clock=clock, random=random, settings=PlannerSettings()
                 )
-                await stack.enter_async_context(beside(planning))
+                await stack.enter_async_context(background_tasks(planning))
                 await asyncio.Event().wait()
         except ExpiredError:
-            self.follower = None
+            self.executor = None
 
     def owns(self) -> set[str]:
         return set(self.serving.open_now)
@@ -101,7 +101,7 @@ class Agent:
 
 class World:
     def __init__(self, store: MemoryStore, clock: FakeClock) -> None:
-        self.store, self.clock, self.chance = store, clock, SeededChance(7)
+        self.store, self.clock, self.random = store, clock, SeededRandom(7)
         self.agents: dict[str, Agent] = {}
 
     def start(self, *names: str, zone: str = "", group: str = "default") -> list[Agent]:
@@ -136,7 +136,7 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     clock = FakeClock()
-    async with MemoryStore.open(clock=clock, chance=SeededChance(1)) as store:
+    async with MemoryStore.open(clock=clock, random=SeededRandom(1)) as store:
         made = World(store, clock)
         try:
             yield made

@@ -25,13 +25,13 @@ async def test_agents_share_the_partitions_and_each_has_one_owner(world: World) 
 
 async def test_what_is_new_is_placed_at_once_and_only_what_moves_waits(world: World) -> None:
     (one,) = world.start("agent-1")
-    await world.until(lambda: one.follower is not None)
+    await world.until(lambda: one.executor is not None)
     began_ms = world.clock.boot_ms()
     await world.workload("orders", 6)
     await world.until(lambda: len(one.owns()) == 6)
     assert world.clock.boot_ms() - began_ms < PlannerSettings().settle_ms
     (two,) = world.start("agent-2")
-    await world.until(lambda: two.follower is not None)
+    await world.until(lambda: two.executor is not None)
     began_ms = world.clock.boot_ms()
     await world.until(lambda: bool(two.owns()))
     assert world.clock.boot_ms() - began_ms >= PlannerSettings().settle_ms - 100
@@ -110,7 +110,7 @@ async def test_the_planner_role_passes_on_when_the_planner_dies(world: World) ->
     await world.workload("orders", 4)
     agents = world.start("agent-1", "agent-2")
     await world.until(lambda: spread(world) == [2, 2])
-    planner = await acquire(world.store, PLANNER, holder="x", session="none", clock=world.clock, chance=world.chance)
+    planner = await acquire(world.store, PLANNER, holder="x", session="none", clock=world.clock, random=world.random)
     assert isinstance(planner, Held)
     dead = world.agents[planner.holder]
     (other,) = [agent for agent in agents if agent is not dead]
@@ -148,8 +148,8 @@ async def test_a_follower_that_hangs_loses_its_session_although_its_process_live
     await world.workload("orders", 2)
     (one,) = world.start("agent-1")
     await world.until(lambda: len(one.owns()) == 2)
-    assert one.follower is not None
-    one.follower._session.progress = lambda: None  # type: ignore[method-assign] # as if the loop never came round
+    assert one.executor is not None
+    one.executor._session.progress = lambda: None  # type: ignore[method-assign] # as if the loop never came round
     await world.until(lambda: not one.owns())
 
 
@@ -176,8 +176,8 @@ async def test_an_agent_that_restarts_waits_for_its_former_life_and_keeps_its_no
     one.store.reachable = False  # killed: its session lingers
     (again,) = world.start("agent-1")
     await world.run_ms(5_000)
-    assert again.follower is None
-    await world.until(lambda: again.follower is not None)
+    assert again.executor is None
+    await world.until(lambda: again.executor is not None)
     shown = await list_members(world.store, "agent", now_ms=world.clock.now_ms(), settings=MembershipSettings())
     assert [(s.member.id, s.live, s.member.node) for s in shown] == [("agent-1", True, 1)]
     await one.stop()

@@ -9,17 +9,17 @@ from holdfast.kernel.keys import epoch_key, holder_key
 from holdfast.kernel.lease import Held, Lease, acquire, commit_fenced, read_epoch, release
 from holdfast.kernel.session import SessionSettings, hold_session
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.faults import FaultyStore
-from holdfast.testing.harness import Harness
-from holdfast.vocabulary.clock import FakeClock, RealChance, RealClock, SeededChance
+from holdfast.testing.faulty_store import FaultyStore
+from holdfast.testing.harness import StoreHarness
+from holdfast.vocabulary.clock import FakeClock, RealClock, SeededRandom, SystemRandom
 from holdfast.vocabulary.errors import ExpiredError, FencedError
 
-CLOCK, CHANCE = RealClock(), RealChance()
+CLOCK, CHANCE = RealClock(), SystemRandom()
 
 
 async def take(store: Store, who: str, *, ttl_ms: int = 30_000, resource: str = "orders") -> Lease | Held:
     session = await store.open_session(ttl_ms)
-    return await acquire(store, resource, holder=who, session=session.id, clock=CLOCK, chance=CHANCE)
+    return await acquire(store, resource, holder=who, session=session.id, clock=CLOCK, random=CHANCE)
 
 
 async def won(store: Store, who: str, *, ttl_ms: int = 30_000) -> Lease:
@@ -29,7 +29,7 @@ async def won(store: Store, who: str, *, ttl_ms: int = 30_000) -> Lease:
 
 
 async def effect(store: Store, lease: Lease, value: bytes = b'"done"') -> Committed | Conflict:
-    return await commit_fenced(store, lease, clock=CLOCK, chance=CHANCE, apply=[Put("effect", value)])
+    return await commit_fenced(store, lease, clock=CLOCK, random=CHANCE, apply=[Put("effect", value)])
 
 
 async def test_the_first_holder_has_epoch_one_and_the_second_is_told_who_holds(store: Store) -> None:
@@ -42,7 +42,7 @@ async def test_the_first_holder_has_epoch_one_and_the_second_is_told_who_holds(s
 
 async def test_a_released_lease_is_free_at_once_and_its_next_holder_has_the_next_epoch(store: Store) -> None:
     ann = await won(store, "ann")
-    assert await release(store, ann, clock=CLOCK, chance=CHANCE)
+    assert await release(store, ann, clock=CLOCK, random=CHANCE)
     assert (await won(store, "bob")).epoch == 2
 
 
@@ -68,13 +68,13 @@ async def test_a_stale_owner_cannot_release_its_successors_lease(store: Store) -
     ann = await won(store, "ann")
     await store.close_session(ann.session)
     bob = await won(store, "bob")
-    assert not await release(store, ann, clock=CLOCK, chance=CHANCE)
+    assert not await release(store, ann, clock=CLOCK, random=CHANCE)
     held = await take(store, "cid")
     assert isinstance(held, Held)
     assert held.version == bob.version
 
 
-async def test_an_expired_holder_is_succeeded_and_fenced(harness: Harness, store: Store) -> None:
+async def test_an_expired_holder_is_succeeded_and_fenced(harness: StoreHarness, store: Store) -> None:
     ann = await won(store, "ann", ttl_ms=harness.ttl_ms_min)
     async with asyncio.timeout(20):
         while isinstance(bob := await take(store, "bob"), Held):
@@ -91,17 +91,17 @@ async def test_epochs_never_repeat_over_many_changes_of_hands(store: Store) -> N
         lease = await won(store, f"holder-{turn}")
         epochs.append(lease.epoch)
         if turn % 2:
-            await release(store, lease, clock=CLOCK, chance=CHANCE)
+            await release(store, lease, clock=CLOCK, random=CHANCE)
         else:
             await store.close_session(lease.session)
     assert epochs == [1, 2, 3, 4, 5, 6]
     assert read_epoch(await store.get(epoch_key("orders"))) == 6
 
 
-async def test_a_bid_whose_answer_is_lost_is_won_once_and_known(harness: Harness, store: Store) -> None:
+async def test_a_bid_whose_answer_is_lost_is_won_once_and_known(harness: StoreHarness, store: Store) -> None:
     session = await store.open_session(30_000)
     harness.lose_answer_to(holder_key("orders"))
-    lease = await acquire(store, "orders", holder="ann", session=session.id, clock=CLOCK, chance=CHANCE)
+    lease = await acquire(store, "orders", holder="ann", session=session.id, clock=CLOCK, random=CHANCE)
     assert isinstance(lease, Lease)
     assert lease.epoch == 1
     entry = await store.get(holder_key("orders"))
@@ -114,7 +114,7 @@ async def test_a_dead_session_cannot_take_a_lease(store: Store) -> None:
     session = await store.open_session(30_000)
     await store.close_session(session.id)
     with pytest.raises(ExpiredError):
-        await acquire(store, "orders", holder="ann", session=session.id, clock=CLOCK, chance=CHANCE)
+        await acquire(store, "orders", holder="ann", session=session.id, clock=CLOCK, random=CHANCE)
     assert await store.get(epoch_key("orders")) is None
 
 
@@ -124,18 +124,18 @@ async def test_a_fenced_commit_tells_a_lost_race_from_a_lost_lease(store: Store)
     ann = await won(store, "ann")
     await effect(store, ann)
     outcome = await commit_fenced(
-        store, ann, clock=CLOCK, chance=CHANCE, require=[Absent("effect")], apply=[Put("effect", b'"again"')]
+        store, ann, clock=CLOCK, random=CHANCE, require=[Absent("effect")], apply=[Put("effect", b'"again"')]
     )
     assert isinstance(outcome, Conflict)
 
 
 async def test_ten_thousand_leases_renew_with_one_keep_alive_per_interval() -> None:
-    clock, chance = FakeClock(), SeededChance(5)
-    async with MemoryStore.open(clock=clock, chance=chance) as memory:
-        store = FaultyStore(memory, chance=chance)
-        async with hold_session(store, clock=clock, chance=chance, settings=SessionSettings(stall_ms=0)) as session:
+    clock, random = FakeClock(), SeededRandom(5)
+    async with MemoryStore.open(clock=clock, random=random) as memory:
+        store = FaultyStore(memory, random=random)
+        async with hold_session(store, clock=clock, random=random, settings=SessionSettings(stall_ms=0)) as session:
             for n in range(10_000):
-                lease = await acquire(store, f"p/{n}", holder="a", session=session.id, clock=clock, chance=chance)
+                lease = await acquire(store, f"p/{n}", holder="a", session=session.id, clock=clock, random=random)
                 assert isinstance(lease, Lease)
             store.calls.clear()
             await clock.run_for_ms(300_000, step_ms=1_000)

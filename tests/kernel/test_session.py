@@ -8,8 +8,8 @@ import pytest
 from holdfast.contracts.store import Put
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.faults import FaultyStore
-from holdfast.vocabulary.clock import FakeClock, SeededChance
+from holdfast.testing.faulty_store import FaultyStore
+from holdfast.vocabulary.clock import FakeClock, SeededRandom
 from holdfast.vocabulary.errors import ExpiredError, InvalidError
 
 SETTINGS = SessionSettings(ttl_ms=3_000, renew_ms=1_000, margin_ms=300, stall_ms=0, retry_ms=100)
@@ -27,7 +27,7 @@ class Owner:
     async def _own(self) -> None:
         try:
             async with hold_session(
-                self.store, clock=self.clock, chance=SeededChance(3), settings=self.settings
+                self.store, clock=self.clock, random=SeededRandom(3), settings=self.settings
             ) as session:
                 self.session = session
                 await self.store.commit(apply=[Put("mine", b"1", session.id)])
@@ -50,8 +50,8 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 async def store(clock: FakeClock) -> AsyncIterator[FaultyStore]:
-    async with MemoryStore.open(clock=clock, chance=SeededChance(2)) as opened:
-        yield FaultyStore(opened, chance=SeededChance(4))
+    async with MemoryStore.open(clock=clock, random=SeededRandom(2)) as opened:
+        yield FaultyStore(opened, random=SeededRandom(4))
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ from itertools import product
 import pytest
 
 from holdfast.contracts.store import Put, Store
-from holdfast.kernel.keys import holder_key, partition_of, partition_resource
+from holdfast.kernel.keys import holder_key, partition_from_resource, partition_resource
 from holdfast.kernel.lease import Lease, acquire, commit_fenced, read_holder
-from holdfast.kernel.transfer import State, Step, Transfer, answer, begin, complete, next_state
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.kernel.transfer import Transfer, TransferState, TransferStep, answer, begin, complete, next_state
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.errors import FencedError, InvalidError
-from holdfast.vocabulary.nouns import Partition
+from holdfast.vocabulary.types import TopicPartition
 
-CLOCK, CHANCE = RealClock(), RealChance()
+CLOCK, CHANCE = RealClock(), SystemRandom()
 ALLOWED = {
     ("pending", "accept"): "accepted",
     ("pending", "reject"): "rejected",
@@ -22,8 +22,8 @@ ALLOWED = {
 }
 
 
-@pytest.mark.parametrize(("state", "step"), list(product(State, Step)))
-def test_the_table_of_transitions_is_the_one_in_the_design(state: State, step: Step) -> None:
+@pytest.mark.parametrize(("state", "step"), list(product(TransferState, TransferStep)))
+def test_the_table_of_transitions_is_the_one_in_the_design(state: TransferState, step: TransferStep) -> None:
     if (state, step) in ALLOWED:
         assert next_state(state, step) == ALLOWED[state, step]
     else:
@@ -33,15 +33,15 @@ def test_the_table_of_transitions_is_the_one_in_the_design(state: State, step: S
 
 async def source_lease(store: Store) -> Lease:
     session = await store.open_session(30_000)
-    lease = await acquire(store, "p/0", holder="ann", session=session.id, clock=CLOCK, chance=CHANCE)
+    lease = await acquire(store, "p/0", holder="ann", session=session.id, clock=CLOCK, random=CHANCE)
     assert isinstance(lease, Lease)
     return lease
 
 
 async def accepted(store: Store, lease: Lease) -> Transfer:
-    offer = await begin(store, lease, target="bob", latest=None, clock=CLOCK, chance=CHANCE)
+    offer = await begin(store, lease, target="bob", latest=None, clock=CLOCK, random=CHANCE)
     assert offer is not None
-    agreed = await answer(store, offer, Step.ACCEPT, clock=CLOCK, chance=CHANCE)
+    agreed = await answer(store, offer, TransferStep.ACCEPT, clock=CLOCK, random=CHANCE)
     assert agreed is not None
     return agreed
 
@@ -50,7 +50,7 @@ async def test_completing_moves_the_lease_to_the_targets_session_at_the_next_epo
     ann = await source_lease(store)
     transfer = await accepted(store, ann)
     target = await store.open_session(30_000)
-    bob = await complete(store, ann, transfer, target_session=target.id, clock=CLOCK, chance=CHANCE)
+    bob = await complete(store, ann, transfer, target_session=target.id, clock=CLOCK, random=CHANCE)
     assert bob is not None
     assert (bob.epoch, bob.holder, bob.session) == (2, "bob", target.id)
     await store.close_session(ann.session)  # the source dies: nothing of the lease was its any more
@@ -58,8 +58,8 @@ async def test_completing_moves_the_lease_to_the_targets_session_at_the_next_epo
     assert entry is not None
     assert read_holder(entry).holder == "bob"
     with pytest.raises(FencedError):
-        await commit_fenced(store, ann, clock=CLOCK, chance=CHANCE, apply=[Put("effect", b"1")])
-    await commit_fenced(store, bob, clock=CLOCK, chance=CHANCE, apply=[Put("effect", b"2")])
+        await commit_fenced(store, ann, clock=CLOCK, random=CHANCE, apply=[Put("effect", b"1")])
+    await commit_fenced(store, bob, clock=CLOCK, random=CHANCE, apply=[Put("effect", b"2")])
 
 
 async def test_a_target_whose_session_died_leaves_the_source_the_owner(store: Store) -> None:
@@ -67,16 +67,16 @@ async def test_a_target_whose_session_died_leaves_the_source_the_owner(store: St
     transfer = await accepted(store, ann)
     target = await store.open_session(30_000)
     await store.close_session(target.id)
-    assert await complete(store, ann, transfer, target_session=target.id, clock=CLOCK, chance=CHANCE) is None
-    await commit_fenced(store, ann, clock=CLOCK, chance=CHANCE, apply=[Put("effect", b"1")])
+    assert await complete(store, ann, transfer, target_session=target.id, clock=CLOCK, random=CHANCE) is None
+    await commit_fenced(store, ann, clock=CLOCK, random=CHANCE, apply=[Put("effect", b"1")])
 
 
 async def test_a_transfer_that_was_failed_meanwhile_cannot_be_completed(store: Store) -> None:
     ann = await source_lease(store)
     transfer = await accepted(store, ann)
-    assert await answer(store, transfer, Step.FAIL, clock=CLOCK, chance=CHANCE) is not None
+    assert await answer(store, transfer, TransferStep.FAIL, clock=CLOCK, random=CHANCE) is not None
     target = await store.open_session(30_000)
-    assert await complete(store, ann, transfer, target_session=target.id, clock=CLOCK, chance=CHANCE) is None
+    assert await complete(store, ann, transfer, target_session=target.id, clock=CLOCK, random=CHANCE) is None
 
 
 async def test_an_owner_that_was_succeeded_can_neither_begin_nor_complete(store: Store) -> None:
@@ -86,24 +86,24 @@ async def test_an_owner_that_was_succeeded_can_neither_begin_nor_complete(store:
     await source_lease(store)
     target = await store.open_session(30_000)
     with pytest.raises(FencedError):
-        await complete(store, ann, transfer, target_session=target.id, clock=CLOCK, chance=CHANCE)
+        await complete(store, ann, transfer, target_session=target.id, clock=CLOCK, random=CHANCE)
     with pytest.raises(FencedError):
-        await begin(store, ann, target="bob", latest=transfer, clock=CLOCK, chance=CHANCE)
+        await begin(store, ann, target="bob", latest=transfer, clock=CLOCK, random=CHANCE)
 
 
 async def test_two_answers_to_one_offer_do_not_both_count(store: Store) -> None:
     ann = await source_lease(store)
-    offer = await begin(store, ann, target="bob", latest=None, clock=CLOCK, chance=CHANCE)
+    offer = await begin(store, ann, target="bob", latest=None, clock=CLOCK, random=CHANCE)
     assert offer is not None
-    assert await answer(store, offer, Step.REJECT, clock=CLOCK, chance=CHANCE) is not None
-    assert await answer(store, offer, Step.ACCEPT, clock=CLOCK, chance=CHANCE) is None
+    assert await answer(store, offer, TransferStep.REJECT, clock=CLOCK, random=CHANCE) is not None
+    assert await answer(store, offer, TransferStep.ACCEPT, clock=CLOCK, random=CHANCE) is None
     with pytest.raises(InvalidError):
-        await answer(store, offer, Step.COMPLETE, clock=CLOCK, chance=CHANCE)
+        await answer(store, offer, TransferStep.COMPLETE, clock=CLOCK, random=CHANCE)
 
 
 def test_partition_resources_read_back_whatever_the_topic_is_called() -> None:
     for topic in ("orders", "a.b-c_d", "with/slash"):
-        partition = Partition(topic, 42)
-        assert partition_of(partition_resource(partition)) == partition
+        partition = TopicPartition(topic, 42)
+        assert partition_from_resource(partition_resource(partition)) == partition
     with pytest.raises(InvalidError):
-        partition_of("planner")
+        partition_from_resource("planner")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.log.batches import Record, encode
-from holdfast.log.checksums import WORTH_BYTES, batch_checksum, joined, joined_by_tables
+from holdfast.log.checksums import COMBINE_MIN_BYTES, batch_checksum, joined, joined_by_tables
 
 
 @given(st.binary(max_size=200), st.binary(max_size=3_000))
@@ -21,7 +21,7 @@ def test_any_length(size: int) -> None:
     assert joined_by_tables(crc32c(b"first"), crc32c(second), size) == crc32c(second, crc32c(b"first"))
 
 
-@given(st.integers(0, 3 * WORTH_BYTES))
+@given(st.integers(0, 3 * COMBINE_MIN_BYTES))
 def test_a_batch(size: int) -> None:
     batch = encode([Record(0, 1, b"k", b"v" * size)])
     assert batch_checksum(batch) == crc32c(batch)

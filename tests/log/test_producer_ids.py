@@ -5,23 +5,23 @@ import asyncio
 import msgspec
 import pytest
 
-from holdfast.contracts.checks import StoreLimits
 from holdfast.contracts.store import Put
-from holdfast.log.producer_ids import BLOCK, PRODUCER_COUNTER, ProducerIds
+from holdfast.contracts.validation import StoreLimits
+from holdfast.log.producer_ids import BLOCK_IDS, PRODUCER_COUNTER, ProducerIds
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.faults import FaultyStore
-from holdfast.vocabulary.clock import FakeClock, RealClock, SeededChance
+from holdfast.testing.faulty_store import FaultyStore
+from holdfast.vocabulary.clock import FakeClock, RealClock, SeededRandom
 from holdfast.vocabulary.errors import UnavailableError
 
 
 @pytest.fixture
 def store() -> FaultyStore:
-    chance = SeededChance(1)
-    return FaultyStore(MemoryStore(clock=FakeClock(), chance=chance, limits=StoreLimits()), chance=chance)
+    random = SeededRandom(1)
+    return FaultyStore(MemoryStore(clock=FakeClock(), random=random, limits=StoreLimits()), random=random)
 
 
 def process(store: FaultyStore, seed: int = 2) -> ProducerIds:
-    return ProducerIds(store, clock=RealClock(), chance=SeededChance(seed))
+    return ProducerIds(store, clock=RealClock(), random=SeededRandom(seed))
 
 
 async def test_ids_are_positive_and_follow_each_other(store: FaultyStore) -> None:
@@ -31,8 +31,8 @@ async def test_ids_are_positive_and_follow_each_other(store: FaultyStore) -> Non
 
 async def test_a_block_costs_one_commit(store: FaultyStore) -> None:
     ids = process(store)
-    given = [await ids.next() for _ in range(BLOCK)]
-    assert len(set(given)) == BLOCK
+    given = [await ids.next() for _ in range(BLOCK_IDS)]
+    assert len(set(given)) == BLOCK_IDS
     assert store.calls["commit"] == 1
     assert await ids.next() not in given
     assert store.calls["commit"] == 2
@@ -42,12 +42,12 @@ async def test_what_a_crash_left_in_a_block_is_not_given_out_again(store: Faulty
     before = process(store)
     given = {await before.next() for _ in range(10)}
     after = process(store, seed=3)
-    assert given.isdisjoint({await after.next() for _ in range(BLOCK)})
+    assert given.isdisjoint({await after.next() for _ in range(BLOCK_IDS)})
 
 
 async def test_many_tasks_of_many_processes_never_get_the_same_one(store: FaultyStore) -> None:
     processes = [process(store, seed) for seed in range(8)]
-    given = await asyncio.gather(*(each.next() for each in processes for _ in range(BLOCK + 50)))
+    given = await asyncio.gather(*(each.next() for each in processes for _ in range(BLOCK_IDS + 50)))
     assert len(set(given)) == len(given)
     assert store.calls["commit"] < 16 * 16, "tasks of a process share a block"
 
@@ -57,9 +57,9 @@ async def test_a_lost_message_costs_at_most_a_block(store: FaultyStore, lost: st
     ids = process(store)
     first = await ids.next()
     (store.lose_request if lost == "request" else store.lose_answer_to)(PRODUCER_COUNTER)
-    given = [await ids.next() for _ in range(2 * BLOCK)]
-    assert len({first, *given}) == 2 * BLOCK + 1
-    assert max(given) < 4 * BLOCK
+    given = [await ids.next() for _ in range(2 * BLOCK_IDS)]
+    assert len({first, *given}) == 2 * BLOCK_IDS + 1
+    assert max(given) < 4 * BLOCK_IDS
 
 
 async def test_a_store_that_is_away_is_said_and_the_next_one_who_asks_gets_an_id(store: FaultyStore) -> None:
@@ -90,4 +90,4 @@ async def test_an_id_was_given_if_some_process_took_its_block(store: FaultyStore
     assert not await ann.was_given(1)
     first, second = await ann.next(), await bob.next()
     assert [await each.was_given(given) for each in (ann, bob) for given in (first, second)] == [True] * 4
-    assert [await ann.was_given(never) for never in (-1, 0, 2 * BLOCK + 1, 1 << 62)] == [False] * 4
+    assert [await ann.was_given(never) for never in (-1, 0, 2 * BLOCK_IDS + 1, 1 << 62)] == [False] * 4

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from holdfast.log.read_ahead import ReadAhead, Spot
+from holdfast.log.read_ahead import ReadAhead, ReadPosition
 
-HERE = Spot("topic", 0, 10)
+HERE = ReadPosition("topic", 0, 10)
 
 
 async def value(given: str) -> str:

@@ -4,16 +4,24 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.log.partition.making import World, batch, records
+from tests.support.partitions import PartitionWorld, batch, records
 
-from holdfast.log.batches import BatchLimits, CorruptBatchError, InvalidBatchError, Record, decode, encode, split
-from holdfast.log.partition.leading import LEADER, NONE, LeadingPartition
-from holdfast.log.partition.producers import ProducerRefusedError, Refusal
-from holdfast.log.partition.terms import Place
-from holdfast.log.reading import EARLIEST, LATEST, OffsetOutOfRangeError, Reading
+from holdfast.log.batches import (
+    CorruptBatchError,
+    InvalidBatchError,
+    Record,
+    RecordBatchLimits,
+    decode,
+    encode,
+    split_batches,
+)
+from holdfast.log.maintenance import MaintenanceContext, MaintenanceSettings
+from holdfast.log.model import PartitionId
+from holdfast.log.partition.leading_partition import ACKS_LEADER, ACKS_NONE, LeadingPartition
+from holdfast.log.partition.producer_state import ProducerRefusal, ProducerRefusedError
+from holdfast.log.reader import EARLIEST, LATEST, LogReader, OffsetOutOfRangeError
 from holdfast.log.service import LogService, NotLeaderError
 from holdfast.log.topics import Topic, Topics, UnknownTopicError
-from holdfast.log.upkeep import Kit, UpkeepSettings
 from holdfast.vocabulary.errors import InvalidError
 
 
@@ -37,22 +45,22 @@ class Led:
 class Setting:
     """A service over one owner's partitions."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: PartitionWorld) -> None:
         self.world, self.led = world, Led()
-        clock, chance, objects = world.clock, world.chance, world.objects
-        kit = Kit(
+        clock, random, objects = world.clock, world.random, world.objects
+        context = MaintenanceContext(
             store=world.store,
             objects=objects,
             clock=clock,
-            chance=chance,
+            random=random,
             log=world.settings,
-            settings=UpkeepSettings(),
+            settings=MaintenanceSettings(),
         )
         self.service = LogService(
             self.led,
-            topics=Topics(world.store, clock=clock, chance=chance),
-            reading=Reading(objects, clock=clock, settings=world.settings),
-            kit=kit,
+            topics=Topics(world.store, clock=clock, random=random),
+            reading=LogReader(objects, clock=clock, settings=world.settings),
+            context=context,
             clock=clock,
         )
 
@@ -60,14 +68,16 @@ class Setting:
         owner = self.world.owners[0] if self.world.owners else await self.world.owner()
         topic = await self.service.create_topic(name, partitions, config)
         for number in range(partitions):
-            place = Place(topic=name, topic_id=topic.id, number=number)
-            self.led.partitions[topic.id, number] = await owner.open(place, terms=topic.config.terms())
+            partition_id = PartitionId(topic=name, topic_id=topic.id, number=number)
+            self.led.partitions[topic.id, number] = await owner.open(
+                partition_id, partition_config=topic.config.partition_config()
+            )
         return topic
 
 
 @pytest.fixture
 async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
-    world = World(tmp_path)
+    world = PartitionWorld(tmp_path)
     yield Setting(world)
     for owner in world.owners:
         await owner.end()
@@ -84,7 +94,7 @@ async def test_a_payload_of_several_batches_is_appended_and_read_back(setting: S
     assert (await service.fetch("orders", 0, 0)).batches == []
 
 
-@pytest.mark.parametrize("acks", [NONE, LEADER, -1])
+@pytest.mark.parametrize("acks", [ACKS_NONE, ACKS_LEADER, -1])
 async def test_every_level_of_acks_is_taken_and_others_are_refused(setting: Setting, acks: int) -> None:
     await setting.topic()
     assert (await setting.service.produce("orders", 0, batch("a"), acks=acks)).base_offset == 0
@@ -123,7 +133,7 @@ async def test_the_log_gives_its_own_time_where_the_topic_asks_for_it(setting: S
     produced = await setting.service.produce("orders", 0, batch("a", at_ms=5) + batch("b", at_ms=6))
     assert before_ms <= produced.append_time_ms <= setting.world.clock.now_ms()
     fetched = await setting.service.fetch("orders", 0, 0)
-    stored = [each for data in fetched.batches for each in split(data, limits=BatchLimits(), stored=True)]
+    stored = [each for data in fetched.batches for each in split_batches(data, limits=RecordBatchLimits(), stored=True)]
     times = [record.timestamp_ms for each in stored for record in decode(each)]
     assert times == [produced.append_time_ms] * 2
     assert await setting.service.offset_for_timestamp("orders", 0, produced.append_time_ms) is not None
@@ -194,7 +204,7 @@ async def test_what_a_new_producer_sent_before_anybody_led_is_not_overtaken_by_w
     setting.led.partitions[topic.id, 0] = led
     with pytest.raises(ProducerRefusedError) as refused:
         await setting.service.produce("orders", 0, sent(2))
-    assert refused.value.refusal is Refusal.TOO_SOON
+    assert refused.value.refusal is ProducerRefusal.TOO_SOON
     assert [(await setting.service.produce("orders", 0, sent(each))).base_offset for each in range(3)] == [0, 1, 2]
 
 

@@ -7,29 +7,29 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.contracts.checks import StoreLimits
 from holdfast.contracts.store import Entry, Put
+from holdfast.contracts.validation import StoreLimits
 from holdfast.kernel.keys import workload_key
-from holdfast.kernel.plan import Workload
+from holdfast.kernel.placement import Workload
 from holdfast.log.keys import deleted_key, topic_id_key, topic_key
+from holdfast.log.maintenance import DeletedTopic
 from holdfast.log.topic_config import TopicConfig, read_config
 from holdfast.log.topics import PARTITIONS_MAX, Topic, TopicExistsError, Topics, UnknownTopicError, check_name
-from holdfast.log.upkeep import DeletedTopic
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.faults import FaultyStore
-from holdfast.vocabulary.clock import FakeClock, RealClock, SeededChance
+from holdfast.testing.faulty_store import FaultyStore
+from holdfast.vocabulary.clock import FakeClock, RealClock, SeededRandom
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import MIB
 
 
 @pytest.fixture
 def store() -> MemoryStore:
-    return MemoryStore(clock=FakeClock(), chance=SeededChance(1), limits=StoreLimits())
+    return MemoryStore(clock=FakeClock(), random=SeededRandom(1), limits=StoreLimits())
 
 
 @pytest.fixture
 def topics(store: MemoryStore) -> Topics:
-    return Topics(store, clock=FakeClock(), chance=SeededChance(2))
+    return Topics(store, clock=FakeClock(), random=SeededRandom(2))
 
 
 async def test_a_topic_its_id_and_its_workload_are_created_by_one_commit(store: MemoryStore, topics: Topics) -> None:
@@ -58,8 +58,8 @@ async def test_a_name_is_taken_once_and_a_name_that_placement_knows_is_taken_too
 
 
 async def test_creating_survives_a_lost_answer(store: MemoryStore) -> None:
-    faulty = FaultyStore(store, chance=SeededChance(3))
-    topics = Topics(faulty, clock=RealClock(), chance=SeededChance(4))
+    faulty = FaultyStore(store, random=SeededRandom(3))
+    topics = Topics(faulty, clock=RealClock(), random=SeededRandom(4))
     faulty.lose_answer_to("topic/orders")
     topic = await topics.create("orders", 1)
     assert await topics.get("orders") == topic
@@ -115,7 +115,7 @@ def test_settings_are_read_from_text() -> None:
     assert config.compacted
     assert config.policy().delete
     assert config.policy().retention_bytes is None
-    assert config.terms().level == "object"
+    assert config.partition_config().level == "object"
     assert not config.append_time
 
 
@@ -155,7 +155,7 @@ async def test_two_who_alter_at_once_lose_nothing(store: MemoryStore, topics: To
                 await topics.alter("orders", {"roll_ms": 200})
             return entry
 
-    slow = Topics(Overtaken(store, chance=SeededChance(5)), clock=FakeClock(), chance=SeededChance(6))
+    slow = Topics(Overtaken(store, random=SeededRandom(5)), clock=FakeClock(), random=SeededRandom(6))
     altered = await slow.alter("orders", {"retention_ms": 7})
     assert altered.overrides == {"roll_ms": 200, "retention_ms": 7}
 

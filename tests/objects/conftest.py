@@ -7,19 +7,19 @@ import pytest
 import pytest_asyncio
 
 from holdfast.contracts.objects import Objects
-from holdfast.testing.objects import ENGINES, NewObjects, ObjectsHarness, serving
+from holdfast.testing.objects import OBJECT_ENGINES, NewObjectsHarness, ObjectsHarness, serving
 
 pytest.register_assert_rewrite("holdfast.testing.objects_contract")
 
-ServeObjects = Callable[[str], NewObjects]
+ServeObjects = Callable[[str], NewObjectsHarness]
 
 
 @pytest.fixture(scope="session")
 def serve_objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeObjects]:
-    running: dict[str, NewObjects] = {}
+    running: dict[str, NewObjectsHarness] = {}
     with ExitStack() as started:
 
-        def serve(engine: str) -> NewObjects:
+        def serve(engine: str) -> NewObjectsHarness:
             if engine not in running:
                 running[engine] = started.enter_context(serving(engine, tmp_path_factory.mktemp(engine)))
             return running[engine]
@@ -27,7 +27,7 @@ def serve_objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeObj
         yield serve
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=OBJECT_ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

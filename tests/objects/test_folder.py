@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.contracts.objects import AlreadyThere, Buffer, Missing, Stored
-from holdfast.objects.disk import Disk
+from holdfast.contracts.objects import AlreadyExists, Buffer, Missing, Stored
 from holdfast.objects.folder import UPLOADS, FolderObjects, FolderSettings
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.objects.folder_disk import FolderDisk
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
 
-class Watched(Disk):
+class Watched(FolderDisk):
     """Writes down what is done, and fails where it is told to."""
 
     def __init__(self) -> None:
@@ -63,9 +63,9 @@ class Watched(Disk):
 
 
 @asynccontextmanager
-async def folder(root: Path, disk: Disk | None = None, **settings: int) -> AsyncIterator[FolderObjects]:
+async def folder(root: Path, disk: FolderDisk | None = None, **settings: int) -> AsyncIterator[FolderObjects]:
     opened = FolderObjects.open(
-        root, clock=RealClock(), chance=RealChance(), settings=FolderSettings(**settings), disk=disk
+        root, clock=RealClock(), random=SystemRandom(), settings=FolderSettings(**settings), disk=disk
     )
     async with opened as objects:
         yield objects
@@ -114,7 +114,7 @@ async def test_a_loser_too_syncs_the_name_it_found(tmp_path: Path) -> None:
     disk = Watched()
     async with folder(tmp_path, disk) as objects:
         disk.done.clear()
-        assert await objects.put("a", [b"second"]) == AlreadyThere("a")
+        assert await objects.put("a", [b"second"]) == AlreadyExists("a")
         # Whoever linked it may have died before the sync; it may even have been this process.
         assert disk.done[-2:] == [("sync_folder", tmp_path), ("unlink", disk.done[0][1])]
 
@@ -142,7 +142,7 @@ async def test_a_name_that_could_not_be_synced_is_not_acknowledged(tmp_path: Pat
         with pytest.raises(UnavailableError):
             await objects.put("t/a", [b"x"])  # there, but not surely there
         disk.fail = {}
-        assert await objects.put("t/a", [b"x"]) == AlreadyThere("t/a")
+        assert await objects.put("t/a", [b"x"]) == AlreadyExists("t/a")
 
 
 async def test_leftovers_of_dead_processes_are_swept_and_those_of_living_ones_are_not(tmp_path: Path) -> None:
@@ -199,10 +199,10 @@ import asyncio, sys
 from pathlib import Path
 from holdfast.contracts.objects import Stored
 from holdfast.objects.urls import open_objects
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 async def main(root, name):
-    async with open_objects(f"file://{root}", clock=RealClock(), chance=RealChance()) as objects:
+    async with open_objects(f"file://{root}", clock=RealClock(), random=SystemRandom()) as objects:
         async def put(n):
             body = f"{name} {n:06} ".encode() * 20_000
             if isinstance(await objects.put(f"t/{n % 7}/{n:06}", [body[:999], body[999:]]), Stored):

@@ -8,14 +8,14 @@ import pytest
 import pytest_asyncio
 
 from holdfast.contracts.objects import Objects
-from holdfast.objects.caching import CacheSettings, cached
-from holdfast.objects.counting import Counters, CountingObjects
+from holdfast.objects.cache import CacheSettings, cached
+from holdfast.objects.counters import CountingObjects, ObjectCounters
 from holdfast.objects.memory import MemoryObjects
-from holdfast.objects.retrying import RetryingObjects, RetrySettings
+from holdfast.objects.retry import RetryingObjects, RetrySettings
 from holdfast.testing import objects_contract as contract
+from holdfast.testing.faulty_objects import FaultyObjects
 from holdfast.testing.objects import ObjectsHarness
-from holdfast.testing.objects.faults import FaultyObjects
-from holdfast.vocabulary.clock import RealClock, SeededChance
+from holdfast.vocabulary.clock import RealClock, SeededRandom
 
 
 class LayeredHarness:
@@ -24,8 +24,8 @@ class LayeredHarness:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._clients = folder, 0
-        self.counters = Counters()
-        self.faulty = FaultyObjects(MemoryObjects(clock=RealClock()), clock=RealClock(), chance=SeededChance(7))
+        self.counters = ObjectCounters()
+        self.faulty = FaultyObjects(MemoryObjects(clock=RealClock()), clock=RealClock(), random=SeededRandom(7))
         self.faulty.fail_share = 0.25
 
     @asynccontextmanager
@@ -34,7 +34,7 @@ class LayeredHarness:
         retrying = RetryingObjects(
             CountingObjects(self.faulty, counters=self.counters, clock=RealClock()),
             clock=RealClock(),
-            chance=SeededChance(self._clients),
+            random=SeededRandom(self._clients),
             settings=RetrySettings(deadline_ms=deadline_ms, pause_ms=1, pause_ms_max=5),
             on_retry=self.counters.retried,
         )

@@ -4,19 +4,27 @@ from contextlib import AbstractAsyncContextManager
 from urllib.parse import unquote
 
 import pytest
-from tests.objects.answering import EMPTY_LIST, PUT_DONE, Answer, Answering, Request, answering, error
+from tests.support.scripted_http import (
+    EMPTY_LIST,
+    PUT_DONE,
+    RecordedRequest,
+    ScriptedAnswer,
+    ScriptedServer,
+    error,
+    scripted_server,
+)
 
-from holdfast.contracts.objects import AlreadyThere, Missing, Objects, Stored
-from holdfast.objects.counting import Counters
+from holdfast.contracts.objects import AlreadyExists, Missing, Objects, Stored
+from holdfast.objects.counters import ObjectCounters
 from holdfast.objects.urls import open_objects
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
 SECRET = "wJalrXUtnFEMI"
 
 
 def opened(
-    server: Answering, *options: str, scheme: str = "s3", counters: Counters | None = None
+    server: ScriptedServer, *options: str, scheme: str = "s3", counters: ObjectCounters | None = None
 ) -> AbstractAsyncContextManager[Objects]:
     credentials = {
         "s3": f"region=us-east-1&access_key_id=AKIA&secret_access_key={SECRET}",
@@ -25,20 +33,20 @@ def opened(
     }[scheme]
     patience = ("pause_ms=10", "pause_ms_max=50", "check=0", *options)
     url = f"{scheme}://bucket/pre?endpoint=http://127.0.0.1:{server.port}&{credentials}&{'&'.join(patience)}"
-    return open_objects(url, clock=RealClock(), chance=RealChance(), counters=counters)
+    return open_objects(url, clock=RealClock(), random=SystemRandom(), counters=counters)
 
 
 class Script:
     """The first answers, then the last one for ever."""
 
-    def __init__(self, *answers: Answer | None) -> None:
+    def __init__(self, *answers: ScriptedAnswer | None) -> None:
         self._answers = list(answers)
 
-    def __call__(self, request: Request) -> Answer | None:
+    def __call__(self, request: RecordedRequest) -> ScriptedAnswer | None:
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
 
-BODY = Answer("200 OK", b"body", {"etag": '"1"'})
+BODY = ScriptedAnswer("200 OK", b"body", {"etag": '"1"'})
 
 
 @pytest.mark.parametrize(
@@ -49,13 +57,13 @@ BODY = Answer("200 OK", b"body", {"etag": '"1"'})
         (error("500 Internal Server Error", "InternalError"), 0),
         (error("502 Bad Gateway"), 0),
         (error("400 Bad Request", "RequestTimeout"), 0),
-        (Answer("200 OK", b"bo", {"etag": '"1"'}, declared=4), 0),  # the connection breaks in the body
+        (ScriptedAnswer("200 OK", b"bo", {"etag": '"1"'}, declared=4), 0),  # the connection breaks in the body
     ],
-    ids=lambda value: value.status if isinstance(value, Answer) else "",
+    ids=lambda value: value.status if isinstance(value, ScriptedAnswer) else "",
 )
-async def test_what_may_pass_is_tried_again(failure: Answer, throttled: int) -> None:
-    counters = Counters()
-    async with answering(Script(failure, failure, BODY)) as server, opened(server, counters=counters) as objects:
+async def test_what_may_pass_is_tried_again(failure: ScriptedAnswer, throttled: int) -> None:
+    counters = ObjectCounters()
+    async with scripted_server(Script(failure, failure, BODY)) as server, opened(server, counters=counters) as objects:
         assert await objects.get("k") == b"body"
         tally = counters.of("get")
         assert (len(server.requests), tally.calls, tally.errors, tally.retries) == (3, 3, 2, 2)
@@ -63,7 +71,7 @@ async def test_what_may_pass_is_tried_again(failure: Answer, throttled: int) -> 
 
 
 async def test_a_service_that_does_not_answer_is_asked_again() -> None:
-    async with answering(Script(None, BODY)) as server, opened(server, "attempt_timeout_ms=200") as objects:
+    async with scripted_server(Script(None, BODY)) as server, opened(server, "attempt_timeout_ms=200") as objects:
         assert await objects.get("k") == b"body"
 
 
@@ -72,7 +80,7 @@ async def test_a_service_that_does_not_answer_is_asked_again() -> None:
     [("403 Forbidden", "AccessDenied"), ("401 Unauthorized", ""), ("400 Bad Request", "InvalidRequest")],
 )
 async def test_what_is_refused_is_not_tried_again(status: str, code: str) -> None:
-    async with answering(Script(error(status, code))) as server, opened(server) as objects:
+    async with scripted_server(Script(error(status, code))) as server, opened(server) as objects:
         for call in (objects.get("k"), objects.put("k", [b"x"]), objects.get_tail("k", 3), objects.delete(["k"])):
             before = len(server.requests)
             with pytest.raises(UnavailableError) as refused:
@@ -82,7 +90,7 @@ async def test_what_is_refused_is_not_tried_again(status: str, code: str) -> Non
 
 
 async def test_the_deadline_ends_it_with_the_facts_and_without_the_secret() -> None:
-    async with answering(Script(error("503 Slow Down", "SlowDown"))) as server:
+    async with scripted_server(Script(error("503 Slow Down", "SlowDown"))) as server:
         async with opened(server, "deadline_ms=300") as objects:
             with pytest.raises(UnavailableError) as failed:
                 await objects.put("k", [b"x"])
@@ -94,7 +102,7 @@ async def test_the_deadline_ends_it_with_the_facts_and_without_the_secret() -> N
 
 
 async def test_nobody_listening_is_said_as_such() -> None:
-    async with answering(Script(BODY)) as server:
+    async with scripted_server(Script(BODY)) as server:
         pass
     async with opened(server, "deadline_ms=100") as objects:
         with pytest.raises(UnavailableError, match="connection failed"):
@@ -102,7 +110,7 @@ async def test_nobody_listening_is_said_as_such() -> None:
 
 
 async def test_a_missing_bucket_is_not_a_missing_object() -> None:
-    async with answering(Script(error("404 Not Found", "NoSuchBucket"))) as server, opened(server) as objects:
+    async with scripted_server(Script(error("404 Not Found", "NoSuchBucket"))) as server, opened(server) as objects:
         with pytest.raises(UnavailableError, match="NoSuchBucket"):
             await objects.get("k")
         with pytest.raises(UnavailableError, match="NoSuchBucket"):
@@ -111,30 +119,30 @@ async def test_a_missing_bucket_is_not_a_missing_object() -> None:
             await objects.get("k", start=2, end=2)
         with pytest.raises(UnavailableError, match="NoSuchBucket"):
             [info async for info in objects.list("")]
-    async with answering(Script(error("404 Not Found", "NoSuchKey"))) as server, opened(server) as objects:
+    async with scripted_server(Script(error("404 Not Found", "NoSuchKey"))) as server, opened(server) as objects:
         assert await objects.get("k") == Missing("k")
 
 
 @pytest.mark.parametrize("code", ["NoSuchBucket", "AccessDenied"])
 async def test_opening_asks_for_the_bucket(code: str) -> None:
     status = "404 Not Found" if code == "NoSuchBucket" else "403 Forbidden"
-    async with answering(Script(error(status, code))) as server:
+    async with scripted_server(Script(error(status, code))) as server:
         with pytest.raises(InvalidError) as refused:
             async with opened(server, "check=1"):
                 pass
         assert code in str(refused.value)
         assert SECRET not in str(refused.value)
-    async with answering(Script(EMPTY_LIST)) as server, opened(server, "check=1"):
+    async with scripted_server(Script(EMPTY_LIST)) as server, opened(server, "check=1"):
         assert server.methods == ["GET"]
 
 
 async def test_an_open_that_fails_in_passing_is_tried_again() -> None:
-    async with answering(Script(error("503 Slow Down"), EMPTY_LIST)) as server, opened(server, "check=1"):
+    async with scripted_server(Script(error("503 Slow Down"), EMPTY_LIST)) as server, opened(server, "check=1"):
         assert len(server.requests) == 2
 
 
 async def test_a_server_that_ignores_if_absent_is_found_out_at_the_first_put() -> None:
-    async with answering(Script(PUT_DONE)) as server:
+    async with scripted_server(Script(PUT_DONE)) as server:
         async with opened(server) as objects:
             with pytest.raises(InvalidError, match="conditional writes"):
                 await objects.put("k", [b"x"])
@@ -146,7 +154,7 @@ async def test_a_server_that_ignores_if_absent_is_found_out_at_the_first_put() -
 
 async def test_a_server_that_honours_if_absent_is_asked_once() -> None:
     taken = error("412 Precondition Failed", "PreconditionFailed")
-    async with answering(Script(PUT_DONE, taken, PUT_DONE)) as server, opened(server) as objects:
+    async with scripted_server(Script(PUT_DONE, taken, PUT_DONE)) as server, opened(server) as objects:
         assert await objects.put("a", [b"x"]) == Stored("a", 1)
         assert await objects.put("b", [b"x"]) == Stored("b", 1)
         assert len(server.requests) == 3
@@ -155,7 +163,7 @@ async def test_a_server_that_honours_if_absent_is_asked_once() -> None:
 async def test_a_proof_without_an_answer_is_left_to_the_next_put() -> None:
     taken = error("412 Precondition Failed", "PreconditionFailed")
     slow = error("503 Slow Down")
-    async with answering(Script(PUT_DONE, slow, PUT_DONE, taken, PUT_DONE)) as server, opened(server) as objects:
+    async with scripted_server(Script(PUT_DONE, slow, PUT_DONE, taken, PUT_DONE)) as server, opened(server) as objects:
         for key in ("a", "b", "c"):
             assert await objects.put(key, [b"x"]) == Stored(key, 1)
         assert len(server.requests) == 5
@@ -164,30 +172,30 @@ async def test_a_proof_without_an_answer_is_left_to_the_next_put() -> None:
 async def test_a_conflict_is_no_proof_that_the_object_is_there() -> None:
     conflict = error("409 Conflict", "ConditionalRequestConflict")
     answers = Script(conflict, error("404 Not Found"), PUT_DONE)
-    async with answering(answers) as server, opened(server, "unsafe=1") as objects:
+    async with scripted_server(answers) as server, opened(server, "unsafe=1") as objects:
         assert await objects.put("k", [b"x"]) == Stored("k", 1)
         assert server.methods == ["PUT", "GET", "PUT"]
-    there = Answer("206 Partial Content", b"o", {"etag": '"1"', "content-range": "bytes 0-0/5"})
-    async with answering(Script(conflict, there)) as server, opened(server) as objects:
-        assert await objects.put("k", [b"x"]) == AlreadyThere("k")
+    there = ScriptedAnswer("206 Partial Content", b"o", {"etag": '"1"', "content-range": "bytes 0-0/5"})
+    async with scripted_server(Script(conflict, there)) as server, opened(server) as objects:
+        assert await objects.put("k", [b"x"]) == AlreadyExists("k")
 
 
 @pytest.mark.parametrize("scheme", ["gs", "az"])
 async def test_other_clouds_put_if_absent_and_read(scheme: str) -> None:
-    def decide(request: Request) -> Answer:
+    def decide(request: RecordedRequest) -> ScriptedAnswer:
         if request.method == "PUT":
             return (
                 error("412 Precondition Failed")
                 if len(server.requests) == 2
-                else Answer("201 Created", b"", PUT_DONE.headers)
+                else ScriptedAnswer("201 Created", b"", PUT_DONE.headers)
             )
         assert request.method == "GET"
         asked = request.headers.get("range", request.headers.get("x-ms-range", ""))
         part = {"bytes=7-9": b"789", "bytes=-3": b"789", "bytes=2-4": b"234", "bytes=0-0": b"0"}[asked]
         first, last = part[0] - 48, part[-1] - 48
-        return Answer("206 Partial Content", part, {"etag": '"1"', "content-range": f"bytes {first}-{last}/10"})
+        return ScriptedAnswer("206 Partial Content", part, {"etag": '"1"', "content-range": f"bytes {first}-{last}/10"})
 
-    async with answering(decide) as server, opened(server, scheme=scheme) as objects:
+    async with scripted_server(decide) as server, opened(server, scheme=scheme) as objects:
         assert await objects.put("topic/0", [b"01234", b"56789"]) == Stored("topic/0", 10)
         condition = {"gs": ("x-goog-if-generation-match", "0"), "az": ("if-none-match", "*")}[scheme]
         for request in server.requests:
@@ -200,16 +208,18 @@ async def test_other_clouds_put_if_absent_and_read(scheme: str) -> None:
 
 
 async def test_a_service_that_cannot_delete_in_bulk_deletes_all_the_same() -> None:
-    def decide(request: Request) -> Answer:
-        return error("404 Not Found", "BlobNotFound") if request.path.endswith("/a") else Answer("204 No Content")
+    def decide(request: RecordedRequest) -> ScriptedAnswer:
+        return (
+            error("404 Not Found", "BlobNotFound") if request.path.endswith("/a") else ScriptedAnswer("204 No Content")
+        )
 
-    async with answering(decide) as server, opened(server, "disable_bulk_delete=1") as objects:
+    async with scripted_server(decide) as server, opened(server, "disable_bulk_delete=1") as objects:
         await objects.delete(["a", "b", "c"])
         assert {request.path[-1] for request in server.requests if request.method == "DELETE"} == {"a", "b", "c"}
 
 
 async def test_who_waits_for_a_service_that_is_away_says_so_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
-    async with answering(Script(error("503 Slow Down", "SlowDown"))) as server:
+    async with scripted_server(Script(error("503 Slow Down", "SlowDown"))) as server:
         with pytest.raises(UnavailableError, match="open failed"):
             async with opened(server, "check=1", "deadline_ms=500"):
                 pass

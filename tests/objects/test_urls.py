@@ -7,13 +7,13 @@ import pytest
 from holdfast.contracts.objects import Missing, Stored
 from holdfast.objects import urls
 from holdfast.objects.urls import open_objects, parse_objects_url
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.errors import ClosedError, InvalidError
 
 
 async def refusal(url: str) -> str:
     with pytest.raises(InvalidError) as refused:
-        async with open_objects(url, clock=RealClock(), chance=RealChance()):
+        async with open_objects(url, clock=RealClock(), random=SystemRandom()):
             pass
     return str(refused.value)
 
@@ -92,7 +92,7 @@ async def test_a_driver_that_is_not_installed_is_named(monkeypatch: pytest.Monke
 async def test_a_file_url_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for url in (f"file://{tmp_path}/a%20b/c", "file:relative/d"):
-        async with open_objects(url, clock=RealClock(), chance=RealChance()) as objects:
+        async with open_objects(url, clock=RealClock(), random=SystemRandom()) as objects:
             assert await objects.put("k", [b"x"]) == Stored("k", 1)
     assert (tmp_path / "a b" / "c" / "k").read_bytes() == b"x"
     assert (tmp_path / "relative" / "d" / "k").read_bytes() == b"x"
@@ -101,7 +101,7 @@ async def test_a_file_url_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("engine", ["memory:", "file:closed", "s3://b?check=0&region=x&endpoint=http://127.0.0.1:1"])
 async def test_what_is_closed_refuses_every_call(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    async with open_objects(engine, clock=RealClock(), chance=RealChance()) as objects:
+    async with open_objects(engine, clock=RealClock(), random=SystemRandom()) as objects:
         if not engine.startswith("s3"):
             assert await objects.get("k") == Missing("k")
     with pytest.raises(ClosedError):

@@ -8,23 +8,23 @@ from dataclasses import replace
 import pytest
 
 from holdfast.contracts.store import Store
-from holdfast.kernel.registry import (
+from holdfast.registry import (
     Assignment,
     ConsumerCoordinator,
     ConsumerEngine,
     ConsumerInfo,
+    DeliveryFailure,
     EngineSettings,
-    Failure,
     Handler,
+    MessageSource,
     PartitionQueues,
     RegistrySettings,
     RegistryStore,
+    RegistryView,
     SimpleProducer,
-    Source,
-    View,
 )
-from holdfast.testing.harness import Harness
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.testing.harness import StoreHarness
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 LONG_TTL_MS = 30_000
 
@@ -32,13 +32,13 @@ LONG_TTL_MS = 30_000
 class World:
     """One engine's store, and registries, consumers and coordinators on it."""
 
-    def __init__(self, harness: Harness, store: Store) -> None:
+    def __init__(self, harness: StoreHarness, store: Store) -> None:
         self.harness, self.store = harness, store
-        self.clock, self.chance = RealClock(), RealChance()
+        self.clock, self.random = RealClock(), SystemRandom()
         self.settings = RegistrySettings(partitions=8, ttl_ms=LONG_TTL_MS, settle_ms=0)
         self.queues = PartitionQueues(8)
         self.producer = SimpleProducer(self.queues, clock=self.clock)
-        self.failures: list[Failure] = []
+        self.failures: list[DeliveryFailure] = []
 
     @property
     def short_ttl_ms(self) -> int:
@@ -47,7 +47,7 @@ class World:
 
     def registry(self, store: Store | None = None, **settings: object) -> RegistryStore:
         changed = replace(self.settings, **settings)  # type: ignore[arg-type]
-        return RegistryStore(store or self.store, clock=self.clock, chance=self.chance, settings=changed)
+        return RegistryStore(store or self.store, clock=self.clock, random=self.random, settings=changed)
 
     async def initialized(self, store: Store | None = None, **settings: object) -> RegistryStore:
         registry = self.registry(store, **settings)
@@ -55,7 +55,7 @@ class World:
         return registry
 
     def coordinator(self, registry: RegistryStore) -> ConsumerCoordinator:
-        return ConsumerCoordinator(registry, clock=self.clock, chance=self.chance)
+        return ConsumerCoordinator(registry, clock=self.clock, random=self.random)
 
     def engine(
         self,
@@ -63,7 +63,7 @@ class World:
         consumer: str,
         handler: Handler,
         *,
-        source: Source | None = None,
+        source: MessageSource | None = None,
         **settings: int,
     ) -> ConsumerEngine:
         return ConsumerEngine(
@@ -72,12 +72,14 @@ class World:
             source=source or self.queues,
             handler=handler,
             clock=self.clock,
-            chance=self.chance,
+            random=self.random,
             settings=EngineSettings(**{"drain_ms": 500, "retry_base_ms": 1, "retry_max_ms": 2, **settings}),
             on_failure=self.failures.append,
         )
 
-    async def until(self, registry: RegistryStore, condition: Callable[[View], bool], *, within_s: float = 30) -> None:
+    async def until(
+        self, registry: RegistryStore, condition: Callable[[RegistryView], bool], *, within_s: float = 30
+    ) -> None:
         """Wait for the registry to become so."""
         async with asyncio.timeout(within_s), aclosing(registry.watch(checkpoints=True)) as views:
             async for view in views:
@@ -113,7 +115,7 @@ class Recorder:
 
 
 @pytest.fixture
-def world(harness: Harness, store: Store) -> World:
+def world(harness: StoreHarness, store: Store) -> World:
     return World(harness, store)
 
 

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 from tests.registry.conftest import Recorder, World
 
-from holdfast.kernel.registry import RegistryStore
+from holdfast.registry import RegistryStore
 from holdfast.vocabulary.errors import InvalidError
 
 Calls = list[tuple[str, str, int, int]]
@@ -80,7 +80,7 @@ async def test_a_partition_lost_and_won_back_is_revoked_and_assigned(world: Worl
     await coordinator.add_consumer(await recorder(registry, "A", calls))
     await coordinator.tick()
     calls.clear()
-    await registry.lapse(5, 1)
+    await registry.expire_claim(5, 1)
     await coordinator.tick()
     assert calls == [("lost", "A", 5, 1), ("assign", "A", 5, 3)]
 
@@ -137,8 +137,8 @@ async def test_a_running_coordinator_acts_on_changes_without_waiting_for_its_int
         await world.until(registry, lambda view: len(view.owned_by("B")) == 4)
         await registry.deregister("A")
         await world.until(registry, lambda view: len(view.owned_by("B")) == 8)
-        await registry.lapse(2, (await registry.partitions())[2].epoch)
-        await world.until(registry, lambda view: len(view.beats) == 8 and view.expired() == ())
+        await registry.expire_claim(2, (await registry.partitions())[2].epoch)
+        await world.until(registry, lambda view: len(view.heartbeats) == 8 and view.expired() == ())
 
 
 async def test_the_interval_is_a_safety_net(world: World) -> None:

@@ -21,8 +21,8 @@ from holdfast.contracts.store import (
     Store,
     StoreFacts,
 )
-from holdfast.kernel.registry import PartitionManager, PartitionState, RegistryStore
-from holdfast.testing.faults import FaultyStore
+from holdfast.registry import PartitionState, Rebalancer, RegistryStore
+from holdfast.testing.faulty_store import FaultyStore
 from holdfast.vocabulary.errors import UnavailableError
 
 
@@ -130,9 +130,9 @@ async def taken_over(registry: RegistryStore, *, checkpoint: tuple[int, ...]) ->
     """Whatever A left: once it is gone, B gets everything, and continues where A's last checkpoint was."""
     await registry.deregister("A")
     await registry.register("B")
-    manager = PartitionManager(registry)
-    await manager.reclaim_expired()
-    await manager.rebalance()
+    rebalancer = Rebalancer(registry)
+    await rebalancer.reclaim_expired()
+    await rebalancer.rebalance()
     view = await registry.snapshot()
     assert sorted(view.assignments_of("B")) == list(range(registry.settings.partitions))
     assert view.partitions[3].checkpoint in checkpoint
@@ -172,7 +172,7 @@ async def test_dying_inside_a_claim_leaves_it_unclaimed_or_claimed_and_both_heal
     async def check(survivor: RegistryStore) -> None:
         state = await one(survivor)
         assert state in (PartitionState(id=3), PartitionState(id=3, owner="A", epoch=1))
-        assert (3 in (await survivor.snapshot()).beats) == (state.owner == "A")  # never one without the other
+        assert (3 in (await survivor.snapshot()).heartbeats) == (state.owner == "A")  # never one without the other
         await taken_over(survivor, checkpoint=(0,))
 
     assert await at_every_death(world, before=before, act=lambda registry: registry.claim(3, "A", 0), check=check) == 6
@@ -190,7 +190,7 @@ async def test_dying_inside_a_release_releases_or_not(world: World) -> None:
     async def check(survivor: RegistryStore) -> None:
         state = await one(survivor)
         assert (state.owner, state.epoch) in ((None, 2), ("A", 1))
-        assert (3 in (await survivor.snapshot()).beats) == (state.owner == "A")
+        assert (3 in (await survivor.snapshot()).heartbeats) == (state.owner == "A")
         await taken_over(survivor, checkpoint=(10,))
 
     act: Act = lambda registry: registry.release(3, "A", 1)  # noqa: E731
@@ -201,13 +201,13 @@ async def test_a_coordinator_may_die_anywhere_inside_a_rebalance(world: World) -
     async def before(registry: RegistryStore) -> None:
         await registry.initialize()
         await registry.register("A")
-        await PartitionManager(registry).rebalance()
+        await Rebalancer(registry).rebalance()
         for number in range(3):
             await registry.update_checkpoint(number, "A", 10 + number, 1)
         await registry.register("C")
 
     async def check(survivor: RegistryStore) -> None:
-        await PartitionManager(survivor).rebalance()
+        await Rebalancer(survivor).rebalance()
         view = await survivor.snapshot()
         assert sorted(len(view.assignments_of(name)) for name in "AC") == [1, 2]
         assert [view.partitions[number].checkpoint for number in range(3)] == [10, 11, 12]
@@ -226,7 +226,7 @@ async def test_a_claimer_that_dies_leaves_a_claim_that_expires_by_itself(world: 
         await world.registry(mortal, ttl_ms=world.short_ttl_ms).claim(3, "A", 0)
     assert await one(registry) == PartitionState(id=3, owner="A", epoch=1)
     await world.until(registry, lambda view: [state.id for state in view.expired()] == [3])
-    assert [state.id for state in await PartitionManager(registry).reclaim_expired()] == [3]
+    assert [state.id for state in await Rebalancer(registry).reclaim_expired()] == [3]
     assert await registry.claim(3, "B", 2)
 
 
@@ -240,7 +240,7 @@ ways = pytest.mark.parametrize(
 
 @ways
 async def test_a_claim_is_made_once_whatever_is_lost(world: World, registry: RegistryStore, lose: Lose) -> None:
-    faulty = FaultyStore(world.store, chance=world.chance)
+    faulty = FaultyStore(world.store, random=world.random)
     lose(faulty, "partitions/00003")
     assert await world.registry(faulty).claim(3, "A", 0)
     assert faulty.calls["resolve"] == 1
@@ -251,7 +251,7 @@ async def test_a_claim_is_made_once_whatever_is_lost(world: World, registry: Reg
 @ways
 async def test_a_release_is_made_once_whatever_is_lost(world: World, registry: RegistryStore, lose: Lose) -> None:
     await registry.claim(3, "A", 0)
-    faulty = FaultyStore(world.store, chance=world.chance)
+    faulty = FaultyStore(world.store, random=world.random)
     lose(faulty, "partitions/00003")
     assert await world.registry(faulty).release(3, "A")
     assert faulty.calls["resolve"] == 1
@@ -262,7 +262,7 @@ async def test_a_release_is_made_once_whatever_is_lost(world: World, registry: R
 @ways
 async def test_a_checkpoint_is_made_once_whatever_is_lost(world: World, registry: RegistryStore, lose: Lose) -> None:
     await registry.claim(3, "A", 0)
-    faulty = FaultyStore(world.store, chance=world.chance)
+    faulty = FaultyStore(world.store, random=world.random)
     careful = world.registry(faulty)
     for offset in (10, 20):  # by a fresh read, and by the remembered record
         lose(faulty, "partitions/00003")
@@ -273,7 +273,7 @@ async def test_a_checkpoint_is_made_once_whatever_is_lost(world: World, registry
 
 @ways
 async def test_registering_and_initialising_survive_losses(world: World, lose: Lose) -> None:
-    faulty = FaultyStore(world.store, chance=world.chance)
+    faulty = FaultyStore(world.store, random=world.random)
     registry = world.registry(faulty)
     lose(faulty, "meta")
     await registry.initialize()
@@ -287,7 +287,7 @@ async def test_a_claim_whose_answer_is_lost_and_whose_race_is_lost_is_refused(
     world: World, registry: RegistryStore
 ) -> None:
     """The request never arrived, and meanwhile another claimed: the retry must not win."""
-    faulty = FaultyStore(world.store, chance=world.chance)
+    faulty = FaultyStore(world.store, random=world.random)
     faulty.lose_request("partitions/00003")
     resolve = faulty.resolve
 
@@ -302,7 +302,7 @@ async def test_a_claim_whose_answer_is_lost_and_whose_race_is_lost_is_refused(
 
 
 async def test_a_store_that_stays_away_says_so_and_nothing_has_changed(world: World, registry: RegistryStore) -> None:
-    faulty = FaultyStore(world.store, chance=world.chance)
+    faulty = FaultyStore(world.store, random=world.random)
     away = world.registry(faulty)
     faulty.reachable = False
     for act in (away.claim(3, "A", 0), away.release(3, "A"), away.update_checkpoint(3, "A", 1, 1)):
@@ -342,6 +342,6 @@ async def test_cancelling_a_claim_leaves_it_made_or_not_made(world: World, regis
         # A commit already on its way may still land; what it leaves is a claim with its heartbeat, or nothing.
         view = await registry.snapshot()
         if view.partitions[number].owner is None:
-            assert number not in view.beats
+            assert number not in view.heartbeats
         else:
-            assert view.beats[number].epoch == view.partitions[number].epoch == 1
+            assert view.heartbeats[number].epoch == view.partitions[number].epoch == 1

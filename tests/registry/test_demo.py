@@ -6,12 +6,12 @@ from dataclasses import replace
 import msgspec
 from tests.registry.conftest import World
 
-from holdfast.kernel.registry import DemoPhase, run_demo
+from holdfast.cli.registry_demo import DemoPhase, run_demo
 
 
 async def phases(world: World, plan: str) -> dict[str, DemoPhase]:
     settings = replace(world.settings, plan=plan)
-    demo = run_demo(world.store, clock=world.clock, chance=world.chance, settings=settings)
+    demo = run_demo(world.store, clock=world.clock, random=world.random, settings=settings)
     async with aclosing(demo):
         return {phase.phase: phase async for phase in demo}
 
@@ -54,7 +54,7 @@ async def test_the_sticky_demo_moves_only_what_a_left(world: World) -> None:
 
 
 async def test_the_demo_leaves_nothing_behind_even_when_it_is_cut_short(world: World) -> None:
-    demo = run_demo(world.store, clock=world.clock, chance=world.chance, settings=world.settings)
+    demo = run_demo(world.store, clock=world.clock, random=world.random, settings=world.settings)
     async with aclosing(demo):
         async for _ in demo:
             break

@@ -9,18 +9,18 @@ from contextlib import AsyncExitStack
 import pytest
 from tests.registry.conftest import LONG_TTL_MS, World
 
-from holdfast.kernel.registry import (
+from holdfast.registry import (
     Assignment,
     ConsumerEngine,
     Delivery,
     Message,
     RegistryStore,
+    RegistryView,
     SimpleConsumer,
     ThreadDelivery,
-    View,
 )
 from holdfast.vocabulary.errors import FencedError, InvalidError
-from holdfast.vocabulary.tasks import beside
+from holdfast.vocabulary.tasks import background_tasks
 
 
 class Noting:
@@ -43,7 +43,7 @@ class Noting:
         self.seen.append((message.partition, message.offset, delivery.epoch))
 
 
-def total(view: View) -> int:
+def total(view: RegistryView) -> int:
     return sum(state.checkpoint for state in view.partitions.values())
 
 
@@ -119,7 +119,7 @@ async def test_leaving_gives_everything_back(world: World, registry: RegistrySto
         with pytest.raises(InvalidError, match="not running"):
             await engine.running().__aenter__()
     view = await registry.snapshot()
-    assert (view.consumers, view.beats, len(view.unowned())) == ({}, {}, 8)
+    assert (view.consumers, view.heartbeats, len(view.unowned())) == ({}, {}, 8)
     assert engine.session is None
     assert engine.assignments == {}
     await engine.assign(
@@ -240,7 +240,7 @@ async def test_a_handler_that_outlasts_its_claim_is_told_by_its_heartbeat(world:
     told = asyncio.Event()
 
     async def slow(delivery: Delivery) -> None:
-        await world.until(registry, lambda view: 0 not in view.beats)
+        await world.until(registry, lambda view: 0 not in view.heartbeats)
         answers.append(await delivery.heartbeat())
         told.set()
 
@@ -590,7 +590,7 @@ async def test_an_engine_waits_for_an_unreachable_store_and_goes_on(world: World
 # --- following
 
 
-def all_have_heard(view: View, engines: Sequence[ConsumerEngine]) -> bool:
+def all_have_heard(view: RegistryView, engines: Sequence[ConsumerEngine]) -> bool:
     """Each loop of each engine is what the registry says: nobody still reads a partition that went to somebody else."""
     return all(engine.assignments.keys() == view.assignments_of(engine.consumer).keys() for engine in engines)
 
@@ -642,6 +642,6 @@ async def test_a_body_that_fails_still_leaves_cleanly(world: World, registry: Re
         raise OSError("the body's neighbour failed")
 
     with pytest.raises(OSError, match="neighbour"):
-        async with world.engine(registry, "A", SimpleConsumer()).following(), beside(fail()):
+        async with world.engine(registry, "A", SimpleConsumer()).following(), background_tasks(fail()):
             await asyncio.Event().wait()
     assert await registry.active() == ()

@@ -7,9 +7,9 @@ import pytest
 from tests.registry.conftest import World
 
 from holdfast.contracts.store import Put
-from holdfast.kernel.registry import PartitionState, RegistryStore, keys
-from holdfast.kernel.registry.intents import canonical, span
-from holdfast.testing.faults import FaultyStore
+from holdfast.registry import PartitionState, RegistryStore, keys
+from holdfast.registry.intents import canonical_intent, intent_offsets
+from holdfast.testing.faulty_store import FaultyStore
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 RANGE = '{"end":20,"recipe":1,"start":10}'
@@ -116,7 +116,7 @@ async def test_of_two_racing_ranges_one_is_begun(world: World, registry: Registr
 
 async def test_a_range_whose_answer_was_lost_is_begun_once(world: World, registry: RegistryStore) -> None:
     await registry.claim(3, "A", 0)
-    losing = FaultyStore(world.store, chance=world.chance)
+    losing = FaultyStore(world.store, random=world.random)
     losing.lose_answer_to("partitions/00003")
     assert await world.registry(losing).begin(3, "A", 1, RANGE)
     losing.lose_request("partitions/00004")
@@ -157,5 +157,5 @@ async def test_what_is_no_range_is_refused(registry: RegistryStore, wrong: str) 
 
 
 def test_an_intent_keeps_what_is_its_writers() -> None:
-    assert canonical('{"start": 1, "rows": null, "end": 5}') == '{"end":5,"rows":null,"start":1}'
-    assert (span('{"start":1,"end":5,"more":[1]}').start, span('{"start":1,"end":5}').end) == (1, 5)
+    assert canonical_intent('{"start": 1, "rows": null, "end": 5}') == '{"end":5,"rows":null,"start":1}'
+    assert (intent_offsets('{"start":1,"end":5,"more":[1]}').start, intent_offsets('{"start":1,"end":5}').end) == (1, 5)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from tests.registry.conftest import World
+from tests.support.store_engines import STORE_ENGINES
 
-from holdfast.kernel.registry import View
-from holdfast.testing.engines import ENGINES
+from holdfast.registry import RegistryView
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "registry_consumer.py"
 MESSAGES = 100  # four seconds of work: both consumers are there before it is done, also on a busy machine
@@ -54,7 +54,7 @@ def consumer(world: World, name: str, directory: Path) -> Iterator[Consumer]:
         process.wait()
 
 
-def total(view: View) -> int:
+def total(view: RegistryView) -> int:
     return sum(state.checkpoint for state in view.partitions.values())
 
 
@@ -74,7 +74,7 @@ def check(*consumers: Consumer) -> None:
 # so there freezing is tested where the moment can be chosen (tests/stores/test_sqlite_processes.py).
 WAYS = [
     (engine, way)
-    for engine in ENGINES
+    for engine in STORE_ENGINES
     for way in ("kill", "freeze", "term")
     if engine != "memory" and (engine, way) != ("sqlite", "freeze")
 ]

@@ -6,8 +6,8 @@ import pytest
 from tests.registry.conftest import LONG_TTL_MS, World
 
 from holdfast.contracts.store import Put, Scan
-from holdfast.kernel.registry import PartitionState, RegistrySettings, RegistryStore, keys
-from holdfast.testing.faults import FaultyStore
+from holdfast.registry import PartitionState, RegistrySettings, RegistryStore, keys
+from holdfast.testing.faulty_store import FaultyStore
 from holdfast.vocabulary.errors import CorruptError, ExpiredError, InvalidError
 
 
@@ -180,7 +180,7 @@ async def test_an_initialize_that_was_overtaken_wipes_nothing(world: World) -> N
                 await overtaker.update_checkpoint(3, "A", 42, 1)
             return seen
 
-    await world.registry(Overtaken(world.store, chance=world.chance)).initialize()
+    await world.registry(Overtaken(world.store, random=world.random)).initialize()
     assert await state(overtaker, 3) == PartitionState(id=3, owner="A", epoch=1, checkpoint=42)
     assert len(await overtaker.partitions()) == 8
 
@@ -302,16 +302,16 @@ async def test_a_renewed_heartbeat_keeps_the_claim_beyond_its_ttl(world: World) 
     await registry.claim(3, "A", 0)
     await registry.claim(4, "A", 0)
     async with asyncio.timeout(20):
-        while 4 in (await registry.snapshot()).beats:  # which nobody renews
+        while 4 in (await registry.snapshot()).heartbeats:  # which nobody renews
             assert await registry.heartbeat(3, 1)
             await world.clock.sleep_ms(world.short_ttl_ms / 8)
-    assert 3 in (await registry.snapshot()).beats
+    assert 3 in (await registry.snapshot()).heartbeats
 
 
 async def test_renewal_after_expiry_fails_for_ever(world: World) -> None:
     registry = await world.initialized(ttl_ms=world.short_ttl_ms)
     await registry.claim(3, "A", 0)
-    await world.until(registry, lambda view: 3 not in view.beats)
+    await world.until(registry, lambda view: 3 not in view.heartbeats)
     for _ in range(3):
         assert not await registry.heartbeat(3, 1)
     await registry.release(3, "A", 1)
@@ -323,11 +323,11 @@ async def test_renewal_after_expiry_fails_for_ever(world: World) -> None:
 async def test_a_lapsed_claim_is_expired_at_once(registry: RegistryStore) -> None:
     await registry.register("A")
     await registry.claim(3, "A", 0)
-    await registry.lapse(3, 0)
+    await registry.expire_claim(3, 0)
     assert await registry.expired() == ()
-    await registry.lapse(3, 1)
+    await registry.expire_claim(3, 1)
     assert [each.id for each in await registry.expired()] == [3]
-    await registry.lapse(3, 1)
+    await registry.expire_claim(3, 1)
 
 
 async def test_a_registration_that_is_not_renewed_ends(world: World) -> None:
@@ -364,7 +364,7 @@ async def test_a_watch_tells_of_owners_but_not_of_checkpoints_unless_asked(regis
     await registry.update_checkpoint(3, "A", 9, 1)
     await registry.release(3, "A")
     seen = await anext(views)
-    assert (seen.partitions[3].owner, seen.partitions[3].checkpoint, seen.beats) == (None, 9, {})
+    assert (seen.partitions[3].owner, seen.partitions[3].checkpoint, seen.heartbeats) == (None, 9, {})
     await views.aclose()
 
 
@@ -417,17 +417,17 @@ async def test_a_consumer_id_with_a_slash_is_refused(registry: RegistryStore) ->
 
 async def test_claims_under_one_session_live_and_die_with_it(world: World, registry: RegistryStore) -> None:
     session = await world.store.open_session(LONG_TTL_MS)
-    calls = FaultyStore(world.store, chance=world.chance)
+    calls = FaultyStore(world.store, random=world.random)
     frugal = world.registry(calls)
     for number in range(4):
         assert await frugal.claim(number, "A", 0, session=session)
     assert "open_session" not in calls.calls
     view = await registry.snapshot()
-    assert {number: (beat.session, beat.shared) for number, beat in view.beats.items()} == dict.fromkeys(
-        range(4), (session.id, True)
-    )
+    assert {
+        number: (heartbeat.session, heartbeat.shared) for number, heartbeat in view.heartbeats.items()
+    } == dict.fromkeys(range(4), (session.id, True))
     await world.store.close_session(session.id)
-    assert (await registry.snapshot()).beats == {}
+    assert (await registry.snapshot()).heartbeats == {}
     assert [each.id for each in await registry.expired()] == [0, 1, 2, 3]
 
 
@@ -436,8 +436,8 @@ async def test_to_release_one_claim_of_a_session_leaves_its_neighbours(world: Wo
     for number in range(4):
         await registry.claim(number, "A", 0, session=session)
     assert await registry.release(1, "A", 1)
-    await registry.lapse(2, 1)
-    assert sorted((await registry.snapshot()).beats) == [0, 3]
+    await registry.expire_claim(2, 1)
+    assert sorted((await registry.snapshot()).heartbeats) == [0, 3]
     assert await world.store.keep_alive(session.id)
     assert (await state(registry, 2)).owner == "A"
 

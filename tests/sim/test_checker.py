@@ -9,19 +9,19 @@ from holdfast.kernel.lease import EpochRecord, HolderRecord
 from holdfast.sim.checker import RULES, check
 from holdfast.sim.history import (
     EFFECTS,
-    Acknowledged,
-    Acquired,
-    Acting,
-    Crashed,
+    ActorCrashed,
+    ActorsStopped,
+    CommitApplied,
     Effect,
-    Ended,
+    EffectAcknowledged,
+    EffectStarted,
     Event,
-    Healed,
-    Landed,
-    Note,
-    Renewed,
-    Seen,
-    Stopped,
+    FaultsHealed,
+    LeaseAcquired,
+    ReadObserved,
+    SessionEnded,
+    SessionRenewed,
+    TraceNote,
 )
 from holdfast.sim.transcript import transcript
 
@@ -30,35 +30,37 @@ def put(key: str, value: object, version: int, session: str | None = None) -> Ch
     return Change(key, Entry(key, msgspec.json.encode(value), version, session))
 
 
-def takes(version: int, actor: str, epoch: int, *, session: str = "s", holder_epoch: int | None = None) -> Landed:
+def takes(
+    version: int, actor: str, epoch: int, *, session: str = "s", holder_epoch: int | None = None
+) -> CommitApplied:
     """The commit by which `actor` acquires r."""
     named = HolderRecord(actor, epoch if holder_epoch is None else holder_epoch)
     changes = (put(epoch_key("r"), EpochRecord(epoch), version), put(holder_key("r"), named, version, session))
-    return Landed(0.0, version, changes)
+    return CommitApplied(0.0, version, changes)
 
 
-def gives_up(version: int) -> Landed:
-    return Landed(0.0, version, (Change(holder_key("r"), None),))
+def gives_up(version: int) -> CommitApplied:
+    return CommitApplied(0.0, version, (Change(holder_key("r"), None),))
 
 
-def effect(version: int, actor: str, epoch: int, number: int) -> Landed:
-    return Landed(0.0, version, (put(EFFECTS + "r", Effect(actor, epoch, number), version),))
+def effect(version: int, actor: str, epoch: int, number: int) -> CommitApplied:
+    return CommitApplied(0.0, version, (put(EFFECTS + "r", Effect(actor, epoch, number), version),))
 
 
-def has(actor: str, epoch: int, version: int) -> Acquired:
-    return Acquired(0.0, actor, "r", epoch, version)
+def has(actor: str, epoch: int, version: int) -> LeaseAcquired:
+    return LeaseAcquired(0.0, actor, "r", epoch, version)
 
 
-def acts(actor: str, epoch: int, number: int = 1) -> Acting:
-    return Acting(0.0, actor, "r", epoch, number)
+def acts(actor: str, epoch: int, number: int = 1) -> EffectStarted:
+    return EffectStarted(0.0, actor, "r", epoch, number)
 
 
-def knows(actor: str, number: int, version: int) -> Acknowledged:
-    return Acknowledged(0.0, actor, "r", number, version)
+def knows(actor: str, number: int, version: int) -> EffectAcknowledged:
+    return EffectAcknowledged(0.0, actor, "r", number, version)
 
 
-def sees(version: int, *, whole: str | None = None) -> Seen:
-    return Seen(0.0, {holder_key("r"): version} if version or whole is None else {}, whole)
+def sees(version: int, *, whole: str | None = None) -> ReadObserved:
+    return ReadObserved(0.0, {holder_key("r"): version} if version or whole is None else {}, whole)
 
 
 GOOD: list[Event] = [
@@ -66,14 +68,14 @@ GOOD: list[Event] = [
     has("ann", 1, 1),
     acts("ann", 1),
     effect(2, "ann", 1, 1),
-    Renewed(0.0, "s"),
+    SessionRenewed(0.0, "s"),
     sees(1),
     knows("ann", 1, 2),
-    Ended(0.0, "s"),
+    SessionEnded(0.0, "s"),
     gives_up(3),
     sees(0),
-    Healed(0.0),
-    Note(0.0, "bob", "comes"),
+    FaultsHealed(0.0),
+    TraceNote(0.0, "bob", "comes"),
     takes(4, "bob", 2, session="t"),
     has("bob", 2, 4),
     sees(4, whole=HOLDERS),
@@ -82,7 +84,7 @@ GOOD: list[Event] = [
     knows("bob", 1, 5),
     gives_up(6),
     sees(0, whole=HOLDERS),
-    Stopped(0.0, ("r",), ()),
+    ActorsStopped(0.0, ("r",), ()),
 ]
 
 BROKEN: dict[str, list[list[Event]]] = {
@@ -92,9 +94,9 @@ BROKEN: dict[str, list[list[Event]]] = {
         [takes(1, "ann", 7), gives_up(2), takes(3, "bob", 6)],
     ],
     "one-holder": [
-        [takes(1, "ann", 1), Landed(0.0, 2, (put(holder_key("r"), HolderRecord("bob", 1), 2, "t"),))],
+        [takes(1, "ann", 1), CommitApplied(0.0, 2, (put(holder_key("r"), HolderRecord("bob", 1), 2, "t"),))],
         [takes(1, "ann", 2, holder_epoch=1)],
-        [Landed(0.0, 1, (put(epoch_key("r"), EpochRecord(1), 1),))],
+        [CommitApplied(0.0, 1, (put(epoch_key("r"), EpochRecord(1), 1),))],
     ],
     "honest-lease": [
         [has("ann", 1, 1)],
@@ -119,15 +121,21 @@ BROKEN: dict[str, list[list[Event]]] = {
         [takes(1, "ann", 1), gives_up(2), takes(3, "bob", 2), sees(1)],
     ],
     "dead-is-dead": [
-        [takes(1, "ann", 1), Ended(0.0, "s"), Renewed(0.0, "s")],
-        [Ended(0.0, "s"), takes(1, "ann", 1)],
+        [takes(1, "ann", 1), SessionEnded(0.0, "s"), SessionRenewed(0.0, "s")],
+        [SessionEnded(0.0, "s"), takes(1, "ann", 1)],
     ],
     "goes-on": [
-        [Healed(0.0), Stopped(0.0, ("r",), ())],
-        [takes(1, "ann", 1), effect(2, "ann", 1, 1), knows("ann", 1, 2), Healed(0.0), Stopped(0.0, ("r",), ())],
+        [FaultsHealed(0.0), ActorsStopped(0.0, ("r",), ())],
+        [
+            takes(1, "ann", 1),
+            effect(2, "ann", 1, 1),
+            knows("ann", 1, 2),
+            FaultsHealed(0.0),
+            ActorsStopped(0.0, ("r",), ()),
+        ],
     ],
-    "leaves-nothing": [[Stopped(0.0, ("r",), (holder_key("r"),))]],
-    "no-surprise": [[Crashed(0.0, "ann", "KeyError('x')")]],
+    "leaves-nothing": [[ActorsStopped(0.0, ("r",), (holder_key("r"),))]],
+    "no-surprise": [[ActorCrashed(0.0, "ann", "KeyError('x')")]],
 }
 
 
@@ -147,7 +155,7 @@ def test_a_broken_rule_is_named_at_the_event_that_broke_it(rule: str, events: li
 
 
 def test_a_transcript_has_a_line_for_every_event_and_every_broken_rule() -> None:
-    events: list[Event] = [*GOOD, Crashed(1.0, "ann", "oops")]
+    events: list[Event] = [*GOOD, ActorCrashed(1.0, "ann", "oops")]
     lines = list(transcript(events, check(events)))
     assert len(lines) == len(events) + 1
     assert lines[-1].split(maxsplit=1)[0] == "!"

@@ -9,10 +9,10 @@ import pytest
 from holdfast.contracts.store import Changed, Committed, NotCommitted, Put, Resync
 from holdfast.sim.history import History
 from holdfast.sim.loop import SimLoop
-from holdfast.sim.network import Link, Port, Weather
-from holdfast.sim.process import Process, SimClock
-from holdfast.sim.server import Server, SimStore, at_once
-from holdfast.vocabulary.clock import SeededChance
+from holdfast.sim.network import NetworkConditions, NetworkLink, SimStoreClient
+from holdfast.sim.process import SimClock, SimProcess
+from holdfast.sim.store_server import SimStore, SimStoreServer, at_once
+from holdfast.vocabulary.clock import SeededRandom
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
 
 PUT = (Put("k", b"1"),)
@@ -21,11 +21,11 @@ PUT = (Put("k", b"1"),)
 @dataclass
 class Net:
     loop: SimLoop
-    server: Server
-    process: Process
-    link: Link
-    weather: Weather
-    port: Port
+    server: SimStoreServer
+    process: SimProcess
+    link: NetworkLink
+    conditions: NetworkConditions
+    port: SimStoreClient
     clock: SimClock
     history: History
 
@@ -33,13 +33,15 @@ class Net:
 def with_net(test: Callable[[Net], Awaitable[None]]) -> Net:
     loop = SimLoop()
     history = History(loop, tracing=True)
-    chance = SeededChance(1)
-    clock = SimClock(loop, Process("store", loop))
-    server = Server(SimStore, clock=clock, chance=chance, history=history)
-    process, link = Process("ann", loop), Link()
-    weather = Weather(delay_ms=10, slow_ms=0, timeout_ms=100)
-    port = Port(server, loop=loop, process=process, link=link, weather=weather, chance=chance, history=history)
-    net = Net(loop, server, process, link, weather, port, clock, history)
+    random = SeededRandom(1)
+    clock = SimClock(loop, SimProcess("store", loop))
+    server = SimStoreServer(SimStore, clock=clock, random=random, history=history)
+    process, link = SimProcess("ann", loop), NetworkLink()
+    conditions = NetworkConditions(delay_ms=10, slow_ms=0, timeout_ms=100)
+    port = SimStoreClient(
+        server, loop=loop, process=process, link=link, conditions=conditions, random=random, history=history
+    )
+    net = Net(loop, server, process, link, conditions, port, clock, history)
     try:
         loop.run_until_complete(asyncio.ensure_future(test(net), loop=loop))
     finally:
@@ -77,7 +79,7 @@ def test_a_commit_that_arrives_after_it_was_resolved_is_refused() -> None:
 
 def test_a_lost_answer_resolves_to_what_happened() -> None:
     async def test(net: Net) -> None:
-        net.weather.lost_share = 0.5  # one half of all requests, and all answers of the others
+        net.conditions.lost_share = 0.5  # one half of all requests, and all answers of the others
         outcomes = []
         for number in range(20):
             with pytest.raises(OutcomeUnknownError) as lost:
@@ -188,7 +190,7 @@ def test_a_watch_sees_every_commit_in_order_also_after_a_cut() -> None:
 def test_a_watch_may_be_told_that_history_is_gone() -> None:
     async def test(net: Net) -> None:
         await net.port.commit(apply=PUT)
-        net.weather.resync_share = 1.0
+        net.conditions.resync_share = 1.0
         async with net.port.watch("k", from_version=0) as commits:
             assert await anext(commits) == Resync(1)
 

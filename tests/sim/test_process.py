@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.sim.loop import SimLoop
-from holdfast.sim.process import EPOCH_MS, Process, SimClock
+from holdfast.sim.process import WALL_START_MS, SimClock, SimProcess
 
 
 def run(loop: SimLoop, main: Coroutine[Any, Any, None]) -> None:
@@ -19,7 +19,7 @@ def run(loop: SimLoop, main: Coroutine[Any, Any, None]) -> None:
 
 def test_a_sleeper_in_a_paused_process_wakes_when_it_resumes_and_its_clock_has_gone_on() -> None:
     loop = SimLoop()
-    process = Process("ann", loop)
+    process = SimProcess("ann", loop)
     clock = SimClock(loop, process)
 
     async def main() -> None:
@@ -33,7 +33,7 @@ def test_a_sleeper_in_a_paused_process_wakes_when_it_resumes_and_its_clock_has_g
 
 def test_a_clock_that_stops_in_pauses_can_be_had_on_purpose() -> None:
     loop = SimLoop()
-    process = Process("ann", loop)
+    process = SimProcess("ann", loop)
     clock = SimClock(loop, process, runs_through_pauses=False)
 
     async def main() -> None:
@@ -47,21 +47,21 @@ def test_a_clock_that_stops_in_pauses_can_be_had_on_purpose() -> None:
 
 def test_a_fast_clock_sleeps_less_and_shows_more() -> None:
     loop = SimLoop()
-    clock = SimClock(loop, Process("ann", loop), rate=1.25, boot_offset_ms=7, wall_offset_ms=50)
+    clock = SimClock(loop, SimProcess("ann", loop), rate=1.25, boot_offset_ms=7, wall_offset_ms=50)
 
     async def main() -> None:
         await clock.sleep_ms(1000)
         assert loop.now_ms == 800
-        assert (clock.boot_ms(), clock.now_ms()) == (1007, EPOCH_MS + 1050)
+        assert (clock.boot_ms(), clock.now_ms()) == (1007, WALL_START_MS + 1050)
         clock.step_wall_ms(-500)
-        assert (clock.boot_ms(), clock.now_ms()) == (1007, EPOCH_MS + 550)
+        assert (clock.boot_ms(), clock.now_ms()) == (1007, WALL_START_MS + 550)
 
     run(loop, main())
 
 
 def test_a_killed_process_unwinds_without_reaching_outside() -> None:
     loop = SimLoop()
-    process = Process("ann", loop)
+    process = SimProcess("ann", loop)
     clock = SimClock(loop, process)
     cleaned: list[str] = []
 
@@ -85,7 +85,7 @@ def test_a_killed_process_unwinds_without_reaching_outside() -> None:
 
 def test_what_was_held_back_dies_with_the_process() -> None:
     loop = SimLoop()
-    process = Process("ann", loop)
+    process = SimProcess("ann", loop)
     process.pause()
     process.deliver(pytest.fail, "delivered to the dead")
     process.die()

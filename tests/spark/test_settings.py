@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.spark.session import as_properties
 from holdfast.spark.settings import SparkSettings, properties, sql_properties
+from holdfast.spark.spark_session import to_java_properties
 from holdfast.vocabulary.errors import InvalidError
 
 SCRATCH = Path("/scratch")
@@ -75,13 +75,13 @@ def test_secrets_are_not_shown_and_settings_travel() -> None:
 
 
 def test_properties_are_written_as_java_reads_them() -> None:
-    assert as_properties({"spark.a": " x=1:2\\n\n#!"}) == "spark.a=\\ x\\=1\\:2\\\\n\\n\\#\\!\n"
+    assert to_java_properties({"spark.a": " x=1:2\\n\n#!"}) == "spark.a=\\ x\\=1\\:2\\\\n\\n\\#\\!\n"
 
 
 def test_without_pyspark_the_extra_is_named() -> None:
     code = (
         "import sys; sys.modules['pyspark'] = None\n"
-        "from holdfast.spark.session import session\n"
+        "from holdfast.spark.spark_session import session\n"
         "from holdfast.vocabulary.errors import UnavailableError\n"
         "try: session()\n"
         "except UnavailableError as missing: print(missing)\n"
@@ -93,7 +93,7 @@ def test_without_pyspark_the_extra_is_named() -> None:
 def test_a_java_that_must_be_there_and_is_not_is_named(tmp_path: Path) -> None:
     """In a process of its own: here a session may run already."""
     code = (
-        "from holdfast.spark.session import session\n"
+        "from holdfast.spark.spark_session import session\n"
         "from holdfast.spark.settings import SparkSettings\n"
         "from holdfast.vocabulary.errors import UnavailableError\n"
         "try: session(SparkSettings(java='system'))\n"

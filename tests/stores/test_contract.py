@@ -3,13 +3,13 @@
 from contextlib import AbstractAsyncContextManager
 
 import pytest
+from tests.support.store_engines import STORE_ENGINES
 
 from holdfast.contracts.store import Store
 from holdfast.stores.urls import open_store
 from holdfast.testing import store_contract as contract
-from holdfast.testing.engines import ENGINES
-from holdfast.testing.harness import Harness
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.testing.harness import StoreHarness
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 
 class TestCommits(contract.StoreCommits): ...
@@ -33,7 +33,7 @@ class TestWatches(contract.StoreWatches): ...
 class TestFaults(contract.StoreFaults): ...
 
 
-@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "memory"])
+@pytest.mark.parametrize("engine", [engine for engine in STORE_ENGINES if engine != "memory"])
 class TestServers(contract.StoreServers): ...
 
 
@@ -42,8 +42,8 @@ class TestLateRequests(contract.StoreLateRequests): ...
 
 
 class TestClosing(contract.StoreClosing):
-    def opening(self, harness: Harness) -> AbstractAsyncContextManager[Store]:
+    def opening(self, harness: StoreHarness) -> AbstractAsyncContextManager[Store]:
         if harness.url:
             return harness.client()
         # The clients of the memory harness share one store that outlives them: close one of our own instead.
-        return open_store("memory:", clock=RealClock(), chance=RealChance())
+        return open_store("memory:", clock=RealClock(), random=SystemRandom())

@@ -8,28 +8,22 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests.support.store_engines.etcd import EtcdHarness, EtcdServer, program
 
 from holdfast.contracts.store import Absent, Committed, Conflict, Entry, NotCommitted, Put, Resync, Store
 from holdfast.stores.etcd import EtcdAddress, EtcdSettings, EtcdStore
 from holdfast.stores.etcd import etcd_pb2 as pb
 from holdfast.stores.etcd.client import EtcdClient
+from holdfast.stores.etcd.commit_slots import CommitId, CommitSlot, SlotWriter
 from holdfast.stores.etcd.keyspace import Keyspace
-from holdfast.stores.etcd.methods import COMPACT, LEASE_REVOKE, RANGE, TXN
-from holdfast.stores.etcd.slots import CommitId, Slot, Writer
-from holdfast.stores.etcd.transactions import commit_question
-from holdfast.testing.engines.etcd import EtcdHarness, EtcdServer, program
-from holdfast.testing.harness import Harness
-from holdfast.testing.store_contract.steps import head, put, text, write
-from holdfast.vocabulary.clock import RealChance, RealClock
-from holdfast.vocabulary.errors import (
-    ClosedError,
-    CorruptError,
-    InvalidError,
-    OutcomeUnknownError,
-    UnavailableError,
-)
+from holdfast.stores.etcd.rpc_methods import COMPACT, LEASE_REVOKE, RANGE, TXN
+from holdfast.stores.etcd.transactions import commit_request
+from holdfast.testing.harness import StoreHarness
+from holdfast.testing.store_contract.suite import head, put, text, write
+from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.errors import ClosedError, CorruptError, InvalidError, OutcomeUnknownError, UnavailableError
 
-CLOCK, CHANCE = RealClock(), RealChance()
+CLOCK, CHANCE = RealClock(), SystemRandom()
 
 
 @pytest.fixture
@@ -38,7 +32,7 @@ def engine() -> str:
 
 
 @pytest.fixture
-def etcd(harness: Harness) -> EtcdHarness:
+def etcd(harness: StoreHarness) -> EtcdHarness:
     assert isinstance(harness, EtcdHarness)
     return harness
 
@@ -47,13 +41,13 @@ def etcd(harness: Harness) -> EtcdHarness:
 async def raw(etcd: EtcdHarness) -> AsyncIterator[EtcdClient]:
     """What a person with etcdctl could do."""
     address = EtcdAddress(endpoints=(f"127.0.0.1:{etcd.server.port}",))
-    async with EtcdClient.open(address, EtcdSettings(), clock=CLOCK, chance=CHANCE) as client:
+    async with EtcdClient.open(address, EtcdSettings(), clock=CLOCK, random=CHANCE) as client:
         yield client
 
 
 def opening(etcd: EtcdHarness, **settings: int) -> AbstractAsyncContextManager[EtcdStore]:
     address = EtcdAddress(endpoints=(f"127.0.0.1:{etcd.proxy.port}",), prefix=etcd.prefix)
-    return EtcdStore.open(address, settings=EtcdSettings(**settings), clock=CLOCK, chance=CHANCE)
+    return EtcdStore.open(address, settings=EtcdSettings(**settings), clock=CLOCK, random=CHANCE)
 
 
 async def etcdctl(etcd: EtcdHarness, *words: str) -> list[str]:
@@ -160,9 +154,11 @@ async def test_a_request_that_was_held_up_on_its_way_lands_only_if_nobody_refuse
         assert await store.resolve(commit_id) == NotCommitted()
     keyspace, sent = Keyspace(etcd.prefix), CommitId.parse(commit_id)
     assert bool(sent.at) == used_before
-    slot = Slot(Writer(sent.lease), sent.number, keyspace.slot(sent.lease, sent.number), sent.at, sent.sequence)
+    slot = CommitSlot(
+        SlotWriter(sent.lease), sent.number, keyspace.slot(sent.lease, sent.number), sent.at, sent.sequence
+    )
     (mark,) = (await raw.ask(RANGE, pb.RangeRequest(key=keyspace.incarnation))).kvs
-    late = await raw.ask(TXN, commit_question(keyspace, [], [Put("held-up", b"0")], slot, mark.value))
+    late = await raw.ask(TXN, commit_request(keyspace, [], [Put("held-up", b"0")], slot, mark.value))
     assert late.succeeded == (not refused)
     outcome = NotCommitted() if refused else Committed(late.header.revision)
     assert [await store.resolve(commit_id) for _ in range(2)] == [outcome] * 2
@@ -374,7 +370,7 @@ async def test_commits_too_large_for_one_watch_message_come_whole(etcd: EtcdHarn
 async def test_a_full_etcd_leaves_no_doubt_about_what_was_written(tmp_path: Path) -> None:
     with EtcdServer(tmp_path, options=("--quota-backend-bytes=3000000",)).running() as server:
         address = EtcdAddress(endpoints=(f"127.0.0.1:{server.port}",))
-        async with EtcdStore.open(address, clock=CLOCK, chance=CHANCE) as store:
+        async with EtcdStore.open(address, clock=CLOCK, random=CHANCE) as store:
             filler, acknowledged = text("x" * 100_000), []
 
             async def fill() -> None:

@@ -8,27 +8,27 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.store_engines.etcd import EtcdServer, cluster, program
 
+from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, Committed, Entry, Put, Store
-from holdfast.contracts.surely import commit_surely
 from holdfast.stores.etcd import EtcdAddress, EtcdSettings, EtcdStore
 from holdfast.stores.urls import open_store
-from holdfast.testing.engines.etcd import EtcdServer, cluster, program
-from holdfast.testing.store_contract.steps import ContractSuite, head, put
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.testing.store_contract.suite import ContractSuite, head, put
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
-CLOCK, CHANCE = RealClock(), RealChance()
+CLOCK, CHANCE = RealClock(), SystemRandom()
 
 
 def opening(*servers: EtcdServer, **settings: int) -> AbstractAsyncContextManager[EtcdStore]:
     address = EtcdAddress(endpoints=tuple(f"127.0.0.1:{server.port}" for server in servers), prefix=CHANCE.token())
-    return EtcdStore.open(address, settings=EtcdSettings(**settings), clock=CLOCK, chance=CHANCE)
+    return EtcdStore.open(address, settings=EtcdSettings(**settings), clock=CLOCK, random=CHANCE)
 
 
 async def surely(store: Store, key: str) -> Committed:
-    outcome = await commit_surely(
-        store, clock=CLOCK, chance=CHANCE, require=[Absent(key)], apply=[Put(key, b"1")], within_ms=30_000
+    outcome = await commit_resolved(
+        store, clock=CLOCK, random=CHANCE, require=[Absent(key)], apply=[Put(key, b"1")], within_ms=30_000
     )
     assert isinstance(outcome, Committed)
     return outcome
@@ -142,7 +142,7 @@ async def test_tls_proves_the_server_to_the_client_and_the_client_to_the_server(
     with EtcdServer(tmp_path, tls=True, options=options).running() as server:
         at = f"127.0.0.1:{server.port}/tls"
         known = f"etcds://{at}?ca={server_cert}&cert={client_cert}&key={client_key}"
-        async with open_store(known, clock=CLOCK, chance=CHANCE) as store:
+        async with open_store(known, clock=CLOCK, random=CHANCE) as store:
             version = await put(store, "secret")
             assert await store.get("secret") == Entry("secret", b"0", version)
         for stranger in (
@@ -151,7 +151,7 @@ async def test_tls_proves_the_server_to_the_client_and_the_client_to_the_server(
             f"etcd://{at}?timeout_ms=600",
         ):
             with pytest.raises(UnavailableError):
-                async with open_store(stranger, clock=CLOCK, chance=CHANCE):
+                async with open_store(stranger, clock=CLOCK, random=CHANCE):
                     pass
 
 
@@ -180,7 +180,7 @@ def etcdctl(server: EtcdServer, *words: str, typed: str = "") -> None:
 async def test_a_user_gets_what_is_below_the_prefix_and_logs_in_again_when_the_login_expires(tmp_path: Path) -> None:
     with with_users(tmp_path) as server:
         url = f"etcd://ann:s%40fe%2F1@127.0.0.1:{server.port}"
-        async with open_store(f"{url}/team", clock=CLOCK, chance=CHANCE) as store:
+        async with open_store(f"{url}/team", clock=CLOCK, random=CHANCE) as store:
             version = await put(store, "a")
             session = await store.open_session(60_000)
             # A changed password ends all logins, even if it is the same one again.
@@ -194,8 +194,8 @@ async def test_a_user_gets_what_is_below_the_prefix_and_logs_in_again_when_the_l
             assert await store.keep_alive(session.id)
         for refused in (f"{url}/other", f"etcd://ann:wrong@127.0.0.1:{server.port}/team"):
             with pytest.raises(InvalidError, match=r"ann|permission denied"):
-                async with open_store(refused, clock=CLOCK, chance=CHANCE):
+                async with open_store(refused, clock=CLOCK, random=CHANCE):
                     pass
         with pytest.raises(InvalidError, match="user name is empty"):
-            async with open_store(f"etcd://127.0.0.1:{server.port}/team", clock=CLOCK, chance=CHANCE):
+            async with open_store(f"etcd://127.0.0.1:{server.port}/team", clock=CLOCK, random=CHANCE):
                 pass

@@ -9,7 +9,7 @@ import pytest_asyncio
 from holdfast.contracts.store import Changed, Conflict, Put, Resync
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import FakeClock, SeededChance
+from holdfast.vocabulary.clock import FakeClock, SeededRandom
 from holdfast.vocabulary.errors import InvalidError
 
 
@@ -20,7 +20,7 @@ def clock() -> FakeClock:
 
 @pytest_asyncio.fixture
 async def store(clock: FakeClock) -> AsyncIterator[MemoryStore]:
-    async with MemoryStore.open(clock=clock, chance=SeededChance(1), commits_kept=5) as opened:
+    async with MemoryStore.open(clock=clock, random=SeededRandom(1), commits_kept=5) as opened:
         yield opened
 
 
@@ -80,8 +80,8 @@ async def test_a_watcher_that_comes_too_late_is_told_to_scan_again(store: Memory
 
 async def test_each_opening_of_the_url_is_an_empty_store_of_its_own(clock: FakeClock) -> None:
     async with (
-        open_store("memory:", clock=clock, chance=SeededChance(1)) as one,
-        open_store("memory:", clock=clock, chance=SeededChance(2)) as other,
+        open_store("memory:", clock=clock, random=SeededRandom(1)) as one,
+        open_store("memory:", clock=clock, random=SeededRandom(2)) as other,
     ):
         await one.commit(apply=[Put("mine", b"1")])
         assert await other.get("mine") is None
@@ -90,5 +90,5 @@ async def test_each_opening_of_the_url_is_an_empty_store_of_its_own(clock: FakeC
 
 async def test_an_option_it_does_not_know_is_refused(clock: FakeClock) -> None:
     with pytest.raises(InvalidError):
-        async with open_store("memory:?fast=1", clock=clock, chance=SeededChance(1)):
+        async with open_store("memory:?fast=1", clock=clock, random=SeededRandom(1)):
             pass

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 import pytest_asyncio
+from tests.support.store_engines.postgres import PostgresServer, installed
 
 from holdfast.contracts.store import (
     Absent,
@@ -23,14 +24,13 @@ from holdfast.contracts.store import (
     Store,
 )
 from holdfast.kernel.keys import epoch_key, holder_key, member_key, partition_resource, plan_key, transfer_key
-from holdfast.kernel.planner import write_plan
-from holdfast.kernel.registry import keys as registry_keys
+from holdfast.kernel.planner import encode_placements
+from holdfast.registry import keys as registry_keys
 from holdfast.stores.postgres import schema as migrating
 from holdfast.stores.urls import open_store
-from holdfast.testing.engines.postgres import PostgresServer, installed
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.errors import CorruptError, InvalidError, OutcomeUnknownError, UnavailableError
-from holdfast.vocabulary.nouns import Partition
+from holdfast.vocabulary.types import TopicPartition
 
 if TYPE_CHECKING:
     Sql = asyncpg.Connection[asyncpg.Record]
@@ -44,14 +44,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]
 
 @pytest.fixture
 def schema() -> str:
-    return f"t_{RealChance().token()}"
+    return f"t_{SystemRandom().token()}"
 
 
 def opening(
     server: PostgresServer, schema: str, more: str = "", user: str = "postgres"
 ) -> AbstractAsyncContextManager[Store]:
     url = server.url(schema=schema, more=more).replace("postgres@", f"{user}@")
-    return open_store(url, clock=RealClock(), chance=RealChance())
+    return open_store(url, clock=RealClock(), random=SystemRandom())
 
 
 async def open_and_close(server: PostgresServer, schema: str, more: str = "", user: str = "postgres") -> None:
@@ -109,24 +109,24 @@ class TestOpening:
         await sql.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
         url = server.url(schema="holdfast").replace("/postgres?", "/latin?")
         with pytest.raises(InvalidError, match="LATIN1"):
-            async with open_store(url, clock=RealClock(), chance=RealChance()):
+            async with open_store(url, clock=RealClock(), random=SystemRandom()):
                 pass
 
     async def test_a_database_that_is_not_there_is_an_input_error(self, server: PostgresServer) -> None:
         url = server.url(schema="holdfast").replace("/postgres?", "/nowhere?")
         with pytest.raises(InvalidError, match="nowhere"):
-            async with open_store(url, clock=RealClock(), chance=RealChance()):
+            async with open_store(url, clock=RealClock(), random=SystemRandom()):
                 pass
 
     async def test_a_server_that_is_not_there_is_unavailable_and_says_what_to_check(self) -> None:
         with pytest.raises(UnavailableError, match="Check host and port"):
-            async with open_store("postgresql://u:secret@127.0.0.1:1/d", clock=RealClock(), chance=RealChance()):
+            async with open_store("postgresql://u:secret@127.0.0.1:1/d", clock=RealClock(), random=SystemRandom()):
                 pass
 
     @pytest.mark.parametrize("option", ["schma=x", "schema=No-Good", "schema=pg_x", "timeout_ms=soon", "timeout_ms=1"])
     async def test_a_bad_option_is_refused_before_anything_is_asked(self, option: str) -> None:
         with pytest.raises(InvalidError):
-            async with open_store(f"postgresql://127.0.0.1:1/d?{option}", clock=RealClock(), chance=RealChance()):
+            async with open_store(f"postgresql://127.0.0.1:1/d?{option}", clock=RealClock(), random=SystemRandom()):
                 pass
 
     @pytest.mark.parametrize("programs", installed()[:-1], ids=lambda path: path.parent.name)
@@ -197,16 +197,16 @@ class TestSchema:
 
 class TestViews:
     async def test_people_can_look_with_sql(self, store: Store, sql: "Sql") -> None:
-        resource = partition_resource(Partition("orders", 3))
+        resource = partition_resource(TopicPartition("orders", 3))
         session = (await store.open_session(60_000)).id
         member = b'{"id":"a1","session":"s","address":"h:1","zone":"z","group":"default","node":7,"started_at_ms":1000}'
         await store.commit(
             apply=[
                 Put(epoch_key(resource), b'{"epoch":5}'),
-                Put(epoch_key(partition_resource(Partition("orders", 4))), b'{"epoch":2}'),
+                Put(epoch_key(partition_resource(TopicPartition("orders", 4))), b'{"epoch":2}'),
                 Put(holder_key(resource), b'{"holder":"a1","epoch":5}', session),
                 Put(member_key("agent", "a1"), member, session),
-                Put(plan_key("orders"), write_plan([("a1", "a2"), (), ("a2",)])),
+                Put(plan_key("orders"), encode_placements([("a1", "a2"), (), ("a2",)])),
                 Put(transfer_key(resource), b'{"state":"pending","source":"a1","target":"a2","epoch":5,"since_ms":0}'),
                 Put(registry_keys.partition("n", 2), b'{"owner":"c1","checkpoint":9,"epoch":1}'),
                 Put(registry_keys.consumer("n", "c1"), b'{"session":"s","ttl_ms":10,"registered_at_ms":0}', session),

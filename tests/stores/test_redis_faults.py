@@ -5,23 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.stores.redis_steps import KEYS, connected, eventually, opening, put, stops
+from tests.support.redis_store import KEYS, connected, eventually, opening, put, stops
+from tests.support.store_engines.redis import ValkeyServer
 
-from holdfast.contracts.store import (
-    Absent,
-    AtVersion,
-    Changed,
-    Committed,
-    NotCommitted,
-    Put,
-)
-from holdfast.stores.redis.link import pack
+from holdfast.contracts.store import Absent, AtVersion, Changed, Committed, NotCommitted, Put
+from holdfast.stores.redis.connection import pack
 from holdfast.stores.redis.settings import RedisSettings
-from holdfast.stores.redis.writes import BatchCall, commit_write
+from holdfast.stores.redis.write_batch import BatchCall, commit_write
 from holdfast.stores.urls import open_store
-from holdfast.testing.engines.redis import ValkeyServer
-from holdfast.testing.proxy import FaultProxy
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.testing.fault_proxy import FaultProxy
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.errors import CorruptError, InvalidError, OutcomeUnknownError, UnavailableError
 
 
@@ -202,7 +195,7 @@ async def test_a_lost_doorbell_delays_a_watcher_and_loses_nothing(server: Valkey
 async def test_a_batch_that_arrives_after_its_commit_was_resolved_is_refused(server: ValkeyServer) -> None:
     async with (
         FaultProxy.running("127.0.0.1", server.port, clock=RealClock()) as proxy,
-        open_store(f"redis://127.0.0.1:{proxy.port}/0", clock=RealClock(), chance=RealChance()) as store,
+        open_store(f"redis://127.0.0.1:{proxy.port}/0", clock=RealClock(), random=SystemRandom()) as store,
         connected(server) as late,
     ):
         await put(store, "before")

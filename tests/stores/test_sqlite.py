@@ -9,37 +9,37 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.store_engines.sqlite import SqliteHarness
 
 from holdfast.contracts.store import Absent, Committed, NotCommitted, Put, Resync, Store
 from holdfast.kernel import keys
 from holdfast.kernel.lease import Lease, acquire
-from holdfast.kernel.planner import write_plan
-from holdfast.kernel.registry import keys as registry_keys
-from holdfast.kernel.registry import records
-from holdfast.kernel.registry.nouns import PartitionState
+from holdfast.kernel.planner import encode_placements
 from holdfast.kernel.transfer import begin
+from holdfast.registry import keys as registry_keys
+from holdfast.registry import records
+from holdfast.registry.model import PartitionState
 from holdfast.stores.sqlite import SqliteSettings, SqliteStore, host, schema
-from holdfast.stores.sqlite.files import WriteLock
-from holdfast.stores.sqlite.location import located
+from holdfast.stores.sqlite.database_files import WriteLock
+from holdfast.stores.sqlite.settings import parse_url
 from holdfast.stores.urls import open_store, parse_store_url
-from holdfast.testing.engines.sqlite import SqliteHarness
-from holdfast.testing.store_contract.steps import head, put, write
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.testing.store_contract.suite import head, put, write
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.errors import CorruptError, InvalidError, OutcomeUnknownError, UnavailableError
-from holdfast.vocabulary.nouns import Member, Partition
+from holdfast.vocabulary.types import Member, TopicPartition
 
-CLOCK, CHANCE = RealClock(), RealChance()
+CLOCK, CHANCE = RealClock(), SystemRandom()
 NFS = "7 1 8:1 / / rw - ext4 /dev/a rw\n8 7 0:5 / /srv/my\\040files rw shared:1 - nfs4 host:/x rw\n"
 
 
 def opening(
     path: Path, *, kind: type[sqlite3.Connection] = sqlite3.Connection, **settings: Any
 ) -> AbstractAsyncContextManager[SqliteStore]:
-    return SqliteStore.open(path, clock=CLOCK, chance=CHANCE, settings=SqliteSettings(**settings), connection_kind=kind)
+    return SqliteStore.open(path, clock=CLOCK, random=CHANCE, settings=SqliteSettings(**settings), connection_kind=kind)
 
 
 def opening_url(url: str) -> AbstractAsyncContextManager[Store]:
-    return open_store(url, clock=CLOCK, chance=CHANCE)
+    return open_store(url, clock=CLOCK, random=CHANCE)
 
 
 def by_hand(path: Path, *statements: str) -> list[tuple[Any, ...]]:
@@ -60,9 +60,9 @@ def test_three_slashes_are_a_relative_path_and_four_an_absolute_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert located(parse_store_url("sqlite:///data/x.db")) == (tmp_path / "data/x.db", SqliteSettings())
-    assert located(parse_store_url("sqlite:////var/lib/a%20b.db"))[0] == Path("/var/lib/a b.db")
-    assert located(parse_store_url("sqlite:///x.db?timeout_ms=700&unsafe=1"))[1] == SqliteSettings(
+    assert parse_url(parse_store_url("sqlite:///data/x.db")) == (tmp_path / "data/x.db", SqliteSettings())
+    assert parse_url(parse_store_url("sqlite:////var/lib/a%20b.db"))[0] == Path("/var/lib/a b.db")
+    assert parse_url(parse_store_url("sqlite:///x.db?timeout_ms=700&unsafe=1"))[1] == SqliteSettings(
         timeout_ms=700, unsafe=True
     )
 
@@ -394,19 +394,19 @@ async def test_a_commit_cancelled_while_it_waits_for_the_lock_is_left_out(path: 
 async def test_people_find_everything_in_views(path: Path) -> None:
     async with opening(path) as store:
         session = await store.open_session(60_000)
-        resource = keys.partition_resource(Partition("a/b", 7))
-        lease = await acquire(store, resource, holder="ann", session=session.id, clock=CLOCK, chance=CHANCE)
+        resource = keys.partition_resource(TopicPartition("a/b", 7))
+        lease = await acquire(store, resource, holder="ann", session=session.id, clock=CLOCK, random=CHANCE)
         assert isinstance(lease, Lease)
-        assert await begin(store, lease, target="bob", latest=None, clock=CLOCK, chance=CHANCE)
+        assert await begin(store, lease, target="bob", latest=None, clock=CLOCK, random=CHANCE)
         member = Member(id="ann", session=session.id, address="host:1", zone="z", node=3, started_at_ms=1_500)
         state = PartitionState(id=12, owner="c1", epoch=2, checkpoint=42)
         await write(
             store,
             Put(keys.member_key("agent", "ann"), msgspec.json.encode(member), session.id),
-            Put(keys.plan_key("a/b"), write_plan([("ann", "bob"), ("bob",), ()])),
-            Put(registry_keys.partition("ns", 12), records.partition_value(state)),
-            Put(registry_keys.consumer("ns", "c1"), records.consumer_value(session.id, 10_000, 0), session.id),
-            Put(registry_keys.beat("ns", 12), records.beat_value(session.id, 2, 10_000), session.id),
+            Put(keys.plan_key("a/b"), encode_placements([("ann", "bob"), ("bob",), ()])),
+            Put(registry_keys.partition("ns", 12), records.encode_partition(state)),
+            Put(registry_keys.consumer("ns", "c1"), records.encode_consumer(session.id, 10_000, 0), session.id),
+            Put(registry_keys.heartbeat("ns", 12), records.encode_heartbeat(session.id, 2, 10_000), session.id),
         )
 
         def rows(view: str, columns: str) -> list[tuple[Any, ...]]:

@@ -15,9 +15,9 @@ import pytest
 
 from holdfast.contracts.store import Changed
 from holdfast.stores.sqlite import SqliteSettings, SqliteStore
-from holdfast.stores.sqlite.doorbell import directory_for
-from holdfast.testing.store_contract.steps import put
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.stores.sqlite.notifier import directory_for
+from holdfast.testing.store_contract.suite import put
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.errors import UnavailableError
 
 CLOCK: Final = RealClock()
@@ -29,7 +29,7 @@ import asyncio, os, signal, sqlite3, sys
 from pathlib import Path
 from holdfast.contracts.store import *
 from holdfast.stores.sqlite import SqliteSettings, SqliteStore
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 def say(word):
     print(word, flush=True)
@@ -44,7 +44,7 @@ class StopInCommit(sqlite3.Connection):
 
 async def main():
     path, tick_ms = Path(sys.argv[1]), int(sys.argv[2])
-    async with SqliteStore.open(path, clock=RealClock(), chance=RealChance(), connection_kind=StopInCommit,
+    async with SqliteStore.open(path, clock=RealClock(), random=SystemRandom(), connection_kind=StopInCommit,
                                 settings=SqliteSettings(timeout_ms=60_000, tick_ms=tick_ms)) as store:
 {body}
 
@@ -81,7 +81,7 @@ async def finished(process: Process) -> int:
 
 def opening(path: Path, **settings: Any) -> AbstractAsyncContextManager[SqliteStore]:
     return SqliteStore.open(
-        path, clock=CLOCK, chance=RealChance(), settings=SqliteSettings(**{"tick_ms": NEVER_MS, **settings})
+        path, clock=CLOCK, random=SystemRandom(), settings=SqliteSettings(**{"tick_ms": NEVER_MS, **settings})
     )
 
 

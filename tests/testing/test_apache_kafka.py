@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.support import maven
+from tests.support.apache_kafka import ApacheKafka, java_argv, kafka_tool
 
-from holdfast.testing import maven
-from holdfast.testing.apache_kafka import ApacheKafka, java_argv, kafka_tool
 from holdfast.vocabulary.errors import UnavailableError
 
 PRETENDING_MVN = """#!/bin/sh

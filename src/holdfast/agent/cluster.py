@@ -10,12 +10,12 @@ from holdfast.contracts.store import Store
 from holdfast.kernel.keys import MEMBERS, PLANNER, holder_key, member_key, partition_resource
 from holdfast.kernel.lease import Held, read_holder
 from holdfast.kernel.membership import read_member
-from holdfast.kernel.mirror import Mirror, mirroring
+from holdfast.kernel.mirror import Mirror, open_mirror
 from holdfast.log.keys import TOPICS, topic_key
 from holdfast.log.topics import Topic, read_topic
-from holdfast.vocabulary.clock import Chance, Clock
-from holdfast.vocabulary.nouns import Member, Partition
-from holdfast.vocabulary.tasks import Bell, beside
+from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.tasks import Notify, background_tasks
+from holdfast.vocabulary.types import Member, TopicPartition
 
 _PARTITIONS = "partition/"
 
@@ -29,7 +29,7 @@ class Cluster:
         self._topics, self._holders, self._members, self._planners = topics, holders, members, planners
         self._ids: dict[str, str] = {}
         self._ids_at = -1
-        self.changed = Bell()  # rings when topics, holders or members change
+        self.changed = Notify()  # rings when topics, holders or members change
 
     @property
     def version(self) -> tuple[int, int, int]:
@@ -64,11 +64,11 @@ class Cluster:
 
     def leader(self, topic: str, number: int) -> Held | None:
         """Who holds the lease of a partition, and at which epoch."""
-        return self._holders.items.get(holder_key(partition_resource(Partition(topic, number))))
+        return self._holders.items.get(holder_key(partition_resource(TopicPartition(topic, number))))
 
     def leaders(self, topic: str, count: int) -> list[Held | None]:
         """Who holds the leases of the partitions from 0 to `count`: `leader` for thousands at a time."""
-        first = holder_key(partition_resource(Partition(topic, 0)))
+        first = holder_key(partition_resource(TopicPartition(topic, 0)))
         stem, digits = first.rstrip("0"), len(first) - len(first.rstrip("0"))
         found = self._holders.items.get
         return [found(f"{stem}{number:0{digits}d}") for number in range(count)]
@@ -80,28 +80,32 @@ class Cluster:
 
 @asynccontextmanager
 async def watching_cluster(
-    store: Store, *, clock: Clock, chance: Chance, on_topics: Callable[[], None]
+    store: Store, *, clock: Clock, random: Random, on_topics: Callable[[], None]
 ) -> AsyncIterator[Cluster]:
     """The cluster for the body; `on_topics` is called after every change of a topic."""
-    topics_bell, others_bell = Bell(), Bell()
+    topics_changed, owners_changed = Notify(), Notify()
     async with (
-        mirroring(store, TOPICS, read_topic, clock=clock, chance=chance, bell=topics_bell) as topics,
-        mirroring(store, holder_key(_PARTITIONS), read_holder, clock=clock, chance=chance, bell=others_bell) as holders,
-        mirroring(store, f"{MEMBERS}agent/", read_member, clock=clock, chance=chance, bell=others_bell) as members,
-        mirroring(store, holder_key(PLANNER), read_holder, clock=clock, chance=chance) as planners,
+        open_mirror(store, TOPICS, read_topic, clock=clock, random=random, notify=topics_changed) as topics,
+        open_mirror(
+            store, holder_key(_PARTITIONS), read_holder, clock=clock, random=random, notify=owners_changed
+        ) as holders,
+        open_mirror(
+            store, f"{MEMBERS}agent/", read_member, clock=clock, random=random, notify=owners_changed
+        ) as members,
+        open_mirror(store, holder_key(PLANNER), read_holder, clock=clock, random=random) as planners,
     ):
         cluster = Cluster(topics, holders, members, planners)
 
         async def tell_topics() -> None:
             while True:
-                await topics_bell.wait()
+                await topics_changed.wait()
                 on_topics()
-                cluster.changed.ring()
+                cluster.changed.notify()
 
         async def tell_others() -> None:
             while True:
-                await others_bell.wait()
-                cluster.changed.ring()
+                await owners_changed.wait()
+                cluster.changed.notify()
 
-        async with beside(tell_topics(), tell_others()):
+        async with background_tasks(tell_topics(), tell_others()):
             yield cluster

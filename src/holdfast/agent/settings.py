@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 
 from holdfast.groups.settings import GroupSettings
-from holdfast.kernel.follower import FollowerSettings
 from holdfast.kernel.membership import MembershipSettings
+from holdfast.kernel.plan_executor import PlanExecutorSettings
 from holdfast.kernel.planner import PlannerSettings
 from holdfast.kernel.session import SessionSettings
+from holdfast.log.maintenance import MaintenanceSettings
 from holdfast.log.settings import LogSettings
-from holdfast.log.upkeep import UpkeepSettings
 from holdfast.log.wal import WalSettings
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import MIB, check_at_least
@@ -48,10 +48,10 @@ class AgentSettings:
     session: SessionSettings = field(default_factory=SessionSettings)
     membership: MembershipSettings = field(default_factory=MembershipSettings)
     planner: PlannerSettings = field(default_factory=PlannerSettings)
-    follower: FollowerSettings = field(default_factory=FollowerSettings)
+    follower: PlanExecutorSettings = field(default_factory=PlanExecutorSettings)
     log: LogSettings = field(default_factory=LogSettings)
     wal: WalSettings = field(default_factory=WalSettings)
-    upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
+    upkeep: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     groups: GroupSettings = field(default_factory=GroupSettings)
 
     def __post_init__(self) -> None:

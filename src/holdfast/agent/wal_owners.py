@@ -7,11 +7,11 @@ planned.
 
 import msgspec
 
+from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Committed, Put, Store
-from holdfast.contracts.surely import commit_surely
 from holdfast.kernel.lease import Lease, hand_over
 from holdfast.log.keys import wal_key
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import ExpiredError, FencedError
 
 
@@ -21,14 +21,16 @@ class WalOwner(msgspec.Struct, frozen=True):
     agent: str
 
 
-async def announce(store: Store, wal_id: str, *, agent: str, session: str, clock: Clock, chance: Chance) -> None:
+async def register_wal_owner(
+    store: Store, wal_id: str, *, agent: str, session: str, clock: Clock, random: Random
+) -> None:
     """Say for the life of the session that this agent has the WAL open."""
     put = Put(wal_key(wal_id), msgspec.json.encode(WalOwner(agent)), session)
-    if not isinstance(await commit_surely(store, clock=clock, chance=chance, apply=(put,)), Committed):
+    if not isinstance(await commit_resolved(store, clock=clock, random=random, apply=(put,)), Committed):
         raise ExpiredError(f"session {session}", "the store has ended it")
 
 
-async def end_former_life(store: Store, wal_id: str) -> None:
+async def close_previous_session(store: Store, wal_id: str) -> None:
     """End the session under which this WAL was open before, if it still stands: we have the WAL's lock, so its owner is dead.
 
     Without this, a process that was killed and started again would wait for its own lease to run out. It is hygiene: were the
@@ -39,12 +41,12 @@ async def end_former_life(store: Store, wal_id: str) -> None:
         await store.close_session(entry.session)
 
 
-async def send_home(store: Store, lease: Lease, wal_id: str, *, clock: Clock, chance: Chance) -> None:
+async def hand_over_to_wal_owner(store: Store, lease: Lease, wal_id: str, *, clock: Clock, random: Random) -> None:
     """Give the lease to whoever has the WAL. Returns if nobody has; `FencedError`: it is given away (or lost)."""
     entry = await store.get(wal_key(wal_id))
     if entry is None or entry.session is None or entry.session == lease.session:
         return
     given = hand_over(lease, to=msgspec.json.decode(entry.value, type=WalOwner).agent, session=entry.session)
-    outcome = await commit_surely(store, clock=clock, chance=chance, require=given.require, apply=given.apply)
+    outcome = await commit_resolved(store, clock=clock, random=random, require=given.require, apply=given.apply)
     if isinstance(outcome, Committed):
         raise FencedError(lease.resource, lease.epoch, given.epoch)

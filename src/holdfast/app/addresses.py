@@ -53,7 +53,7 @@ def http_address(what: str, text: str, *, asked: bool) -> Address | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Advertised:
+class AdvertisedAddress:
     """What clients are told; what is missing is taken from where the face listens."""
 
     host: str = ""
@@ -65,14 +65,14 @@ class Advertised:
         return str(Address(self.host, self.port))
 
     @classmethod
-    def parse(cls, what: str, text: str) -> "Advertised":
+    def parse(cls, what: str, text: str) -> "AdvertisedAddress":
         """`HOST`, `HOST:PORT`, `:PORT` or nothing."""
         host, port = _split(text)
-        if not _may_be_told(host) or (text and not host and not port):
+        if not _is_advertisable(host) or (text and not host and not port):
             raise InvalidError(what, text, _ADVERTISED_FORM)
         return cls(host, port or 0)
 
-    def over(self, bound: Address, *, host_name: str) -> Address:
+    def resolve(self, bound: Address, *, host_name: str) -> Address:
         """The address to tell, for a face that listens at `bound`."""
         host = self.host or (host_name if is_wildcard(bound.host) else bound.host)
         return Address(host, self.port or bound.port)
@@ -92,7 +92,7 @@ def _split(text: str) -> tuple[str, int | None]:
     return host, int(port) if port else None
 
 
-def _may_be_told(host: str) -> bool:
+def _is_advertisable(host: str) -> bool:
     return not is_wildcard(host) and not any(char.isspace() or char in "/@?#" for char in host)
 
 
@@ -101,7 +101,7 @@ def is_wildcard(host: str) -> bool:
     return host in ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 
 
-def check_reach(at: Address, bound: Sequence[socket.socket], *, insecure: bool) -> bool:
+def check_exposure(at: Address, bound: Sequence[socket.socket], *, insecure: bool) -> bool:
     """Whether somebody beyond this machine can reach the sockets; `InvalidError` if so and nobody has said that it may be."""
     reachable = not all(ipaddress.ip_address(each.getsockname()[0].partition("%")[0]).is_loopback for each in bound)
     if reachable and not insecure:

@@ -13,14 +13,14 @@ from holdfast.app.config import ServeSettings
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
 from holdfast.groups.service import GroupService
-from holdfast.log.reading import Reading
+from holdfast.log.maintenance import MaintenanceContext
+from holdfast.log.reader import LogReader
 from holdfast.log.service import LogService, NotLeaderError
 from holdfast.log.topics import Topic, Topics
-from holdfast.log.upkeep import Kit
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 
 
-class _NothingLed:
+class _NoPartitions:
     """Knows topics, leads none."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -44,18 +44,20 @@ class ApiNode:
 
 
 @asynccontextmanager
-async def watching_node(
-    settings: ServeSettings, *, store: Store, objects: Objects, clock: Clock, chance: Chance
+async def running_api_node(
+    settings: ServeSettings, *, store: Store, objects: Objects, clock: Clock, random: Random
 ) -> AsyncIterator[ApiNode]:
     """An API-only node, for the body."""
-    async with watching_cluster(store, clock=clock, chance=chance, on_topics=lambda: None) as cluster:
+    async with watching_cluster(store, clock=clock, random=random, on_topics=lambda: None) as cluster:
         tuning = settings.agent
-        kit = Kit(store=store, objects=objects, clock=clock, chance=chance, log=tuning.log, settings=tuning.upkeep)
+        context = MaintenanceContext(
+            store=store, objects=objects, clock=clock, random=random, log=tuning.log, settings=tuning.upkeep
+        )
         service = LogService(
-            _NothingLed(cluster),
-            topics=Topics(store, clock=clock, chance=chance),
-            reading=Reading(objects, clock=clock, settings=tuning.log),
-            kit=kit,
+            _NoPartitions(cluster),
+            topics=Topics(store, clock=clock, random=random),
+            reading=LogReader(objects, clock=clock, settings=tuning.log),
+            context=context,
             clock=clock,
         )
         try:

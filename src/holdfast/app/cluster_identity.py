@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
+from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, Committed, Put, Store
-from holdfast.contracts.surely import commit_surely
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 
 _KEY: Final = "cluster/identity"
 
@@ -18,13 +18,13 @@ class _Identity(msgspec.Struct, frozen=True):
     id: str
 
 
-async def cluster_identity(store: Store, *, clock: Clock, chance: Chance) -> str:
+async def cluster_identity(store: Store, *, clock: Clock, random: Random) -> str:
     """The cluster's id."""
-    fresh = _Identity(chance.token())
+    fresh = _Identity(random.token())
     known = await store.get(_KEY)
     if known is None:
         put = Put(_KEY, msgspec.json.encode(fresh))
-        outcome = await commit_surely(store, clock=clock, chance=chance, require=(Absent(_KEY),), apply=(put,))
+        outcome = await commit_resolved(store, clock=clock, random=random, require=(Absent(_KEY),), apply=(put,))
         if isinstance(outcome, Committed):
             return fresh.id
         known = outcome.found[_KEY]

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from holdfast.vocabulary.clock import Chance
+from holdfast.vocabulary.clock import Random
 from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
 
 _LOCK: Final = "lock"
@@ -36,11 +36,11 @@ class DataDirectory:
         """Where the agent's write-ahead log is."""
         return self.path / "wal"
 
-    def agent_id(self, chance: Chance) -> str:
+    def agent_id(self, random: Random) -> str:
         """The name of the agent that lives here, drawn at the first call of all."""
-        return self._read(_AGENT_ID) or self._write(_AGENT_ID, f"agent-{chance.token()[:10]}")
+        return self._read(_AGENT_ID) or self._write(_AGENT_ID, f"agent-{random.token()[:10]}")
 
-    def belong_to(self, cluster_id: str) -> None:
+    def bind_to_cluster(self, cluster_id: str) -> None:
         """Remember the cluster; `InvalidError` if the directory belongs to another."""
         known = self._read(_CLUSTER_ID)
         if known and known != cluster_id:
@@ -66,12 +66,12 @@ class DataDirectory:
         return known
 
     def _write(self, name: str, value: str) -> str:
-        write_whole(self.path / name, value + "\n")
+        write_atomic(self.path / name, value + "\n")
         return value
 
 
 @contextmanager
-def held(path: Path) -> Iterator[DataDirectory]:
+def locked_data_directory(path: Path) -> Iterator[DataDirectory]:
     """The directory, made if need be, for this process alone. `UnavailableError` names the process that has it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def _lock(descriptor: int, path: Path) -> None:
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomic(path: Path, text: str) -> None:
     """Write a file so that readers see all of it or nothing, and durably."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:

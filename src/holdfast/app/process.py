@@ -16,19 +16,19 @@ from contextlib import suppress
 from typing import Final
 
 from holdfast.app.config import ServeSettings
-from holdfast.app.serving import Served, serving
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.app.server import RunningServer, running_server
+from holdfast.vocabulary.clock import Clock, Random
 
 _log: Final = logging.getLogger(__name__)
 
-_SWITCH_S: Final = 0.0005  # Python's own is 5 ms, five times what an acknowledgement may take
-_COLLECT_AFTER: Final = 20_000  # objects made before the collector looks at the youngest; Python's own is 700
-_LETTING_GO_S: Final = 5.0  # for what is cancelled when a polite stop takes too long
+_SWITCH_INTERVAL_S: Final = 0.0005  # Python's own is 5 ms, five times what an acknowledgement may take
+_GC_THRESHOLD: Final = 20_000  # objects made before the collector looks at the youngest; Python's own is 700
+_CANCEL_TIMEOUT_S: Final = 5.0  # for what is cancelled when a polite stop takes too long
 STOPPED: Final = 0
 STOPPED_LATE: Final = 1
 
 
-class Stop:
+class ShutdownSignal:
     """Whether, and how urgently, the process is to end."""
 
     def __init__(self) -> None:
@@ -38,9 +38,9 @@ class Stop:
         """Take SIGTERM and SIGINT from here on."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._told, number)
+            loop.add_signal_handler(number, self._on_signal, number)
 
-    def _told(self, number: signal.Signals) -> None:
+    def _on_signal(self, number: signal.Signals) -> None:
         if self.asked.is_set():
             _log.warning("%s again: ending at once", number.name)
             os._exit(128 + number)
@@ -49,16 +49,21 @@ class Stop:
 
 
 async def serve(
-    settings: ServeSettings, *, clock: Clock, chance: Chance, announce: Callable[[Served], None], stop: Stop
+    settings: ServeSettings,
+    *,
+    clock: Clock,
+    random: Random,
+    announce: Callable[[RunningServer], None],
+    stop: ShutdownSignal,
 ) -> int:
     """Serve until told to stop; `announce` is called once everything listens. What prevents serving, or ends it, is raised."""
     listening = asyncio.Event()
 
     async def live() -> None:
-        async with serving(settings, clock=clock, chance=chance) as served:
+        async with running_server(settings, clock=clock, random=random) as served:
             listening.set()
             announce(served)
-            settle_memory()
+            freeze_garbage_collector()
             await stop.asked.wait()
 
     life = asyncio.ensure_future(live())
@@ -78,22 +83,22 @@ async def serve(
         asked.cancel()
         if not life.done():
             life.cancel()
-            await asyncio.wait({life}, timeout=_LETTING_GO_S)
+            await asyncio.wait({life}, timeout=_CANCEL_TIMEOUT_S)
 
 
-def hurry_threads() -> None:
+def shorten_switch_interval() -> None:
     """Have a thread that waits for the interpreter get it soon: an acknowledgement comes from the WAL's thread to the loop."""
-    sys.setswitchinterval(_SWITCH_S)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
 
 
-def settle_memory() -> None:
+def freeze_garbage_collector() -> None:
     """What is there once the server listens stays for good: the collector need not look at it again and again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_COLLECT_AFTER, 20, 50)
+    gc.set_threshold(_GC_THRESHOLD, 20, 50)
 
 
-def allow_many_files() -> None:
+def raise_open_file_limit() -> None:
     """Every connection is a file: have as many as the system lets us."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.app.addresses import Address
-from holdfast.gateways.clickhouse.settings import ClickHouseSettings
-from holdfast.gateways.clickhouse.users import kept_password, password_in
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.clickhouse.embedded.authentication import load_or_create_password, read_password_file
+from holdfast.clickhouse.embedded.settings import ClickHouseSettings
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.settings import settings_from
 
 if TYPE_CHECKING:
-    from holdfast.gateways.clickhouse.server import ClickHouseServer
+    from holdfast.clickhouse.embedded.server import ClickHouseHttpServer
 
 _NOT_FLAGS: Final = ("data", "users")
 PASSWORD: Final = "HOLDFAST_CLICKHOUSE_PASSWORD"  # noqa: S105 (a name, not a password)
@@ -64,44 +64,54 @@ def _tunable() -> list[tuple[str, object]]:
 
 def run_clickhouse(args: argparse.Namespace) -> int:
     """Serve until told to stop."""
-    from holdfast.app.logs import log_lines
-    from holdfast.gateways.clickhouse.process import end_with, ends_by_signal, inherited, listening, serve
+    from holdfast.app.log_format import configure_logging
+    from holdfast.clickhouse.embedded.process import (
+        bind_socket,
+        inherited_socket,
+        serve,
+        stop_on_parent_exit,
+        stop_on_signal,
+    )
 
-    log_lines("text", args.log_level)
+    configure_logging("text", args.log_level)
     address = Address.parse("--listen", args.listen)
     data = Path(args.data)
     tuned = {name: getattr(args, name) for name, _ in _tunable() if getattr(args, name) is not None}
     settings = settings_from(ClickHouseSettings, {**tuned, "data": data, "users": {args.user: _password(args, data)}})
-    ends = ends_by_signal()
+    stop_event = stop_on_signal()
     if args.with_parent:
-        end_with(sys.stdin.fileno(), ends)
+        stop_on_parent_exit(sys.stdin.fileno(), stop_event)
     if args.listen_fd is not None:
-        place = inherited(args.listen_fd)
+        place = inherited_socket(args.listen_fd)
     else:
-        place = listening(address.host, address.port, insecure=args.insecure)
+        place = bind_socket(address.host, address.port, insecure=args.insecure)
     with place:
         return serve(
             settings,
             place,
             clock=RealClock(),
-            chance=RealChance(),
+            random=SystemRandom(),
             announce=lambda server: _announce(args, server),
-            ends=ends,
+            stop_event=stop_event,
         )
 
 
 def _password(args: argparse.Namespace, data: Path) -> str:
     if given := os.environ.pop(PASSWORD, ""):
         return given
-    return password_in(Path(args.password_file)) if args.password_file else kept_password(data, RealChance())
+    return (
+        read_password_file(Path(args.password_file))
+        if args.password_file
+        else load_or_create_password(data, SystemRandom())
+    )
 
 
-def _announce(args: argparse.Namespace, server: "ClickHouseServer") -> None:
-    from holdfast.app.data_directory import write_whole
+def _announce(args: argparse.Namespace, server: "ClickHouseHttpServer") -> None:
+    from holdfast.app.data_directory import write_atomic
 
     host, port = server.socket.getsockname()[:2]
     address = str(Address(host, port))
     sys.stdout.write(f"clickhouse {address}, engine {server.engine.version} (chDB), data {args.data}\n")
     sys.stdout.flush()
     if args.print_addresses:
-        write_whole(Path(args.print_addresses), json.dumps({"clickhouse": address, "pid": os.getpid()}) + "\n")
+        write_atomic(Path(args.print_addresses), json.dumps({"clickhouse": address, "pid": os.getpid()}) + "\n")

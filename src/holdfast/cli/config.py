@@ -4,9 +4,9 @@ import argparse
 import sys
 
 from holdfast.app.config import CATALOGUE
-from holdfast.app.config.effective import DEFAULT, Shown
+from holdfast.app.config.effective import DEFAULT, ShownSetting
 from holdfast.cli.output import OK, print_json
-from holdfast.cli.settings_flags import add_settings, effective_for
+from holdfast.cli.settings_flags import add_setting_flags, effective_settings_for
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -21,13 +21,13 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     show.add_argument("--json", action="store_true", help="one JSON object per setting")
     show.add_argument("--all", action="store_true", help="the tuning values too")
-    add_settings(show)
+    add_setting_flags(show)
     show.set_defaults(run=run_show)
 
 
 async def run_show(args: argparse.Namespace) -> int:
     """Print one setting per line: name, value, origin."""
-    effective = effective_for(args)
+    effective = effective_settings_for(args)
     shown = [each for each in effective.shown if args.all or each.everyday or each.origin != DEFAULT]
     for notice in effective.notices:
         sys.stderr.write(f"holdfast: {notice}\n")
@@ -40,7 +40,7 @@ async def run_show(args: argparse.Namespace) -> int:
     return OK
 
 
-def _print_columns(shown: list[Shown]) -> None:
+def _print_columns(shown: list[ShownSetting]) -> None:
     rows = [(each.name, _plain(each.value), each.origin) for each in shown]
     wide = [max(len(row[at]) for row in rows) for at in (0, 1)]
     for name, value, origin in rows:

@@ -7,17 +7,25 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from holdfast.cli.kafka.options import add_command, bootstrap_of, whole
-from holdfast.cli.kafka.positions import POSITIONS, Beginning, End, Position, position_of
-from holdfast.cli.kafka.records import unescaped
-from holdfast.cli.kafka.shown import FORMAT, Show, Shown, as_bytes, as_format, as_json, as_lines
-from holdfast.cli.kafka.stopping import Stopping, stopping
+from holdfast.cli.kafka.options import add_command, bootstrap_from, parse_int
+from holdfast.cli.kafka.positions import POSITIONS, Beginning, End, Position, parse_position
+from holdfast.cli.kafka.record_format import (
+    FORMAT,
+    ConsumedRecord,
+    RecordFormatter,
+    format_json,
+    format_raw,
+    line_formatter,
+    template_formatter,
+)
+from holdfast.cli.kafka.record_parser import unescape
+from holdfast.cli.kafka.signals import StopFlag, stopping
 from holdfast.cli.output import OK
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError
 
 if TYPE_CHECKING:
-    from holdfast.cli.kafka.client import Connection
+    from holdfast.client.librdkafka import KafkaClient
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -61,35 +69,35 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run_consume(args: argparse.Namespace) -> int:
     """Print records until the end, the count, or Ctrl-C."""
-    bootstrap, show = bootstrap_of(args), _show(args)
-    _require_sense(args)
-    from holdfast.cli.kafka.client import Connection
+    bootstrap, show = bootstrap_from(args), _formatter(args)
+    _check_options(args)
+    from holdfast.client.librdkafka import KafkaClient
 
-    connection = Connection(bootstrap)
-    with stopping() as wish, closing(_batches(args, connection, wish)) as batches:
+    connection = KafkaClient(bootstrap)
+    with stopping() as stop_flag, closing(_batches(args, connection, stop_flag)) as batches:
         out = sys.stdout.buffer
         for batch in batches:
             out.writelines(map(show, batch))
             out.flush()
-            if not batch and _nobody_reads():
+            if not batch and _stdout_closed():
                 raise BrokenPipeError
-    return wish.exit_code if wish.asked else OK
+    return stop_flag.exit_code if stop_flag.asked else OK
 
 
-def _show(args: argparse.Namespace) -> Show:
+def _formatter(args: argparse.Namespace) -> RecordFormatter:
     if (args.json or args.format or args.raw) and (args.keys or args.headers):
         raise InvalidError("--keys and --headers", "given", "only without --json, --format and --raw")
     if args.json:
-        return as_json
+        return format_json
     if args.raw:
-        return as_bytes
+        return format_raw
     if args.format is not None:
-        return as_format(args.format, null=args.null_marker)
-    separator = unescaped(args.key_separator, "--key-separator")
-    return as_lines(keys=args.keys, headers=args.headers, separator=separator, null=args.null_marker)
+        return template_formatter(args.format, null=args.null_marker)
+    separator = unescape(args.key_separator, "--key-separator")
+    return line_formatter(keys=args.keys, headers=args.headers, separator=separator, null=args.null_marker)
 
 
-def _require_sense(args: argparse.Namespace) -> None:
+def _check_options(args: argparse.Namespace) -> None:
     if args.commit and args.group is None:
         raise InvalidError("--commit", "given", "only with --group")
     if args.group is not None and (args.partition or args.until or args.tail):
@@ -102,28 +110,37 @@ def _require_sense(args: argparse.Namespace) -> None:
         raise InvalidError("--until", args.until, "without --follow")
 
 
-def _batches(args: argparse.Namespace, connection: "Connection", wish: Stopping) -> Generator[list[Shown], None, None]:
+def _batches(
+    args: argparse.Namespace, connection: "KafkaClient", stop_flag: StopFlag
+) -> Generator[list[ConsumedRecord], None, None]:
     """What the arguments ask for."""
-    from holdfast.cli.kafka.consuming import Reading, read
-    from holdfast.cli.kafka.member import read_group
+    from holdfast.cli.kafka.group_reader import read_group
+    from holdfast.cli.kafka.partition_reader import ConsumeRequest, read_partitions
 
     start, until, count = (
         _position(args.start, "--from"),
         _position(args.until, "--until"),
-        whole(args.count, "--count"),
+        parse_int(args.count, "--count"),
     )
-    partitions = [whole(number, "--partition") or 0 for number in args.partition]
-    tail = whole(args.tail, "--tail", least=1)
+    partitions = [parse_int(number, "--partition") or 0 for number in args.partition]
+    tail = parse_int(args.tail, "--tail", least=1)
     follow = args.follow or (isinstance(start, End) and until is None)
     if count == 0:
         return
     if args.group is not None:
         from_end = isinstance(start, End)
         yield from read_group(
-            connection, args.group, args.topics, wish, from_end=from_end, follow=follow, commit=args.commit, count=count
+            connection,
+            args.group,
+            args.topics,
+            stop_flag,
+            from_end=from_end,
+            follow=follow,
+            commit=args.commit,
+            count=count,
         )
         return
-    reading = Reading(
+    reading = ConsumeRequest(
         topics=args.topics,
         partitions=partitions,
         start=start or Beginning(),
@@ -132,14 +149,14 @@ def _batches(args: argparse.Namespace, connection: "Connection", wish: Stopping)
         follow=follow,
         count=count,
     )
-    yield from read(connection, reading, wish)
+    yield from read_partitions(connection, reading, stop_flag)
 
 
 def _position(text: str | None, option: str) -> Position | None:
-    return None if text is None else position_of(text, option=option, now_ms=RealClock().now_ms())
+    return None if text is None else parse_position(text, option=option, now_ms=RealClock().now_ms())
 
 
-def _nobody_reads() -> bool:
+def _stdout_closed() -> bool:
     """Whether the other end of our pipe is closed: then it is no use to wait for more to print."""
     try:
         descriptor = sys.stdout.fileno()

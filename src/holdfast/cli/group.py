@@ -3,8 +3,8 @@
 import argparse
 import re
 
-from holdfast.cli.kafka.options import add_command, bootstrap_of, whole
-from holdfast.cli.kafka.positions import POSITIONS, position_of
+from holdfast.cli.kafka.options import add_command, bootstrap_from, parse_int
+from holdfast.cli.kafka.positions import POSITIONS, parse_position
 from holdfast.cli.output import OK, console, print_json, print_table
 from holdfast.cli.topic import print_outcomes
 from holdfast.vocabulary.clock import RealClock
@@ -69,13 +69,13 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run_list(args: argparse.Namespace) -> int:
     """Print one group per line."""
-    bootstrap = bootstrap_of(args)
-    from holdfast.cli.kafka.client import Connection
+    bootstrap = bootstrap_from(args)
     from holdfast.cli.kafka.groups import list_groups, state_name
+    from holdfast.client.librdkafka import KafkaClient
 
     rows = [
         {"group": found.group_id, "state": state_name(found), "simple": found.is_simple_consumer_group}
-        for found in list_groups(Connection(bootstrap), args.state)
+        for found in list_groups(KafkaClient(bootstrap), args.state)
     ]
     if args.json:
         for row in rows:
@@ -87,15 +87,15 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_describe(args: argparse.Namespace) -> int:
     """Print the group, its members and its lag."""
-    bootstrap = bootstrap_of(args)
-    from holdfast.cli.kafka.client import Connection
-    from holdfast.cli.kafka.errors import RefusedError
+    bootstrap = bootstrap_from(args)
     from holdfast.cli.kafka.groups import describe_group, progress_of, state_name
+    from holdfast.client.kafka_errors import KafkaRefusedError
+    from holdfast.client.librdkafka import KafkaClient
 
-    connection = Connection(bootstrap)
+    connection = KafkaClient(bootstrap)
     found = describe_group(connection, args.group)
     if found is None:
-        raise RefusedError("group", args.group, f"does not exist at {bootstrap}")
+        raise KafkaRefusedError("group", args.group, f"does not exist at {bootstrap}")
     progress = [row._asdict() for row in progress_of(connection, args.group, found)]
     members = [
         {
@@ -121,21 +121,21 @@ def run_describe(args: argparse.Namespace) -> int:
 
 def run_reset(args: argparse.Namespace) -> int:
     """Print what would change, or change it and print what did."""
-    bootstrap = bootstrap_of(args)
-    to = None if args.to is None else position_of(args.to, option="--to", now_ms=RealClock().now_ms())
+    bootstrap = bootstrap_from(args)
+    to = None if args.to is None else parse_position(args.to, option="--to", now_ms=RealClock().now_ms())
     if args.shift is not None and not re.fullmatch(r"[+-]?\d{1,18}", args.shift):
         raise InvalidError("--shift", args.shift, "a number such as +10 or -10")
-    from holdfast.cli.kafka.client import Connection
     from holdfast.cli.kafka.groups import plan_reset, require_no_members, reset
+    from holdfast.client.librdkafka import KafkaClient
 
-    connection = Connection(bootstrap)
+    connection = KafkaClient(bootstrap)
     if args.execute:
         require_no_members(connection, args.group)
     moves = plan_reset(
         connection,
         args.group,
         topics=list(dict.fromkeys(args.topic)),
-        partitions=[whole(number, "--partition") or 0 for number in args.partition],
+        partitions=[parse_int(number, "--partition") or 0 for number in args.partition],
         to=to,
         shift=None if args.shift is None else int(args.shift),
     )
@@ -153,8 +153,8 @@ def run_reset(args: argparse.Namespace) -> int:
 
 def run_delete(args: argparse.Namespace) -> int:
     """Delete groups; the code is that of the first that could not be deleted."""
-    bootstrap = bootstrap_of(args)
-    from holdfast.cli.kafka.client import Connection
+    bootstrap = bootstrap_from(args)
     from holdfast.cli.kafka.groups import delete_groups
+    from holdfast.client.librdkafka import KafkaClient
 
-    return print_outcomes(delete_groups(Connection(bootstrap), args.groups), "deleted")
+    return print_outcomes(delete_groups(KafkaClient(bootstrap), args.groups), "deleted")

@@ -17,13 +17,13 @@ from holdfast.cli.output import EXIT_CODES, INTERRUPTED, OK, exit_code, print_er
 from holdfast.vocabulary.errors import HoldfastError
 
 # command → the module that has it, with a function `add_commands`
-FAMILIES: Final = {
+COMMAND_MODULES: Final = {
     "clickhouse": "holdfast.cli.clickhouse",
     "config": "holdfast.cli.config",
     "consume": "holdfast.cli.consume",
-    "demo": "holdfast.cli.demo",
+    "demo": "holdfast.cli.demo.command",
     "group": "holdfast.cli.group",
-    "pipeline": "holdfast.cli.pipeline",
+    "pipeline": "holdfast.cli.pipeline.command",
     "produce": "holdfast.cli.produce",
     "registry": "holdfast.cli.registry",
     "segment": "holdfast.cli.segment",
@@ -34,7 +34,7 @@ FAMILIES: Final = {
 }
 
 
-def parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
+def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The command line: the family `argv` calls if that can be told from its first word, otherwise the whole."""
     made = argparse.ArgumentParser(
         prog="holdfast",
@@ -44,8 +44,8 @@ def parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action="version", version=f"holdfast {__version__}")
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    called = FAMILIES.get(argv[0]) if argv else None
-    for module in [called] if called else dict.fromkeys(FAMILIES.values()):
+    called = COMMAND_MODULES.get(argv[0]) if argv else None
+    for module in [called] if called else dict.fromkeys(COMMAND_MODULES.values()):
         import_module(module).add_commands(commands)
     return made
 
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command."""
     given = sys.argv[1:] if argv is None else argv
     try:
-        args = parser(given).parse_args(given)
+        args = build_parser(given).parse_args(given)
         run: Callable[[argparse.Namespace], Coroutine[Any, Any, int] | int] = args.run
         outcome = run(args)
         if isinstance(outcome, int):  # a command that needs no event loop

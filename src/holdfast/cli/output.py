@@ -25,8 +25,8 @@ FAILED: Final = 1  # the command ran, and what it checked does not hold
 USAGE: Final = 2  # fix the input
 UNAVAILABLE: Final = 3  # retry later
 CORRUPT: Final = 4  # call the operator
-UNKNOWN: Final = 5  # look what became of it, then decide
-LOST: Final = 6  # somebody else owns it now
+OUTCOME_UNKNOWN: Final = 5  # look what became of it, then decide
+OWNERSHIP_LOST: Final = 6  # somebody else owns it now
 INTERRUPTED: Final = 130
 
 EXIT_CODES: Final = """\
@@ -44,9 +44,9 @@ _CODES: Final = (
     (InvalidError, USAGE),
     (UnavailableError, UNAVAILABLE),
     (CorruptError, CORRUPT),
-    (OutcomeUnknownError, UNKNOWN),
-    (FencedError, LOST),
-    (ExpiredError, LOST),
+    (OutcomeUnknownError, OUTCOME_UNKNOWN),
+    (FencedError, OWNERSHIP_LOST),
+    (ExpiredError, OWNERSHIP_LOST),
     (ClosedError, UNAVAILABLE),
 )
 
@@ -68,7 +68,7 @@ def print_table(title: str, rows: Iterable[Mapping[str, object]], columns: Seque
 
     table = Table(*columns, title=title, title_justify="left")
     for row in rows:
-        table.add_row(*(_shown(row[column]) for column in columns))
+        table.add_row(*(_cell(row[column]) for column in columns))
     console().print(table if table.row_count else f"{title}: none")
 
 
@@ -86,7 +86,7 @@ def console() -> "Console":
     return Console(highlight=False)
 
 
-def _shown(value: object) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return "–"
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from holdfast.cli.kafka.options import add_command, bootstrap_of, number, pairs, whole
-from holdfast.cli.kafka.records import JSON_LINE, line_parser
-from holdfast.cli.kafka.stopping import Stopping, stopping
+from holdfast.cli.kafka.options import add_command, bootstrap_from, parse_int, parse_number, parse_pairs
+from holdfast.cli.kafka.record_parser import JSON_LINE, line_parser
+from holdfast.cli.kafka.signals import StopFlag, stopping
 from holdfast.cli.output import OK, exit_code, print_error, print_json
 from holdfast.vocabulary.errors import InvalidError
 
 if TYPE_CHECKING:
-    from holdfast.cli.kafka.producing import Sent
+    from holdfast.cli.kafka.producer import SendReport
 
 ACKS = ("all", "1", "0")
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -61,20 +61,20 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run_produce(args: argparse.Namespace) -> int:
     """Send the lines; report on stderr."""
-    bootstrap = bootstrap_of(args)
+    bootstrap = bootstrap_from(args)
     parse = line_parser(
         json_lines=args.json_lines,
         key_separator=args.key_separator,
         null_marker=args.null_marker,
-        headers=pairs(args.header, "--header"),
+        headers=parse_pairs(args.header, "--header"),
     )
-    rate = None if args.rate is None else number(args.rate, "--rate", above=0, most=1e9)
-    timeout_s = number(args.delivery_timeout_s, "--delivery-timeout-s", above=0, most=86_400)
-    count, partition = whole(args.count, "--count"), whole(args.partition, "--partition")
-    from holdfast.cli.kafka.client import Connection
-    from holdfast.cli.kafka.producing import Sending, send
+    rate = None if args.rate is None else parse_number(args.rate, "--rate", above=0, most=1e9)
+    timeout_s = parse_number(args.delivery_timeout_s, "--delivery-timeout-s", above=0, most=86_400)
+    count, partition = parse_int(args.count, "--count"), parse_int(args.partition, "--partition")
+    from holdfast.cli.kafka.producer import SendOptions, send
+    from holdfast.client.librdkafka import KafkaClient
 
-    sending = Sending(
+    sending = SendOptions(
         topic=args.topic,
         partition=partition,
         acks=args.acks,
@@ -83,13 +83,13 @@ def run_produce(args: argparse.Namespace) -> int:
         count=count,
         delivery_timeout_s=timeout_s,
     )
-    connection = Connection(bootstrap)
-    with _input(args.file) as lines, stopping() as wish, _progress(lines) as progress:
-        sent = send(connection, sending, lines, parse, wish, progress=progress)
-    return _report(sent, args.topic, wish, as_json=args.json)
+    connection = KafkaClient(bootstrap)
+    with _input(args.file) as lines, stopping() as stop_flag, _progress(lines) as progress:
+        sent = send(connection, sending, lines, parse, stop_flag, progress=progress)
+    return _report(sent, args.topic, stop_flag, as_json=args.json)
 
 
-def _report(sent: "Sent", topic: str, wish: Stopping, *, as_json: bool) -> int:
+def _report(sent: "SendReport", topic: str, stop_flag: StopFlag, *, as_json: bool) -> int:
     failed = sum(sent.failures.values())
     if as_json:
         report = {"topic": topic, "acknowledged": sent.acknowledged, "failed": failed, "errors": sent.failures}
@@ -107,7 +107,7 @@ def _report(sent: "Sent", topic: str, wish: Stopping, *, as_json: bool) -> int:
         )
     if sent.error is not None:
         return exit_code(sent.error)
-    return wish.exit_code if wish.asked else OK
+    return stop_flag.exit_code if stop_flag.asked else OK
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def _input(file: str | None) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _progress(lines: BinaryIO) -> Iterator[Callable[["Sent"], None]]:
+def _progress(lines: BinaryIO) -> Iterator[Callable[["SendReport"], None]]:
     """A bar on stderr where people look and the input is long; otherwise nothing."""
     if not sys.stderr.isatty() or lines.isatty():
         yield lambda sent: None
@@ -137,7 +137,7 @@ def _progress(lines: BinaryIO) -> Iterator[Callable[["Sent"], None]]:
     task = bar.add_task("", total=size, records=0)
     began = shown_at = time.monotonic()
 
-    def show(sent: "Sent") -> None:
+    def show(sent: "SendReport") -> None:
         nonlocal shown_at
         now = time.monotonic()
         if now - began < LONG_S or now - shown_at < SHOW_EVERY_S:

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
 from holdfast.cli.output import OK, console, print_json, print_table
+from holdfast.cli.registry_demo import DemoPhase, run_demo
 from holdfast.cli.store import URLS
-from holdfast.kernel.registry import DemoPhase, PartitionState, RegistrySettings, RegistryStore, run_demo
+from holdfast.registry import PartitionState, RegistrySettings, RegistryStore
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import settings_from
 
@@ -53,11 +54,11 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 async def run_demo_command(args: argparse.Namespace) -> int:
     """Print each phase of the demo as it is reached."""
     settings = settings_from(RegistrySettings, {"partitions": args.partitions, "plan": args.plan})
-    clock, chance = RealClock(), RealChance()
-    async with open_store(args.store, clock=clock, chance=chance) as store:
+    clock, random = RealClock(), SystemRandom()
+    async with open_store(args.store, clock=clock, random=random) as store:
         if not args.json:
             console().print(f"registry on {store.facts.engine} ({store.facts.server}), plan {settings.plan}")
-        async with aclosing(run_demo(store, clock=clock, chance=chance, settings=settings)) as phases:
+        async with aclosing(run_demo(store, clock=clock, random=random, settings=settings)) as phases:
             async for phase in phases:
                 _print_phase(phase, as_json=args.json)
     return OK
@@ -102,10 +103,10 @@ async def run_consumers(args: argparse.Namespace) -> int:
 
 @asynccontextmanager
 async def _registry(args: argparse.Namespace) -> AsyncIterator[RegistryStore]:
-    clock, chance = RealClock(), RealChance()
-    async with open_store(args.store, clock=clock, chance=chance) as store:
+    clock, random = RealClock(), SystemRandom()
+    async with open_store(args.store, clock=clock, random=random) as store:
         settings = settings_from(RegistrySettings, {"namespace": args.namespace})
-        registry = RegistryStore(store, clock=clock, chance=chance, settings=settings)
+        registry = RegistryStore(store, clock=clock, random=random, settings=settings)
         if not await registry.partitions():
             raise InvalidError("registry namespace", args.namespace, "one that was initialized in this store")
         yield registry

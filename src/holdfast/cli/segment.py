@@ -12,11 +12,11 @@ from rich.markup import escape
 from holdfast.cli.output import FAILED, OK, console, print_json, print_table
 from holdfast.contracts.objects import Missing
 from holdfast.log.segments.conversion import from_v1, segment_of, to_v1
-from holdfast.log.segments.inspection import Check, ObjectReport, SegmentReport, inspect_object
+from holdfast.log.segments.inspection import IntegrityCheck, ObjectReport, SegmentReport, inspect_object
 from holdfast.log.segments.settings import COMPRESSIONS
 from holdfast.log.segments.v1 import COMPRESSIONS_V1, header_v1, import_v1, is_v1
 from holdfast.objects.urls import open_objects
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.errors import InvalidError
 
 SOURCES = """\
@@ -131,7 +131,7 @@ async def _read(source: str) -> bytes:
         except OSError as error:
             raise InvalidError("file", source, f"a file that can be read ({error.strerror})") from None
     folder, _, key = parts.path.rpartition("/")
-    async with open_objects(parts._replace(path=folder).geturl(), clock=RealClock(), chance=RealChance()) as objects:
+    async with open_objects(parts._replace(path=folder).geturl(), clock=RealClock(), random=SystemRandom()) as objects:
         found = await objects.get(key)
     if isinstance(found, Missing):
         raise InvalidError("object", key, f"one that is there, in {parts.scheme}://{parts.hostname}{folder}")
@@ -187,7 +187,7 @@ def _show_object(report: ObjectReport) -> None:
     console().print("All checksums are right." if report.ok else "[red]Damaged.[/]")
 
 
-def _show_checks(checks: list[Check]) -> None:
+def _show_checks(checks: list[IntegrityCheck]) -> None:
     for check in checks:
         mark = "[green]ok  [/]" if check.ok else "[red]FAIL[/]"
         console().print(f"{mark} {check.what:14} {escape(check.found)}", soft_wrap=True)
@@ -211,7 +211,7 @@ def _directory_json(report: ObjectReport) -> list[dict[str, Any]] | None:
     return [entry._asdict() for entry in report.directory] if report.directory is not None else None
 
 
-def _checks_json(checks: list[Check]) -> list[dict[str, Any]]:
+def _checks_json(checks: list[IntegrityCheck]) -> list[dict[str, Any]]:
     return [_fields(check) for check in checks]
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from holdfast import __version__
 from holdfast.app.config import ServeSettings, redacted
 from holdfast.cli.output import FAILED, exit_code
-from holdfast.cli.settings_flags import add_settings, effective_for
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.cli.settings_flags import add_setting_flags, effective_settings_for
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.app.serving import Served
+    from holdfast.app.server import RunningServer
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_settings(made)
+    add_setting_flags(made)
     made.set_defaults(run=run_serve, loop_factory=fast_loop)
 
 
@@ -58,24 +58,24 @@ def fast_loop() -> asyncio.AbstractEventLoop:
 async def run_serve(args: argparse.Namespace) -> int:
     """Serve until told to stop."""
     # Imported here, so that the help of the command line does not wait for a server.
-    from holdfast.agent.agent import leaves
-    from holdfast.app.logs import log_lines
-    from holdfast.app.process import Stop, allow_many_files, hurry_threads, serve
+    from holdfast.agent.agent import leaf_errors
+    from holdfast.app.log_format import configure_logging
+    from holdfast.app.process import ShutdownSignal, raise_open_file_limit, serve, shorten_switch_interval
 
-    effective = effective_for(args)
+    effective = effective_settings_for(args)
     settings = effective.settings
-    log_lines(settings.log_format, settings.log_level)
+    configure_logging(settings.log_format, settings.log_level)
     for notice in effective.notices:
         _log.warning("%s", notice)
-    allow_many_files()
-    hurry_threads()
-    stop = Stop()
+    raise_open_file_limit()
+    shorten_switch_interval()
+    stop = ShutdownSignal()
     stop.listen()
     try:
         return await serve(
             settings,
             clock=RealClock(),
-            chance=RealChance(),
+            random=SystemRandom(),
             announce=lambda served: _announce(settings, served),
             stop=stop,
         )
@@ -84,11 +84,11 @@ async def run_serve(args: argparse.Namespace) -> int:
         return exit_code(error)
     except Exception as error:
         _log.critical("ended: %s", error, exc_info=error)
-        return next((exit_code(each) for each in leaves(error) if isinstance(each, HoldfastError)), FAILED)
+        return next((exit_code(each) for each in leaf_errors(error) if isinstance(each, HoldfastError)), FAILED)
 
 
-def _announce(settings: ServeSettings, served: "Served") -> None:
-    from holdfast.app.data_directory import write_whole
+def _announce(settings: ServeSettings, served: "RunningServer") -> None:
+    from holdfast.app.data_directory import write_atomic
 
     lines = [
         f"holdfast {__version__}, node {served.node} ({served.name}), cluster {served.cluster_id}",
@@ -105,4 +105,4 @@ def _announce(settings: ServeSettings, served: "Served") -> None:
     except OSError:  # nobody reads it: no reason not to serve, nor to complain at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if settings.print_addresses:
-        write_whole(Path(settings.print_addresses).absolute(), json.dumps(served.addresses) + "\n")
+        write_atomic(Path(settings.print_addresses).absolute(), json.dumps(served.addresses) + "\n")

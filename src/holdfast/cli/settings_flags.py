@@ -5,10 +5,10 @@ import os
 import shlex
 from pathlib import Path
 
-from holdfast.app.config import CATALOGUE, Effective, effective_settings
+from holdfast.app.config import CATALOGUE, EffectiveSettings, effective_settings
 
 
-def add_settings(made: argparse.ArgumentParser) -> None:
+def add_setting_flags(made: argparse.ArgumentParser) -> None:
     """Every flag of a server, for all commands that take them."""
     for setting in CATALOGUE.values():
         if not setting.flag:
@@ -38,10 +38,10 @@ def add_settings(made: argparse.ArgumentParser) -> None:
     )
 
 
-def effective_for(args: argparse.Namespace) -> Effective:
+def effective_settings_for(args: argparse.Namespace) -> EffectiveSettings:
     """The settings of a call: its flags, this process's environment, its working directory."""
     return effective_settings(
-        flags={name: _in_one(getattr(args, name)) for name, setting in CATALOGUE.items() if setting.flag},
+        flags={name: _joined(getattr(args, name)) for name, setting in CATALOGUE.items() if setting.flag},
         assignments=tuple(args.assignments),
         file=args.config,
         environment=os.environ,
@@ -49,5 +49,5 @@ def effective_for(args: argparse.Namespace) -> Effective:
     )
 
 
-def _in_one(given: object) -> object:
+def _joined(given: object) -> object:
     return shlex.join(given) if isinstance(given, list) else given

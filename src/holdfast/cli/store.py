@@ -6,9 +6,9 @@ from contextlib import aclosing
 import msgspec
 from rich.markup import escape
 
-from holdfast.app.probe import ProbeSettings, probe_store
+from holdfast.app.store_probe import ProbeSettings, probe_store
 from holdfast.cli.output import FAILED, OK, console, print_json
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 URLS = """\
 store URLs:
@@ -41,7 +41,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 async def run_check(args: argparse.Namespace) -> int:
     """Print one finding per line as they come; fail if any promise does not hold."""
     ok = True
-    probing = probe_store(args.url, clock=RealClock(), chance=RealChance(), settings=ProbeSettings())
+    probing = probe_store(args.url, clock=RealClock(), random=SystemRandom(), settings=ProbeSettings())
     async with aclosing(probing) as findings:
         async for finding in findings:
             ok = ok and finding.ok

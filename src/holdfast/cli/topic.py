@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Mapping
 
-from holdfast.cli.kafka.options import add_command, bootstrap_of, pairs, whole
+from holdfast.cli.kafka.options import add_command, bootstrap_from, parse_int, parse_pairs
 from holdfast.cli.output import OK, console, exit_code, print_error, print_json, print_table
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
@@ -71,21 +71,24 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run_create(args: argparse.Namespace) -> int:
     """Create a topic, and say so once it can be used."""
-    partitions, factor = whole(args.partitions, "--partitions", least=1), whole(args.replication_factor, "N", least=1)
-    config, bootstrap = dict(pairs(args.config, "--config")), bootstrap_of(args)
-    from holdfast.cli.kafka.client import Connection
-    from holdfast.cli.kafka.errors import RefusedError
+    partitions, factor = (
+        parse_int(args.partitions, "--partitions", least=1),
+        parse_int(args.replication_factor, "N", least=1),
+    )
+    config, bootstrap = dict(parse_pairs(args.config, "--config")), bootstrap_from(args)
     from holdfast.cli.kafka.topics import create_topic
+    from holdfast.client.kafka_errors import KafkaRefusedError
+    from holdfast.client.librdkafka import KafkaClient
 
     created = create_topic(
-        Connection(bootstrap),
+        KafkaClient(bootstrap),
         args.name,
         partitions=partitions or 1,
         replication_factor=factor or -1,
         config=config,
     )
     if not created and not args.if_not_exists:
-        raise RefusedError("topic", args.name, f"exists already at {bootstrap}")
+        raise KafkaRefusedError("topic", args.name, f"exists already at {bootstrap}")
     done = f"created with {partitions} partition{'s' if partitions != 1 else ''}" if created else "exists already"
     console().print(f"{args.name} {done}", markup=False, soft_wrap=True)
     return OK
@@ -93,9 +96,9 @@ def run_create(args: argparse.Namespace) -> int:
 
 def run_list(args: argparse.Namespace) -> int:
     """Print one topic per line."""
-    bootstrap = bootstrap_of(args)
-    from holdfast.cli.kafka.client import Connection
+    bootstrap = bootstrap_from(args)
     from holdfast.cli.kafka.topics import list_topics
+    from holdfast.client.librdkafka import KafkaClient
 
     rows = [
         {
@@ -104,7 +107,7 @@ def run_list(args: argparse.Namespace) -> int:
             "internal": topic.is_internal,
             "id": str(topic.topic_id),
         }
-        for topic in list_topics(Connection(bootstrap))
+        for topic in list_topics(KafkaClient(bootstrap))
         if args.internal or not topic.is_internal
     ]
     if args.json:
@@ -118,14 +121,14 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_describe(args: argparse.Namespace) -> int:
     """Print each topic's partitions and the settings that somebody set."""
-    bootstrap = bootstrap_of(args)
-    from holdfast.cli.kafka.client import Connection
-    from holdfast.cli.kafka.topics import TOPIC_SOURCE, partition_rows, settings_of
+    bootstrap = bootstrap_from(args)
+    from holdfast.cli.kafka.topics import TOPIC_SOURCE, partition_rows, topic_settings
+    from holdfast.client.librdkafka import KafkaClient
 
-    connection = Connection(bootstrap)
+    connection = KafkaClient(bootstrap)
     described = connection.describe(args.names)
     partitions = partition_rows(connection, described.values())
-    settings = settings_of(connection, list(described))
+    settings = topic_settings(connection, list(described))
     for name, topic in described.items():
         rows = [row._asdict() for row in partitions[name]]
         own = {setting.name: setting.value for setting in settings[name] if setting.source == TOPIC_SOURCE}
@@ -146,11 +149,11 @@ def _print_topic(name: str, rows: list[dict[str, object]], own: Mapping[str, str
 
 def run_delete(args: argparse.Namespace) -> int:
     """Delete topics after asking; the code is that of the first that could not be deleted."""
-    names, bootstrap = list(dict.fromkeys(args.names)), bootstrap_of(args)
-    from holdfast.cli.kafka.client import Connection
+    names, bootstrap = list(dict.fromkeys(args.names)), bootstrap_from(args)
     from holdfast.cli.kafka.topics import delete_topics
+    from holdfast.client.librdkafka import KafkaClient
 
-    connection = Connection(bootstrap)
+    connection = KafkaClient(bootstrap)
     if not args.yes and not _confirmed(names, str(bootstrap)):
         console().print("Nothing was deleted.")
         return OK
@@ -176,18 +179,18 @@ def print_outcomes(outcomes: Mapping[str, HoldfastError | None], done: str) -> i
 
 def run_config(args: argparse.Namespace) -> int:
     """Print every setting, or change some and print those."""
-    to, bootstrap = dict(pairs(args.set, "--set")), bootstrap_of(args)
+    to, bootstrap = dict(parse_pairs(args.set, "--set")), bootstrap_from(args)
     if both := sorted({*to} & {*args.unset}):
         raise InvalidError("--unset", both[0], "a setting that is not set by the same call")
-    from holdfast.cli.kafka.client import Connection
-    from holdfast.cli.kafka.topics import change_settings, settings_of
+    from holdfast.cli.kafka.topics import alter_topic_settings, topic_settings
+    from holdfast.client.librdkafka import KafkaClient
 
-    connection = Connection(bootstrap)
+    connection = KafkaClient(bootstrap)
     connection.describe([args.name])
     if to or args.unset:
-        settings = change_settings(connection, args.name, to=to, unset=args.unset)
+        settings = alter_topic_settings(connection, args.name, to=to, unset=args.unset)
     else:
-        settings = settings_of(connection, [args.name])[args.name]
+        settings = topic_settings(connection, [args.name])[args.name]
     rows = [setting._asdict() for setting in settings]
     if args.json:
         for row in rows:

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 from holdfast.cli.output import CORRUPT, FAILED, OK, console, print_json, print_table
-from holdfast.log.wal.inspection import Inspection, inspect
+from holdfast.log.wal.inspection import WalInspection, inspect
 from holdfast.log.wal.repair import RepairReport, plan_repair, repair
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 FILE_COLUMNS = ("file", "generation", "first_lsn", "last_lsn", "frames", "payload_bytes", "partitions", "damage")
 
@@ -54,7 +54,7 @@ async def run_inspect(args: argparse.Namespace) -> int:
     return CORRUPT if found.damage is not None or found.unfinished_repairs else OK
 
 
-def _summary(found: Inspection) -> dict[str, object]:
+def _summary(found: WalInspection) -> dict[str, object]:
     damage, torn = found.damage, found.torn
     return {
         "directory": str(found.directory),
@@ -68,7 +68,7 @@ def _summary(found: Inspection) -> dict[str, object]:
     }
 
 
-def _print_verdict(found: Inspection) -> None:
+def _print_verdict(found: WalInspection) -> None:
     say = partial(console().print, markup=False, soft_wrap=True)
     say(f"{found.spare_files} spare files, {len(found.set_aside)} files set aside")
     if found.torn is not None:
@@ -90,7 +90,7 @@ async def run_repair(args: argparse.Namespace) -> int:
     """Say what a repair would do, or do it."""
     directory, clock = Path(args.directory), RealClock()
     if args.yes:
-        report = await asyncio.to_thread(partial(repair, directory, clock=clock, chance=RealChance()))
+        report = await asyncio.to_thread(partial(repair, directory, clock=clock, random=SystemRandom()))
     else:
         report = await asyncio.to_thread(partial(plan_repair, directory, clock=clock))
     if args.json:

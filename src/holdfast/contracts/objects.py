@@ -26,7 +26,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class AlreadyThere:
+class AlreadyExists:
     """Somebody wrote this key before; nothing was changed. It may have been ourselves: a lost answer, retried."""
 
     key: str
@@ -55,10 +55,10 @@ class Objects(Protocol):
     retried inside until then. `InvalidError`: a key or a range that no engine takes. `ClosedError`: this process closed it.
     """
 
-    async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyThere:
+    async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyExists:
         """Write a new object from parts, atomically and durably: it is there whole, or not at all.
 
-        Lost race: `AlreadyThere`. Unknown: a lost answer is retried, and the retry finds `AlreadyThere`; keys carry an upload
+        Lost race: `AlreadyExists`. Unknown: a lost answer is retried, and the retry finds `AlreadyExists`; keys carry an upload
         id, so that a writer knows its own. After `UnavailableError` or a cancellation the object may or may not appear: put
         the same key and body again, or leave it to the sweeper. Parts must not change until this returns or raises.
         """

@@ -5,7 +5,7 @@ from enum import StrEnum
 from holdfast.vocabulary.errors import HoldfastError
 
 
-class Refusal(StrEnum):
+class GroupRefusal(StrEnum):
     """Why a request about a group was refused."""
 
     UNKNOWN_MEMBER = "the member is not in the group"
@@ -27,7 +27,7 @@ class Refusal(StrEnum):
 class GroupRefusedError(HoldfastError):
     """The group refuses. `member_id` is the id to join with, when one was asked for."""
 
-    def __init__(self, group: str, refusal: Refusal, member_id: str = "") -> None:
+    def __init__(self, group: str, refusal: GroupRefusal, member_id: str = "") -> None:
         super().__init__(group, refusal, member_id)
         self.group, self.refusal, self.member_id = group, refusal, member_id
 

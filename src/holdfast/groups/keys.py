@@ -18,9 +18,9 @@ from typing import Final
 
 from holdfast.kernel.keys import partition_resource
 from holdfast.vocabulary.hashing import fmix_64, fnv1a_64
-from holdfast.vocabulary.nouns import Partition
+from holdfast.vocabulary.types import TopicPartition
 
-GROUPS: Final = "~groups"  # no topic can have this name
+GROUP_SHARDS_WORKLOAD: Final = "~groups"  # no topic can have this name
 PARTITIONS_PER_KEY: Final = 16
 
 _ESCAPED: Final = frozenset("/%~")
@@ -35,11 +35,11 @@ def shard_of(group_id: str, shards: int) -> int:
 
 def shard_resource(shard: int) -> str:
     """The lease of a shard."""
-    return partition_resource(Partition(GROUPS, shard))
+    return partition_resource(TopicPartition(GROUP_SHARDS_WORKLOAD, shard))
 
 
 @lru_cache(maxsize=8_192)  # members commit under the same id over and over
-def segment(group_id: str) -> str:
+def escape_group_id(group_id: str) -> str:
     """A group id as part of a key."""
     if not group_id:
         return "~"
@@ -60,7 +60,7 @@ def groups_prefix(shard: int) -> str:
 
 def group_key(shard: int, group_id: str) -> str:
     """A group's record."""
-    return groups_prefix(shard) + segment(group_id)
+    return groups_prefix(shard) + escape_group_id(group_id)
 
 
 def offsets_prefix(shard: int) -> str:
@@ -71,4 +71,4 @@ def offsets_prefix(shard: int) -> str:
 def offsets_key(shard: int, group_id: str, topic: str, number: int) -> str:
     """Where the offset of a partition is, with those of its neighbours."""
     first = number - number % PARTITIONS_PER_KEY
-    return f"{offsets_prefix(shard)}{segment(group_id)}/{topic}/{first:05d}"
+    return f"{offsets_prefix(shard)}{escape_group_id(group_id)}/{topic}/{first:05d}"

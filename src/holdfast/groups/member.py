@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.groups.nouns import Join, Protocol
+from holdfast.groups.model import AssignmentProtocol, JoinRequest
 
 Ticket = object  # a call that waits for its answer; whoever hands it in knows it again
 
@@ -36,14 +36,14 @@ class GroupMember:
     client_host: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    protocols: tuple[Protocol, ...]
+    protocols: tuple[AssignmentProtocol, ...]
     assignment: bytes = b""
     deadline_ms: int = 0
     joining: Ticket | None = None
     syncing: Ticket | None = None
     synced: bool = False
-    told: bool = False
-    may_skip: bool = False
+    id_known: bool = False
+    supports_skipping_assignment: bool = False
     replaced_at: int = 0
     size_bytes: int = 0
 
@@ -56,15 +56,15 @@ class GroupMember:
         """What it says of itself in a protocol."""
         return next((each.metadata for each in self.protocols if each.name == protocol), b"")
 
-    def breathe(self, now_ms: int) -> None:
+    def touch(self, now_ms: int) -> None:
         """It has shown that it lives."""
         self.deadline_ms = now_ms + self.session_timeout_ms
 
-    def update(self, ask: Join) -> None:
+    def update(self, ask: JoinRequest) -> None:
         """Take over what it says of itself when it joins (again)."""
         self.client_id, self.client_host = ask.client_id, ask.client_host
         self.session_timeout_ms, self.rebalance_timeout_ms = ask.session_timeout_ms, ask.rebalance_timeout_ms
-        self.protocols, self.may_skip = ask.protocols, ask.may_skip
+        self.protocols, self.supports_skipping_assignment = ask.protocols, ask.supports_skipping_assignment
         self.size_bytes = record_bytes(self)
 
     def record(self, assignment: bytes) -> MemberRecord:
@@ -81,7 +81,7 @@ class GroupMember:
         )
 
 
-def new_member(member_id: str, ask: Join) -> GroupMember:
+def member_from_request(member_id: str, ask: JoinRequest) -> GroupMember:
     """A member that has just asked to join."""
     member = GroupMember(
         id=member_id,
@@ -91,13 +91,13 @@ def new_member(member_id: str, ask: Join) -> GroupMember:
         session_timeout_ms=ask.session_timeout_ms,
         rebalance_timeout_ms=ask.rebalance_timeout_ms,
         protocols=ask.protocols,
-        may_skip=ask.may_skip,
+        supports_skipping_assignment=ask.supports_skipping_assignment,
     )
     member.size_bytes = record_bytes(member)
     return member
 
 
-def read_member(record: MemberRecord, now_ms: int) -> GroupMember:
+def member_from_record(record: MemberRecord, now_ms: int) -> GroupMember:
     """A member from the store: it gets its whole session timeout to find its new coordinator."""
     member = GroupMember(
         id=record.id,
@@ -106,12 +106,12 @@ def read_member(record: MemberRecord, now_ms: int) -> GroupMember:
         client_host=record.client_host,
         session_timeout_ms=record.session_timeout_ms,
         rebalance_timeout_ms=record.rebalance_timeout_ms,
-        protocols=tuple(Protocol(name, metadata) for name, metadata in record.protocols),
+        protocols=tuple(AssignmentProtocol(name, metadata) for name, metadata in record.protocols),
         assignment=record.assignment,
         synced=True,
-        told=True,
+        id_known=True,
     )
-    member.breathe(now_ms)
+    member.touch(now_ms)
     member.size_bytes = record_bytes(member)
     return member
 

@@ -6,11 +6,11 @@ import msgspec
 
 from holdfast.contracts.store import Entry
 from holdfast.groups.group import Group
-from holdfast.groups.member import MemberRecord, read_member
-from holdfast.groups.nouns import GroupState, Offset
+from holdfast.groups.member import MemberRecord, member_from_record
+from holdfast.groups.model import CommittedOffset, GroupState
 from holdfast.groups.settings import GroupSettings
 from holdfast.vocabulary.errors import CorruptError
-from holdfast.vocabulary.nouns import Partition
+from holdfast.vocabulary.types import TopicPartition
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -79,13 +79,13 @@ def read_group(entry: Entry, settings: GroupSettings, now_ms: int) -> Group:
     group.protocol, group.leader, group.empty_since_ms = record.protocol, record.leader, record.empty_since_ms
     group.state = GroupState.STABLE if record.members else GroupState.EMPTY
     for each in record.members:
-        group.members[each.id] = read_member(each, now_ms)
+        group.members[each.id] = member_from_record(each, now_ms)
         if each.instance_id is not None:
             group.instances[each.instance_id] = each.id
     return group
 
 
-def write_offsets(group_id: str, topic: str, offsets: dict[Partition, Offset]) -> bytes:
+def write_offsets(group_id: str, topic: str, offsets: dict[TopicPartition, CommittedOffset]) -> bytes:
     """Offsets of neighbouring partitions, all of the same topic id."""
     return msgspec.json.encode(
         OffsetsRecord(
@@ -105,11 +105,11 @@ def write_offsets(group_id: str, topic: str, offsets: dict[Partition, Offset]) -
     )
 
 
-def read_offsets(entry: Entry) -> tuple[str, dict[Partition, Offset]]:
+def read_offsets(entry: Entry) -> tuple[str, dict[TopicPartition, CommittedOffset]]:
     """Whose offsets these are, and which."""
     record = _decode(entry, OffsetsRecord)
     return record.group, {
-        Partition(record.topic, int(number)): Offset(
+        TopicPartition(record.topic, int(number)): CommittedOffset(
             offset=each.offset,
             leader_epoch=each.leader_epoch,
             metadata=each.metadata,

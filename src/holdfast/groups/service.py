@@ -10,37 +10,37 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from holdfast.contracts.store import Store
-from holdfast.groups.errors import GroupRefusedError, NotCoordinatorError, Refusal
-from holdfast.groups.founding import shard_count
+from holdfast.groups.errors import GroupRefusal, GroupRefusedError, NotCoordinatorError
 from holdfast.groups.keys import shard_of
-from holdfast.groups.lag import lag_of
-from holdfast.groups.nouns import (
+from holdfast.groups.lag import lag_by_partition
+from holdfast.groups.model import (
+    CommittedOffset,
     GroupDescription,
     GroupListing,
     GroupState,
-    Join,
-    Joined,
-    Lag,
-    Leaving,
-    Left,
-    Offset,
-    Sync,
-    Synced,
+    JoinRequest,
+    JoinResult,
+    LeaveRequest,
+    LeaveResult,
+    PartitionLag,
+    SyncRequest,
+    SyncResult,
 )
 from holdfast.groups.settings import GroupCounters, GroupSettings
-from holdfast.groups.shard import Shard
+from holdfast.groups.shard import GroupShard
+from holdfast.groups.shard_count import shard_count
 from holdfast.vocabulary.errors import HoldfastError
-from holdfast.vocabulary.nouns import Partition
+from holdfast.vocabulary.types import TopicPartition
 
 
-class Leading(Protocol):
+class LedShards(Protocol):
     """What this process leads."""
 
-    def shard(self, number: int) -> Shard | None:
+    def shard(self, number: int) -> GroupShard | None:
         """The shard if it is led here; None if not. `ShardLoadingError`: it will be in a moment."""
         ...
 
-    def shards(self) -> Collection[Shard]:
+    def shards(self) -> Collection[GroupShard]:
         """Every shard led here."""
         ...
 
@@ -51,7 +51,7 @@ class GroupService:
     def __init__(self, *, store: Store, settings: GroupSettings | None = None) -> None:
         self.settings = settings or GroupSettings()
         self.counters = GroupCounters()
-        self.leading: Leading | None = None  # set by the agent, for as long as it has a session
+        self.leading: LedShards | None = None  # set by the agent, for as long as it has a session
         self._store = store
         self._shards = 0
 
@@ -62,13 +62,13 @@ class GroupService:
         try:
             return shard_of(group_id, self._shards)
         except UnicodeEncodeError:
-            raise GroupRefusedError(ascii(group_id), Refusal.INVALID_GROUP_ID) from None
+            raise GroupRefusedError(ascii(group_id), GroupRefusal.INVALID_GROUP_ID) from None
 
-    async def join(self, group_id: str, ask: Join) -> Joined:
+    async def join(self, group_id: str, ask: JoinRequest) -> JoinResult:
         """Be in the next generation; returns once it begins, which takes as long as the slowest member."""
         return await (await self._shard(group_id)).join(group_id, ask)
 
-    async def sync(self, group_id: str, ask: Sync) -> Synced:
+    async def sync(self, group_id: str, ask: SyncRequest) -> SyncResult:
         """The member's assignment, once the leader has brought it and it is durable."""
         return await (await self._shard(group_id)).sync(group_id, ask)
 
@@ -78,32 +78,32 @@ class GroupService:
         """The member is alive. Refused with REBALANCE_IN_PROGRESS when it has to join again."""
         (await self._shard(group_id)).heartbeat(group_id, member_id, generation, instance_id)
 
-    async def leave(self, group_id: str, members: Sequence[Leaving]) -> Sequence[Left]:
+    async def leave(self, group_id: str, members: Sequence[LeaveRequest]) -> Sequence[LeaveResult]:
         """Remove members, each by itself."""
         return (await self._shard(group_id)).leave(group_id, members)
 
     async def commit_offsets(
         self,
         group_id: str,
-        offsets: Mapping[Partition, Offset],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         *,
         member_id: str = "",
         generation: int = -1,
         instance_id: str | None = None,
-    ) -> Mapping[Partition, HoldfastError | None]:
+    ) -> Mapping[TopicPartition, HoldfastError | None]:
         """Commit; returns once it is durable, with an error for each partition that was refused (None: committed)."""
         shard = await self._shard(group_id)
         return await shard.commit_offsets(group_id, offsets, member_id, generation, instance_id)
 
     async def fetch_offsets(
-        self, group_id: str, partitions: Collection[Partition] | None = None
-    ) -> Mapping[Partition, Offset]:
+        self, group_id: str, partitions: Collection[TopicPartition] | None = None
+    ) -> Mapping[TopicPartition, CommittedOffset]:
         """The committed offsets of these partitions (or of all); what was never committed is left out."""
         return (await self._shard(group_id)).fetch_offsets(group_id, partitions)
 
     async def delete_offsets(
-        self, group_id: str, partitions: Collection[Partition]
-    ) -> Mapping[Partition, HoldfastError | None]:
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, HoldfastError | None]:
         """Forget committed offsets. Refused for topics the group is subscribed to."""
         return await (await self._shard(group_id)).delete_offsets(group_id, partitions)
 
@@ -120,16 +120,18 @@ class GroupService:
         """Delete a group and its offsets. Refused with NOT_FOUND or NOT_EMPTY."""
         await (await self._shard(group_id)).delete(group_id)
 
-    async def lag(self, group_id: str, end_of: Callable[[Partition], Awaitable[int | None]]) -> Sequence[Lag]:
+    async def lag(
+        self, group_id: str, end_of: Callable[[TopicPartition], Awaitable[int | None]]
+    ) -> Sequence[PartitionLag]:
         """How far the group is behind, by partition; `end_of` answers with a high watermark, or None if it is not known."""
-        return await lag_of(await self.fetch_offsets(group_id), end_of)
+        return await lag_by_partition(await self.fetch_offsets(group_id), end_of)
 
-    async def _shard(self, group_id: str) -> Shard:
+    async def _shard(self, group_id: str) -> GroupShard:
         number = await self.coordinator(group_id)
         shard = self.leading.shard(number) if self.leading is not None else None
         if shard is None:
             raise NotCoordinatorError(group_id, number)
         return shard
 
-    def _led(self) -> Collection[Shard]:
+    def _led(self) -> Collection[GroupShard]:
         return self.leading.shards() if self.leading is not None else ()

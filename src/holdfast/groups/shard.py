@@ -11,48 +11,48 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.contracts.store import Store
-from holdfast.groups.describing import describe
-from holdfast.groups.errors import GroupRefusedError, NotCoordinatorError, Refusal
+from holdfast.groups.committed_state import CommittedState
+from holdfast.groups.description import describe
+from holdfast.groups.errors import GroupRefusal, GroupRefusedError, NotCoordinatorError
 from holdfast.groups.group import Group, Reply
 from holdfast.groups.keys import groups_prefix, offsets_prefix
-from holdfast.groups.ledger import Ledger
-from holdfast.groups.nouns import (
+from holdfast.groups.model import (
+    CommittedOffset,
     GroupDescription,
     GroupListing,
     GroupState,
-    Join,
-    Joined,
-    Leaving,
-    Left,
-    Offset,
-    Sync,
-    Synced,
+    JoinRequest,
+    JoinResult,
+    LeaveRequest,
+    LeaveResult,
+    SyncRequest,
+    SyncResult,
 )
+from holdfast.groups.offset_expiration import TopicIdLookup, belongs_to_topic, expired_offsets, subscribed_topics
 from holdfast.groups.records import read_group, read_offsets
 from holdfast.groups.settings import GroupCounters, GroupSettings
-from holdfast.groups.sweeping import TopicId, forgettable, is_of, wanted_topics
-from holdfast.groups.timers import Timers
-from holdfast.groups.writer import Writer
-from holdfast.kernel.keys import partition_of
+from holdfast.groups.timers import DeadlineQueue
+from holdfast.groups.writer import ShardWriter
+from holdfast.kernel.keys import partition_from_resource
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.mirror import scan_all
-from holdfast.log.reading import EARLIEST
+from holdfast.log.reader import EARLIEST
 from holdfast.log.topics import PARTITIONS_MAX, check_name
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import HoldfastError, InvalidError, UnavailableError
-from holdfast.vocabulary.nouns import Partition
 from holdfast.vocabulary.settings import check_between
-from holdfast.vocabulary.tasks import Bell
+from holdfast.vocabulary.tasks import Notify
+from holdfast.vocabulary.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 
 _REBALANCE_MIN_MS: Final = 1_000  # nobody joins again faster than that
 _SWEEP_SOON_MS: Final = 1_000
-_SWEEP_SLICE: Final = 2_000  # groups and offsets, before others get their turn
+_SWEEP_BATCH_MAX: Final = 2_000  # groups and offsets, before others get their turn
 _NAME_CHARS_MAX: Final = 128  # of a client's or instance's name, in a member's id
 
 
-class Shard:
+class GroupShard:
     """The groups of one lease, from `load` to `close`. `bell` rings when its next deadline comes earlier."""
 
     def __init__(
@@ -61,80 +61,80 @@ class Shard:
         *,
         store: Store,
         clock: Clock,
-        chance: Chance,
+        random: Random,
         settings: GroupSettings,
         counters: GroupCounters,
-        topic_id: TopicId,
-        bell: Bell,
+        topic_id: TopicIdLookup,
+        notify: Notify,
     ) -> None:
-        self.lease, self.number = lease, partition_of(lease.resource).number
+        self.lease, self.number = lease, partition_from_resource(lease.resource).number
         self.groups: dict[str, Group] = {}
         self.accepting = True
-        self._store, self._clock, self._chance, self._settings = store, clock, chance, settings
-        self._counters, self._topic_id, self._bell = counters, topic_id, bell
-        self._ledger = Ledger(self.number)
-        self._timers = Timers()
+        self._store, self._clock, self._random, self._settings = store, clock, random, settings
+        self._counters, self._topic_id, self._notify = counters, topic_id, notify
+        self._committed = CommittedState(self.number)
+        self._timers = DeadlineQueue()
         self._sweep_at_ms = 0
-        self.writer = Writer(
+        self.writer = ShardWriter(
             lease,
-            self._ledger,
+            self._committed,
             store=store,
             clock=clock,
-            chance=chance,
+            random=random,
             settings=settings,
             counters=counters,
             settled=self._settle,
-            broke=bell.ring,
+            on_broken=notify.notify,
         )
 
     async def load(self) -> None:
         """Read what the last coordinator left. Nobody else writes it: the lease is ours."""
         now_ms = self._clock.boot_ms()
         prefix = offsets_prefix(self.number)
-        for entry in (await scan_all(self._store, prefix, clock=self._clock, chance=self._chance)).entries:
-            self._ledger.load(*read_offsets(entry))
+        for entry in (await scan_all(self._store, prefix, clock=self._clock, random=self._random)).entries:
+            self._committed.load(*read_offsets(entry))
         prefix = groups_prefix(self.number)
-        for entry in (await scan_all(self._store, prefix, clock=self._clock, chance=self._chance)).entries:
+        for entry in (await scan_all(self._store, prefix, clock=self._clock, random=self._random)).entries:
             group = read_group(entry, self._settings, now_ms)
             self.groups[group.id] = group
-            self._ledger.versions[group.id] = entry.version
-        self._adopt_strays()
+            self._committed.versions[group.id] = entry.version
+        self._adopt_groups_with_offsets()
         for group in self.groups.values():
             self._timers.set(group.id, group.next_deadline_ms())
-        self._sweep_at_ms = now_ms + round(self._chance.jitter(self._settings.sweep_ms))
+        self._sweep_at_ms = now_ms + round(self._random.jitter(self._settings.sweep_ms))
 
     # Members
 
-    async def join(self, group_id: str, ask: Join) -> Joined:
+    async def join(self, group_id: str, ask: JoinRequest) -> JoinResult:
         """See `GroupService.join`."""
         self._check(group_id)
         group = self.groups.get(group_id)
         if group is None:
             if ask.member_id:
-                raise GroupRefusedError(group_id, Refusal.UNKNOWN_MEMBER)
+                raise GroupRefusedError(group_id, GroupRefusal.UNKNOWN_MEMBER)
             group = self.groups[group_id] = Group(group_id, self._settings)
         self._counters.joins += 1
         ask = replace(ask, rebalance_timeout_ms=max(ask.rebalance_timeout_ms, _REBALANCE_MIN_MS))
         if ask.reason:
             _log.info("group %r: %s joins: %s", group_id, ask.member_id or ask.client_id, ask.reason)
         name = (ask.instance_id or ask.client_id)[:_NAME_CHARS_MAX]
-        new_id = f"{name}-{self._chance.token()}"
+        new_id = f"{name}-{self._random.token()}"
         answer = await self._wait(group, lambda ticket, now_ms: group.join(ask, ticket, now_ms, new_id=new_id))
-        assert isinstance(answer, Joined)
+        assert isinstance(answer, JoinResult)
         return answer
 
-    async def sync(self, group_id: str, ask: Sync) -> Synced:
+    async def sync(self, group_id: str, ask: SyncRequest) -> SyncResult:
         """See `GroupService.sync`."""
         group = self._with_members(group_id)
         answer = await self._wait(group, lambda ticket, now_ms: group.sync(ask, ticket, now_ms))
-        assert isinstance(answer, Synced)
+        assert isinstance(answer, SyncResult)
         return answer
 
     def heartbeat(self, group_id: str, member_id: str, generation: int, instance_id: str | None) -> None:
         """See `GroupService.heartbeat`. It only moves a deadline further away, so that no timer is touched."""
         self._with_members(group_id).heartbeat(member_id, generation, instance_id, self._clock.boot_ms())
 
-    def leave(self, group_id: str, members: Sequence[Leaving]) -> Sequence[Left]:
+    def leave(self, group_id: str, members: Sequence[LeaveRequest]) -> Sequence[LeaveResult]:
         """See `GroupService.leave`."""
         self._check(group_id)
         group = self.groups.get(group_id)
@@ -142,11 +142,11 @@ class Shard:
         for leaving in members:
             try:
                 if group is None:
-                    raise GroupRefusedError(group_id, Refusal.UNKNOWN_MEMBER)
+                    raise GroupRefusedError(group_id, GroupRefusal.UNKNOWN_MEMBER)
                 group.leave(leaving, self._clock.boot_ms())
-                left.append(Left(leaving))
+                left.append(LeaveResult(leaving))
             except GroupRefusedError as error:
-                left.append(Left(leaving, error))
+                left.append(LeaveResult(leaving, error))
         if group is not None:
             self._settle(group)
         return left
@@ -156,20 +156,20 @@ class Shard:
     async def commit_offsets(
         self,
         group_id: str,
-        offsets: Mapping[Partition, Offset],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         member_id: str,
         generation: int,
         instance_id: str | None,
-    ) -> Mapping[Partition, HoldfastError | None]:
+    ) -> Mapping[TopicPartition, HoldfastError | None]:
         """See `GroupService.commit_offsets`."""
         self._check(group_id, may_be_empty=True)
         group = self.groups.get(group_id)
         if group is not None:
             group.check_commit(member_id, generation, instance_id, self._clock.boot_ms())
         elif generation >= 0:
-            raise GroupRefusedError(group_id, Refusal.ILLEGAL_GENERATION)
+            raise GroupRefusedError(group_id, GroupRefusal.ILLEGAL_GENERATION)
         now_ms = self._clock.now_ms()
-        results: dict[Partition, HoldfastError | None] = {}
+        results: dict[TopicPartition, HoldfastError | None] = {}
         stamped = {}
         topic_ids: dict[str, str] = {}
         for partition, offset in offsets.items():
@@ -181,7 +181,7 @@ class Shard:
             except HoldfastError as error:
                 results[partition] = error
                 continue
-            stamped[partition] = Offset(
+            stamped[partition] = CommittedOffset(
                 offset=offset.offset,
                 leader_epoch=offset.leader_epoch,
                 metadata=offset.metadata,
@@ -194,29 +194,35 @@ class Shard:
         self._adopt(group_id)
         return results
 
-    def fetch_offsets(self, group_id: str, partitions: Collection[Partition] | None) -> Mapping[Partition, Offset]:
+    def fetch_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition] | None
+    ) -> Mapping[TopicPartition, CommittedOffset]:
         """See `GroupService.fetch_offsets`."""
         self._check(group_id, may_be_empty=True)
-        known = self._ledger.offsets(group_id)
+        known = self._committed.offsets(group_id)
         asked = known if partitions is None else partitions
         found = ((partition, known[partition]) for partition in asked if partition in known)
-        return {partition: offset for partition, offset in found if is_of(offset, self._topic_id(partition.topic))}
+        return {
+            partition: offset
+            for partition, offset in found
+            if belongs_to_topic(offset, self._topic_id(partition.topic))
+        }
 
     async def delete_offsets(
-        self, group_id: str, partitions: Collection[Partition]
-    ) -> Mapping[Partition, HoldfastError | None]:
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, HoldfastError | None]:
         """See `GroupService.delete_offsets`."""
         self._check(group_id)
         group = self._known(group_id)
-        wanted = wanted_topics(group)
+        wanted = subscribed_topics(group)
         if group.members and wanted is None:
-            raise GroupRefusedError(group_id, Refusal.NOT_EMPTY)
-        taboo = wanted if group.members and wanted is not None else frozenset()
-        results: dict[Partition, HoldfastError | None] = {
-            each: GroupRefusedError(group_id, Refusal.SUBSCRIBED) if each.topic in taboo else None
+            raise GroupRefusedError(group_id, GroupRefusal.NOT_EMPTY)
+        protected_topics = wanted if group.members and wanted is not None else frozenset()
+        results: dict[TopicPartition, HoldfastError | None] = {
+            each: GroupRefusedError(group_id, GroupRefusal.SUBSCRIBED) if each.topic in protected_topics else None
             for each in partitions
         }
-        known = self._ledger.offsets(group_id)
+        known = self._committed.offsets(group_id)
         gone = dict.fromkeys(each for each, error in results.items() if error is None and each in known)
         results.update(await self.writer.commit(group_id, gone))
         return results
@@ -237,13 +243,13 @@ class Shard:
         self._check(group_id, may_be_empty=True)
         group = self._known(group_id)
         if group.state is not GroupState.EMPTY:
-            raise GroupRefusedError(group_id, Refusal.NOT_EMPTY)
+            raise GroupRefusedError(group_id, GroupRefusal.NOT_EMPTY)
         group.state = GroupState.DEAD
         del self.groups[group_id]  # whoever joins from now on begins a new one
         try:
             await self.writer.forget(group_id)
         finally:
-            self._adopt_strays()  # what could not be removed is still there
+            self._adopt_groups_with_offsets()  # what could not be removed is still there
 
     # Time and the end
 
@@ -263,17 +269,17 @@ class Shard:
     def sweep_soon(self) -> None:
         """A topic has gone, perhaps. Many may have: they are waited for a moment."""
         self._sweep_at_ms = min(self._sweep_at_ms, self._clock.boot_ms() + _SWEEP_SOON_MS)
-        self._bell.ring()
+        self._notify.notify()
 
     async def sweep(self, now_ms: int) -> None:
         """If it is time: have forgotten what nobody wants any more, offsets by `sweeping`, groups of which nothing is left."""
         if now_ms < self._sweep_at_ms:
             return
-        self._sweep_at_ms = now_ms + round(self._chance.jitter(self._settings.sweep_ms))
-        self._adopt_strays()
+        self._sweep_at_ms = now_ms + round(self._random.jitter(self._settings.sweep_ms))
+        self._adopt_groups_with_offsets()
         seen, changing = 0, self.writer.changing()
         for group in list(self.groups.values()):
-            if seen > _SWEEP_SLICE:
+            if seen > _SWEEP_BATCH_MAX:
                 await self._clock.sleep_ms(0)
                 seen, changing = 0, self.writer.changing()
             if self.writer.broken is not None or not self.accepting:
@@ -281,12 +287,12 @@ class Shard:
             if (
                 self.groups.get(group.id) is group and group.id not in changing
             ):  # else the ledger is about to be outdated
-                seen += 1 + len(self._ledger.offsets(group.id))
+                seen += 1 + len(self._committed.offsets(group.id))
                 self._sweep_group(group)
 
     def _sweep_group(self, group: Group) -> None:
-        offsets = self._ledger.offsets(group.id)
-        gone = forgettable(
+        offsets = self._committed.offsets(group.id)
+        gone = expired_offsets(
             group,
             offsets,
             self._clock.now_ms(),
@@ -303,7 +309,7 @@ class Shard:
 
     def _is_abandoned(self, group: Group) -> bool:
         """Whether nobody is in it, or was lately: whoever was removed a moment ago is about to come back."""
-        if group.state is not GroupState.EMPTY or group.invited:
+        if group.state is not GroupState.EMPTY or group.pending_members:
             return False
         since_ms = group.empty_since_ms
         return since_ms is None or self._clock.now_ms() - since_ms >= self._settings.sweep_ms
@@ -314,7 +320,7 @@ class Shard:
         await self.writer.close(NotCoordinatorError("", self.number))
         for group in self.groups.values():
             group.close(NotCoordinatorError(group.id, self.number), self._clock.boot_ms())
-            self._hand_out(group)
+            self._deliver_replies(group)
 
     # Small things
 
@@ -322,35 +328,35 @@ class Shard:
         if not self.accepting:
             raise NotCoordinatorError(group_id, self.number)
         if not group_id and not may_be_empty:
-            raise GroupRefusedError(group_id, Refusal.INVALID_GROUP_ID)
+            raise GroupRefusedError(group_id, GroupRefusal.INVALID_GROUP_ID)
 
     def _with_members(self, group_id: str) -> Group:
         self._check(group_id)
         group = self.groups.get(group_id)
         if group is None:
-            raise GroupRefusedError(group_id, Refusal.UNKNOWN_MEMBER)
+            raise GroupRefusedError(group_id, GroupRefusal.UNKNOWN_MEMBER)
         return group
 
     def _known(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
         if group is None:
-            raise GroupRefusedError(group_id, Refusal.NOT_FOUND)
+            raise GroupRefusedError(group_id, GroupRefusal.NOT_FOUND)
         return group
 
-    def _check_offset(self, group_id: str, partition: Partition, offset: Offset) -> None:
+    def _check_offset(self, group_id: str, partition: TopicPartition, offset: CommittedOffset) -> None:
         check_between("partition", partition.number, 0, PARTITIONS_MAX)
         if len(offset.metadata) > self._settings.metadata_chars_max:
-            raise GroupRefusedError(group_id, Refusal.METADATA_TOO_LARGE)
+            raise GroupRefusedError(group_id, GroupRefusal.METADATA_TOO_LARGE)
         if offset.offset < EARLIEST:  # kafkajs commits "the earliest" and "the latest" as they are, to begin there
             raise InvalidError("offset", offset.offset, "0 or more, or -1 or -2")
 
     def _adopt(self, group_id: str) -> None:
         """A group that nobody ever joined is there as soon as it has offsets."""
-        if group_id not in self.groups and self._ledger.knows(group_id):
+        if group_id not in self.groups and self._committed.knows(group_id):
             self.groups[group_id] = Group(group_id, self._settings)
 
-    def _adopt_strays(self) -> None:
-        for group_id in self._ledger.groups():
+    def _adopt_groups_with_offsets(self) -> None:
+        for group_id in self._committed.groups():
             self._adopt(group_id)
 
     async def _wait(self, group: Group, act: Callable[[asyncio.Future[Reply], int], None]) -> Reply:
@@ -376,12 +382,12 @@ class Shard:
             else:
                 error = UnavailableError("group coordinator", str(self.writer.broken))
                 group.not_saved(error, self._clock.boot_ms())
-        self._hand_out(group)
+        self._deliver_replies(group)
         self._count(group)
         if self._timers.set(group.id, group.next_deadline_ms()):
-            self._bell.ring()
-        untouched = group.state is GroupState.EMPTY and not group.generation and not group.invited
-        if untouched and self.groups.get(group.id) is group and not self._ledger.knows(group.id):
+            self._notify.notify()
+        untouched = group.state is GroupState.EMPTY and not group.generation and not group.pending_members
+        if untouched and self.groups.get(group.id) is group and not self._committed.knows(group.id):
             del self.groups[group.id]
 
     def _count(self, group: Group) -> None:
@@ -391,7 +397,7 @@ class Shard:
         self._counters.members_expired += group.expired
         group.begun = group.expired = 0
 
-    def _hand_out(self, group: Group) -> None:
+    def _deliver_replies(self, group: Group) -> None:
         for ticket, reply in group.take_answers():
             assert isinstance(ticket, asyncio.Future)
             if not ticket.done():

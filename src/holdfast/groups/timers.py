@@ -3,7 +3,7 @@
 import heapq
 
 
-class Timers:
+class DeadlineQueue:
     """At most one entry that counts per name; older ones are skipped when they come up."""
 
     def __init__(self) -> None:

@@ -11,24 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.contracts.checks import StoreLimits
 from holdfast.contracts.store import Conflict, Delete, Operation, Put, Requirement, Store
+from holdfast.contracts.validation import StoreLimits
+from holdfast.groups.committed_state import CommittedState, OffsetChanges
 from holdfast.groups.group import Group
 from holdfast.groups.keys import PARTITIONS_PER_KEY, group_key, offsets_key
-from holdfast.groups.ledger import Changes, Ledger
-from holdfast.groups.nouns import Offset
+from holdfast.groups.model import CommittedOffset
 from holdfast.groups.records import write_group, write_offsets
 from holdfast.groups.settings import GroupCounters, GroupSettings
 from holdfast.kernel.lease import Lease, commit_fenced
-from holdfast.vocabulary.clock import Chance, Clock
-from holdfast.vocabulary.errors import (
-    CorruptError,
-    FencedError,
-    HoldfastError,
-    OutcomeUnknownError,
-    UnavailableError,
-)
-from holdfast.vocabulary.nouns import Partition
+from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.errors import CorruptError, FencedError, HoldfastError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 
@@ -36,18 +30,18 @@ _OPS_MAX: Final = StoreLimits().ops_max
 
 
 @dataclass(slots=True, eq=False)
-class _Offsets:
+class _OffsetsWrite:
     """Changes of partitions that share a key."""
 
     group_id: str
-    changes: dict[Partition, Offset | None]
-    merged: dict[Partition, Offset] = field(default_factory=dict)
+    changes: dict[TopicPartition, CommittedOffset | None]
+    merged: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
     done: asyncio.Event = field(default_factory=asyncio.Event)
     error: HoldfastError | None = None
 
 
 @dataclass(slots=True, eq=False)
-class _Record:
+class _GroupWrite:
     """A group's record, as it will be when its turn comes; None: it is to go."""
 
     group_id: str
@@ -57,42 +51,42 @@ class _Record:
     error: HoldfastError | None = None
 
 
-_Unit = _Offsets | _Record
+_PendingWrite = _OffsetsWrite | _GroupWrite
 
 
 @dataclass(slots=True)
-class _Batch:
-    units: list[_Unit] = field(default_factory=list)
+class _CommitBatch:
+    units: list[_PendingWrite] = field(default_factory=list)
     require: dict[str, Requirement] = field(default_factory=dict)
     apply: list[Operation] = field(default_factory=list)
     size_bytes: int = 0
 
 
-class Writer:
+class ShardWriter:
     """Writes groups and offsets of one shard under one lease. `settled` is called when a group's record was saved, or not;
     `broke` when it can write no more, for `broken`."""
 
     def __init__(
         self,
         lease: Lease,
-        ledger: Ledger,
+        ledger: CommittedState,
         *,
         store: Store,
         clock: Clock,
-        chance: Chance,
+        random: Random,
         settings: GroupSettings,
         counters: GroupCounters,
         settled: Callable[[Group], None],
-        broke: Callable[[], None],
+        on_broken: Callable[[], None],
     ) -> None:
-        self._lease, self._ledger, self._store, self._clock, self._chance = lease, ledger, store, clock, chance
-        self._settings, self._counters, self._settled, self._broke = settings, counters, settled, broke
-        self._queue: dict[str, _Unit] = {}
-        self._batch = _Batch()  # under way, or the last one
+        self._lease, self._committed, self._store, self._clock, self._random = lease, ledger, store, clock, random
+        self._settings, self._counters, self._settled, self._on_broken = settings, counters, settled, on_broken
+        self._queue: dict[str, _PendingWrite] = {}
+        self._batch = _CommitBatch()  # under way, or the last one
         self._task: asyncio.Task[None] | None = None
         self.broken: HoldfastError | None = None
 
-    async def commit(self, group_id: str, changes: Changes) -> Mapping[Partition, HoldfastError | None]:
+    async def commit(self, group_id: str, changes: OffsetChanges) -> Mapping[TopicPartition, HoldfastError | None]:
         """Write offsets; returns once each is durable, or with the reason why it may not be."""
         units = self.put_offsets(group_id, changes)
         for unit in units:
@@ -102,9 +96,9 @@ class Writer:
             return dict.fromkeys(changes)
         return {each: error for unit, error in errors.items() for each in unit.changes if each in changes}
 
-    def put_offsets(self, group_id: str, changes: Changes) -> list[_Offsets]:
+    def put_offsets(self, group_id: str, changes: OffsetChanges) -> list[_OffsetsWrite]:
         """Have offsets written, without waiting for it."""
-        units: dict[tuple[str, int], _Offsets] = {}
+        units: dict[tuple[str, int], _OffsetsWrite] = {}
         for partition, offset in changes.items():
             place = partition.topic, partition.number // PARTITIONS_PER_KEY
             unit = units.get(place)
@@ -155,29 +149,31 @@ class Writer:
         self._fail(list(self._queue.values()), error)
         self._queue.clear()
 
-    def _offsets_unit(self, group_id: str, partition: Partition) -> _Offsets:
-        key = offsets_key(self._ledger.shard, group_id, partition.topic, partition.number)
+    def _offsets_unit(self, group_id: str, partition: TopicPartition) -> _OffsetsWrite:
+        key = offsets_key(self._committed.shard, group_id, partition.topic, partition.number)
         unit = self._queue.get(key)
-        if not isinstance(unit, _Offsets):
-            unit = _Offsets(group_id, {})
+        if not isinstance(unit, _OffsetsWrite):
+            unit = _OffsetsWrite(group_id, {})
             self._enqueue(key, unit)
         return unit
 
-    def _put_record(self, group_id: str, group: Group | None) -> _Unit:
-        key = group_key(self._ledger.shard, group_id)
+    def _put_record(self, group_id: str, group: Group | None) -> _PendingWrite:
+        key = group_key(self._committed.shard, group_id)
         unit = self._queue.get(key)
-        if isinstance(unit, _Record):
+        if isinstance(unit, _GroupWrite):
             unit.group = group
         else:
-            unit = _Record(group_id, group)
+            unit = _GroupWrite(group_id, group)
             self._enqueue(key, unit)
         return unit
 
-    def _all_gone(self, group_id: str) -> dict[Partition, None]:
-        queued = [unit for unit in self._queue.values() if isinstance(unit, _Offsets) and unit.group_id == group_id]
-        return dict.fromkeys([*self._ledger.offsets(group_id), *(each for unit in queued for each in unit.changes)])
+    def _all_gone(self, group_id: str) -> dict[TopicPartition, None]:
+        queued = [
+            unit for unit in self._queue.values() if isinstance(unit, _OffsetsWrite) and unit.group_id == group_id
+        ]
+        return dict.fromkeys([*self._committed.offsets(group_id), *(each for unit in queued for each in unit.changes)])
 
-    def _enqueue(self, key: str, unit: _Unit) -> None:
+    def _enqueue(self, key: str, unit: _PendingWrite) -> None:
         if self.broken is not None:
             raise UnavailableError("group coordinator", str(self.broken))
         self._queue[key] = unit
@@ -198,9 +194,9 @@ class Writer:
         finally:
             self._task = None
 
-    def _take(self) -> _Batch:
+    def _take(self) -> _CommitBatch:
         """The next commit: what was handed in first, and as much more as fits."""
-        batch = _Batch()
+        batch = _CommitBatch()
         for key, unit in list(self._queue.items()):
             operation = self._operation(key, unit)
             if operation is not None:
@@ -212,16 +208,16 @@ class Writer:
                 ):
                     break
                 batch.apply.append(operation)
-                batch.require[unit.group_id] = self._ledger.unmoved(unit.group_id)
+                batch.require[unit.group_id] = self._committed.unmoved(unit.group_id)
                 batch.size_bytes += size_bytes
             del self._queue[key]
             batch.units.append(unit)
         return batch
 
-    def _operation(self, key: str, unit: _Unit) -> Operation | None:
+    def _operation(self, key: str, unit: _PendingWrite) -> Operation | None:
         """What a unit asks of the store; None: nothing any more."""
-        if isinstance(unit, _Offsets):
-            unit.merged = self._ledger.merged(unit.group_id, unit.changes)
+        if isinstance(unit, _OffsetsWrite):
+            unit.merged = self._committed.merged(unit.group_id, unit.changes)
             topic = next(iter(unit.changes)).topic
             return Put(key, write_offsets(unit.group_id, topic, unit.merged)) if unit.merged else Delete(key)
         if unit.group is None:
@@ -230,7 +226,7 @@ class Writer:
         unit.change = 0 if record is None else unit.group.changes
         return None if record is None else Put(key, record)
 
-    async def _write(self, batch: _Batch) -> None:
+    async def _write(self, batch: _CommitBatch) -> None:
         if not batch.apply:
             self._fail(batch.units, None)
             return
@@ -239,7 +235,7 @@ class Writer:
                 self._store,
                 self._lease,
                 clock=self._clock,
-                chance=self._chance,
+                random=self._random,
                 require=tuple(batch.require.values()),
                 apply=batch.apply,
             )
@@ -255,31 +251,31 @@ class Writer:
             self._counters.store_commits += 1
             self._applied(batch, outcome.version)
 
-    def _applied(self, batch: _Batch, version: int) -> None:
+    def _applied(self, batch: _CommitBatch, version: int) -> None:
         for unit in batch.units:
-            if isinstance(unit, _Offsets):
-                self._ledger.replace(unit.group_id, unit.changes, unit.merged)
+            if isinstance(unit, _OffsetsWrite):
+                self._committed.replace(unit.group_id, unit.changes, unit.merged)
             elif unit.group is None:
-                self._ledger.versions.pop(unit.group_id, None)
+                self._committed.versions.pop(unit.group_id, None)
             elif unit.change:  # it was worth writing
-                self._ledger.versions[unit.group_id] = version
+                self._committed.versions[unit.group_id] = version
                 unit.group.saved(unit.change, self._clock.boot_ms())
                 self._settled(unit.group)
             unit.done.set()
 
-    def _break(self, error: HoldfastError, batch: _Batch) -> None:
+    def _break(self, error: HoldfastError, batch: _CommitBatch) -> None:
         """What is in the store is not what we think, or no longer ours to change."""
         _log.warning("%s stops writing: %s", self._lease.resource, error)
         self.broken = error
         self._fail(batch.units, error)
         self._fail(list(self._queue.values()), UnavailableError("group coordinator", str(error)))
         self._queue.clear()
-        self._broke()
+        self._on_broken()
 
-    def _fail(self, units: list[_Unit], error: HoldfastError | None) -> None:
+    def _fail(self, units: list[_PendingWrite], error: HoldfastError | None) -> None:
         for unit in units:
             unit.error = error
             unit.done.set()
-            if error is not None and isinstance(unit, _Record) and unit.group is not None:
+            if error is not None and isinstance(unit, _GroupWrite) and unit.group is not None:
                 unit.group.not_saved(error, self._clock.boot_ms())
                 self._settled(unit.group)

@@ -17,12 +17,12 @@ A resource is a path: `partition/{topic}/{number:05d}` for a log partition, `pla
 from typing import Final
 
 from holdfast.vocabulary.errors import InvalidError
-from holdfast.vocabulary.nouns import Partition
+from holdfast.vocabulary.types import TopicPartition
 
 HOLDERS: Final = "lease/holder/"
 EPOCHS: Final = "lease/epoch/"
 MEMBERS: Final = "member/"
-SEEN: Final = "seen/"
+LAST_SEEN: Final = "seen/"
 NODES: Final = "node/"
 NODE_COUNTER: Final = "counter/node"
 WORKLOADS: Final = "workload/"
@@ -46,9 +46,9 @@ def member_key(kind: str, member_id: str) -> str:
     return f"{MEMBERS}{kind}/{member_id}"
 
 
-def seen_key(kind: str, member_id: str) -> str:
+def last_seen_key(kind: str, member_id: str) -> str:
     """A member's last sign of life."""
-    return f"{SEEN}{kind}/{member_id}"
+    return f"{LAST_SEEN}{kind}/{member_id}"
 
 
 def workload_key(topic: str) -> str:
@@ -66,15 +66,15 @@ def transfer_key(resource: str) -> str:
     return TRANSFERS + resource
 
 
-def partition_resource(partition: Partition) -> str:
+def partition_resource(partition: TopicPartition) -> str:
     """The lease of a log partition."""
     return f"partition/{partition.topic}/{partition.number:05d}"
 
 
-def partition_of(resource: str) -> Partition:
+def partition_from_resource(resource: str) -> TopicPartition:
     """The log partition whose lease this is."""
     kind, _, rest = resource.partition("/")
     topic, _, number = rest.rpartition("/")
     if kind != "partition" or not topic or not number.isdecimal():
         raise InvalidError("resource", resource, "partition/{topic}/{number}")
-    return Partition(topic, int(number))
+    return TopicPartition(topic, int(number))

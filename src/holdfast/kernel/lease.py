@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import (
     Absent,
     AtVersion,
@@ -23,10 +24,9 @@ from holdfast.contracts.store import (
     Requirement,
     Store,
 )
-from holdfast.contracts.surely import commit_surely
 from holdfast.kernel.keys import epoch_key, holder_key
 from holdfast.kernel.session import HeldSession
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError
 
 
@@ -84,7 +84,7 @@ def read_epoch(entry: Entry | None) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Bid:
+class LeaseCommit:
     """A commit that, if it wins, takes the lease at `epoch`."""
 
     epoch: int
@@ -92,30 +92,32 @@ class Bid:
     apply: tuple[Operation, ...]
 
 
-def bid(resource: str, holder: str, session: str, epoch_entry: Entry | None) -> Bid:
+def acquire_commit(resource: str, holder: str, session: str, epoch_entry: Entry | None) -> LeaseCommit:
     """How to acquire a resource whose epoch key is as given and whose holder is gone."""
     epoch = read_epoch(epoch_entry) + 1
     known: Requirement = (
         Absent(epoch_key(resource)) if epoch_entry is None else AtVersion(epoch_entry.key, epoch_entry.version)
     )
-    return Bid(epoch, (Absent(holder_key(resource)), known), _handover(resource, holder, session, epoch))
+    return LeaseCommit(
+        epoch, (Absent(holder_key(resource)), known), _lease_operations(resource, holder, session, epoch)
+    )
 
 
-def _handover(resource: str, holder: str, session: str, epoch: int) -> tuple[Operation, ...]:
+def _lease_operations(resource: str, holder: str, session: str, epoch: int) -> tuple[Operation, ...]:
     return (
         Put(holder_key(resource), msgspec.json.encode(HolderRecord(holder, epoch)), session),
         Put(epoch_key(resource), msgspec.json.encode(EpochRecord(epoch))),
     )
 
 
-def hand_over(lease: Lease, *, to: str, session: str) -> Bid:
+def hand_over(lease: Lease, *, to: str, session: str) -> LeaseCommit:
     """How the present holder gives the lease to somebody else's session without a moment in between."""
     require = (lease.fence(), AtVersion(holder_key(lease.resource), lease.version))
-    return Bid(lease.epoch + 1, require, _handover(lease.resource, to, session, lease.epoch + 1))
+    return LeaseCommit(lease.epoch + 1, require, _lease_operations(lease.resource, to, session, lease.epoch + 1))
 
 
 async def acquire(
-    store: Store, resource: str, *, holder: str, session: str, clock: Clock, chance: Chance
+    store: Store, resource: str, *, holder: str, session: str, clock: Clock, random: Random
 ) -> Lease | Held:
     """Take the lease if nobody has it: `Held` says who does. `ExpiredError`: our own session is dead.
 
@@ -124,8 +126,8 @@ async def acquire(
     """
     seen: Entry | None = None
     while True:
-        offer = bid(resource, holder, session, seen)
-        outcome = await commit_surely(store, clock=clock, chance=chance, require=offer.require, apply=offer.apply)
+        offer = acquire_commit(resource, holder, session, seen)
+        outcome = await commit_resolved(store, clock=clock, random=random, require=offer.require, apply=offer.apply)
         if isinstance(outcome, Committed):
             return Lease(resource=resource, holder=holder, session=session, epoch=offer.epoch, version=outcome.version)
         present = outcome.found.get(holder_key(resource))
@@ -136,11 +138,11 @@ async def acquire(
         seen = outcome.found.get(epoch_key(resource))  # somebody came and went, or this is not the first time
 
 
-async def release(store: Store, lease: Lease, *, clock: Clock, chance: Chance) -> int:
+async def release(store: Store, lease: Lease, *, clock: Clock, random: Random) -> int:
     """Give the lease up: the version of that commit. 0: it was not ours any more, and nothing was changed."""
     key = holder_key(lease.resource)
-    outcome = await commit_surely(
-        store, clock=clock, chance=chance, require=(AtVersion(key, lease.version), lease.fence()), apply=(Delete(key),)
+    outcome = await commit_resolved(
+        store, clock=clock, random=random, require=(AtVersion(key, lease.version), lease.fence()), apply=(Delete(key),)
     )
     return outcome.version if isinstance(outcome, Committed) else 0
 
@@ -150,12 +152,12 @@ async def commit_fenced(
     lease: Lease,
     *,
     clock: Clock,
-    chance: Chance,
+    random: Random,
     require: Sequence[Requirement] = (),
     apply: Sequence[Operation] = (),
 ) -> Committed | Conflict:
     """Commit an effect of this lease. `FencedError` if a newer epoch exists; `Conflict` if another requirement failed."""
-    outcome = await commit_surely(store, clock=clock, chance=chance, require=(lease.fence(), *require), apply=apply)
+    outcome = await commit_resolved(store, clock=clock, random=random, require=(lease.fence(), *require), apply=apply)
     if isinstance(outcome, Conflict):
         current = outcome.found.get(epoch_key(lease.resource))
         if current is None or current.version != lease.version:
@@ -165,13 +167,13 @@ async def commit_fenced(
 
 @asynccontextmanager
 async def hold(
-    store: Store, resource: str, *, holder: str, session: HeldSession, clock: Clock, chance: Chance
+    store: Store, resource: str, *, holder: str, session: HeldSession, clock: Clock, random: Random
 ) -> AsyncIterator[Lease | Held]:
     """Hold a lease for the body, if it is to be had; leaving releases it. Losing it is the session's to notice."""
-    lease = await acquire(store, resource, holder=holder, session=session.id, clock=clock, chance=chance)
+    lease = await acquire(store, resource, holder=holder, session=session.id, clock=clock, random=random)
     try:
         yield lease
     finally:
         if isinstance(lease, Lease) and session.alive():
             with suppress(HoldfastError):  # the session's end releases what we could not
-                await release(store, lease, clock=clock, chance=chance)
+                await release(store, lease, clock=clock, random=random)

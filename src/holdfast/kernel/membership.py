@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from holdfast.contracts.checks import prefix_end
+from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Entry, Put, Requirement, Store
-from holdfast.contracts.surely import commit_surely
-from holdfast.kernel.keys import MEMBERS, NODE_COUNTER, NODES, SEEN, member_key, seen_key
-from holdfast.kernel.mirror import mirroring
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.contracts.validation import prefix_end
+from holdfast.kernel.keys import LAST_SEEN, MEMBERS, NODE_COUNTER, NODES, last_seen_key, member_key
+from holdfast.kernel.mirror import open_mirror
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import ExpiredError, InvalidError, UnavailableError
-from holdfast.vocabulary.nouns import Member
 from holdfast.vocabulary.settings import check_at_least
-from holdfast.vocabulary.tasks import beside
+from holdfast.vocabulary.tasks import background_tasks
+from holdfast.vocabulary.types import Member
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class MembershipSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class MemberStatus:
     """A member as a listing shows it. `live`: its session holds; otherwise it was last seen at `seen_at_ms`."""
 
     member: Member
@@ -45,15 +45,15 @@ class Sighting:
     seen_at_ms: int
 
 
-class _Node(msgspec.Struct, frozen=True):
+class _NodeRecord(msgspec.Struct, frozen=True):
     node: int
 
 
-class _Counter(msgspec.Struct, frozen=True):
+class _NodeCounterRecord(msgspec.Struct, frozen=True):
     next: int
 
 
-class _Seen(msgspec.Struct, frozen=True):
+class _LastSeenRecord(msgspec.Struct, frozen=True):
     member: Member
     seen_at_ms: int
 
@@ -64,32 +64,32 @@ def read_member(entry: Entry) -> Member:
 
 
 @asynccontextmanager
-async def joined(
-    store: Store, kind: str, member: Member, *, clock: Clock, chance: Chance, settings: MembershipSettings
+async def hold_membership(
+    store: Store, kind: str, member: Member, *, clock: Clock, random: Random, settings: MembershipSettings
 ) -> AsyncIterator[Member]:
     """Be a member for the body, under `member.session`; leaving removes the listing at once.
 
     An id belongs to one live member: a namesake's session is waited for (our own former life expires), then `InvalidError`.
     """
-    member = replace(member, node=await node_id(store, member.id, clock=clock, chance=chance))
-    await _register(store, kind, member, clock, chance, settings)
-    async with beside(_heartbeat(store, kind, member, clock, chance, settings)):
+    member = replace(member, node=await node_id(store, member.id, clock=clock, random=random))
+    await _register(store, kind, member, clock, random, settings)
+    async with background_tasks(_heartbeat(store, kind, member, clock, random, settings)):
         yield member
 
 
 async def _register(
-    store: Store, kind: str, member: Member, clock: Clock, chance: Chance, settings: MembershipSettings
+    store: Store, kind: str, member: Member, clock: Clock, random: Random, settings: MembershipSettings
 ) -> None:
     key = member_key(kind, member.id)
     deadline_ms = clock.boot_ms() + settings.wait_for_id_ms
-    async with mirroring(store, key, read_member, clock=clock, chance=chance) as mirror:
+    async with open_mirror(store, key, read_member, clock=clock, random=random) as mirror:
         while True:
-            outcome = await commit_surely(
+            outcome = await commit_resolved(
                 store,
                 clock=clock,
-                chance=chance,
+                random=random,
                 require=(Absent(key),),
-                apply=(Put(key, msgspec.json.encode(member), member.session), _seen(kind, member, clock)),
+                apply=(Put(key, msgspec.json.encode(member), member.session), _last_seen_put(kind, member, clock)),
             )
             if isinstance(outcome, Committed):
                 return
@@ -101,57 +101,57 @@ async def _register(
                 raise InvalidError(
                     f"{kind} id", member.id, f"an id no live {kind} has; {there.address or 'one'} has it"
                 )
-            await mirror.bell.wait_ms(clock, max(1, deadline_ms - clock.boot_ms()))
+            await mirror.notify.wait_ms(clock, max(1, deadline_ms - clock.boot_ms()))
 
 
 async def _heartbeat(
-    store: Store, kind: str, member: Member, clock: Clock, chance: Chance, settings: MembershipSettings
+    store: Store, kind: str, member: Member, clock: Clock, random: Random, settings: MembershipSettings
 ) -> None:
     while True:
-        await clock.sleep_ms(chance.jitter(settings.heartbeat_ms))
+        await clock.sleep_ms(random.jitter(settings.heartbeat_ms))
         try:
-            await commit_surely(store, clock=clock, chance=chance, apply=(_seen(kind, member, clock),))
+            await commit_resolved(store, clock=clock, random=random, apply=(_last_seen_put(kind, member, clock),))
         except UnavailableError:
             continue  # a listing that lags harms nobody; the session decides about ownership
 
 
-def _seen(kind: str, member: Member, clock: Clock) -> Put:
-    return Put(seen_key(kind, member.id), msgspec.json.encode(_Seen(member, clock.now_ms())))
+def _last_seen_put(kind: str, member: Member, clock: Clock) -> Put:
+    return Put(last_seen_key(kind, member.id), msgspec.json.encode(_LastSeenRecord(member, clock.now_ms())))
 
 
-async def list_members(store: Store, kind: str, *, now_ms: int, settings: MembershipSettings) -> list[Sighting]:
+async def list_members(store: Store, kind: str, *, now_ms: int, settings: MembershipSettings) -> list[MemberStatus]:
     """Everybody live, and everybody seen within `shown_ms`, by id."""
-    live_prefix, seen_prefix = f"{MEMBERS}{kind}/", f"{SEEN}{kind}/"
+    live_prefix, seen_prefix = f"{MEMBERS}{kind}/", f"{LAST_SEEN}{kind}/"
     live = {m.id: m for m in map(read_member, (await store.scan(live_prefix, prefix_end(live_prefix))).entries)}
     sightings = []
     for entry in (await store.scan(seen_prefix, prefix_end(seen_prefix))).entries:
-        seen = msgspec.json.decode(entry.value, type=_Seen)
+        seen = msgspec.json.decode(entry.value, type=_LastSeenRecord)
         if seen.member.id in live or now_ms - seen.seen_at_ms < settings.shown_ms:
             present = live.get(seen.member.id)
             sightings.append(
-                Sighting(member=present or seen.member, live=present is not None, seen_at_ms=seen.seen_at_ms)
+                MemberStatus(member=present or seen.member, live=present is not None, seen_at_ms=seen.seen_at_ms)
             )
     return sightings
 
 
-async def node_id(store: Store, member_id: str, *, clock: Clock, chance: Chance) -> int:
+async def node_id(store: Store, member_id: str, *, clock: Clock, random: Random) -> int:
     """The member's numeric id: from a counter the first time, the same ever after. Never 0."""
     key = NODES + member_id
     while True:
         known = await store.get(key)
         if known is not None:
-            return msgspec.json.decode(known.value, type=_Node).node
+            return msgspec.json.decode(known.value, type=_NodeRecord).node
         counter = await store.get(NODE_COUNTER)
-        node = 1 if counter is None else msgspec.json.decode(counter.value, type=_Counter).next
+        node = 1 if counter is None else msgspec.json.decode(counter.value, type=_NodeCounterRecord).next
         unmoved: Requirement = Absent(NODE_COUNTER) if counter is None else AtVersion(NODE_COUNTER, counter.version)
-        outcome = await commit_surely(
+        outcome = await commit_resolved(
             store,
             clock=clock,
-            chance=chance,
+            random=random,
             require=(Absent(key), unmoved),
             apply=(
-                Put(key, msgspec.json.encode(_Node(node))),
-                Put(NODE_COUNTER, msgspec.json.encode(_Counter(node + 1))),
+                Put(key, msgspec.json.encode(_NodeRecord(node))),
+                Put(NODE_COUNTER, msgspec.json.encode(_NodeCounterRecord(node + 1))),
             ),
         )
         if not isinstance(outcome, Conflict):

@@ -15,13 +15,13 @@ from holdfast.contracts.store import Delete, Entry, Operation, Put, Store
 from holdfast.kernel.keys import MEMBERS, PLANNER, PLANS, WORKLOADS, holder_key, plan_key
 from holdfast.kernel.lease import Held, Lease, commit_fenced, hold, read_holder
 from holdfast.kernel.membership import read_member
-from holdfast.kernel.mirror import mirroring, scan_all
-from holdfast.kernel.plan import Placement, Plan, Workload, make_plan
+from holdfast.kernel.mirror import open_mirror, scan_all
+from holdfast.kernel.placement import Placement, PlacementPlan, Workload, make_plan
 from holdfast.kernel.session import HeldSession
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import FencedError
 from holdfast.vocabulary.settings import KIB, check_at_least
-from holdfast.vocabulary.tasks import Bell
+from holdfast.vocabulary.tasks import Notify
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class PlanRecord(msgspec.Struct, frozen=True):
     owners: tuple[tuple[int, ...], ...]
 
 
-def write_plan(placements: Iterable[tuple[str, ...]]) -> bytes:
+def encode_placements(placements: Iterable[tuple[str, ...]]) -> bytes:
     """A topic's placements as the store keeps them."""
     listed = tuple(placements)
     agents = tuple(sorted({agent for placement in listed for agent in placement}))
@@ -55,7 +55,7 @@ def write_plan(placements: Iterable[tuple[str, ...]]) -> bytes:
     return msgspec.json.encode(PlanRecord(agents, tuple(tuple(index[a] for a in p) for p in listed)))
 
 
-def read_placements(value: bytes) -> tuple[Placement, ...]:
+def decode_placements(value: bytes) -> tuple[Placement, ...]:
     """A topic's placements, from what the store keeps."""
     record = msgspec.json.decode(value, type=PlanRecord)
     return tuple(tuple(record.agents[at] for at in owners) for owners in record.owners)
@@ -66,18 +66,18 @@ def read_workload(entry: Entry) -> Workload:
     return msgspec.json.decode(entry.value, type=Workload)
 
 
-def plan_changes(before: Mapping[str, bytes], after: Plan) -> list[Operation]:
+def plan_changes(before: Mapping[str, bytes], after: PlacementPlan) -> list[Operation]:
     """What to write so that the store holds `after`: only topics that differ."""
     changes: list[Operation] = []
     for topic, placements in sorted(after.items()):
-        value = write_plan(placements)
+        value = encode_placements(placements)
         if before.get(plan_key(topic)) != value:
             changes.append(Put(plan_key(topic), value))
     changes.extend(Delete(key) for key in sorted(before) if key.removeprefix(PLANS) not in after)
     return changes
 
 
-def moves(before: Plan, after: Plan) -> bool:
+def moves_partitions(before: PlacementPlan, after: PlacementPlan) -> bool:
     """Whether anything that has a place gets another one. What is new or gone moves nothing."""
     return any(
         old and old != new
@@ -87,7 +87,7 @@ def moves(before: Plan, after: Plan) -> bool:
     )
 
 
-def chunked(changes: Iterable[Operation], settings: PlannerSettings) -> Iterable[list[Operation]]:
+def commit_chunks(changes: Iterable[Operation], settings: PlannerSettings) -> Iterable[list[Operation]]:
     """Changes in commits of bounded size. A plan is right topic by topic, so that a crash in between leaves no harm."""
     chunk: list[Operation] = []
     size = 0
@@ -103,44 +103,46 @@ def chunked(changes: Iterable[Operation], settings: PlannerSettings) -> Iterable
 
 
 async def run_planner(
-    store: Store, *, agent: str, session: HeldSession, clock: Clock, chance: Chance, settings: PlannerSettings
+    store: Store, *, agent: str, session: HeldSession, clock: Clock, random: Random, settings: PlannerSettings
 ) -> None:
     """Be the planner whenever nobody else is. Runs until cancelled, or until the session is lost."""
-    bell = Bell()
-    async with mirroring(store, holder_key(PLANNER), read_holder, clock=clock, chance=chance, bell=bell):
+    notify = Notify()
+    async with open_mirror(store, holder_key(PLANNER), read_holder, clock=clock, random=random, notify=notify):
         while True:
-            async with hold(store, PLANNER, holder=agent, session=session, clock=clock, chance=chance) as lease:
+            async with hold(store, PLANNER, holder=agent, session=session, clock=clock, random=random) as lease:
                 if isinstance(lease, Held):
-                    await bell.wait_ms(clock, chance.jitter(settings.tick_ms))
+                    await notify.wait_ms(clock, random.jitter(settings.tick_ms))
                     continue
                 try:
-                    await _plan_under(lease, store, clock=clock, chance=chance, settings=settings)
+                    await _plan_under_lease(lease, store, clock=clock, random=random, settings=settings)
                 except FencedError:
                     continue  # a successor plans; stand by again
 
 
-async def _plan_under(lease: Lease, store: Store, *, clock: Clock, chance: Chance, settings: PlannerSettings) -> None:
+async def _plan_under_lease(
+    lease: Lease, store: Store, *, clock: Clock, random: Random, settings: PlannerSettings
+) -> None:
     # Under the lease nobody else writes plans: what we wrote last is the previous plan, without waiting for it to come back.
-    written = {entry.key: entry.value for entry in (await scan_all(store, PLANS, clock=clock, chance=chance)).entries}
+    written = {entry.key: entry.value for entry in (await scan_all(store, PLANS, clock=clock, random=random)).entries}
     async with AsyncExitStack() as mirrors:
-        bell = Bell()
+        notify = Notify()
         agents = await mirrors.enter_async_context(
-            mirroring(store, f"{MEMBERS}agent/", read_member, clock=clock, chance=chance, bell=bell)
+            open_mirror(store, f"{MEMBERS}agent/", read_member, clock=clock, random=random, notify=notify)
         )
         workloads = await mirrors.enter_async_context(
-            mirroring(store, WORKLOADS, read_workload, clock=clock, chance=chance, bell=bell)
+            open_mirror(store, WORKLOADS, read_workload, clock=clock, random=random, notify=notify)
         )
         while True:
             began_ms = clock.boot_ms()
-            before = {key.removeprefix(PLANS): read_placements(value) for key, value in written.items()}
+            before = {key.removeprefix(PLANS): decode_placements(value) for key, value in written.items()}
             after = make_plan(before, list(agents.items.values()), list(workloads.items.values()))
             took_ms = clock.boot_ms() - began_ms
-            if moves(before, after):
+            if moves_partitions(before, after):
                 await clock.sleep_ms(settings.settle_ms)
                 after = make_plan(before, list(agents.items.values()), list(workloads.items.values()))
-            for chunk in chunked(plan_changes(written, after), settings):
-                await commit_fenced(store, lease, clock=clock, chance=chance, apply=chunk)
-            written = {plan_key(topic): write_plan(placements) for topic, placements in after.items()}
-            await bell.wait_ms(clock, chance.jitter(settings.tick_ms))
+            for chunk in commit_chunks(plan_changes(written, after), settings):
+                await commit_fenced(store, lease, clock=clock, random=random, apply=chunk)
+            written = {plan_key(topic): encode_placements(placements) for topic, placements in after.items()}
+            await notify.wait_ms(clock, random.jitter(settings.tick_ms))
             # Planning looks at everything: of a thousand topics made one after the other, many are planned together.
             await clock.sleep_ms(min(settings.settle_ms, 4 * took_ms))

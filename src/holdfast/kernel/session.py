@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from holdfast.contracts.store import Store
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import ExpiredError, HoldfastError, UnavailableError
 from holdfast.vocabulary.settings import check_at_least, check_between
-from holdfast.vocabulary.tasks import beside
+from holdfast.vocabulary.tasks import background_tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class HeldSession:
         self._progress_ms = self._clock.boot_ms()
 
     @property
-    def breath_ms(self) -> int:
+    def progress_interval_ms(self) -> int:
         """How often the working loop should call `progress()`: well within what is believed."""
         return self._settings.stall_ms // 3 or self.ttl_ms
 
@@ -82,14 +82,16 @@ class HeldSession:
 
 @asynccontextmanager
 async def hold_session(
-    store: Store, *, clock: Clock, chance: Chance, settings: SessionSettings
+    store: Store, *, clock: Clock, random: Random, settings: SessionSettings
 ) -> AsyncIterator[HeldSession]:
     """Hold a session for the body. Losing it cancels the body and raises `ExpiredError`; leaving closes it."""
     sent_ms = clock.boot_ms()
     opened = await store.open_session(settings.ttl_ms)
     session = HeldSession(opened.id, opened.ttl_ms, opened_ms=sent_ms, clock=clock, settings=settings)
     try:
-        async with beside(_keep_alive(store, session, clock, chance, settings), _stop_at_deadline(session, clock)):
+        async with background_tasks(
+            _keep_alive(store, session, clock, random, settings), _stop_at_deadline(session, clock)
+        ):
             yield session
     finally:
         session.deadline_ms = 0
@@ -98,11 +100,11 @@ async def hold_session(
 
 
 async def _keep_alive(
-    store: Store, session: HeldSession, clock: Clock, chance: Chance, settings: SessionSettings
+    store: Store, session: HeldSession, clock: Clock, random: Random, settings: SessionSettings
 ) -> None:
     pause_ms: float = settings.renew_ms
     while True:
-        await clock.sleep_ms(chance.jitter(pause_ms, share=0.1))
+        await clock.sleep_ms(random.jitter(pause_ms, share=0.1))
         if session.stalled():
             pause_ms = settings.retry_ms
             continue

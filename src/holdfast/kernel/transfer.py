@@ -19,15 +19,15 @@ from typing import Final
 
 import msgspec
 
+from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Entry, Put, Requirement, Store
-from holdfast.contracts.surely import commit_surely
 from holdfast.kernel.keys import transfer_key
 from holdfast.kernel.lease import Lease, commit_fenced, hand_over
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import InvalidError
 
 
-class State(StrEnum):
+class TransferState(StrEnum):
     """Where a transfer stands."""
 
     PENDING = "pending"
@@ -37,7 +37,7 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-class Step(StrEnum):
+class TransferStep(StrEnum):
     """What somebody does to a transfer. Accept and reject are the target's; complete and fail the source's."""
 
     ACCEPT = "accept"
@@ -46,19 +46,19 @@ class Step(StrEnum):
     FAIL = "fail"
 
 
-_STEPS: Final = {
-    (State.PENDING, Step.ACCEPT): State.ACCEPTED,
-    (State.PENDING, Step.REJECT): State.REJECTED,
-    (State.PENDING, Step.FAIL): State.FAILED,
-    (State.ACCEPTED, Step.COMPLETE): State.COMPLETED,
-    (State.ACCEPTED, Step.FAIL): State.FAILED,
+_TRANSITIONS: Final = {
+    (TransferState.PENDING, TransferStep.ACCEPT): TransferState.ACCEPTED,
+    (TransferState.PENDING, TransferStep.REJECT): TransferState.REJECTED,
+    (TransferState.PENDING, TransferStep.FAIL): TransferState.FAILED,
+    (TransferState.ACCEPTED, TransferStep.COMPLETE): TransferState.COMPLETED,
+    (TransferState.ACCEPTED, TransferStep.FAIL): TransferState.FAILED,
 }
 
 
 class TransferRecord(msgspec.Struct, frozen=True):
     """What stands under `transfer/…`. `epoch` is the source's; `since_ms` is wall time, for people."""
 
-    state: State
+    state: TransferState
     source: str
     target: str
     epoch: int
@@ -76,14 +76,14 @@ class Transfer:
     @property
     def under_way(self) -> bool:
         """Whether any step can follow."""
-        return self.record.state in (State.PENDING, State.ACCEPTED)
+        return self.record.state in (TransferState.PENDING, TransferState.ACCEPTED)
 
 
-def next_state(state: State, step: Step) -> State:
+def next_state(state: TransferState, step: TransferStep) -> TransferState:
     """The table above, as a function."""
-    following = _STEPS.get((state, step))
+    following = _TRANSITIONS.get((state, step))
     if following is None:
-        allowed = ", ".join(each for at, each in _STEPS if at is state) or "nothing: it is over"
+        allowed = ", ".join(each for at, each in _TRANSITIONS if at is state) or "nothing: it is over"
         raise InvalidError(f"step of a {state} transfer", str(step), allowed)
     return following
 
@@ -95,42 +95,44 @@ def read_transfer(entry: Entry) -> Transfer:
 
 
 async def begin(
-    store: Store, lease: Lease, *, target: str, latest: Transfer | None, clock: Clock, chance: Chance
+    store: Store, lease: Lease, *, target: str, latest: Transfer | None, clock: Clock, random: Random
 ) -> Transfer | None:
     """Offer the lease to `target`. None: somebody has written another transfer meanwhile. Fenced by the lease."""
     key = transfer_key(lease.resource)
-    record = TransferRecord(State.PENDING, lease.holder, target, lease.epoch, clock.now_ms())
+    record = TransferRecord(TransferState.PENDING, lease.holder, target, lease.epoch, clock.now_ms())
     unmoved: Requirement = Absent(key) if latest is None else AtVersion(key, latest.version)
     outcome = await commit_fenced(
-        store, lease, clock=clock, chance=chance, require=(unmoved,), apply=(Put(key, msgspec.json.encode(record)),)
+        store, lease, clock=clock, random=random, require=(unmoved,), apply=(Put(key, msgspec.json.encode(record)),)
     )
-    return _stepped(lease.resource, record, outcome)
+    return _transfer_if_committed(lease.resource, record, outcome)
 
 
-async def answer(store: Store, transfer: Transfer, step: Step, *, clock: Clock, chance: Chance) -> Transfer | None:
+async def answer(
+    store: Store, transfer: Transfer, step: TransferStep, *, clock: Clock, random: Random
+) -> Transfer | None:
     """Accept, reject or fail. None: the transfer has moved on meanwhile."""
-    if step is Step.COMPLETE:
+    if step is TransferStep.COMPLETE:
         raise InvalidError("step", str(step), "accept, reject or fail; `complete` moves the lease too")
     record = msgspec.structs.replace(transfer.record, state=next_state(transfer.record.state, step))
     key = transfer_key(transfer.resource)
-    outcome = await commit_surely(
+    outcome = await commit_resolved(
         store,
         clock=clock,
-        chance=chance,
+        random=random,
         require=(AtVersion(key, transfer.version),),
         apply=(Put(key, msgspec.json.encode(record)),),
     )
-    return _stepped(transfer.resource, record, outcome)
+    return _transfer_if_committed(transfer.resource, record, outcome)
 
 
 async def complete(
-    store: Store, lease: Lease, transfer: Transfer, *, target_session: str, clock: Clock, chance: Chance
+    store: Store, lease: Lease, transfer: Transfer, *, target_session: str, clock: Clock, random: Random
 ) -> Lease | None:
     """Move the lease, drained and flushed, to the target's session: the new lease, which is the target's.
 
     None: the target's session has died or the transfer has moved on; the source still owns the lease. `FencedError`: it does not.
     """
-    state = next_state(transfer.record.state, Step.COMPLETE)
+    state = next_state(transfer.record.state, TransferStep.COMPLETE)
     record = msgspec.structs.replace(transfer.record, state=state)
     key = transfer_key(transfer.resource)
     move = hand_over(lease, to=transfer.record.target, session=target_session)
@@ -138,7 +140,7 @@ async def complete(
         store,
         lease,
         clock=clock,
-        chance=chance,
+        random=random,
         require=(*move.require[1:], AtVersion(key, transfer.version)),
         apply=(*move.apply, Put(key, msgspec.json.encode(record))),
     )
@@ -153,7 +155,7 @@ async def complete(
     )
 
 
-def _stepped(resource: str, record: TransferRecord, outcome: Committed | Conflict) -> Transfer | None:
+def _transfer_if_committed(resource: str, record: TransferRecord, outcome: Committed | Conflict) -> Transfer | None:
     if isinstance(outcome, Conflict):
         return None
     return Transfer(resource=resource, record=record, version=outcome.version)

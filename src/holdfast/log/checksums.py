@@ -13,7 +13,7 @@ from crc32c import crc32c
 from holdfast.log.batches.header import CRC_AT, CRC_COVERS_FROM, Buffer
 from holdfast.vocabulary.native import native
 
-WORTH_BYTES: Final = 64 * 1024  # below this, going over the bytes is quicker
+COMBINE_MIN_BYTES: Final = 64 * 1024  # below this, going over the bytes is quicker
 
 _POLYNOMIAL: Final = 0x82F63B78  # CRC-32C, bits reversed
 _UINT32: Final = Struct(">I")
@@ -38,7 +38,7 @@ joined = joined_by_tables if native is None else native.joined
 
 def batch_checksum(batch: Buffer) -> int:
     """The checksum of all bytes of one whole batch, whose own CRC was checked before."""
-    if len(batch) < WORTH_BYTES:
+    if len(batch) < COMBINE_MIN_BYTES:
         return crc32c(batch)
     (known,) = _UINT32.unpack_from(batch, CRC_AT)
     return joined(crc32c(memoryview(batch)[:CRC_COVERS_FROM]), known, len(batch) - CRC_COVERS_FROM)

@@ -20,7 +20,7 @@ TOPICS: Final = "topic/"
 TOPIC_IDS: Final = "topic-id/"
 LOGS: Final = "log/"
 WALS: Final = "wal/"
-DOOMED: Final = "doomed/"
+DELETION_MARKS: Final = "doomed/"
 TRASH: Final = "trash/"
 DELETED: Final = "deleted/"
 
@@ -70,9 +70,9 @@ def wal_key(wal_id: str) -> str:
     return WALS + wal_id
 
 
-def doomed_key(object_key: str) -> str:
+def deletion_mark_key(object_key: str) -> str:
     """The mark that bars an object from being published."""
-    return DOOMED + object_key
+    return DELETION_MARKS + object_key
 
 
 def trash_key(object_key: str, due_ms: int) -> str:

@@ -11,26 +11,26 @@ from typing import Final
 
 import msgspec
 
+from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, AtVersion, Committed, Put, Requirement, Store
-from holdfast.contracts.surely import commit_surely
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import UnavailableError
 
 PRODUCER_COUNTER: Final = "counter/producer"
-BLOCK: Final = 1_000
+BLOCK_IDS: Final = 1_000
 
 _TRIES_MAX: Final = 50  # so often may others take the next block before us until we say so
 
 
-class _Counter(msgspec.Struct, frozen=True):
+class _ProducerIdCounter(msgspec.Struct, frozen=True):
     next: int
 
 
 class ProducerIds:
     """The ids one process hands out. Safe for many tasks: one commit per block, whoever waits for it shares it."""
 
-    def __init__(self, store: Store, *, clock: Clock, chance: Chance) -> None:
-        self._store, self._clock, self._chance = store, clock, chance
+    def __init__(self, store: Store, *, clock: Clock, random: Random) -> None:
+        self._store, self._clock, self._random = store, clock, random
         self._block = range(0)
         self._taking = asyncio.Lock()
 
@@ -56,15 +56,15 @@ class ProducerIds:
     async def _take(self) -> range:
         for _ in range(_TRIES_MAX):
             start, unmoved = await self._counter()
-            outcome = await commit_surely(
+            outcome = await commit_resolved(
                 self._store,
                 clock=self._clock,
-                chance=self._chance,
+                random=self._random,
                 require=(unmoved,),
-                apply=(Put(PRODUCER_COUNTER, msgspec.json.encode(_Counter(start + BLOCK))),),
+                apply=(Put(PRODUCER_COUNTER, msgspec.json.encode(_ProducerIdCounter(start + BLOCK_IDS))),),
             )
             if isinstance(outcome, Committed):
-                return range(start, start + BLOCK)
+                return range(start, start + BLOCK_IDS)
         raise UnavailableError("counter of producer ids", f"others were faster {_TRIES_MAX} times")
 
     async def _counter(self) -> tuple[int, Requirement]:
@@ -72,4 +72,6 @@ class ProducerIds:
         entry = await self._store.get(PRODUCER_COUNTER)
         if entry is None:
             return 1, Absent(PRODUCER_COUNTER)
-        return msgspec.json.decode(entry.value, type=_Counter).next, AtVersion(PRODUCER_COUNTER, entry.version)
+        return msgspec.json.decode(entry.value, type=_ProducerIdCounter).next, AtVersion(
+            PRODUCER_COUNTER, entry.version
+        )

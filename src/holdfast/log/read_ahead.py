@@ -15,7 +15,7 @@ T = TypeVar("T")
 _STALE_S: Final = 2.0
 
 
-class Spot(NamedTuple):
+class ReadPosition(NamedTuple):
     """A place to read from."""
 
     topic_id: str
@@ -23,7 +23,7 @@ class Spot(NamedTuple):
     offset: int
 
 
-class _Guess(Generic[T]):
+class _Prefetch(Generic[T]):
     """A read that was begun, or what is left of one; `end` is where it ends, once that is known."""
 
     __slots__ = ("begun_at", "end", "read")
@@ -39,13 +39,13 @@ class ReadAhead(Generic[T]):
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
-        self._expected: OrderedDict[Spot, None] = OrderedDict()  # where reads ended
-        self._guesses: OrderedDict[Spot, _Guess[T]] = OrderedDict()
+        self._expected: OrderedDict[ReadPosition, None] = OrderedDict()  # where reads ended
+        self._guesses: OrderedDict[ReadPosition, _Prefetch[T]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._guesses)
 
-    async def take(self, spot: Spot) -> T | None:
+    async def take(self, spot: ReadPosition) -> T | None:
         """What was read for this spot, when it is; None: nothing was, or it failed."""
         guess = self._guesses.pop(spot, None)
         if guess is None:
@@ -54,37 +54,37 @@ class ReadAhead(Generic[T]):
             await asyncio.wait((guess.read,))
         return None if guess.read.cancelled() or guess.read.exception() is not None else guess.read.result()
 
-    def put_back(self, spot: Spot, rest: T) -> None:
+    def put_back(self, spot: ReadPosition, rest: T) -> None:
         """What was read and not asked for yet begins here."""
         kept: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         kept.set_result(rest)
-        self._keep(spot, _Guess(kept))
+        self._keep(spot, _Prefetch(kept))
 
-    def continues(self, spot: Spot) -> bool:
+    def continues(self, spot: ReadPosition) -> bool:
         """Whether a read ended at this spot; asked once."""
         return self._expected.pop(spot, True) is None
 
-    def expect(self, spot: Spot) -> None:
+    def expect(self, spot: ReadPosition) -> None:
         """A read ended here."""
         self._expected[spot] = None
         while len(self._expected) > self._count_max:
             self._expected.popitem(last=False)
 
-    def begin(self, spot: Spot, reading: Coroutine[Any, Any, T]) -> None:
+    def begin(self, spot: ReadPosition, reading: Coroutine[Any, Any, T]) -> None:
         """Read on from here."""
         if spot in self._guesses or not self._has_room():
             reading.close()
             return
         read = asyncio.ensure_future(reading)
         read.add_done_callback(_seen)
-        self._keep(spot, _Guess(read))
+        self._keep(spot, _Prefetch(read))
 
-    def ends(self, spot: Spot, end: int) -> None:
+    def ends(self, spot: ReadPosition, end: int) -> None:
         """The read that was begun for this spot ends there."""
         if (guess := self._guesses.get(spot)) is not None:
             guess.end = end
 
-    def end_of(self, spot: Spot) -> int | None:
+    def end_of(self, spot: ReadPosition) -> int | None:
         """Where what is read for this spot ends: at the spot while that is not known; None: nothing is read for it."""
         guess = self._guesses.get(spot)
         if guess is None:
@@ -110,7 +110,7 @@ class ReadAhead(Generic[T]):
             oldest.read.cancel()
         return len(self._guesses) < self._count_max
 
-    def _keep(self, spot: Spot, guess: _Guess[T]) -> None:
+    def _keep(self, spot: ReadPosition, guess: _Prefetch[T]) -> None:
         self._guesses[spot] = guess
         while len(self._guesses) > 2 * self._count_max:  # what is put back is there already, and needs no room
             self._guesses.popitem(last=False)[1].read.cancel()

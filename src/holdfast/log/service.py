@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from holdfast.log.batches import Batch, BatchHeader, Buffer, parse_header, set_append_time, split
+from holdfast.log.batches import BatchHeader, Buffer, RecordBatch, parse_header, set_append_time, split_batches
 from holdfast.log.batches.header import HEADER_BYTES
-from holdfast.log.partition.leading import ALL, LEADER, NONE, Appended, LeadingPartition
-from holdfast.log.partition.producers import MISSED_MAX, MISSED_MS
-from holdfast.log.partition.terms import Place
-from holdfast.log.published import PublishedLog
-from holdfast.log.reading import Fetched, Reading, end_of_epoch
-from holdfast.log.segments import Reached
+from holdfast.log.maintenance import MaintenanceContext, check_keys, delete_records
+from holdfast.log.model import PartitionId
+from holdfast.log.partition.leading_partition import ACKS_ALL, ACKS_LEADER, ACKS_NONE, AppendResult, LeadingPartition
+from holdfast.log.partition.producer_state import MISSED_MAX, MISSED_MS
+from holdfast.log.published_log import PublishedLog
+from holdfast.log.reader import FetchedBatches, LogReader, end_of_epoch
+from holdfast.log.segments import OffsetAndTimestamp
 from holdfast.log.topic_config import TopicConfig
 from holdfast.log.topics import Topic, Topics, UnknownTopicError
-from holdfast.log.upkeep import Kit, check_keys, delete_records
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
@@ -38,7 +38,7 @@ class NotLeaderError(HoldfastError):
         return f"partition {self.topic}:{self.partition} is not led here: {why}"
 
 
-class Leading(Protocol):
+class LeaderLookup(Protocol):
     """What this process knows of topics, and leads."""
 
     def topic(self, name: str) -> Topic | None:
@@ -51,7 +51,7 @@ class Leading(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Produced:
+class ProduceResult:
     """What a producer is told. `append_time_ms` is -1 unless the log gave the records their time."""
 
     base_offset: int
@@ -62,15 +62,15 @@ class Produced:
 
 
 @dataclass(slots=True)
-class Producing:
+class PendingProduce:
     """Batches on their way into a partition; `appended` once they have their offsets."""
 
     led: LeadingPartition
-    batches: Sequence[Batch]
+    batches: Sequence[RecordBatch]
     append_time_ms: int
-    appended: Appended | None = None
+    appended: AppendResult | None = None
 
-    async def finish(self, *, acks: int) -> Produced:
+    async def finish(self, *, acks: int) -> ProduceResult:
         """Return once they are as durable as `acks` asks for. Raises what `LogService.produce` raises."""
         led, appended = self.led, self.appended
         if appended is None:
@@ -79,14 +79,16 @@ class Producing:
             await led.acknowledged(appended, acks=acks)
         return self._produced(appended)
 
-    def tell(self, told: Callable[[Produced | BaseException], None], *, acks: int) -> None:
+    def tell(self, on_durable: Callable[[ProduceResult | BaseException], None], *, acks: int) -> None:
         """`finish` for what is `appended`, without a task: `told` hears what it would return, or raise."""
         appended = self.appended
         assert appended is not None
-        self.led.tell(appended, lambda error: told(self._produced(appended) if error is None else error), acks=acks)
+        self.led.tell(
+            appended, lambda error: on_durable(self._produced(appended) if error is None else error), acks=acks
+        )
 
-    def _produced(self, appended: Appended) -> Produced:
-        return Produced(
+    def _produced(self, appended: AppendResult) -> ProduceResult:
+        return ProduceResult(
             appended.base_offset, appended.end_offset, self.led.start_offset, self.append_time_ms, appended.duplicate
         )
 
@@ -96,22 +98,22 @@ class LogService:
 
     def __init__(
         self,
-        leading: Leading,
+        leading: LeaderLookup,
         *,
         topics: Topics,
-        reading: Reading,
-        kit: Kit,
+        reading: LogReader,
+        context: MaintenanceContext,
         clock: Clock,
         directory: Path | None = None,
     ) -> None:
         self.topics = topics
         self.directory = directory  # where what is not published yet is kept; None: this process keeps nothing
-        self._leading, self._reading, self._kit, self._clock = leading, reading, kit, clock
+        self._leading, self._reading, self._context, self._clock = leading, reading, context, clock
         self._configs: dict[str, tuple[Topic, TopicConfig]] = {}
         self._missed: dict[
             tuple[str, int], dict[tuple[int, int], tuple[BatchHeader, int]]
         ] = {}  # sent while it was not led here
-        self._published: dict[Place, PublishedLog] = {}  # those read lately that others lead
+        self._published: dict[PartitionId, PublishedLog] = {}  # those read lately that others lead
 
     async def close(self) -> None:
         """End what goes on in the background. Nothing is asked afterwards."""
@@ -129,18 +131,18 @@ class LogService:
         """Every topic, by name."""
         return await self.topics.list()
 
-    async def produce(self, topic: str, partition: int, payload: Buffer, *, acks: int = ALL) -> Produced:
+    async def produce(self, topic: str, partition: int, payload: Buffer, *, acks: int = ACKS_ALL) -> ProduceResult:
         """Append the batches of `payload`, all or none, and return once they are as durable as `acks` asks for.
 
         `InvalidError` (also `InvalidBatchError`, `ProducerRefusedError`): nothing was appended, and never will be.
         `UnavailableError`, `NotLeaderError`: nothing was appended, try again. Otherwise what became of it is not known.
         """
-        if acks not in (ALL, LEADER, NONE):
-            raise InvalidError("acks", acks, f"{NONE}, {LEADER} or {ALL}")
+        if acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
+            raise InvalidError("acks", acks, f"{ACKS_NONE}, {ACKS_LEADER} or {ACKS_ALL}")
         found, config = await self._topic(topic)
         return await self._judge(found, config, partition, payload).finish(acks=acks)
 
-    def begin_produce(self, topic: str, partition: int, payload: Buffer) -> "Producing | None":
+    def begin_produce(self, topic: str, partition: int, payload: Buffer) -> "PendingProduce | None":
         """`produce` without waiting: appended at once if nothing is in the way. None: the topic is not known here (yet).
 
         Raises what `produce` raises. Whoever gets one `finish`es it, in the order of the calls.
@@ -158,7 +160,7 @@ class LogService:
             raise
         return begun
 
-    def _judge(self, topic: Topic, config: TopicConfig, partition: int, payload: Buffer) -> "Producing":
+    def _judge(self, topic: Topic, config: TopicConfig, partition: int, payload: Buffer) -> "PendingProduce":
         """What a producer sent, judged: who takes it, and as what."""
         try:
             led = self._leading.partition(topic, self._number(topic, partition))
@@ -167,9 +169,9 @@ class LogService:
             raise
         if self._missed:
             for header, at_ms in self._missed.pop((topic.id, partition), {}).values():
-                led.missed((header,), at_ms)
+                led.record_missed((header,), at_ms)
         limits = config.limits()
-        batches = split(payload, limits=limits)
+        batches = split_batches(payload, limits=limits)
         for header, _ in batches:
             if header.is_transactional:
                 raise InvalidError(
@@ -180,8 +182,8 @@ class LogService:
         append_time_ms = -1
         if config.append_time:
             append_time_ms = self._clock.now_ms()
-            batches = _stamped(batches, append_time_ms)
-        return Producing(led, batches, append_time_ms)
+            batches = _with_append_time(batches, append_time_ms)
+        return PendingProduce(led, batches, append_time_ms)
 
     async def fetch(
         self,
@@ -192,26 +194,28 @@ class LogService:
         bytes_max: int = 1 << 20,
         wait_ms: float = 0,
         bytes_min: int = 1,
-    ) -> Fetched:
+    ) -> FetchedBatches:
         """Whole batches from the one that holds `offset` on; see `Reading.fetch`."""
         led = await self.led(topic, partition)
         return await self._reading.fetch(led, offset, bytes_max=bytes_max, wait_ms=wait_ms, bytes_min=bytes_min)
 
-    async def read(self, led: LeadingPartition, offset: int, *, bytes_max: int) -> Fetched:
+    async def read(self, led: LeadingPartition, offset: int, *, bytes_max: int) -> FetchedBatches:
         """What a partition led here holds from `offset` on, without waiting."""
         return await self._reading.fetch(led, offset, bytes_max=bytes_max)
 
-    async def fetch_published(self, topic: str, partition: int, offset: int, *, bytes_max: int) -> Fetched | None:
+    async def fetch_published(
+        self, topic: str, partition: int, offset: int, *, bytes_max: int
+    ) -> FetchedBatches | None:
         """The same of a partition led elsewhere, as far as it is published; None: `offset` lies beyond that.
 
         The high watermark it shows is where the published part ends, as far as this process knows.
         """
         found, _ = await self._topic(topic)
-        place = Place(topic=topic, topic_id=found.id, number=self._number(found, partition))
-        log = self._published.pop(place, None) or await PublishedLog.open(
-            place, store=self._kit.store, clock=self._clock
+        partition_id = PartitionId(topic=topic, topic_id=found.id, number=self._number(found, partition))
+        log = self._published.pop(partition_id, None) or await PublishedLog.open(
+            partition_id, store=self._context.store, clock=self._clock
         )
-        self._published[place] = log  # the youngest again
+        self._published[partition_id] = log  # the youngest again
         while len(self._published) > _PUBLISHED_MAX:
             del self._published[next(iter(self._published))]
         if offset >= log.high_watermark:
@@ -220,7 +224,7 @@ class LogService:
                 return None
         return await self._reading.fetch(log, offset, bytes_max=bytes_max)
 
-    async def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> Reached | None:
+    async def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first record at or after a time; EARLIEST, LATEST and MAX_TIMESTAMP as in `reading`."""
         return await self._reading.offset_for_timestamp(await self.led(topic, partition), timestamp_ms)
 
@@ -230,12 +234,12 @@ class LogService:
 
     async def delete_records(self, topic: str, partition: int, offset: int) -> int:
         """Delete everything below `offset` (-1: everything visible); where the partition starts now."""
-        return await delete_records(await self.led(topic, partition), offset, self._kit)
+        return await delete_records(await self.led(topic, partition), offset, self._context)
 
     async def flush(self, topic: str, partition: int) -> int:
         """Have everything appended so far published; up to where the partition is published then."""
         led = await self.led(topic, partition)
-        await led.until_published()
+        await led.wait_published()
         return led.record.published
 
     async def led(self, topic: str, partition: int) -> LeadingPartition:
@@ -286,11 +290,11 @@ class LogService:
         return partition
 
 
-def _stamped(batches: Sequence[Batch], append_time_ms: int) -> list[Batch]:
+def _with_append_time(batches: Sequence[RecordBatch], append_time_ms: int) -> list[RecordBatch]:
     """The batches with the log's time, copied unless they may be written to."""
-    stamped: list[Batch] = []
+    stamped: list[RecordBatch] = []
     for _, view in batches:
         data = memoryview(bytearray(view)) if view.readonly else view
         set_append_time(data, timestamp_ms=append_time_ms)
-        stamped.append(Batch(parse_header(data), data))
+        stamped.append(RecordBatch(parse_header(data), data))
     return stamped

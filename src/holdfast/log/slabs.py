@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.vocabulary.lending import anonymous, lend
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
+from holdfast.vocabulary.tracked_memory import anonymous_mmap, tracked_view
 
 _ARENA_BYTES: Final = 16 * MIB
 
@@ -102,14 +102,14 @@ class Slabs:
         """A slab nobody has had yet. They come from arenas, so that large pages serve several."""
         size = self._settings.slab_bytes
         if not self._fresh:
-            arena = anonymous(max(_ARENA_BYTES // size, 1) * size)
+            arena = anonymous_mmap(max(_ARENA_BYTES // size, 1) * size)
             self._fresh = [_Slab(arena, at) for at in range(0, len(arena), size)]
         self._made += 1
         return self._fresh.pop()
 
     def _lend(self, slab: "_Slab") -> memoryview:
         size = self._settings.slab_bytes
-        view, self._lent[slab] = lend(slab.arena, lambda _: self._came_back(slab), at=slab.at, size=size)
+        view, self._lent[slab] = tracked_view(slab.arena, lambda _: self._came_back(slab), at=slab.at, size=size)
         return view
 
     def _came_back(self, slab: "_Slab") -> None:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
-from holdfast.log.batches import BatchLimits
-from holdfast.log.partition.terms import LEVELS, Terms
-from holdfast.log.upkeep.settings import Policy
+from holdfast.log.batches import RecordBatchLimits
+from holdfast.log.maintenance.settings import CleanupPolicy
+from holdfast.log.model import DURABILITY_LEVELS, PartitionConfig
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between, check_one_of, settings_from
 
@@ -32,7 +32,7 @@ class TopicConfig:
     roll_ms: int = 60_000
     durability: str = "local"
     unclean_takeover: bool = False
-    max_message_bytes: int = BatchLimits().batch_bytes_max
+    max_message_bytes: int = RecordBatchLimits().batch_bytes_max
     message_timestamp_type: str = "create_time"
     delete_retention_ms: int = _DAY_MS
     min_compaction_lag_ms: int = 0
@@ -44,7 +44,7 @@ class TopicConfig:
         check_one_of("cleanup_policy", self.cleanup_policy, CLEANUP_POLICIES)
         check_between("roll_bytes", self.roll_bytes, MIB, 100 * MIB)
         check_between("roll_ms", self.roll_ms, 100, 7 * _DAY_MS)
-        check_one_of("durability", self.durability, LEVELS)
+        check_one_of("durability", self.durability, DURABILITY_LEVELS)
         check_between("max_message_bytes", self.max_message_bytes, KIB, 32 * MIB)
         check_one_of("message_timestamp_type", self.message_timestamp_type, TIMESTAMP_TYPES)
         check_between("delete_retention_ms", self.delete_retention_ms, 0, _YEARS_MS)
@@ -65,18 +65,18 @@ class TopicConfig:
         """Whether the log gives the records their time."""
         return self.message_timestamp_type == "append_time"
 
-    def terms(self) -> Terms:
+    def partition_config(self) -> PartitionConfig:
         """What it means for a leading partition."""
-        return Terms(
+        return PartitionConfig(
             level=self.durability,
             unclean_takeover=self.unclean_takeover,
             roll_bytes=self.roll_bytes,
             roll_ms=self.roll_ms,
         )
 
-    def policy(self) -> Policy:
+    def policy(self) -> CleanupPolicy:
         """What it asks of upkeep."""
-        return Policy(
+        return CleanupPolicy(
             delete="delete" in self.cleanup_policy,
             compact=self.compacted,
             retention_ms=None if self.retention_ms == NO_LIMIT else self.retention_ms,
@@ -86,9 +86,9 @@ class TopicConfig:
             min_dirty_ratio=self.min_dirty_ratio,
         )
 
-    def limits(self) -> BatchLimits:
+    def limits(self) -> RecordBatchLimits:
         """What a producer may send."""
-        return BatchLimits(batch_bytes_max=self.max_message_bytes)
+        return RecordBatchLimits(batch_bytes_max=self.max_message_bytes)
 
 
 NAMES: Final = tuple(field.name for field in fields(TopicConfig))
@@ -96,7 +96,7 @@ NAMES: Final = tuple(field.name for field in fields(TopicConfig))
 
 def read_config(given: Mapping[str, object]) -> TopicConfig:
     """Settings from text or typed values. An unknown name or a value that does not fit is an `InvalidError`."""
-    return settings_from(TopicConfig, _spelt(given))
+    return settings_from(TopicConfig, _normalised(given))
 
 
 def typed(given: Mapping[str, object]) -> dict[str, object]:
@@ -105,7 +105,7 @@ def typed(given: Mapping[str, object]) -> dict[str, object]:
     return {name: getattr(config, name) for name in given}
 
 
-def _spelt(given: Mapping[str, object]) -> dict[str, object]:
+def _normalised(given: Mapping[str, object]) -> dict[str, object]:
     """Kafka's users write the two policies in either order."""
     spelt = dict(given)
     policy = spelt.get("cleanup_policy")

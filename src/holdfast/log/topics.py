@@ -12,15 +12,15 @@ from typing import Final
 
 import msgspec
 
-from holdfast.contracts.checks import prefix_end
+from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, AtVersion, Committed, Delete, Entry, Put, Store
-from holdfast.contracts.surely import commit_surely
+from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.keys import workload_key
-from holdfast.kernel.plan import Workload
+from holdfast.kernel.placement import Workload
 from holdfast.log.keys import TOPICS, deleted_key, topic_id_key, topic_key
+from holdfast.log.maintenance.deleted_topics import DeletedTopic
 from holdfast.log.topic_config import NAMES, TopicConfig, read_config, typed
-from holdfast.log.upkeep.purging import DeletedTopic
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_between
 
@@ -95,8 +95,8 @@ def check_name(name: str) -> None:
 class Topics:
     """The topics of a store. Safe to use from any process."""
 
-    def __init__(self, store: Store, *, clock: Clock, chance: Chance) -> None:
-        self._store, self._clock, self._chance = store, clock, chance
+    def __init__(self, store: Store, *, clock: Clock, random: Random) -> None:
+        self._store, self._clock, self._random = store, clock, random
 
     async def create(
         self, name: str, partitions: int, config: Mapping[str, object] | None = None, *, group: str = "default"
@@ -104,10 +104,10 @@ class Topics:
         """Create the topic and what places its partitions. `TopicExistsError` if the name is taken."""
         topic = self.planned(name, partitions, config, group=group)
         workload = Workload(topic=name, partitions=partitions, group=group)
-        outcome = await commit_surely(
+        outcome = await commit_resolved(
             self._store,
             clock=self._clock,
-            chance=self._chance,
+            random=self._random,
             require=(Absent(topic_key(name)), Absent(workload_key(name)), Absent(topic_id_key(topic.id))),
             apply=(
                 Put(topic_key(name), msgspec.json.encode(topic)),
@@ -126,7 +126,7 @@ class Topics:
         check_name(name)
         check_between("number of partitions", partitions, 1, PARTITIONS_MAX)
         return Topic(
-            id=blake2b((self._chance.token() + self._chance.token()).encode(), digest_size=16).hexdigest(),
+            id=blake2b((self._random.token() + self._random.token()).encode(), digest_size=16).hexdigest(),
             name=name,
             partitions=partitions,
             created_at_ms=self._clock.now_ms(),
@@ -164,10 +164,10 @@ class Topics:
             kept = {setting: value for setting, value in topic.overrides.items() if setting not in changes}
             altered = msgspec.structs.replace(topic, overrides={**kept, **given})
             _ = altered.config  # together they must make sense, too
-            outcome = await commit_surely(
+            outcome = await commit_resolved(
                 self._store,
                 clock=self._clock,
-                chance=self._chance,
+                random=self._random,
                 require=(AtVersion(entry.key, entry.version),),
                 apply=(Put(entry.key, msgspec.json.encode(altered)),),
             )
@@ -185,10 +185,10 @@ class Topics:
             if topic_id is not None and topic.id != topic_id:
                 raise UnknownTopicError(topic_id)
             mark = DeletedTopic(topic=name, deleted_at_ms=self._clock.now_ms())
-            outcome = await commit_surely(
+            outcome = await commit_resolved(
                 self._store,
                 clock=self._clock,
-                chance=self._chance,
+                random=self._random,
                 require=(AtVersion(entry.key, entry.version),),
                 apply=(
                     Delete(entry.key),

@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 from urllib.parse import unquote
 
-from holdfast.contracts.objects import AlreadyThere, Buffer, Missing, ObjectInfo, Objects, Stored
+from holdfast.contracts.objects import AlreadyExists, Buffer, Missing, ObjectInfo, Objects, Stored
+from holdfast.objects.buffer_pool import BufferPool
 from holdfast.objects.checks import check_key, check_prefix, check_range, check_tail
-from holdfast.objects.direct import DIRECT_FROM_BYTES, read_direct
-from holdfast.objects.disk import Disk
-from holdfast.objects.failures import RefusedError
-from holdfast.objects.recycled import Recycled
-from holdfast.objects.threads import Threads
+from holdfast.objects.direct_io import DIRECT_FROM_BYTES, read_direct
+from holdfast.objects.errors import RequestRefusedError
+from holdfast.objects.folder_disk import FolderDisk
+from holdfast.objects.folder_listing import FolderEntry, may_follow, read_folder
+from holdfast.objects.io_threads import IoThreads
 from holdfast.objects.urls import ObjectsUrl
-from holdfast.objects.walk import FolderEntry, may_follow, read_folder
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 from holdfast.vocabulary.settings import MIB, check_at_least, check_between
 
@@ -57,25 +57,27 @@ class FolderSettings:
 class FolderObjects:
     """All objects below one folder. Several processes may share it."""
 
-    def __init__(self, root: Path, *, threads: Threads, chance: Chance, disk: Disk, recycled: Recycled) -> None:
+    def __init__(
+        self, root: Path, *, threads: IoThreads, random: Random, disk: FolderDisk, recycled: BufferPool
+    ) -> None:
         self.service = f"folder {root}"
         self._recycled = recycled
-        self._root, self._threads, self._chance, self._disk = root, threads, chance, disk
+        self._root, self._threads, self._random, self._disk = root, threads, random, disk
         self._durable: set[Path] = set()  # folders whose own names are on the medium
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, root: Path, *, clock: Clock, chance: Chance, settings: FolderSettings, disk: Disk | None = None
+        cls, root: Path, *, clock: Clock, random: Random, settings: FolderSettings, disk: FolderDisk | None = None
     ) -> AsyncIterator["FolderObjects"]:
         """The folder, made if need be, without the leftovers of dead processes."""
-        async with Threads.running(f"folder {root}", threads_max=settings.threads_max) as threads:
-            recycled = Recycled(settings.read_idle_bytes_max)
-            objects = cls(root, threads=threads, chance=chance, disk=disk or Disk(), recycled=recycled)
+        async with IoThreads.running(f"folder {root}", threads_max=settings.threads_max) as threads:
+            recycled = BufferPool(settings.read_idle_bytes_max)
+            objects = cls(root, threads=threads, random=random, disk=disk or FolderDisk(), recycled=recycled)
             await objects._do(objects._prepare, clock.now_ms() - settings.leftovers_ms)
             yield objects
 
-    async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyThere:
+    async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyExists:
         check_key(key)
         return await self._do(self._put, key, body)
 
@@ -116,7 +118,7 @@ class FolderObjects:
             return await self._threads.run_to_end(call, *args, **kwargs)
         except OSError as error:
             what = f"{error.strerror} ({error.filename})" if error.filename else str(error.strerror)
-            kind = UnavailableError if error.errno in _PASSING else RefusedError
+            kind = UnavailableError if error.errno in _PASSING else RequestRefusedError
             raise kind(self.service, what) from None
 
     def _prepare(self, before_ms: int) -> None:
@@ -148,9 +150,9 @@ class FolderObjects:
                     raise
             self._durable.add(each)
 
-    def _put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyThere:
+    def _put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyExists:
         target = self._root / key
-        upload = self._root / UPLOADS / self._chance.token()
+        upload = self._root / UPLOADS / self._random.token()
         size = self._write(upload, body)
         try:
             return self._publish(key, upload, target, size)
@@ -171,11 +173,11 @@ class FolderObjects:
             self._disk.close(descriptor)
         return size
 
-    def _publish(self, key: str, upload: Path, target: Path, size: int) -> Stored | AlreadyThere:
+    def _publish(self, key: str, upload: Path, target: Path, size: int) -> Stored | AlreadyExists:
         try:
             self._make_durable(target.parent)
             self._disk.link(upload, target)
-            outcome: Stored | AlreadyThere = Stored(key, size)
+            outcome: Stored | AlreadyExists = Stored(key, size)
         except FileNotFoundError:
             self._durable.clear()  # somebody removed a folder behind our back: the retry makes it anew
             raise UnavailableError(self.service, f"the folder of {key} has gone") from None
@@ -184,8 +186,8 @@ class FolderObjects:
                 raise InvalidError(
                     "object key", key, "one that is no folder of other keys, nor below another key"
                 ) from None
-            outcome = AlreadyThere(key)
-        # Also for `AlreadyThere`: its writer may have died, or failed, before this step, and may have been ourselves.
+            outcome = AlreadyExists(key)
+        # Also for `AlreadyExists`: its writer may have died, or failed, before this step, and may have been ourselves.
         self._disk.sync_folder(target.parent)
         return outcome
 
@@ -228,10 +230,10 @@ def _read_exactly(read: Callable[[int], bytes | None], size: int, service: str, 
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def open_url(url: ObjectsUrl, clock: Clock, chance: Chance) -> AbstractAsyncContextManager[Objects]:
+def open_url(url: ObjectsUrl, clock: Clock, random: Random) -> AbstractAsyncContextManager[Objects]:
     """`file:///path` is absolute, `file:path` relative to the working directory."""
     url.check_options(settings=(FolderSettings,))
     path = unquote(url.parts.path)
     if url.parts.netloc or not path:
         raise InvalidError("objects URL", url.shown, "file:///absolute/path or file:relative/path")
-    return FolderObjects.open(Path(path).absolute(), clock=clock, chance=chance, settings=url.settings(FolderSettings))
+    return FolderObjects.open(Path(path).absolute(), clock=clock, random=random, settings=url.settings(FolderSettings))

@@ -7,10 +7,10 @@ from bisect import bisect_left, insort
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from holdfast.contracts.objects import AlreadyThere, Buffer, Missing, ObjectInfo, Objects, Stored
+from holdfast.contracts.objects import AlreadyExists, Buffer, Missing, ObjectInfo, Objects, Stored
 from holdfast.objects.checks import check_key, check_prefix, check_range, check_tail
 from holdfast.objects.urls import ObjectsUrl
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import ClosedError
 
 
@@ -33,11 +33,11 @@ class MemoryObjects:
         finally:
             objects._closed = True
 
-    async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyThere:
+    async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyExists:
         self._check_open()
         check_key(key)
         if key in self._bodies:
-            return AlreadyThere(key)
+            return AlreadyExists(key)
         whole = b"".join(body)
         self._bodies[key] = (whole, self._clock.now_ms())
         insort(self._keys, key)
@@ -82,7 +82,7 @@ class MemoryObjects:
             raise ClosedError("memory objects")
 
 
-def open_url(url: ObjectsUrl, clock: Clock, chance: Chance) -> AbstractAsyncContextManager[Objects]:
+def open_url(url: ObjectsUrl, clock: Clock, random: Random) -> AbstractAsyncContextManager[Objects]:
     """`memory:` is a new, empty engine for each opening."""
     url.check_options()
     return MemoryObjects.open(clock=clock)

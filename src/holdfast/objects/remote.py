@@ -1,6 +1,6 @@
 """Remote: S3, GCS and Azure through `obstore`. One request a call; patience is the business of `retrying`.
 
-The one rule: `AlreadyThere` and `Stored` are said only of servers that honour if-absent. Some S3 look-alikes ignore the header
+The one rule: `AlreadyExists` and `Stored` are said only of servers that honour if-absent. Some S3 look-alikes ignore the header
 and overwrite, so the first object a process puts is put twice, with the same body: the second put must be refused.
 """
 
@@ -21,15 +21,15 @@ from obstore.exceptions import (
     PreconditionError,
 )
 
-from holdfast.contracts.objects import AlreadyThere, Buffer, Missing, ObjectInfo, Objects, Stored
-from holdfast.objects.answers import NO_BUCKET, code_of, read_failure, status_of
+from holdfast.contracts.objects import AlreadyExists, Buffer, Missing, ObjectInfo, Objects, Stored
 from holdfast.objects.checks import check_key, check_prefix, check_range, check_tail
-from holdfast.objects.failures import RefusedError
-from holdfast.objects.retrying import RetrySettings, keep_trying
-from holdfast.objects.services import OPTIONS, DriverStore, RemoteSettings, connect
-from holdfast.objects.threads import Threads
+from holdfast.objects.driver_errors import NO_BUCKET, classify_error, code_of, status_of
+from holdfast.objects.drivers import OPTIONS, DriverStore, RemoteSettings, connect
+from holdfast.objects.errors import RequestRefusedError
+from holdfast.objects.io_threads import IoThreads
+from holdfast.objects.retry import RetrySettings, retry_until_deadline
 from holdfast.objects.urls import ObjectsUrl
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
 _log: Final = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class RemoteObjects:
     """One bucket, or a prefix in one."""
 
     def __init__(
-        self, service: str, store: DriverStore, listed: DriverStore, *, threads: Threads, unsafe: bool = False
+        self, service: str, store: DriverStore, listed: DriverStore, *, threads: IoThreads, unsafe: bool = False
     ) -> None:
         self.service = service
         self._store, self._listed, self._threads = store, listed, threads
@@ -52,17 +52,19 @@ class RemoteObjects:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, url: ObjectsUrl, *, clock: Clock, chance: Chance, retries: RetrySettings, settings: RemoteSettings
+        cls, url: ObjectsUrl, *, clock: Clock, random: Random, retries: RetrySettings, settings: RemoteSettings
     ) -> AsyncIterator["RemoteObjects"]:
         """The bucket behind `url`, asked for once to see that it is there and may be read."""
         store, listed = await asyncio.to_thread(connect, url, settings)
-        async with Threads.running(url.shown, threads_max=settings.threads_max) as threads:
+        async with IoThreads.running(url.shown, threads_max=settings.threads_max) as threads:
             objects = cls(url.shown, store, listed, threads=threads, unsafe=settings.unsafe)
             if settings.check:
                 try:
                     check = _telling(objects.check, url.shown, clock)
-                    await keep_trying("open", check, clock=clock, chance=chance, settings=retries, service=url.shown)
-                except RefusedError as refused:
+                    await retry_until_deadline(
+                        "open", check, clock=clock, random=random, settings=retries, service=url.shown
+                    )
+                except RequestRefusedError as refused:
                     allowed = "a bucket that exists, with credentials that may list it"
                     raise InvalidError(f"objects URL {url.shown}", refused.reason, allowed) from None
             yield objects
@@ -71,7 +73,7 @@ class RemoteObjects:
         """One listing of one page: is the bucket there, and do the credentials hold?"""
         await self._threads.run(self._asked, partial(next, iter(obstore.list(self._store, chunk_size=1)), None))
 
-    async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyThere:
+    async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyExists:
         check_key(key)
         if len(body) == 1 and isinstance(body[0], bytes):
             whole = body[0]
@@ -106,9 +108,9 @@ class RemoteObjects:
         try:
             request()
         except (BaseError, OSError) as error:
-            raise read_failure(self.service, error) from None
+            raise classify_error(self.service, error) from None
 
-    def _put(self, key: str, whole: bytes) -> Stored | AlreadyThere:
+    def _put(self, key: str, whole: bytes) -> Stored | AlreadyExists:
         try:
             obstore.put(self._store, key, whole, mode="create", use_multipart=False)
         except _TAKEN as taken:
@@ -116,9 +118,9 @@ class RemoteObjects:
             if status_of(taken) == 409 and self._size(key) is None:
                 raise UnavailableError(self.service, "409 Conflict: another request for the key is under way") from None
             self._if_absent_holds = True
-            return AlreadyThere(key)
+            return AlreadyExists(key)
         except (BaseError, OSError) as error:
-            raise read_failure(self.service, error) from None
+            raise classify_error(self.service, error) from None
         if not self._if_absent_holds:
             self._prove_if_absent(key, whole)
         return Stored(key, len(whole))
@@ -148,7 +150,7 @@ class RemoteObjects:
         except (BaseError, OSError) as error:
             if status_of(error) == 416:  # the range begins beyond the end
                 return b""
-            raise read_failure(self.service, error) from None
+            raise classify_error(self.service, error) from None
 
     def _get_tail(self, key: str, size_bytes: int) -> bytes | Missing:
         try:
@@ -160,7 +162,7 @@ class RemoteObjects:
         except (BaseError, OSError) as error:
             # An empty object has no last byte: servers say 416, or answer in whole, which the driver takes for an error.
             if status_of(error) != 416 and "non-partial" not in str(error):
-                raise read_failure(self.service, error) from None
+                raise classify_error(self.service, error) from None
         size = self._size(key)
         return Missing(key) if size is None else self._get(key, max(0, size - size_bytes), size)
 
@@ -174,11 +176,11 @@ class RemoteObjects:
         except (BaseError, OSError) as error:
             if status_of(error) == 416:
                 return 0
-            raise read_failure(self.service, error) from None
+            raise classify_error(self.service, error) from None
 
     def _missing(self, key: str, error: Exception) -> Missing:
         if code_of(error) in NO_BUCKET:
-            raise read_failure(self.service, error)
+            raise classify_error(self.service, error)
         return Missing(key)
 
     def _list(self, prefix: str, after: str) -> Sequence[ObjectInfo]:
@@ -186,7 +188,7 @@ class RemoteObjects:
         try:
             found = obstore.list(self._listed, folder or None).collect()
         except (BaseError, OSError) as error:
-            raise read_failure(self.service, error) from None
+            raise classify_error(self.service, error) from None
         infos = [
             ObjectInfo(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000))
             for meta in found
@@ -208,11 +210,11 @@ class RemoteObjects:
                     continue
 
 
-def open_url(url: ObjectsUrl, clock: Clock, chance: Chance) -> AbstractAsyncContextManager[Objects]:
+def open_url(url: ObjectsUrl, clock: Clock, random: Random) -> AbstractAsyncContextManager[Objects]:
     """`s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`."""
     url.check_options(*OPTIONS[url.parts.scheme], settings=(RemoteSettings,))
     return RemoteObjects.open(
-        url, clock=clock, chance=chance, retries=url.settings(RetrySettings), settings=url.settings(RemoteSettings)
+        url, clock=clock, random=random, retries=url.settings(RetrySettings), settings=url.settings(RemoteSettings)
     )
 
 
@@ -225,7 +227,7 @@ def _telling(check: Callable[[], Awaitable[None]], service: str, clock: Clock) -
         try:
             await check()
         except UnavailableError as error:
-            if not isinstance(error, RefusedError) and clock.boot_ms() >= say_ms:
+            if not isinstance(error, RequestRefusedError) and clock.boot_ms() >= say_ms:
                 say_ms = clock.boot_ms() + _SAY_EVERY_MS
                 _log.warning("waiting for %s: %s", service, error.reason)
             raise

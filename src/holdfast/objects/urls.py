@@ -13,9 +13,9 @@ from typing import Any, Final, TypeVar
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from holdfast.contracts.objects import Objects
-from holdfast.objects.counting import CLOUD_PRICES, FREE, Counters, CountingObjects
-from holdfast.objects.retrying import RetryingObjects, RetrySettings
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.objects.counters import CLOUD_PRICES, FREE, CountingObjects, ObjectCounters
+from holdfast.objects.retry import RetryingObjects, RetrySettings
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import settings_from
 
@@ -60,7 +60,7 @@ def _field_names(kind: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
-OpenEngine = Callable[[ObjectsUrl, Clock, Chance], AbstractAsyncContextManager[Objects]]
+OpenEngine = Callable[[ObjectsUrl, Clock, Random], AbstractAsyncContextManager[Objects]]
 
 # scheme → (module with an `open_url` function, extra that brings its driver, an example for error texts)
 _ENGINES: Final = {
@@ -83,14 +83,14 @@ def parse_objects_url(text: str) -> ObjectsUrl:
     return url
 
 
-def counters_for(url: str) -> Counters:
+def counters_for(url: str) -> ObjectCounters:
     """Counters for what a URL names, with the prices that go with it."""
-    return Counters(prices=CLOUD_PRICES if _ENGINES[parse_objects_url(url).parts.scheme][1] else FREE)
+    return ObjectCounters(prices=CLOUD_PRICES if _ENGINES[parse_objects_url(url).parts.scheme][1] else FREE)
 
 
 @asynccontextmanager
 async def open_objects(
-    url: str, *, clock: Clock, chance: Chance, counters: Counters | None = None
+    url: str, *, clock: Clock, random: Random, counters: ObjectCounters | None = None
 ) -> AsyncIterator[Objects]:
     """Open what a URL names, checked for reach. `counters` count its requests. See `docs/objects.md` for every option."""
     parsed = parse_objects_url(url)
@@ -106,12 +106,12 @@ async def open_objects(
     settings = parsed.settings(RetrySettings)
     if counters is None:
         counters = counters_for(url)
-    async with open_url(parsed, clock, chance) as engine:
+    async with open_url(parsed, clock, random) as engine:
         counted = CountingObjects(engine, counters=counters, clock=clock)
         yield RetryingObjects(
             counted,
             clock=clock,
-            chance=chance,
+            random=random,
             settings=settings,
             service=parsed.shown,
             on_retry=counters.retried,

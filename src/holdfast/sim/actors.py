@@ -7,22 +7,29 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.sim.life import Life, Stage
-from holdfast.sim.network import Link, Port
-from holdfast.sim.process import Process, SimClock
+from holdfast.sim.lease_worker import LeaseWorker, SimContext
+from holdfast.sim.network import NetworkLink, SimStoreClient
+from holdfast.sim.process import SimClock, SimProcess
 
 
 class Actor:
     """A host: a clock that drifts, a link that breaks, and one process at a time."""
 
     def __init__(
-        self, name: str, resources: tuple[str, ...], stage: Stage, *, watches: bool, rate: float, wall_offset_ms: float
+        self,
+        name: str,
+        resources: tuple[str, ...],
+        context: SimContext,
+        *,
+        watches: bool,
+        rate: float,
+        wall_offset_ms: float,
     ) -> None:
-        self.name, self._resources, self._stage, self._watches = name, resources, stage, watches
+        self.name, self._resources, self._context, self._watches = name, resources, context, watches
         self._rate, self._wall_offset_ms = rate, wall_offset_ms
-        self._link = Link()
-        self._lives = 0
-        self._process = Process(name, stage.loop)
+        self._link = NetworkLink()
+        self._incarnations = 0
+        self._process = SimProcess(name, context.loop)
         self._process.die()  # nobody has started yet
         self._open = True
         self.tasks: list[asyncio.Task[None]] = []
@@ -31,44 +38,44 @@ class Actor:
         """Start the next process, unless one runs."""
         if not self._open or not self._process.dead:
             return
-        stage = self._stage
-        self._lives += 1
-        name = f"{self.name}.{self._lives}"
-        self._process = process = Process(name, stage.loop)
+        context = self._context
+        self._incarnations += 1
+        name = f"{self.name}.{self._incarnations}"
+        self._process = process = SimProcess(name, context.loop)
         self._clock = SimClock(
-            stage.loop,
+            context.loop,
             process,
             rate=self._rate,
-            boot_offset_ms=1000.0 * self._lives,
+            boot_offset_ms=1000.0 * self._incarnations,
             wall_offset_ms=self._wall_offset_ms,
-            runs_through_pauses=stage.variant.boot_clock_runs_through_pauses,
+            runs_through_pauses=context.variant.boot_clock_runs_through_pauses,
         )
-        self._port = Port(
-            stage.server,
-            loop=stage.loop,
+        self._port = SimStoreClient(
+            context.server,
+            loop=context.loop,
             process=process,
             link=self._link,
-            weather=stage.weather,
-            chance=stage.chance,
-            history=stage.history,
+            conditions=context.conditions,
+            random=context.random,
+            history=context.history,
         )
-        self._life = Life(
+        self._worker = LeaseWorker(
             name,
             self._resources,
-            stage,
+            context,
             port=self._port,
             clock=self._clock,
             watches=self._watches,
             ambush=self._be_ambushed,
         )
-        task = stage.loop.create_task(self._life.live(), name=name)
+        task = context.loop.create_task(self._worker.run(), name=name)
         task.add_done_callback(self._over)
         self.tasks.append(task)
 
     def _over(self, task: "asyncio.Task[None]") -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._stage.history.crashed(task.get_name(), repr(error))
+            self._context.history.crashed(task.get_name(), repr(error))
 
     def pause(self, duration_ms: float) -> None:
         """Stand still for a while."""
@@ -78,7 +85,7 @@ class Actor:
 
     def resume(self) -> None:
         """Go on after a pause."""
-        self._process.resume(self._stage.chance.random.shuffle)
+        self._process.resume(self._context.random.random.shuffle)
 
     def die(self, duration_ms: float) -> None:
         """Be killed, and come back as a new process after a while."""
@@ -100,11 +107,11 @@ class Actor:
     def hang(self, duration_ms: float) -> None:
         """Let the work be silent for a while, though the process runs."""
         self._tell("hangs", "will hang", duration_ms)
-        self._life.hang_ms = duration_ms
+        self._worker.hang_ms = duration_ms
 
     def _be_ambushed(self) -> None:
         """The worst moment: a request has been sent and is stuck, and its sender is struck so that it cannot look after it."""
-        random, ttl_ms = self._stage.chance.random, self._stage.session.ttl_ms
+        random, ttl_ms = self._context.random.random, self._context.session.ttl_ms
         self._tell("ambushes", "is ambushed", 0)
         self._port.stick_next(random.uniform(0.8, 2.0) * ttl_ms)
         strike = random.choice((self.pause, self.die, self.cut_off))
@@ -120,7 +127,7 @@ class Actor:
     def heal(self) -> None:
         """Whatever is wrong with this host is over."""
         self.start()
-        self._life.hang_ms = 0.0
+        self._worker.hang_ms = 0.0
         self.reconnect()
         self.resume()
 
@@ -128,7 +135,7 @@ class Actor:
         """Ask the process to leave in good order; none follows it."""
         self._open = False
         if self.tasks:
-            self._life.leaving = True
+            self._worker.leaving = True
             self.tasks[-1].cancel()
 
     def vanish(self) -> None:
@@ -137,8 +144,8 @@ class Actor:
         self._process.die()
 
     def _tell(self, counted: str, text: str, duration_ms: float) -> None:
-        self._stage.history.count(counted)
-        self._stage.history.note(self._process.name, f"{text} ({duration_ms:.0f} ms)")
+        self._context.history.count(counted)
+        self._context.history.note(self._process.name, f"{text} ({duration_ms:.0f} ms)")
 
     def _after(self, duration_ms: float, callback: Callable[[], None]) -> None:
-        self._stage.loop.post_at(self._stage.loop.now_ms + duration_ms, callback)
+        self._context.loop.post_at(self._context.loop.now_ms + duration_ms, callback)

@@ -14,18 +14,18 @@ from holdfast.kernel.keys import EPOCHS, HOLDERS, holder_key
 from holdfast.kernel.lease import read_epoch, read_holder
 from holdfast.sim.history import (
     EFFECTS,
-    Acknowledged,
-    Acquired,
-    Acting,
-    Crashed,
+    ActorCrashed,
+    ActorsStopped,
+    CommitApplied,
     Effect,
-    Ended,
+    EffectAcknowledged,
+    EffectStarted,
     Event,
-    Healed,
-    Landed,
-    Renewed,
-    Seen,
-    Stopped,
+    FaultsHealed,
+    LeaseAcquired,
+    ReadObserved,
+    SessionEnded,
+    SessionRenewed,
 )
 
 RULES: Final = {
@@ -80,16 +80,16 @@ class Checker:
         self._healed = False
         self._worked: set[str] = set()  # resources with an acknowledged effect since everything healed
         self._rules: dict[type, Callable[[Any], None]] = {
-            Landed: self._landed,
-            Ended: self._ended,
-            Renewed: self._renewed,
-            Seen: self._seen,
-            Acquired: self._acquired,
-            Acting: self._acting,
-            Acknowledged: self._acknowledged,
-            Crashed: self._crashed,
-            Healed: self._heals,
-            Stopped: self._stopped,
+            CommitApplied: self._landed,
+            SessionEnded: self._ended,
+            SessionRenewed: self._renewed,
+            ReadObserved: self._seen,
+            LeaseAcquired: self._acquired,
+            EffectStarted: self._acting,
+            EffectAcknowledged: self._acknowledged,
+            ActorCrashed: self._crashed,
+            FaultsHealed: self._heals,
+            ActorsStopped: self._stopped,
         }
 
     def take(self, event: Event) -> None:
@@ -103,7 +103,7 @@ class Checker:
     def _broken(self, rule: str, what: str) -> None:
         self.violations.append(Violation(rule, self._at_ms, what, self._index))
 
-    def _landed(self, event: Landed) -> None:
+    def _landed(self, event: CommitApplied) -> None:
         if event.version <= self._version:
             self._broken("versions-grow", f"commit {event.version} landed after commit {self._version}")
         self._version = event.version
@@ -149,14 +149,14 @@ class Checker:
                 "effect-once", f"effect {effect.number} of {effect.actor} is in commits {known} and {entry.version}"
             )
 
-    def _ended(self, event: Ended) -> None:
+    def _ended(self, event: SessionEnded) -> None:
         self._dead.add(event.session)
 
-    def _renewed(self, event: Renewed) -> None:
+    def _renewed(self, event: SessionRenewed) -> None:
         if event.session in self._dead:
             self._broken("dead-is-dead", f"session {event.session} was renewed after its end")
 
-    def _seen(self, event: Seen) -> None:
+    def _seen(self, event: ReadObserved) -> None:
         for key, version in event.versions.items():
             self._shown(key, version)
         if event.whole is not None:
@@ -174,7 +174,7 @@ class Checker:
             self._broken("gone-is-gone", f"{key} is back at version {version}")
         self._present[key] = version
 
-    def _acquired(self, event: Acquired) -> None:
+    def _acquired(self, event: LeaseAcquired) -> None:
         granted = self._holders.get((event.resource, event.epoch))
         if granted != (event.actor, event.version):
             self._broken(
@@ -183,7 +183,7 @@ class Checker:
                 f" granted: {granted}",
             )
 
-    def _acting(self, event: Acting) -> None:
+    def _acting(self, event: EffectStarted) -> None:
         newest = self._epochs.get(event.resource, 0)
         if event.epoch != newest:
             self._broken(
@@ -194,7 +194,7 @@ class Checker:
         if holder != event.actor or self._present.get(holder_key(event.resource), 0) != version:
             self._broken("acting-held", f"{event.actor} acts on {event.resource}, which it does not hold any more")
 
-    def _acknowledged(self, event: Acknowledged) -> None:
+    def _acknowledged(self, event: EffectAcknowledged) -> None:
         self._worked.add(event.resource)
         landed = self._effects.get((event.actor, event.number), 0)
         if landed != event.version:
@@ -203,14 +203,14 @@ class Checker:
                 f"effect {event.number} of {event.actor} was acknowledged as commit {event.version}, landed: {landed}",
             )
 
-    def _crashed(self, event: Crashed) -> None:
+    def _crashed(self, event: ActorCrashed) -> None:
         self._broken("no-surprise", f"{event.actor}: {event.error}")
 
-    def _heals(self, _: Healed) -> None:
+    def _heals(self, _: FaultsHealed) -> None:
         self._healed = True
         self._worked.clear()
 
-    def _stopped(self, event: Stopped) -> None:
+    def _stopped(self, event: ActorsStopped) -> None:
         for resource in event.resources:
             if self._healed and resource not in self._worked:
                 self._broken("goes-on", f"nobody worked on {resource} though nothing failed any more")

@@ -12,7 +12,7 @@ from holdfast.contracts.store import Change, Entry
 from holdfast.sim.loop import SimLoop
 
 
-class Landed(msgspec.Struct, frozen=True, tag=True):
+class CommitApplied(msgspec.Struct, frozen=True, tag=True):
     """A commit took effect in the store."""
 
     at_ms: float
@@ -20,21 +20,21 @@ class Landed(msgspec.Struct, frozen=True, tag=True):
     changes: tuple[Change, ...]
 
 
-class Ended(msgspec.Struct, frozen=True, tag=True):
+class SessionEnded(msgspec.Struct, frozen=True, tag=True):
     """The store ended a session."""
 
     at_ms: float
     session: str
 
 
-class Renewed(msgspec.Struct, frozen=True, tag=True):
+class SessionRenewed(msgspec.Struct, frozen=True, tag=True):
     """The store accepted a keep-alive."""
 
     at_ms: float
     session: str
 
 
-class Seen(msgspec.Struct, frozen=True, tag=True):
+class ReadObserved(msgspec.Struct, frozen=True, tag=True):
     """A reader was shown these keys at these versions (0: absent). Below `whole`, what is not listed was not there."""
 
     at_ms: float
@@ -42,7 +42,7 @@ class Seen(msgspec.Struct, frozen=True, tag=True):
     whole: str | None = None
 
 
-class Acquired(msgspec.Struct, frozen=True, tag=True):
+class LeaseAcquired(msgspec.Struct, frozen=True, tag=True):
     """An actor learned that it has the lease."""
 
     at_ms: float
@@ -52,7 +52,7 @@ class Acquired(msgspec.Struct, frozen=True, tag=True):
     version: int
 
 
-class Acting(msgspec.Struct, frozen=True, tag=True):
+class EffectStarted(msgspec.Struct, frozen=True, tag=True):
     """An actor found itself entitled to act, and acts: effect `number` is under way."""
 
     at_ms: float
@@ -62,7 +62,7 @@ class Acting(msgspec.Struct, frozen=True, tag=True):
     number: int
 
 
-class Acknowledged(msgspec.Struct, frozen=True, tag=True):
+class EffectAcknowledged(msgspec.Struct, frozen=True, tag=True):
     """An actor learned that its effect `number` landed as commit `version`."""
 
     at_ms: float
@@ -72,7 +72,7 @@ class Acknowledged(msgspec.Struct, frozen=True, tag=True):
     version: int
 
 
-class Crashed(msgspec.Struct, frozen=True, tag=True):
+class ActorCrashed(msgspec.Struct, frozen=True, tag=True):
     """Code failed in a way no caller is told to expect."""
 
     at_ms: float
@@ -80,13 +80,13 @@ class Crashed(msgspec.Struct, frozen=True, tag=True):
     error: str
 
 
-class Healed(msgspec.Struct, frozen=True, tag=True):
+class FaultsHealed(msgspec.Struct, frozen=True, tag=True):
     """From here on nothing fails any more."""
 
     at_ms: float
 
 
-class Stopped(msgspec.Struct, frozen=True, tag=True):
+class ActorsStopped(msgspec.Struct, frozen=True, tag=True):
     """Every actor was asked to leave and has left; `resources` is what they shared, `holders` the holder keys still there."""
 
     at_ms: float
@@ -94,7 +94,7 @@ class Stopped(msgspec.Struct, frozen=True, tag=True):
     holders: tuple[str, ...]
 
 
-class Note(msgspec.Struct, frozen=True, tag=True):
+class TraceNote(msgspec.Struct, frozen=True, tag=True):
     """Something a reader of the transcript wants to know."""
 
     at_ms: float
@@ -102,7 +102,19 @@ class Note(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
-Event = Landed | Ended | Renewed | Seen | Acquired | Acting | Acknowledged | Crashed | Healed | Stopped | Note
+Event = (
+    CommitApplied
+    | SessionEnded
+    | SessionRenewed
+    | ReadObserved
+    | LeaseAcquired
+    | EffectStarted
+    | EffectAcknowledged
+    | ActorCrashed
+    | FaultsHealed
+    | ActorsStopped
+    | TraceNote
+)
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -133,37 +145,37 @@ class History:
     def note(self, who: str, text: str) -> None:
         """Tell the transcript; callers whose text is costly ask `tracing` first."""
         if self.tracing:
-            self.events.append(Note(self._loop.now_ms, who, text))
+            self.events.append(TraceNote(self._loop.now_ms, who, text))
 
     def landed(self, version: int, changes: tuple[Change, ...]) -> None:
-        self.events.append(Landed(self._loop.now_ms, version, changes))
+        self.events.append(CommitApplied(self._loop.now_ms, version, changes))
 
     def ended(self, session: str) -> None:
-        self.events.append(Ended(self._loop.now_ms, session))
+        self.events.append(SessionEnded(self._loop.now_ms, session))
 
     def renewed(self, session: str) -> None:
-        self.events.append(Renewed(self._loop.now_ms, session))
+        self.events.append(SessionRenewed(self._loop.now_ms, session))
 
     def seen(self, found: Mapping[str, Entry | None], *, whole: str | None = None) -> None:
         versions = {key: 0 if entry is None else entry.version for key, entry in found.items()}
-        self.events.append(Seen(self._loop.now_ms, versions, whole))
+        self.events.append(ReadObserved(self._loop.now_ms, versions, whole))
 
     def acquired(self, actor: str, resource: str, epoch: int, version: int) -> None:
-        self.events.append(Acquired(self._loop.now_ms, actor, resource, epoch, version))
+        self.events.append(LeaseAcquired(self._loop.now_ms, actor, resource, epoch, version))
 
     def acting(self, actor: str, resource: str, epoch: int, number: int) -> None:
-        self.events.append(Acting(self._loop.now_ms, actor, resource, epoch, number))
+        self.events.append(EffectStarted(self._loop.now_ms, actor, resource, epoch, number))
 
     def acknowledged(self, actor: str, resource: str, number: int, version: int) -> None:
         self.worked.add(resource)
-        self.events.append(Acknowledged(self._loop.now_ms, actor, resource, number, version))
+        self.events.append(EffectAcknowledged(self._loop.now_ms, actor, resource, number, version))
 
     def crashed(self, actor: str, error: str) -> None:
-        self.events.append(Crashed(self._loop.now_ms, actor, error))
+        self.events.append(ActorCrashed(self._loop.now_ms, actor, error))
 
     def healed(self) -> None:
         self.worked.clear()
-        self.events.append(Healed(self._loop.now_ms))
+        self.events.append(FaultsHealed(self._loop.now_ms))
 
     def stopped(self, resources: tuple[str, ...], holders: tuple[str, ...]) -> None:
-        self.events.append(Stopped(self._loop.now_ms, resources, holders))
+        self.events.append(ActorsStopped(self._loop.now_ms, resources, holders))

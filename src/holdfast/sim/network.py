@@ -29,17 +29,17 @@ from holdfast.contracts.store import (
 )
 from holdfast.sim.history import History
 from holdfast.sim.loop import SimLoop
-from holdfast.sim.process import Process
-from holdfast.sim.server import Server
-from holdfast.stores.feed import Feed
-from holdfast.vocabulary.clock import SeededChance
+from holdfast.sim.process import SimProcess
+from holdfast.sim.store_server import SimStoreServer
+from holdfast.stores.change_feed import ChangeFeed
+from holdfast.vocabulary.clock import SeededRandom
 from holdfast.vocabulary.errors import HoldfastError, OutcomeUnknownError, UnavailableError
 
 _by_version: Final = attrgetter("version")
 
 
 @dataclass(slots=True, kw_only=True)
-class Weather:
+class NetworkConditions:
     """How messages fare. Shares are of all messages; a clear day has none lost and none slow."""
 
     delay_ms: float  # one way, at most, on an ordinary day
@@ -56,7 +56,7 @@ class Weather:
 
 
 @dataclass(slots=True)
-class Link:
+class NetworkLink:
     """One host's connection. While down it refuses at once, or swallows everything."""
 
     up: bool = True
@@ -64,7 +64,7 @@ class Link:
 
 
 @dataclass(slots=True)  # not frozen: that would triple its cost
-class _Call:
+class _Request:
     what: str
     run: Callable[[], Any]
     answer: asyncio.Future[Any]
@@ -73,22 +73,22 @@ class _Call:
     commit_id: str
 
 
-class Port:
+class SimStoreClient:
     """The store as one process reaches it: the `Store` contract, with everything that can happen on the way."""
 
     def __init__(
         self,
-        server: Server,
+        server: SimStoreServer,
         *,
         loop: SimLoop,
-        process: Process,
-        link: Link,
-        weather: Weather,
-        chance: SeededChance,
+        process: SimProcess,
+        link: NetworkLink,
+        conditions: NetworkConditions,
+        random: SeededRandom,
         history: History,
     ) -> None:
         self._server, self._loop, self._process, self._link = server, loop, process, link
-        self._weather, self._random, self._history = weather, chance.random.random, history
+        self._conditions, self._draw, self._history = conditions, random.random.random, history
         self._sent = 0
         self._stuck_ms = 0.0
 
@@ -137,11 +137,11 @@ class Port:
     @asynccontextmanager
     async def watch(self, prefix: str, *, from_version: int) -> AsyncIterator[AsyncIterator[Changed | Resync]]:
         # A feed of its own: watchers of one feed are woken in the order of a set, which differs from run to run.
-        feed = Feed(head=from_version)
+        feed = ChangeFeed(head=from_version)
         at = bisect_right(self._server.log, from_version, key=_by_version)
         coming = False
 
-        def ring(commit: Changed | None) -> None:
+        def notify(commit: Changed | None) -> None:
             nonlocal coming
             # The server filters: nobody is woken for commits that do not concern the prefix.
             if not coming and (commit is None or any(each.key.startswith(prefix) for each in commit.changes)):
@@ -153,10 +153,10 @@ class Port:
             coming = False
             if not (self._link.up and self._server.up):
                 coming = True
-                self._loop.post_at(self._loop.now_ms + self._weather.timeout_ms, self._process.deliver, arrive)
+                self._loop.post_at(self._loop.now_ms + self._conditions.timeout_ms, self._process.deliver, arrive)
                 return
             log = self._server.log
-            if at < len(log) and self._random() < self._weather.resync_share:
+            if at < len(log) and self._draw() < self._conditions.resync_share:
                 self._history.count("watches resynced")
                 feed.restart_at(log[-1].version)
                 at = len(log)
@@ -165,29 +165,29 @@ class Port:
                     feed.publish(commit)
             at = len(log)
 
-        self._server.listeners[ring] = ring
-        ring(None)
+        self._server.listeners[notify] = notify
+        notify(None)
         try:
             async with feed.watch(prefix, from_version=from_version) as commits:
                 yield commits
         finally:
-            del self._server.listeners[ring]
+            del self._server.listeners[notify]
 
     def _delay_ms(self) -> float:
-        weather = self._weather
-        drawn = self._random()  # one draw for both questions: slow at all, and how slow
-        if drawn < weather.slow_share:
+        conditions = self._conditions
+        drawn = self._draw()  # one draw for both questions: slow at all, and how slow
+        if drawn < conditions.slow_share:
             self._history.count("slow messages")
-            return weather.slow_ms * drawn / weather.slow_share
-        return weather.delay_ms * drawn
+            return conditions.slow_ms * drawn / conditions.slow_share
+        return conditions.delay_ms * drawn
 
     def _ask(self, what: str, run: Callable[[], Any], commit_id: str = "") -> "asyncio.Future[Any]":
         answer = self._process.wait()
-        loop, weather = self._loop, self._weather
+        loop, conditions = self._loop, self._conditions
         now_ms = loop.now_ms
         there_ms, back_ms = self._stuck_ms or self._delay_ms(), self._delay_ms()
         self._stuck_ms = 0.0
-        call = _Call(what, run, answer, now_ms + weather.timeout_ms, back_ms, commit_id)
+        call = _Request(what, run, answer, now_ms + conditions.timeout_ms, back_ms, commit_id)
         if not (self._link.up and self._server.up):
             self._history.count("calls while cut off")
             if self._link.refuses:
@@ -196,15 +196,15 @@ class Port:
             else:
                 self._time_out(call, "swallowed: the link is down")
             return answer
-        fate = self._random()
-        if fate < weather.lost_share:
+        fate = self._draw()
+        if fate < conditions.lost_share:
             self._history.count("requests lost")
             self._time_out(call, "request lost")
-        elif fate < 2 * weather.lost_share:
+        elif fate < 2 * conditions.lost_share:
             self._history.count("answers lost")
             self._time_out(call, "answer lost")
             loop.post_at(now_ms + there_ms, self._arrive_unheard, call)
-        elif there_ms + back_ms > weather.timeout_ms:
+        elif there_ms + back_ms > conditions.timeout_ms:
             self._history.count("answers too late")
             self._time_out(call, f"slow: arrives after {there_ms:.0f} ms")
             loop.post_at(now_ms + there_ms, self._arrive_unheard, call)
@@ -212,10 +212,10 @@ class Port:
             loop.post_at(now_ms + there_ms, self._arrive, call)
         return answer
 
-    def _arrive(self, call: _Call) -> None:
+    def _arrive(self, call: _Request) -> None:
         if not (self._link.up and self._server.up):  # it went down meanwhile: the request got through, or it did not
             self._time_out(call, "the link went down meanwhile")
-            if self._random() < 0.5:
+            if self._draw() < 0.5:
                 self._arrive_unheard(call)
             return
         outcome, error = None, None
@@ -226,7 +226,7 @@ class Port:
         loop = self._loop
         loop.post_at(loop.now_ms + call.back_ms, self._process.settle, call.answer, outcome, error)
 
-    def _arrive_unheard(self, call: _Call) -> None:
+    def _arrive_unheard(self, call: _Request) -> None:
         if not self._server.up:
             self._history.note("store", f"is down and misses {call.what} of {self._process.name}")
             return
@@ -235,7 +235,7 @@ class Port:
         except HoldfastError as raised:
             self._history.note("store", f"refuses {call.what} of {self._process.name}: {raised}")
 
-    def _time_out(self, call: _Call, why: str) -> None:
+    def _time_out(self, call: _Request, why: str) -> None:
         self._history.note(self._process.name, f"{call.what}: {why}")
         error = (
             OutcomeUnknownError(call.commit_id, why)

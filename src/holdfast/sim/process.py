@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from holdfast.sim.loop import SimLoop
 
-EPOCH_MS: Final = 1_700_000_000_000  # what wall clocks showed when the world began
+WALL_START_MS: Final = 1_700_000_000_000  # what wall clocks showed when the world began
 
 
-class Process:
+class SimProcess:
     """Runs, stands still, or is dead."""
 
     def __init__(self, name: str, loop: SimLoop) -> None:
@@ -89,7 +89,7 @@ class SimClock:
     def __init__(
         self,
         loop: SimLoop,
-        process: Process,
+        process: SimProcess,
         *,
         rate: float = 1.0,
         boot_offset_ms: float = 0.0,
@@ -101,7 +101,7 @@ class SimClock:
         self._runs_through_pauses = runs_through_pauses
 
     def now_ms(self) -> int:
-        return int(EPOCH_MS + self.wall_offset_ms + self._loop.now_ms * self.rate)
+        return int(WALL_START_MS + self.wall_offset_ms + self._loop.now_ms * self.rate)
 
     def boot_ms(self) -> int:
         if self._runs_through_pauses:

@@ -15,22 +15,22 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from holdfast.sim.checker import RULES
-from holdfast.sim.history import Acknowledged, Acquired, Event
-from holdfast.sim.planted import PLANTED
-from holdfast.sim.seeds import Kept, keep_seeds, variant_named
+from holdfast.sim.history import EffectAcknowledged, Event, LeaseAcquired
+from holdfast.sim.mutants import MUTANTS
+from holdfast.sim.seeds import SavedSeed, save_seeds, variant_by_name
 from holdfast.sim.transcript import transcript
 from holdfast.sim.variant import CORRECT, Variant
-from holdfast.sim.world import Run, run_seed
+from holdfast.sim.world import SeedRun, run_seed
 from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import HoldfastError
 
-KEEP_IN: Final = Path("tests/sim/seeds.txt")
-COLLECT_EVERY: Final = 200  # seeds
+SEEDS_PATH: Final = Path("tests/sim/seeds.txt")
+COLLECT_EVERY_SEEDS: Final = 200  # seeds
 TRANSCRIPTS_MAX: Final = 3  # failing seeds shown with their transcript; of the others, the rule
 LINES_BEFORE: Final = 40  # of a transcript, up to the first broken rule; `--trace` shows all
 
 
-class Failure(msgspec.Struct, frozen=True):
+class SeedFailure(msgspec.Struct, frozen=True):
     """A seed that broke a rule, and the first rule it broke."""
 
     seed: int
@@ -46,31 +46,31 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     seeds: int
     seconds: float
     seeds_per_s: float
-    failures: list[Failure]
+    failures: list[SeedFailure]
     means: dict[str, float]
 
 
 def run_seeds(
-    seeds: Iterable[int], *, variant: Variant, clock: Clock, on_run: Callable[[Run], None] = lambda run: None
+    seeds: Iterable[int], *, variant: Variant, clock: Clock, on_run: Callable[[SeedRun], None] = lambda run: None
 ) -> Summary:
     """Run each seed, one after another."""
     started_ms = clock.boot_ms()
     count = 0
-    failures: list[Failure] = []
+    failures: list[SeedFailure] = []
     totals: dict[str, int] = {"acquisitions": 0, "effects": 0}
-    with _collecting_rarely() as collect:
+    with _rare_garbage_collection() as collect:
         for seed in seeds:
             run = run_seed(seed, variant=variant)
             count += 1
-            totals["acquisitions"] += _count(run.events, Acquired)
-            totals["effects"] += _count(run.events, Acknowledged)
+            totals["acquisitions"] += _count(run.events, LeaseAcquired)
+            totals["effects"] += _count(run.events, EffectAcknowledged)
             for what, times in run.counts.items():
                 totals[what] = totals.get(what, 0) + times
             if run.violations:
                 first = run.violations[0]
-                failures.append(Failure(seed, first.rule, first.what, first.at_ms))
+                failures.append(SeedFailure(seed, first.rule, first.what, first.at_ms))
             on_run(run)
-            if count % COLLECT_EVERY == 0:
+            if count % COLLECT_EVERY_SEEDS == 0:
                 collect()
     seconds = max(1, clock.boot_ms() - started_ms) / 1000
     return Summary(
@@ -84,7 +84,7 @@ def run_seeds(
 
 
 @contextmanager
-def _collecting_rarely() -> Iterator[Callable[[], object]]:
+def _rare_garbage_collection() -> Iterator[Callable[[], object]]:
     """A world is garbage as a whole, a few milliseconds after it began: looking for garbage meanwhile is a tenth of the cost."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -103,19 +103,19 @@ def main(argv: Sequence[str]) -> int:
     """The command: 0 if every seed kept every rule, 1 if one did not, 2 if the arguments make no sense."""
     args = _parser().parse_args(argv)
     console = Console(highlight=False, soft_wrap=True)
-    variant = variant_named(args.planted or CORRECT.name)
+    variant = variant_by_name(args.planted or CORRECT.name)
     seeds = [args.seed] if args.seed is not None else range(args.first, args.first + args.seeds)
     summary = _run_with_progress(seeds, variant, quiet=args.json or len(seeds) == 1)
     shown = [args.seed] if args.seed is not None and args.trace else [each.seed for each in summary.failures]
-    texts = {seed: _text(seed, variant, whole=args.trace) for seed in shown[:TRANSCRIPTS_MAX]}
+    texts = {seed: _transcript_lines(seed, variant, whole=args.trace) for seed in shown[:TRANSCRIPTS_MAX]}
     if args.json:
         console.print(msgspec.json.encode({"summary": summary, "transcripts": texts}).decode(), markup=False)
     else:
         _print_summary(console, summary, texts)
-    keep_in = args.keep or (KEEP_IN if variant is CORRECT else None)
+    keep_in = args.keep or (SEEDS_PATH if variant is CORRECT else None)
     if summary.failures and keep_in is not None:
         try:
-            keep_seeds(keep_in, [Kept(variant.name, each.seed, each.rule) for each in summary.failures])
+            save_seeds(keep_in, [SavedSeed(variant.name, each.seed, each.rule) for each in summary.failures])
         except (OSError, HoldfastError) as error:
             console.print(f"seeds were not kept: {error}; name a file with --keep", style="yellow", markup=False)
     return 1 if summary.failures else 0
@@ -128,10 +128,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many seeds (default 1000)")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="the first seed (default 0)")
     parser.add_argument("--seed", type=int, metavar="S", help="only this seed")
-    parser.add_argument("--planted", choices=sorted(PLANTED), metavar="NAME", help=", ".join(PLANTED))
+    parser.add_argument("--planted", choices=sorted(MUTANTS), metavar="NAME", help=", ".join(MUTANTS))
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument("--trace", action="store_true", help="whole transcripts, not only their ends")
-    parser.add_argument("--keep", type=Path, metavar="FILE", help=f"where failing seeds are kept (default {KEEP_IN})")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FILE", help=f"where failing seeds are kept (default {SEEDS_PATH})"
+    )
     return parser
 
 
@@ -141,7 +143,7 @@ def _run_with_progress(seeds: Sequence[int], variant: Variant, *, quiet: bool) -
         bar = progress.add_task(variant.name, total=len(seeds))
         ran = failed = 0
 
-        def show(run: Run) -> None:
+        def show(run: SeedRun) -> None:
             nonlocal ran, failed
             ran += 1
             failed += bool(run.violations)
@@ -151,7 +153,7 @@ def _run_with_progress(seeds: Sequence[int], variant: Variant, *, quiet: bool) -
         return run_seeds(seeds, variant=variant, clock=RealClock(), on_run=show)
 
 
-def _text(seed: int, variant: Variant, *, whole: bool) -> list[str]:
+def _transcript_lines(seed: int, variant: Variant, *, whole: bool) -> list[str]:
     """The seed once more, with notes: the same run, because a seed decides everything."""
     run = run_seed(seed, variant=variant, tracing=True)
     lines = list(transcript(run.events, run.violations))

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.sim.planted import PLANTED
+from holdfast.sim.mutants import MUTANTS
 from holdfast.sim.variant import CORRECT, Variant
 from holdfast.vocabulary.errors import InvalidError
 
 
-class Kept(msgspec.Struct, frozen=True):
+class SavedSeed(msgspec.Struct, frozen=True):
     """One line of the file."""
 
     variant: str
@@ -25,15 +25,15 @@ class Kept(msgspec.Struct, frozen=True):
     rule: str = ""
 
 
-def variant_named(name: str) -> Variant:
+def variant_by_name(name: str) -> Variant:
     """The variant of that name."""
-    variant = CORRECT if name == CORRECT.name else PLANTED.get(name)
+    variant = CORRECT if name == CORRECT.name else MUTANTS.get(name)
     if variant is None:
-        raise InvalidError("variant", name, "one of " + ", ".join((CORRECT.name, *PLANTED)))
+        raise InvalidError("variant", name, "one of " + ", ".join((CORRECT.name, *MUTANTS)))
     return variant
 
 
-def read_seeds(path: Path) -> list[Kept]:
+def read_seeds(path: Path) -> list[SavedSeed]:
     """Every kept seed, in the order they were kept; a file that is not there holds none."""
     if not path.exists():
         return []
@@ -44,13 +44,13 @@ def read_seeds(path: Path) -> list[Kept]:
             continue
         match words.split():
             case [name, seed] if seed.isdecimal():
-                kept.append(Kept(variant_named(name).name, int(seed), rule.strip()))
+                kept.append(SavedSeed(variant_by_name(name).name, int(seed), rule.strip()))
             case _:
                 raise InvalidError(f"line {number} of {path}", line, "variant seed  # rule")
     return kept
 
 
-def keep_seeds(path: Path, found: Iterable[Kept]) -> int:
+def save_seeds(path: Path, found: Iterable[SavedSeed]) -> int:
     """Add those that are not there yet; return how many."""
     known = {(each.variant, each.seed) for each in read_seeds(path)}
     new = [each for each in found if (each.variant, each.seed) not in known]

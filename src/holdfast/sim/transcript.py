@@ -5,18 +5,18 @@ from collections.abc import Iterable, Iterator
 from holdfast.contracts.store import Change
 from holdfast.sim.checker import Violation
 from holdfast.sim.history import (
-    Acknowledged,
-    Acquired,
-    Acting,
-    Crashed,
-    Ended,
+    ActorCrashed,
+    ActorsStopped,
+    CommitApplied,
+    EffectAcknowledged,
+    EffectStarted,
     Event,
-    Healed,
-    Landed,
-    Note,
-    Renewed,
-    Seen,
-    Stopped,
+    FaultsHealed,
+    LeaseAcquired,
+    ReadObserved,
+    SessionEnded,
+    SessionRenewed,
+    TraceNote,
 )
 
 
@@ -35,28 +35,28 @@ def transcript(events: Iterable[Event], violations: Iterable[Violation] = ()) ->
 def describe(event: Event) -> tuple[str, str]:
     """Who did it, and what."""
     match event:
-        case Landed(version=version, changes=changes):
+        case CommitApplied(version=version, changes=changes):
             return "store", f"v{version}: " + ", ".join(map(_change, changes))
-        case Ended(session=session):
+        case SessionEnded(session=session):
             return "store", f"ends session {session[:6]}"
-        case Renewed(session=session):
+        case SessionRenewed(session=session):
             return "store", f"renews session {session[:6]}"
-        case Seen(versions=versions, whole=whole):
+        case ReadObserved(versions=versions, whole=whole):
             shown = ", ".join(f"{key}@{version}" if version else f"no {key}" for key, version in versions.items())
             return "reader", f"sees {shown or 'nothing'}" + (f" (all of {whole})" if whole else "")
-        case Acquired(actor=actor, resource=resource, epoch=epoch, version=version):
+        case LeaseAcquired(actor=actor, resource=resource, epoch=epoch, version=version):
             return actor, f"has {resource} at epoch {epoch} (v{version})"
-        case Acting(actor=actor, resource=resource, epoch=epoch, number=number):
+        case EffectStarted(actor=actor, resource=resource, epoch=epoch, number=number):
             return actor, f"acts on {resource} at epoch {epoch}: effect {number}"
-        case Acknowledged(actor=actor, resource=resource, number=number, version=version):
+        case EffectAcknowledged(actor=actor, resource=resource, number=number, version=version):
             return actor, f"knows that effect {number} on {resource} landed (v{version})"
-        case Crashed(actor=actor, error=error):
+        case ActorCrashed(actor=actor, error=error):
             return actor, f"fails: {error}"
-        case Healed():
+        case FaultsHealed():
             return "world", "heals: nothing fails from here on"
-        case Stopped(holders=holders):
+        case ActorsStopped(holders=holders):
             return "world", f"all have left; held: {', '.join(holders) or 'nothing'}"
-        case Note(who=who, text=text):
+        case TraceNote(who=who, text=text):
             return who, text
 
 

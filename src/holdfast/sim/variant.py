@@ -7,7 +7,7 @@ from typing import Final
 
 from holdfast.contracts.store import Committed, Conflict
 from holdfast.kernel import lease
-from holdfast.sim.server import SimStore
+from holdfast.sim.store_server import SimStore
 
 Hold = Callable[..., AbstractAsyncContextManager[lease.Lease | lease.Held]]
 CommitFenced = Callable[..., Awaitable[Committed | Conflict]]

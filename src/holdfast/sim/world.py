@@ -18,20 +18,20 @@ from holdfast.kernel.session import SessionSettings
 from holdfast.sim.actors import Actor
 from holdfast.sim.checker import Violation, check
 from holdfast.sim.history import Event, History
-from holdfast.sim.life import Stage
+from holdfast.sim.lease_worker import SimContext
 from holdfast.sim.loop import SimLoop, StuckError
-from holdfast.sim.network import Weather
-from holdfast.sim.process import Process, SimClock
-from holdfast.sim.server import Server
+from holdfast.sim.network import NetworkConditions
+from holdfast.sim.process import SimClock, SimProcess
+from holdfast.sim.store_server import SimStoreServer
 from holdfast.sim.variant import CORRECT, Variant
-from holdfast.vocabulary.clock import SeededChance
+from holdfast.vocabulary.clock import SeededRandom
 
-TROUBLE_TTLS: Final = 3.5  # how long things fail, in session TTLs
-TAIL_TTLS: Final = 6  # how soon after that every resource must be worked on again
-NAMES: Final = ("ann", "bob", "cyd", "dan", "eve")
+FAULT_PHASE_TTLS: Final = 3.5  # how long things fail, in session TTLs
+RECOVERY_PHASE_TTLS: Final = 6  # how soon after that every resource must be worked on again
+ACTOR_NAMES: Final = ("ann", "bob", "cyd", "dan", "eve")
 
 
-class Run(msgspec.Struct, frozen=True):
+class SeedRun(msgspec.Struct, frozen=True):
     """What one seed came to."""
 
     seed: int
@@ -41,7 +41,7 @@ class Run(msgspec.Struct, frozen=True):
     events: list[Event]
 
 
-def run_seed(seed: int, *, variant: Variant = CORRECT, tracing: bool = False) -> Run:
+def run_seed(seed: int, *, variant: Variant = CORRECT, tracing: bool = False) -> SeedRun:
     """Run one world from beginning to end."""
     loop = SimLoop()
     history = History(loop, tracing=tracing)
@@ -56,11 +56,11 @@ def run_seed(seed: int, *, variant: Variant = CORRECT, tracing: bool = False) ->
         loop.close()
     for context in loop.errors:
         history.crashed("loop", f"{context.get('message')}: {context.get('exception')!r}")
-    return Run(seed, variant.name, check(history.events), history.counts, history.events)
+    return SeedRun(seed, variant.name, check(history.events), history.counts, history.events)
 
 
 @dataclass(frozen=True, slots=True)
-class Climate:
+class FaultProfile:
     """How rough this seed is. Some are nearly calm, some are awful: bugs hide in both."""
 
     ttl_ms: int
@@ -73,19 +73,19 @@ class Climate:
     reaper_task: bool
 
     @classmethod
-    def draw(cls, chance: SeededChance) -> "Climate":
+    def draw(cls, random: SeededRandom) -> "FaultProfile":
         """What a seed draws first."""
-        random = chance.random
-        roughness = random.random()
+        rng = random.random
+        roughness = rng.random()
         return cls(
-            ttl_ms=random.choice((1000, 2000, 4000)),
-            actors=random.choice((3, 3, 3, 4)),
-            resources=random.choice((2, 2, 2, 3)),
-            incidents=random.randint(2, 4 + int(6 * roughness)),
-            lost_share=random.choice((0.0, 0.02, 0.08)) * roughness,
-            slow_share=random.choice((0.0, 0.03, 0.1)) * roughness,
-            ambush_share=random.choice((0.0, 0.05, 0.1)),
-            reaper_task=random.random() < 0.125,
+            ttl_ms=rng.choice((1000, 2000, 4000)),
+            actors=rng.choice((3, 3, 3, 4)),
+            resources=rng.choice((2, 2, 2, 3)),
+            incidents=rng.randint(2, 4 + int(6 * roughness)),
+            lost_share=rng.choice((0.0, 0.02, 0.08)) * roughness,
+            slow_share=rng.choice((0.0, 0.03, 0.1)) * roughness,
+            ambush_share=rng.choice((0.0, 0.05, 0.1)),
+            reaper_task=rng.random() < 0.125,
         )
 
 
@@ -94,32 +94,32 @@ class World:
 
     def __init__(self, seed: int, loop: SimLoop, history: History, variant: Variant) -> None:
         self._loop, self._history = loop, history
-        self._chance = chance = SeededChance(seed)
-        self._climate = climate = Climate.draw(chance)
-        self._random = chance.random
-        ttl_ms = climate.ttl_ms
-        self._clock = SimClock(loop, Process("store", loop))
-        self._server = Server(
+        self._random = random = SeededRandom(seed)
+        self._profile = profile = FaultProfile.draw(random)
+        self._rng = random.random
+        ttl_ms = profile.ttl_ms
+        self._clock = SimClock(loop, SimProcess("store", loop))
+        self._server = SimStoreServer(
             variant.store,
             clock=self._clock,
-            chance=chance,
+            random=random,
             history=history,
             resolve_is_final=variant.resolve_is_final,
         )
-        self._weather = Weather(
+        self._conditions = NetworkConditions(
             delay_ms=0.02 * ttl_ms,
             slow_ms=1.5 * ttl_ms,
             timeout_ms=0.25 * ttl_ms,
-            slow_share=climate.slow_share,
-            lost_share=climate.lost_share,
+            slow_share=profile.slow_share,
+            lost_share=profile.lost_share,
             resync_share=0.05,
-            ambush_share=climate.ambush_share,
+            ambush_share=profile.ambush_share,
         )
-        self._stage = Stage(
+        self._context = SimContext(
             loop=loop,
             server=self._server,
-            weather=self._weather,
-            chance=chance,
+            conditions=self._conditions,
+            random=random,
             history=history,
             variant=variant,
             session=SessionSettings(
@@ -132,46 +132,46 @@ class World:
             think_ms=0.6 * ttl_ms,
             rest_ms=0.9 * ttl_ms,
         )
-        self._resources = tuple(f"r{number}" for number in range(climate.resources))
+        self._resources = tuple(f"r{number}" for number in range(profile.resources))
         self._actors = self._cast()
 
     def _cast(self) -> list[Actor]:
         """Every resource has two contenders at least; every actor has work."""
-        random, climate = self._random, self._climate
-        wanted: list[set[str]] = [{self._resources[at % climate.resources]} for at in range(climate.actors)]
+        random, profile = self._rng, self._profile
+        wanted: list[set[str]] = [{self._resources[at % profile.resources]} for at in range(profile.actors)]
         for resource in self._resources:
             others = [mine for mine in wanted if resource not in mine]
-            have = climate.actors - len(others)
+            have = profile.actors - len(others)
             for mine in random.sample(others, min(len(others), max(2 - have, random.randint(0, 1)))):
                 mine.add(resource)
         return [
             Actor(
-                NAMES[at],
+                ACTOR_NAMES[at],
                 tuple(sorted(resources)),
-                self._stage,
+                self._context,
                 watches=random.random() < 0.35,
                 rate=random.uniform(0.95, 1.05),  # the margin covers a tenth
-                wall_offset_ms=random.uniform(-1.0, 1.0) * climate.ttl_ms,
+                wall_offset_ms=random.uniform(-1.0, 1.0) * profile.ttl_ms,
             )
             for at, resources in enumerate(wanted)
         ]
 
     async def run(self) -> None:
         """The three acts."""
-        ttl_ms = self._climate.ttl_ms
+        ttl_ms = self._profile.ttl_ms
         for actor in self._actors:
-            self._loop.post_at(self._random.random() * ttl_ms / 4, actor.start)
-        for _ in range(self._climate.incidents):
-            self._loop.post_at(self._random.uniform(0.5, TROUBLE_TTLS) * ttl_ms, self._draw_incident())
-        reaper = asyncio.ensure_future(self._server.store.reap_when_due()) if self._climate.reaper_task else None
+            self._loop.post_at(self._rng.random() * ttl_ms / 4, actor.start)
+        for _ in range(self._profile.incidents):
+            self._loop.post_at(self._rng.uniform(0.5, FAULT_PHASE_TTLS) * ttl_ms, self._draw_incident())
+        reaper = asyncio.ensure_future(self._server.store.reap_when_due()) if self._profile.reaper_task else None
         self._tick()
-        await self._clock.sleep_ms((TROUBLE_TTLS + 0.01) * ttl_ms)
-        self._weather.clear()
+        await self._clock.sleep_ms((FAULT_PHASE_TTLS + 0.01) * ttl_ms)
+        self._conditions.clear()
         self._server.restart()
         for actor in self._actors:
             actor.heal()
         self._history.healed()
-        tail_ms = self._loop.now_ms + TAIL_TTLS * ttl_ms
+        tail_ms = self._loop.now_ms + RECOVERY_PHASE_TTLS * ttl_ms
         while self._loop.now_ms < tail_ms and not self._history.worked.issuperset(self._resources):
             await self._clock.sleep_ms(ttl_ms / 4)
         for actor in self._actors:
@@ -197,15 +197,15 @@ class World:
 
     def _tick(self) -> None:
         """An onlooker reads; now and then a reaper passes: a contender's commit may well come first."""
-        reaps = not self._climate.reaper_task and self._random.random() < 0.5
+        reaps = not self._profile.reaper_task and self._rng.random() < 0.5
         if self._server.up:
             if reaps:
                 self._server.store.reap()
             self._server.look()
-        self._loop.post_at(self._loop.now_ms + self._random.uniform(0.2, 1.2) * self._climate.ttl_ms, self._tick)
+        self._loop.post_at(self._loop.now_ms + self._rng.uniform(0.2, 1.2) * self._profile.ttl_ms, self._tick)
 
     def _draw_incident(self) -> Callable[[], None]:
-        random, ttl_ms = self._random, self._climate.ttl_ms
+        random, ttl_ms = self._rng, self._profile.ttl_ms
         actor = random.choice(self._actors)
         kind = random.random()
         if kind < 0.05:

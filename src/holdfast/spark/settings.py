@@ -18,12 +18,12 @@ from holdfast.vocabulary.settings import check_one_of
 
 LOCAL: Final = "local[*]"
 LOOPBACK: Final = "127.0.0.1"
-_MASTERS: Final = re.compile(
+_MASTER_URL: Final = re.compile(
     r"local(\[(\*|[1-9]\d*)(,\s*\d+)?\])?|local-cluster\[.+\]|spark://[^/\s]+:\d+(,[^/\s]+:\d+)*|yarn|k8s://\S+"
 )
-_REMOTES: Final = re.compile(r"sc://[^/\s]+(/\S*)?|local(\[(\*|[1-9]\d*)\])?")
-_MEMORY: Final = re.compile(r"[1-9]\d*[kmgtKMGT]?")
-_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_REMOTE_URL: Final = re.compile(r"sc://[^/\s]+(/\S*)?|local(\[(\*|[1-9]\d*)\])?")
+_MEMORY_SIZE: Final = re.compile(r"[1-9]\d*[kmgtKMGT]?")
+_LOG4J_FILE: Final = Path(__file__).with_name("log4j2.properties")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +46,11 @@ class SparkSettings:
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if not _MASTERS.fullmatch(self.master):
+        if not _MASTER_URL.fullmatch(self.master):
             raise InvalidError("Spark master", self.master, "local[n], local[*], spark://host:port, yarn or k8s://url")
-        if self.remote and not _REMOTES.fullmatch(self.remote):
+        if self.remote and not _REMOTE_URL.fullmatch(self.remote):
             raise InvalidError("Spark remote", self.remote.partition(";")[0], "sc://host:port")
-        if not _MEMORY.fullmatch(self.driver_memory):
+        if not _MEMORY_SIZE.fullmatch(self.driver_memory):
             raise InvalidError("driver memory", self.driver_memory, "a number with k, m, g or t, as in 1g")
         check_one_of("Java for Spark", self.java, CHOICES)
         for name in self.conf:
@@ -60,7 +60,7 @@ class SparkSettings:
 
     def __reduce__(self) -> tuple[object, ...]:
         values = {name: getattr(self, name) for name in self.__slots__}
-        return _rebuilt, ({**values, "conf": dict(self.conf)},)
+        return _unpickle, ({**values, "conf": dict(self.conf)},)
 
     @property
     def local(self) -> bool:
@@ -68,7 +68,7 @@ class SparkSettings:
         return not self.remote and self.master.startswith("local") and not self.master.startswith("local-cluster")
 
 
-def _rebuilt(values: dict[str, object]) -> SparkSettings:
+def _unpickle(values: dict[str, object]) -> SparkSettings:
     return SparkSettings(**values)  # type: ignore[arg-type]
 
 
@@ -102,19 +102,19 @@ def properties(settings: SparkSettings, *, scratch: Path) -> dict[str, str]:
     }
     if settings.local:
         tuned |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
-    if source := _source_folder():
+    if source := _source_dir():
         tuned["spark.executorEnv.PYTHONPATH"] = source
-    return {**tuned, **sql_properties(settings), **_with_options(settings.conf, tuned)}
+    return {**tuned, **sql_properties(settings), **_merge_java_options(settings.conf, tuned)}
 
 
-def _with_options(conf: Mapping[str, str], tuned: Mapping[str, str]) -> dict[str, str]:
+def _merge_java_options(conf: Mapping[str, str], tuned: Mapping[str, str]) -> dict[str, str]:
     """`conf`, where Java options are added to ours: Java takes the last of two that contradict each other."""
     name = "spark.driver.extraJavaOptions"
     return {**conf, **({name: f"{tuned[name]} {conf[name]}"} if name in conf else {})}
 
 
 def _java_options(settings: SparkSettings, scratch: Path) -> str:
-    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", f'"-Dderby.system.home={scratch / "derby"}"']
+    options = [f"-Dlog4j2.configurationFile={_LOG4J_FILE.as_uri()}", f'"-Dderby.system.home={scratch / "derby"}"']
     if settings.local:
         options.append("-XX:+UseSerialGC")
         if settings.quick_start:
@@ -122,7 +122,7 @@ def _java_options(settings: SparkSettings, scratch: Path) -> str:
     return " ".join(options)
 
 
-def _source_folder() -> str:
+def _source_dir() -> str:
     """Where this holdfast is imported from, if that is a folder that only this process may know of."""
     folder = Path(holdfast.__file__).resolve().parents[1]
     return "" if folder.name in ("site-packages", "dist-packages") else str(folder)

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
-from holdfast.contracts.checks import StoreLimits, check_commit, check_ttl
 from holdfast.contracts.store import (
     AtVersion,
     Change,
@@ -26,15 +25,16 @@ from holdfast.contracts.store import (
     Session,
     StoreFacts,
 )
-from holdfast.stores.feed import Feed
+from holdfast.contracts.validation import StoreLimits, check_commit, check_ttl
+from holdfast.stores.change_feed import ChangeFeed
 from holdfast.stores.urls import StoreUrl
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import ClosedError, InvalidError
-from holdfast.vocabulary.tasks import Bell, beside
+from holdfast.vocabulary.tasks import Notify, background_tasks
 
 
 @dataclass(slots=True)
-class _Session:
+class _MemorySession:
     ttl_ms: int
     deadline_ms: int
     keys: set[str] = field(default_factory=set)
@@ -43,32 +43,32 @@ class _Session:
 class MemoryStore:
     """All state in dictionaries; every method runs to its end without yielding, so each is atomic."""
 
-    def __init__(self, *, clock: Clock, chance: Chance, limits: StoreLimits, commits_kept: int = 10_000) -> None:
-        self._clock, self._chance, self._limits = clock, chance, limits
+    def __init__(self, *, clock: Clock, random: Random, limits: StoreLimits, commits_kept: int = 10_000) -> None:
+        self._clock, self._random, self._limits = clock, random, limits
         self._version = 0
         self._entries: dict[str, Entry] = {}
         self._keys: list[str] = []  # sorted
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, _MemorySession] = {}
         self._due: list[tuple[int, str]] = []  # heap of (deadline when queued, session); renewed ones are queued again
-        self._due_changed = Bell()
-        self._feed = Feed(head=0, commits_kept=commits_kept)
+        self._due_changed = Notify()
+        self._feed = ChangeFeed(head=0, commits_kept=commits_kept)
         self._closed = False
         self.facts = StoreFacts(
             engine="memory",
             server="this process",
             durability="none: everything is gone when the process ends",
-            incarnation=chance.token(),
+            incarnation=random.token(),
         )
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, *, clock: Clock, chance: Chance, limits: StoreLimits | None = None, commits_kept: int = 10_000
+        cls, *, clock: Clock, random: Random, limits: StoreLimits | None = None, commits_kept: int = 10_000
     ) -> AsyncIterator["MemoryStore"]:
         """A new, empty store that lives as long as the body."""
-        store = cls(clock=clock, chance=chance, limits=limits or StoreLimits(), commits_kept=commits_kept)
+        store = cls(clock=clock, random=random, limits=limits or StoreLimits(), commits_kept=commits_kept)
         try:
-            async with beside(store.reap_when_due()):
+            async with background_tasks(store.reap_when_due()):
                 yield store
         finally:
             store._closed = True
@@ -110,8 +110,8 @@ class MemoryStore:
     async def open_session(self, ttl_ms: int) -> Session:
         self._check_open()
         check_ttl(ttl_ms, self._limits)
-        session_id = self._chance.token()
-        self._sessions[session_id] = _Session(ttl_ms, self._clock.boot_ms() + ttl_ms)
+        session_id = self._random.token()
+        self._sessions[session_id] = _MemorySession(ttl_ms, self._clock.boot_ms() + ttl_ms)
         self._queue(session_id)
         return Session(session_id, ttl_ms)
 
@@ -171,7 +171,7 @@ class MemoryStore:
 
     def _queue(self, session_id: str) -> None:
         heapq.heappush(self._due, (self._sessions[session_id].deadline_ms, session_id))
-        self._due_changed.ring()
+        self._due_changed.notify()
 
     def _reap(self) -> None:
         if not self._due:
@@ -203,7 +203,7 @@ def _wanted(requirement: Requirement) -> int:
     return requirement.version if type(requirement) is AtVersion else 0
 
 
-def open_url(url: StoreUrl, clock: Clock, chance: Chance) -> AbstractAsyncContextManager[MemoryStore]:
+def open_url(url: StoreUrl, clock: Clock, random: Random) -> AbstractAsyncContextManager[MemoryStore]:
     """`memory:` is a new, empty store for each opening."""
     url.check_options()
-    return MemoryStore.open(clock=clock, chance=chance)
+    return MemoryStore.open(clock=clock, random=random)

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from holdfast.contracts.store import Store
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import InvalidError
 
 
@@ -42,7 +42,7 @@ class StoreUrl:
                 raise InvalidError(f"option of {self.shown}", name, "one of " + ", ".join(known))
 
 
-OpenEngine = Callable[[StoreUrl, Clock, Chance], AbstractAsyncContextManager[Store]]
+OpenEngine = Callable[[StoreUrl, Clock, Random], AbstractAsyncContextManager[Store]]
 
 # scheme → (module with an `open_url` function, extra that brings its driver, an example for error texts)
 _ENGINES: Final = {
@@ -72,7 +72,7 @@ def parse_store_url(text: str) -> StoreUrl:
 
 
 @asynccontextmanager
-async def open_store(url: str, *, clock: Clock, chance: Chance) -> AsyncIterator[Store]:
+async def open_store(url: str, *, clock: Clock, random: Random) -> AsyncIterator[Store]:
     """Open the store a URL names, checked for durability. See `docs/stores.md` for every option."""
     parsed = parse_store_url(url)
     module, extra, _ = _ENGINES[_ALIASES.get(parsed.parts.scheme, parsed.parts.scheme)]
@@ -84,5 +84,5 @@ async def open_store(url: str, *, clock: Clock, chance: Chance) -> AsyncIterator
         raise InvalidError(
             f"store URL {parsed.shown}", f"no module {missing.name}", f"pip install 'holdfast[{extra}]'"
         ) from None
-    async with open_url(parsed, clock, chance) as store:
+    async with open_url(parsed, clock, random) as store:
         yield store

@@ -15,8 +15,8 @@ from urllib.error import URLError
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
-from holdfast.testing.servers import ServerProcess
-from holdfast.vocabulary.clock import RealChance
+from holdfast.testing.server_process import ServerProcess
+from holdfast.vocabulary.clock import SystemRandom
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -28,7 +28,7 @@ class ClickHouseServer(ServerProcess):
 
     def __init__(self, directory: Path, *, user: str = "tester", options: Sequence[str] = ()) -> None:
         super().__init__(directory)
-        self.host, self.user, self.password = "127.0.0.1", user, RealChance().token()
+        self.host, self.user, self.password = "127.0.0.1", user, SystemRandom().token()
         self._options = options
         self._password_file = directory / "clickhouse-password"
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from holdfast.contracts.store import Store
 
 
-class Harness(Protocol):
+class StoreHarness(Protocol):
     """What the contract suite needs of an engine."""
 
     name: str
@@ -45,6 +45,6 @@ class Harness(Protocol):
         """Remember the server's data as they are now."""
         ...
 
-    async def go_back(self) -> None:
+    async def restore_saved(self) -> None:
         """Put the server back to the saved data, as a restored backup would."""
         ...

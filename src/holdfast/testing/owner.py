@@ -15,20 +15,22 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, Committed, Conflict, Put, Store
-from holdfast.contracts.surely import commit_surely
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import Chance, Clock, RealChance, RealClock
+from holdfast.vocabulary.clock import Clock, Random, RealClock, SystemRandom
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
 HOLD_MS_MAX: Final = 120_000  # a forgotten owner must not hold for ever
 
 
-async def own(store: Store, *, clock: Clock, chance: Chance, ttl_ms: int, key: str, say: Callable[[str], None]) -> None:
+async def hold_key(
+    store: Store, *, clock: Clock, random: Random, ttl_ms: int, key: str, say: Callable[[str], None]
+) -> None:
     """Hold `key` until the session is lost, then try to write under it all the same."""
     session = await store.open_session(ttl_ms)
-    held = await commit_surely(
-        store, clock=clock, chance=chance, require=[Absent(key)], apply=[Put(key, b'"owner"', session.id)]
+    held = await commit_resolved(
+        store, clock=clock, random=random, require=[Absent(key)], apply=[Put(key, b'"owner"', session.id)]
     )
     if isinstance(held, Conflict):
         say("taken")
@@ -41,7 +43,7 @@ async def own(store: Store, *, clock: Clock, chance: Chance, ttl_ms: int, key: s
             say("tired")
             return
     say("lost")
-    late = await commit_surely(store, clock=clock, chance=chance, apply=[Put(key, b'"owner, late"', session.id)])
+    late = await commit_resolved(store, clock=clock, random=random, apply=[Put(key, b'"owner, late"', session.id)])
     say(f"accepted {late.version}" if isinstance(late, Committed) else "refused")
 
 
@@ -58,10 +60,10 @@ async def main(argv: Sequence[str]) -> None:
     if len(argv) != 3 or not argv[1].isdecimal():
         raise InvalidError("arguments", list(argv), "URL TTL_MS KEY")
     url, ttl_ms, key = argv
-    clock, chance = RealClock(), RealChance()
-    async with open_store(url, clock=clock, chance=chance) as store:
-        await own(
-            store, clock=clock, chance=chance, ttl_ms=int(ttl_ms), key=key, say=lambda said: print(said, flush=True)
+    clock, random = RealClock(), SystemRandom()
+    async with open_store(url, clock=clock, random=random) as store:
+        await hold_key(
+            store, clock=clock, random=random, ttl_ms=int(ttl_ms), key=key, say=lambda said: print(said, flush=True)
         )
 
 

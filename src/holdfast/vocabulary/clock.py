@@ -1,6 +1,6 @@
 """Time and chance: the only home of clocks, sleeps, randomness and identifiers.
 
-Everything else takes a `Clock` and a `Chance` as components, so that the same code runs under a fake clock and
+Everything else takes a `Clock` and a `Random` as components, so that the same code runs under a fake clock and
 in the simulator. Lint bans the direct calls elsewhere (ruff TID251).
 """
 
@@ -88,7 +88,7 @@ class FakeClock:
         self._wall_offset_ms += by_ms
 
 
-class Chance(Protocol):
+class Random(Protocol):
     """Where a component gets identifiers and jitter from."""
 
     def token(self) -> str:
@@ -104,7 +104,7 @@ class Chance(Protocol):
 _SYSTEM: Final = random.SystemRandom()
 
 
-class RealChance:
+class SystemRandom:
     """Unpredictable identifiers, unpredictable jitter."""
 
     def token(self) -> str:
@@ -114,7 +114,7 @@ class RealChance:
         return value * (1 + _SYSTEM.uniform(-share, share))
 
 
-class SeededChance:
+class SeededRandom:
     """Repeatable identifiers and jitter, for tests and simulation."""
 
     def __init__(self, seed: int) -> None:
@@ -127,6 +127,6 @@ class SeededChance:
         return value * (1 + self.random.uniform(-share, share))
 
 
-def backoff_ms(attempt: int, *, base_ms: float, max_ms: float, chance: Chance) -> float:
+def backoff_ms(attempt: int, *, base_ms: float, max_ms: float, random: Random) -> float:
     """The pause before try number `attempt` (from 0): doubling, capped, jittered."""
-    return chance.jitter(min(max_ms, base_ms * 2.0 ** min(attempt, 30)))
+    return random.jitter(min(max_ms, base_ms * 2.0 ** min(attempt, 30)))

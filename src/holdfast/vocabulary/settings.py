@@ -41,7 +41,7 @@ def settings_from(kind: type[S], given: Mapping[str, object]) -> S:
     """Build settings of `kind` from text or typed values; an unknown name or an unreadable value is an `InvalidError`."""
     if not is_dataclass(kind):
         raise InvalidError("settings class", kind, "a dataclass")
-    kinds = _kinds(kind)
+    kinds = _field_types(kind)
     typed = {}
     for name, value in given.items():
         if name not in kinds:
@@ -54,6 +54,6 @@ def settings_from(kind: type[S], given: Mapping[str, object]) -> S:
 
 
 @cache
-def _kinds(kind: type) -> dict[str, object]:
+def _field_types(kind: type) -> dict[str, object]:
     """What type each field has. Working it out takes longer than everything else here."""
     return get_type_hints(kind)

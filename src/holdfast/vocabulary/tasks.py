@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.vocabulary.clock import Clock
 
 
-def the_only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def unwrap_exception_group(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The single error inside nested groups, or the group itself when there are several."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
@@ -17,7 +17,7 @@ def the_only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 @asynccontextmanager
-async def beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def background_tasks(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run `work` while the body runs. Leaving the body cancels the work; failing work cancels the body."""
     try:
         async with asyncio.TaskGroup() as group:
@@ -29,39 +29,39 @@ async def beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
                     task.cancel()
     except BaseExceptionGroup as failed:
         # `from None` keeps the trace short: the group adds nothing to its only member.
-        raise the_only_error(failed) from None
+        raise unwrap_exception_group(failed) from None
 
 
-class Bell:
+class Notify:
     """A wake-up that is never lost and never counted: many rings before one wait are one ring."""
 
     def __init__(self) -> None:
-        self._rung = False
+        self._notified = False
         self._waiters: dict[asyncio.Future[None], None] = {}  # in order of arrival: a set would differ from run to run
 
-    def ring(self) -> None:
-        self._rung = True
+    def notify(self) -> None:
+        self._notified = True
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     async def wait(self) -> None:
         """Return at the next ring, or at once if one came since the last wait."""
-        if not self._rung:
+        if not self._notified:
             await self._wait()
-        self._rung = False
+        self._notified = False
 
     async def wait_ms(self, clock: Clock, timeout_ms: float) -> bool:
         """Wait for a ring at most `timeout_ms`; say whether one came."""
-        if not self._rung:
+        if not self._notified:
             # The sleeping task is cancelled, not awaited: awaiting it here could swallow our own cancellation.
             sleep = asyncio.ensure_future(clock.sleep_ms(timeout_ms))
             try:
                 await self._wait(sleep)
             finally:
                 sleep.cancel()
-        rung, self._rung = self._rung, False
-        return rung
+        notified, self._notified = self._notified, False
+        return notified
 
     async def _wait(self, sleep: asyncio.Future[None] | None = None) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -7,9 +7,9 @@ import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from tests.clients.broker import serving
 from tests.clients.soak.plan import SHORT, Plan
 from tests.clients.soak.run import soak
+from tests.support.broker import serving
 
 
 def main() -> int:

@@ -3,10 +3,10 @@
 import threading
 from dataclasses import dataclass, field
 
-from tests.clients.broker import Broker
 from tests.clients.soak.plan import Plan
+from tests.support.broker import Broker
 
-from holdfast.vocabulary.clock import RealClock, SeededChance
+from holdfast.vocabulary.clock import RealClock, SeededRandom
 
 CLOCK = RealClock()
 KINDS = ("kill", "term", "pause")
@@ -28,7 +28,7 @@ class Chaos:
     """Acts on the broker from a thread of its own while it is entered; leaves it running."""
 
     def __init__(self, broker: Broker, *, plan: Plan) -> None:
-        self._broker, self._plan, self._chance = broker, plan, SeededChance(plan.seed).random
+        self._broker, self._plan, self._rng = broker, plan, SeededRandom(plan.seed).random
         self.deeds = Deeds()
         self._ending = threading.Event()
         self._failure: BaseException | None = None
@@ -47,8 +47,8 @@ class Chaos:
     def _run(self) -> None:
         try:
             while True:
-                for kind in self._chance.sample(KINDS, len(KINDS)):  # each kind once in a round, in any order
-                    if self._ending.wait(self._chance.uniform(*self._plan.gap_s)):
+                for kind in self._rng.sample(KINDS, len(KINDS)):  # each kind once in a round, in any order
+                    if self._ending.wait(self._rng.uniform(*self._plan.gap_s)):
                         return
                     getattr(self, f"_{kind}")()
         except BaseException as failure:
@@ -70,11 +70,11 @@ class Chaos:
         self.deeds.pauses += 1
         long = self.deeds.pauses % ABSENT_EVERY == 0
         self._broker.stop()
-        self._ending.wait(self._chance.uniform(*(self._plan.absence_s if long else self._plan.pause_s)))
+        self._ending.wait(self._rng.uniform(*(self._plan.absence_s if long else self._plan.pause_s)))
         self._broker.cont()
 
     def _start(self) -> None:
-        self._ending.wait(self._chance.uniform(0, 1))
+        self._ending.wait(self._rng.uniform(0, 1))
         began_ms = CLOCK.boot_ms()
         self._broker.start()
         self.deeds.start_s_max = max(self.deeds.start_s_max, (CLOCK.boot_ms() - began_ms) / 1_000)

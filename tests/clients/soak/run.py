@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.clients.broker import Broker, until
 from tests.clients.soak.chaos import Chaos
 from tests.clients.soak.plan import Plan
 from tests.clients.soak.verdict import ends, judge_log, log_of, ranges, twice, unread
+from tests.support.broker import Broker, until
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent.parent.parent

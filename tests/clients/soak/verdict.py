@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
-from tests.clients.broker import Broker
-from tests.clients.workload import Verdict, judge
+from tests.support.broker import Broker
+from tests.support.workload import Verdict, judge
 
 READ_TIMEOUT_S = 60.0
 

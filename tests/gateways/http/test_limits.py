@@ -7,23 +7,23 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.gateways.http.serving import guarded, plain, problem_of, serving, until
+from tests.support.http_gateway import behind_middleware, problem_of, running_http_gateway, send_response, until
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
     message = await receive()
-    await plain(send, message["body"] or b"{}")
+    await send_response(send, message["body"] or b"{}")
 
 
 async def test_a_body_within_the_limit_is_read_whole() -> None:
-    async with serving(make=guarded(echo), body_bytes_max=2_000) as served:
+    async with running_http_gateway(make=behind_middleware(echo), body_bytes_max=2_000) as served:
         sent = b'"' + b"x" * 1_990 + b'"'
         answer = await served.client.post("/", content=sent, headers={"content-type": "application/json"})
         assert answer.content == sent
 
 
 async def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_read() -> None:
-    async with serving(make=guarded(echo), body_bytes_max=2_000) as served:
+    async with running_http_gateway(make=behind_middleware(echo), body_bytes_max=2_000) as served:
         head = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 3000\r\n\r\n"
         said = await served.raw(head + b" " * 3_000)
         assert said.startswith(b"HTTP/1.1 413 ")
@@ -35,13 +35,13 @@ async def test_a_body_that_does_not_say_how_large_it_is_is_refused_when_it_is() 
         for _ in range(100):
             yield b"x" * 100
 
-    async with serving(make=guarded(echo), body_bytes_max=2_000) as served:
+    async with running_http_gateway(make=behind_middleware(echo), body_bytes_max=2_000) as served:
         answer = await served.client.post("/", content=endless(), headers={"content-type": "application/json"})
         problem_of(answer, 413, "too-large")
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
-    async with serving(make=guarded(echo), body_ms=50) as served:
+    async with running_http_gateway(make=behind_middleware(echo), body_ms=50) as served:
         head = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
         said = await served.raw(head)
         assert said.startswith(b"HTTP/1.1 408 ")
@@ -49,7 +49,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
 
 
 async def test_a_head_that_does_not_come_is_hung_up_on_however_slowly_it_drips() -> None:
-    async with serving(make=guarded(echo), head_ms=200) as served:
+    async with running_http_gateway(make=behind_middleware(echo), head_ms=200) as served:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         dripping = asyncio.ensure_future(_drip(writer))
         try:
@@ -59,7 +59,7 @@ async def test_a_head_that_does_not_come_is_hung_up_on_however_slowly_it_drips()
         finally:
             dripping.cancel()
             writer.close()
-        await until(lambda: served.counters.hung_up == 1, what="it is counted")
+        await until(lambda: served.counters.aborted == 1, what="it is counted")
 
 
 async def _drip(writer: asyncio.StreamWriter) -> None:
@@ -73,14 +73,14 @@ async def _drip(writer: asyncio.StreamWriter) -> None:
 
 
 async def test_a_head_that_is_too_large_is_refused() -> None:
-    async with serving(make=guarded(echo), head_bytes_max=2_000) as served:
+    async with running_http_gateway(make=behind_middleware(echo), head_bytes_max=2_000) as served:
         said = await served.raw(b"GET / HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 5_000)
         assert said.startswith(b"HTTP/1.1 431 ")
         assert b"application/problem+json" in said
 
 
 async def test_what_is_not_http_gets_a_problem_and_the_end() -> None:
-    async with serving(make=guarded(echo)) as served:
+    async with running_http_gateway(make=behind_middleware(echo)) as served:
         for sent in (
             b"\x00\x01\x02\r\n\r\n",
             b"GET\r\n\r\n",
@@ -103,7 +103,7 @@ async def test_an_answer_that_takes_too_long_is_a_problem_and_the_work_is_stoppe
         finally:
             stopped.set()
 
-    async with serving(make=guarded(never), request_ms=50) as served:
+    async with running_http_gateway(make=behind_middleware(never), request_ms=50) as served:
         problem_of(await served.client.get("/"), 504, "too-late")
         assert stopped.is_set()
 
@@ -114,11 +114,11 @@ async def test_beyond_so_many_requests_others_come_again_and_probes_are_answered
     async def waits(scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] == "/wait":
             await go.wait()
-        await plain(send)
+        await send_response(send)
 
-    async with serving(make=guarded(waits), requests_max=3) as served:
+    async with running_http_gateway(make=behind_middleware(waits), requests_max=3) as served:
         waiting = [asyncio.ensure_future(served.client.get("/wait")) for _ in range(3)]
-        await until(lambda: served.counters.under_way == 3, what="three are under way")
+        await until(lambda: served.counters.in_flight == 3, what="three are under way")
         refused = await served.client.get("/other")
         problem_of(refused, 503, "busy")
         assert refused.headers["retry-after"] == "1"
@@ -126,11 +126,11 @@ async def test_beyond_so_many_requests_others_come_again_and_probes_are_answered
         go.set()
         assert [each.status_code for each in await asyncio.gather(*waiting)] == [200] * 3
         assert (await served.client.get("/other")).status_code == 200
-        assert served.counters.turned_away == 1
+        assert served.counters.rejected == 1
 
 
 async def test_one_connection_too_many_is_hung_up_on() -> None:
-    async with serving(make=guarded(echo), connections_max=2) as served:
+    async with running_http_gateway(make=behind_middleware(echo), connections_max=2) as served:
         kept = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
         await until(lambda: served.counters.connections == 2, what="two are there")
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
@@ -150,16 +150,16 @@ async def test_an_answer_nobody_reads_is_given_up() -> None:
             await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
-    async with serving(make=guarded(large), write_ms=200) as served:
+    async with running_http_gateway(make=behind_middleware(large), write_ms=200) as served:
         _, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1_000)
         writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        await until(lambda: served.counters.hung_up == 1, what="it is hung up on")
+        await until(lambda: served.counters.aborted == 1, what="it is hung up on")
         await until(lambda: served.counters.connections == 0, what="its connection is gone")
         writer.close()
 
 
 async def test_an_idle_connection_is_closed() -> None:
-    async with serving(make=guarded(echo), idle_ms=1_000) as served:
+    async with running_http_gateway(make=behind_middleware(echo), idle_ms=1_000) as served:
         said = await served.raw(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert said.startswith(b"HTTP/1.1 200 ")
 
@@ -169,11 +169,11 @@ async def test_stopping_answers_what_is_under_way_and_takes_nothing_new() -> Non
 
     async def waits(scope: Any, receive: Any, send: Any) -> None:
         await go.wait()
-        await plain(send, b'"done"')
+        await send_response(send, b'"done"')
 
-    async with serving(make=guarded(waits)) as served:
+    async with running_http_gateway(make=behind_middleware(waits)) as served:
         waiting = asyncio.ensure_future(served.client.get("/"))
-        await until(lambda: served.counters.under_way == 1, what="it is under way")
+        await until(lambda: served.counters.in_flight == 1, what="it is under way")
         stopping = asyncio.ensure_future(served.server.close_gracefully())
         await until(lambda: not served.server.accepting, what="nobody new gets in")
         assert not waiting.done()
@@ -186,9 +186,9 @@ async def test_stopping_does_not_wait_for_ever() -> None:
     async def never(scope: Any, receive: Any, send: Any) -> None:
         await asyncio.Event().wait()
 
-    async with serving(make=guarded(never), stop_ms=200) as served:
+    async with running_http_gateway(make=behind_middleware(never), stop_ms=200) as served:
         waiting = asyncio.ensure_future(served.client.get("/"))
-        await until(lambda: served.counters.under_way == 1, what="it is under way")
+        await until(lambda: served.counters.in_flight == 1, what="it is under way")
         async with asyncio.timeout(20):
             await served.server.close_gracefully()
         with pytest.raises(httpx.RemoteProtocolError):
@@ -199,7 +199,7 @@ async def test_a_route_that_fails_is_a_problem_without_a_word_of_why(caplog: pyt
     async def fails(scope: Any, receive: Any, send: Any) -> None:
         raise RuntimeError("the password is s3cr3t")
 
-    async with serving(make=guarded(fails)) as served:
+    async with running_http_gateway(make=behind_middleware(fails)) as served:
         answer = await served.client.get("/")
         said = problem_of(answer, 500, "failed")
         assert "s3cr3t" not in answer.text
@@ -209,7 +209,7 @@ async def test_a_route_that_fails_is_a_problem_without_a_word_of_why(caplog: pyt
 
 async def test_access_lines_are_facts_that_no_client_can_forge(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="holdfast.http.access")
-    async with serving(make=guarded(echo)) as served:
+    async with running_http_gateway(make=behind_middleware(echo)) as served:
         await served.client.get("/a%0Ab%1B[31m?password=s3cr3t", headers={"user-agent": "x\ty"})
         await served.client.request("BREW", "/" + "long" * 500)
     first, second = [vars(record) for record in caplog.records if record.name == "holdfast.http.access"]

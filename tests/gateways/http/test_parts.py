@@ -4,8 +4,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.gateways.http.serving import problem_of
 from tests.gateways.http.test_pipelines import MAPPING, SINK, SOURCE, made
+from tests.support.http_gateway import problem_of
 
 SECRET = "s3cr3t-Pa55"
 SECURE = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "me", "password": SECRET}

@@ -5,14 +5,14 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.gateways.http.serving import Served, problem_of, serving, until
+from tests.support.http_gateway import RunningHttpGateway, problem_of, running_http_gateway, until
 
 from holdfast.kernel.lease import acquire
 from holdfast.kernel.session import SessionSettings, hold_session
-from holdfast.pipeline.nouns import slot_resource
-from holdfast.pipeline.workers.records import SlotStatus, WorkerRecord, status_key, worker_key
+from holdfast.pipeline.catalog.worker_status import SlotStatus, WorkerRecord, status_key, worker_key
+from holdfast.pipeline.model.definition import slot_resource
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 SOURCE = {"topic": "orders"}
 SINK = {"table": "orders"}
@@ -168,11 +168,11 @@ async def test_what_is_not_there_is_not_there_anywhere(client: httpx.AsyncClient
 
 
 async def test_status_assignments_and_workers_are_what_workers_say(tmp_path: Any) -> None:
-    clock, chance = RealClock(), RealChance()
+    clock, random = RealClock(), SystemRandom()
     async with (
-        open_store("memory:", clock=clock, chance=chance) as store,
-        serving(store=store) as served,
-        hold_session(store, clock=clock, chance=chance, settings=SessionSettings()) as session,
+        open_store("memory:", clock=clock, random=random) as store,
+        running_http_gateway(store=store) as served,
+        hold_session(store, clock=clock, random=random, settings=SessionSettings()) as session,
     ):
         client = served.client
         path = await made(client, source=SOURCE, sink=SINK, mapping=MAPPING)
@@ -180,7 +180,7 @@ async def test_status_assignments_and_workers_are_what_workers_say(tmp_path: Any
         waiting = (await client.get(f"{path}/status")).json()
         assert (waiting["state"], waiting["mode"]) == ("waiting", "none")
         pipeline = path.rpartition("/")[2]
-        await _working(store, session.id, pipeline, clock, chance)
+        await _working(store, session.id, pipeline, clock, random)
         (worker,) = (await client.get("/api/workers")).json()
         assert (worker["id"], worker["able"]) == ("worker-1", True)
         (held,) = (await client.get(f"{path}/assignments")).json()
@@ -198,12 +198,12 @@ async def test_status_assignments_and_workers_are_what_workers_say(tmp_path: Any
         assert 'holdfast_workers{able="true"} 1' in page
 
 
-async def _working(store: Any, session: str, pipeline: str, clock: Any, chance: Any) -> None:
+async def _working(store: Any, session: str, pipeline: str, clock: Any, random: Any) -> None:
     import msgspec
 
     from holdfast.contracts.store import Put
 
-    await acquire(store, slot_resource(pipeline, 0), holder="worker-1", session=session, clock=clock, chance=chance)
+    await acquire(store, slot_resource(pipeline, 0), holder="worker-1", session=session, clock=clock, random=random)
     worker = WorkerRecord(
         id="worker-1", host="here", pid=1, version="0", mode="leases", session=session, started_at_ms=0,
         slots_per_pipeline_max=4, lease_until_ms=1_800_000_000_000,
@@ -226,19 +226,19 @@ async def _working(store: Any, session: str, pipeline: str, clock: Any, chance: 
     )
 
 
-async def test_half_a_request_does_nothing_however_whole_it_looks(served: Served) -> None:
+async def test_half_a_request_does_nothing_however_whole_it_looks(served: RunningHttpGateway) -> None:
     body = b'{"name": "half"}'
     head = b"POST /api/pipelines HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n"
     _, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(head + body)
     await writer.drain()
-    await until(lambda: served.counters.under_way == 1, what="the server waits for the rest")
+    await until(lambda: served.counters.in_flight == 1, what="the server waits for the rest")
     writer.close()
-    await until(lambda: served.counters.under_way == 0, what="it has given up")
+    await until(lambda: served.counters.in_flight == 0, what="it has given up")
     assert (await served.client.get("/api/pipelines")).json() == []
 
 
-async def test_many_at_once_are_answered(served: Served) -> None:
+async def test_many_at_once_are_answered(served: RunningHttpGateway) -> None:
     names = [f"p{n}" for n in range(30)]
     answers = await asyncio.gather(*(served.client.post("/api/pipelines", json={"name": name}) for name in names))
     assert {answer.status_code for answer in answers} == {201}

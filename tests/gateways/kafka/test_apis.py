@@ -10,7 +10,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
 
 from holdfast.gateways.kafka.api import Api
-from holdfast.gateways.kafka.apis import APIS
+from holdfast.gateways.kafka.api_table import APIS
 from holdfast.gateways.kafka.control import encode
 
 EVERY = [(api, version) for api in APIS.values() for version in range(api.versions[0], api.versions[1] + 1)]

@@ -6,23 +6,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateways.kafka.asking import Admin, admin_of, code, versions
+from tests.support.kafka_admin import Admin, admin_of, code, versions
 
-from holdfast.gateways.kafka.codes import Code
-from holdfast.gateways.kafka.config_encoding import BROKER, TOPIC
-from holdfast.gateways.kafka.config_names import FIXED, IGNORED, MAPPED, Kind, read_settings, spelt, topic_rows
-from holdfast.gateways.kafka.configs import Change
+from holdfast.gateways.kafka.config_encoding import BROKER_RESOURCE, TOPIC_RESOURCE
+from holdfast.gateways.kafka.config_names import (
+    FIXED,
+    IGNORED,
+    MAPPED,
+    ConfigType,
+    config_text,
+    read_settings,
+    topic_config_entries,
+)
+from holdfast.gateways.kafka.configs import AlterOperation
+from holdfast.gateways.kafka.errors import Code
 from holdfast.log.topic_config import NAMES, TopicConfig
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import MIB
 
 
-def resource(name: str, kind: int = TOPIC, **given: Any) -> dict[str, Any]:
+def resource(name: str, kind: int = TOPIC_RESOURCE, **given: Any) -> dict[str, Any]:
     return {"resource_type": kind, "resource_name": name, "configuration_keys": None, **given}
 
 
 def setting(values: Mapping[str, str | None]) -> list[dict[str, Any]]:
-    return [{"name": name, "value": value, "config_operation": Change.SET} for name, value in values.items()]
+    return [{"name": name, "value": value, "config_operation": AlterOperation.SET} for name, value in values.items()]
 
 
 async def described(admin: Admin, name: str = "orders") -> dict[str, Any]:
@@ -105,13 +113,13 @@ def test_one_setting_by_two_names_must_have_one_value() -> None:
 
 
 def test_what_is_described_can_be_given_back() -> None:
-    rows = topic_rows(TopicConfig(), ())
+    rows = topic_config_entries(TopicConfig(), ())
     back = read_settings((row.name, row.value) for row in rows)
     assert back == {name: getattr(TopicConfig(), name) for name in NAMES}
 
 
 def test_values_are_spelt_as_kafkas_clients_read_them() -> None:
-    assert [spelt(each) for each in (True, False, 5, 0.5, "append_time", "delete")] == [
+    assert [config_text(each) for each in (True, False, 5, 0.5, "append_time", "delete")] == [
         "true",
         "false",
         "5",
@@ -141,7 +149,7 @@ async def test_every_version_describes_a_topic(tmp_path: Path) -> None:
         for version in versions("DescribeConfigs"):
             answer = await admin.ask("DescribeConfigs", version, resources=[resource("orders")])
             (result,) = answer.results
-            assert (code(result), result.resource_type, result.resource_name) == (Code.NONE, TOPIC, "orders")
+            assert (code(result), result.resource_type, result.resource_name) == (Code.NONE, TOPIC_RESOURCE, "orders")
             configs = {each.name: each for each in result.configs}
             assert set(configs) == set(MAPPED) | set(FIXED)
             assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("1000", 1)
@@ -150,7 +158,7 @@ async def test_every_version_describes_a_topic(tmp_path: Path) -> None:
             assert not configs["retention.ms"].read_only
             assert all(each.synonyms == () for each in result.configs), "nobody asked for them"
             if version >= 3:
-                assert configs["retention.ms"].config_type == Kind.LONG
+                assert configs["retention.ms"].config_type == ConfigType.LONG
                 assert configs["retention.ms"].documentation is None
 
 
@@ -178,7 +186,11 @@ async def test_only_the_settings_that_are_named_are_described(tmp_path: Path) ->
 async def test_every_version_describes_a_broker(tmp_path: Path) -> None:
     async with admin_of(tmp_path, auto_create_partitions=3) as admin:
         for version in versions("DescribeConfigs"):
-            wanted = [resource(str(admin.node), BROKER), resource("", BROKER), resource("999", BROKER)]
+            wanted = [
+                resource(str(admin.node), BROKER_RESOURCE),
+                resource("", BROKER_RESOURCE),
+                resource("999", BROKER_RESOURCE),
+            ]
             answer = await admin.ask("DescribeConfigs", version, resources=wanted, include_synonyms=True)
             mine, shared, unknown = answer.results
             values = {each.name: each.value for each in mine.configs}
@@ -198,8 +210,8 @@ async def test_every_version_describes_a_broker(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "refusal"),
     [
-        ("nowhere", TOPIC, Code.UNKNOWN_TOPIC_OR_PARTITION),
-        ("a/b", TOPIC, Code.INVALID_TOPIC_EXCEPTION),
+        ("nowhere", TOPIC_RESOURCE, Code.UNKNOWN_TOPIC_OR_PARTITION),
+        ("a/b", TOPIC_RESOURCE, Code.INVALID_TOPIC_EXCEPTION),
         ("1", 8, Code.INVALID_REQUEST),
         ("x", 16, Code.INVALID_REQUEST),
         ("x", 32, Code.INVALID_REQUEST),
@@ -230,7 +242,11 @@ async def test_every_version_of_alter_configs_replaces_all_settings(tmp_path: Pa
             assert code(validated) is Code.NONE
             assert (await admin.backend.log.topics.get("orders")).config.retention_ms != 1_000 + version
             (altered,) = (await admin.ask("AlterConfigs", version, resources=[wanted])).responses
-            assert (code(altered), altered.resource_name, altered.resource_type) == (Code.NONE, "orders", TOPIC)
+            assert (code(altered), altered.resource_name, altered.resource_type) == (
+                Code.NONE,
+                "orders",
+                TOPIC_RESOURCE,
+            )
             assert (await admin.backend.log.topics.get("orders")).overrides == {"retention_ms": 1_000 + version}
         await admin.ask("AlterConfigs", resources=[resource("orders", configs=[])])
         assert (await admin.backend.log.topics.get("orders")).overrides == {}
@@ -241,8 +257,8 @@ async def test_every_version_of_incremental_alter_configs_changes_only_what_it_n
         for version in versions("IncrementalAlterConfigs"):
             await admin.backend.log.topics.alter("orders", {"retention_bytes": 5})
             changes = [
-                {"name": "retention.ms", "value": f"{1000 + version}", "config_operation": Change.SET},
-                {"name": "retention.bytes", "value": None, "config_operation": Change.DELETE},
+                {"name": "retention.ms", "value": f"{1000 + version}", "config_operation": AlterOperation.SET},
+                {"name": "retention.bytes", "value": None, "config_operation": AlterOperation.DELETE},
             ]
             wanted = resource("orders", configs=changes)
             (validated,) = (
@@ -259,9 +275,9 @@ async def test_every_version_of_incremental_alter_configs_changes_only_what_it_n
 async def test_a_list_is_appended_to_and_subtracted_from(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         for operation, value, after in (
-            (Change.APPEND, "compact", "compact,delete"),
-            (Change.APPEND, "compact", "compact,delete"),
-            (Change.SUBTRACT, "delete", "compact"),
+            (AlterOperation.APPEND, "compact", "compact,delete"),
+            (AlterOperation.APPEND, "compact", "compact,delete"),
+            (AlterOperation.SUBTRACT, "delete", "compact"),
         ):
             change = {"name": "cleanup.policy", "value": value, "config_operation": operation}
             await admin.ask("IncrementalAlterConfigs", resources=[resource("orders", configs=[change])])
@@ -270,12 +286,12 @@ async def test_a_list_is_appended_to_and_subtracted_from(tmp_path: Path) -> None
 
 REFUSED: dict[str, tuple[list[dict[str, Any]], Code, str]] = {
     "appending to a number": (
-        [{"name": "retention.ms", "value": "1", "config_operation": Change.APPEND}],
+        [{"name": "retention.ms", "value": "1", "config_operation": AlterOperation.APPEND}],
         Code.INVALID_CONFIG,
         "no list",
     ),
     "leaving a list empty": (
-        [{"name": "cleanup.policy", "value": "delete", "config_operation": Change.SUBTRACT}],
+        [{"name": "cleanup.policy", "value": "delete", "config_operation": AlterOperation.SUBTRACT}],
         Code.INVALID_CONFIG,
         "cleanup.policy",
     ),
@@ -292,7 +308,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], Code, str]] = {
     "no value": (setting({"retention.ms": None}), Code.INVALID_CONFIG, "retention.ms"),
     "an unknown setting": (setting({"colour": "red"}), Code.INVALID_CONFIG, "colour"),
     "deleting an unknown setting": (
-        [{"name": "colour", "value": None, "config_operation": Change.DELETE}],
+        [{"name": "colour", "value": None, "config_operation": AlterOperation.DELETE}],
         Code.INVALID_CONFIG,
         "colour",
     ),
@@ -333,7 +349,9 @@ async def test_a_change_that_only_the_rest_of_the_settings_forbids_is_refused_to
 async def test_brokers_cannot_be_altered_and_a_resource_is_named_once(tmp_path: Path, api: str) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         configs = setting({"log.retention.ms": "1"})
-        (response,) = (await admin.ask(api, resources=[resource(str(admin.node), BROKER, configs=configs)])).responses
+        (response,) = (
+            await admin.ask(api, resources=[resource(str(admin.node), BROKER_RESOURCE, configs=configs)])
+        ).responses
         assert code(response) is Code.INVALID_REQUEST
         assert "read-only" in response.error_message
         twice = [resource("orders", configs=setting({"retention.ms": value})) for value in ("1", "2")]
@@ -350,7 +368,7 @@ async def test_a_broker_tells_where_its_objects_are_unless_the_url_holds_a_secre
 ) -> None:
     async with admin_of(tmp_path) as admin:
         object.__setattr__(admin.face.backend, "objects_url", url)
-        asked = resource(str(admin.node), BROKER, configuration_keys=["holdfast.objects.url"])
+        asked = resource(str(admin.node), BROKER_RESOURCE, configuration_keys=["holdfast.objects.url"])
         answer = await admin.ask("DescribeConfigs", version=version, resources=[asked])
         (told,) = answer.results[0].configs
         assert (told.name, told.value, told.is_sensitive, told.read_only) == (

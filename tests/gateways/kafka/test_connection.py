@@ -5,23 +5,23 @@ import logging
 from pathlib import Path
 
 import pytest
-from tests.agent.making import until
-from tests.gateways.kafka.talking import (
+from tests.support.cluster import until
+from tests.support.kafka_wire import (
     API_VERSIONS,
     FETCH,
     METADATA,
     PRODUCE,
-    Face,
-    face_on,
+    KafkaGateway,
     fetch_request,
+    gateway_on,
     produce_request,
     request_frame,
     versions_of,
 )
-from tests.log.partition.making import batch
+from tests.support.partitions import batch
 
-from holdfast.gateways.kafka.apis import APIS
-from holdfast.gateways.kafka.codes import Code
+from holdfast.gateways.kafka.api_table import APIS
+from holdfast.gateways.kafka.errors import Code
 from holdfast.log.batches import Record, encode
 
 SOFTWARE = {"client_software_name": "tests", "client_software_version": "1"}
@@ -29,7 +29,7 @@ SOFTWARE = {"client_software_name": "tests", "client_software_version": "1"}
 
 @pytest.mark.parametrize("version", versions_of(API_VERSIONS))
 async def test_api_versions_lists_exactly_what_is_implemented(tmp_path: Path, version: int) -> None:
-    async with face_on(tmp_path) as face:
+    async with gateway_on(tmp_path) as face:
         answer = await (await face.client()).ask(API_VERSIONS, version, SOFTWARE)
         listed = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         assert listed == {key: api.versions for key, api in APIS.items()}
@@ -37,7 +37,7 @@ async def test_api_versions_lists_exactly_what_is_implemented(tmp_path: Path, ve
 
 
 async def test_a_newer_api_versions_request_is_answered_in_version_zero(tmp_path: Path) -> None:
-    async with face_on(tmp_path) as face:
+    async with gateway_on(tmp_path) as face:
         client = await face.client()
         frame = bytearray(request_frame(API_VERSIONS, 4, SOFTWARE, correlation=7, client_id="tests"))
         frame[2:4] = (99).to_bytes(2, "big")
@@ -48,7 +48,7 @@ async def test_a_newer_api_versions_request_is_answered_in_version_zero(tmp_path
 
 
 async def test_a_request_may_come_byte_by_byte(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         frame = request_frame(PRODUCE, 9, produce_request("orders", {0: batch("a")}), correlation=3, client_id="é")
         for byte in len(frame).to_bytes(4, "big") + frame:
@@ -59,7 +59,7 @@ async def test_a_request_may_come_byte_by_byte(tmp_path: Path) -> None:
 
 
 async def test_large_and_small_requests_mix_in_one_stream(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         sizes = [10, 900_000, 30, 200_000, 700_000, 5]
         stream = b""
@@ -98,7 +98,7 @@ GARBAGE = {
 async def test_garbage_closes_that_connection_with_a_log_line_and_nothing_else(
     tmp_path: Path, garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         other, client = await face.client(), await face.client()
         with caplog.at_level(logging.WARNING, logger="holdfast.gateways.kafka"):
             await client.send_bytes(garbage)
@@ -114,7 +114,7 @@ async def test_garbage_closes_that_connection_with_a_log_line_and_nothing_else(
 
 
 async def test_bytes_after_the_last_field_mean_nothing(tmp_path: Path) -> None:
-    async with face_on(tmp_path) as face:
+    async with gateway_on(tmp_path) as face:
         client = await face.client()
         frame = request_frame(METADATA, 13, {"topics": None}, correlation=5, client_id="tests") + bytes(3)
         await client.send_bytes(len(frame).to_bytes(4, "big") + frame)
@@ -124,7 +124,7 @@ async def test_bytes_after_the_last_field_mean_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", [key for key in APIS if key != PRODUCE])
 async def test_a_request_without_records_has_a_limit_of_its_own(tmp_path: Path, key: int) -> None:
-    async with face_on(tmp_path, control_bytes_max=64 * 1024) as face:
+    async with gateway_on(tmp_path, control_bytes_max=64 * 1024) as face:
         client = await face.client()
         head = key.to_bytes(2, "big") + APIS[key].versions[1].to_bytes(2, "big") + bytes(4)
         await client.send_bytes((70_000).to_bytes(4, "big") + head + bytes(70_000 - len(head)))
@@ -134,7 +134,7 @@ async def test_a_request_without_records_has_a_limit_of_its_own(tmp_path: Path, 
 
 
 async def test_a_request_after_a_long_poll_waits_for_it(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         poll = await client.send(FETCH, 12, fetch_request("orders", {0: 0}, wait_ms=200))
         later = await client.send(API_VERSIONS, 0, {})
@@ -143,7 +143,7 @@ async def test_a_request_after_a_long_poll_waits_for_it(tmp_path: Path) -> None:
 
 
 async def test_connections_beyond_the_limit_are_refused(tmp_path: Path) -> None:
-    async with face_on(tmp_path, connections_max=1) as face:
+    async with gateway_on(tmp_path, connections_max=1) as face:
         first = await face.client()
         await first.ask(API_VERSIONS, 0, {})
         second = await face.client()
@@ -160,7 +160,7 @@ async def gone(client: object) -> bool:
 
 
 async def test_what_is_overdue_is_said(tmp_path: Path) -> None:
-    async with face_on(tmp_path, idle_ms=1_000, frame_ms=1_000) as face:
+    async with gateway_on(tmp_path, idle_ms=1_000, frame_ms=1_000) as face:
         idle, slow = await face.client(), await face.client()
         await idle.ask(API_VERSIONS, 0, {})
         await slow.send_bytes((100).to_bytes(4, "big") + b"\0")
@@ -176,7 +176,7 @@ async def test_what_is_overdue_is_said(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_reads_nothing_is_not_read_from_and_does_not_fill_the_memory(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}, buffered_bytes_max=64 * 1024) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}, buffered_bytes_max=64 * 1024) as face:
         await face.backend.log.produce("orders", 0, encode([Record(0, 1, None, bytes(1_000_000))]))
         greedy, other = await face.client(), await face.client()
         for _ in range(100):
@@ -197,7 +197,7 @@ def large_frame(offset: int) -> bytes:
 
 @pytest.mark.parametrize("ending", ["the first goes on", "the first hangs up"])
 async def test_what_is_still_arriving_counts_and_large_requests_wait_for_room(tmp_path: Path, ending: str) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}, requests_bytes_max=256 * 1024) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}, requests_bytes_max=256 * 1024) as face:
         first, second, third, small = [await face.client() for _ in range(4)]
         frame = large_frame(7)
         await first.send_bytes(frame[:1000])
@@ -221,7 +221,7 @@ async def test_what_is_still_arriving_counts_and_large_requests_wait_for_room(tm
 
 
 async def test_a_request_larger_than_what_a_connection_may_have_in_flight_arrives_all_the_same(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}, in_flight_bytes_max=1000, requests_bytes_max=1000) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}, in_flight_bytes_max=1000, requests_bytes_max=1000) as face:
         client = await face.client()
         async with asyncio.timeout(10):
             for each in range(5):
@@ -230,25 +230,25 @@ async def test_a_request_larger_than_what_a_connection_may_have_in_flight_arrive
 
 
 async def test_a_server_that_stops_reads_nothing_more_however_much_it_answers(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         assert await served(face, client)
         (connection,) = face.server.connections
         connection.stop_reading()
-        connection.room()
+        connection.memory_freed()
         await client.send(API_VERSIONS, 0, {})
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await client.receive()
 
 
-async def served(face: Face, client: object) -> bool:
+async def served(face: KafkaGateway, client: object) -> bool:
     answer = await client.ask(PRODUCE, 9, produce_request("orders", {0: batch("a")}))  # type: ignore[attr-defined]
     return bool(answer.responses[0].partition_responses[0].error_code.value == 0)
 
 
 async def test_a_graceful_close_answers_what_is_under_way_and_lets_long_polls_go(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 2}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 2}) as face:
         polling, producing = await face.client(), await face.client()
         await polling.send(FETCH, 12, fetch_request("orders", {1: 5}, wait_ms=60_000))
         await polling.receive()  # out of range: answered at once

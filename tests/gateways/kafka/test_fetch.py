@@ -6,14 +6,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.agent.making import until
-from tests.gateways.kafka.talking import FETCH, Face, face_on, fetch_request, versions_of
-from tests.log.partition.making import batch, records
+from tests.support.cluster import until
+from tests.support.kafka_wire import FETCH, KafkaGateway, fetch_request, gateway_on, versions_of
+from tests.support.partitions import batch, records
 
-from holdfast.gateways.kafka.codes import Code
+from holdfast.gateways.kafka.errors import Code
 
 
-async def filled(face: Face, topic: str = "orders", partitions: int = 1, *values: str) -> UUID:
+async def filled(face: KafkaGateway, topic: str = "orders", partitions: int = 1, *values: str) -> UUID:
     for number in range(partitions):
         for value in values or ("a", "b", "c"):
             await face.backend.log.produce(topic, number, batch(value))
@@ -27,7 +27,7 @@ def read(answer: Any, at: int = 0) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("version", versions_of(FETCH))
 async def test_every_version_returns_what_was_produced(tmp_path: Path, version: int) -> None:
-    async with face_on(tmp_path, topics={"orders": 2}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 2}) as face:
         topic_id = await filled(face, "orders", 2)
         client = await face.client()
         answer = await client.ask(FETCH, version, fetch_request("orders", {0: 1, 1: 0}, topic_id=topic_id))
@@ -43,7 +43,7 @@ async def test_every_version_returns_what_was_produced(tmp_path: Path, version: 
 
 
 async def test_a_long_poll_is_woken_by_the_first_of_many_partitions(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 5}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 5}) as face:
         client = await face.client()
         correlation = await client.send(FETCH, 12, fetch_request("orders", dict.fromkeys(range(5), 0), wait_ms=60_000))
         led = await face.backend.log.led("orders", 3)
@@ -55,14 +55,14 @@ async def test_a_long_poll_is_woken_by_the_first_of_many_partitions(tmp_path: Pa
 
 
 async def test_a_long_poll_ends_empty_in_time(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         answer = await client.ask(FETCH, 12, fetch_request("orders", {0: 0}, wait_ms=50))
         assert not answer.responses[0].partitions[0].records
 
 
 async def test_a_poll_waits_for_its_least_bytes(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         one = len(batch("a"))
         correlation = await client.send(FETCH, 12, fetch_request("orders", {0: 0}, wait_ms=60_000, bytes_min=3 * one))
@@ -80,7 +80,7 @@ async def test_a_poll_waits_for_its_least_bytes(tmp_path: Path) -> None:
 
 
 async def test_limits_hold_but_the_first_batch_always_comes(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 2}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 2}) as face:
         await filled(face, "orders", 2, "x" * 1000, "y" * 1000)
         client = await face.client()
         answer = await client.ask(FETCH, 12, fetch_request("orders", {0: 0, 1: 0}, partition_bytes_max=10))
@@ -92,7 +92,7 @@ async def test_limits_hold_but_the_first_batch_always_comes(tmp_path: Path) -> N
 
 
 async def test_offsets_out_of_range_say_where_the_log_is(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         await filled(face)
         client = await face.client()
         answer = await client.ask(FETCH, 12, fetch_request("orders", {0: 99}, wait_ms=60_000))
@@ -103,7 +103,7 @@ async def test_offsets_out_of_range_say_where_the_log_is(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("topic", "number"), [("nowhere", 0), ("orders", 5)])
 async def test_unknown_partitions_are_answered_at_once(tmp_path: Path, topic: str, number: int) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         answer = await client.ask(FETCH, 12, fetch_request(topic, {number: 0}, wait_ms=60_000))
         assert answer.responses[0].partitions[0].error_code.value == Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -113,7 +113,7 @@ async def test_unknown_partitions_are_answered_at_once(tmp_path: Path, topic: st
 
 @pytest.mark.parametrize(("ahead", "code"), [(-1, Code.FENCED_LEADER_EPOCH), (1, Code.UNKNOWN_LEADER_EPOCH)])
 async def test_a_reader_with_another_leader_in_mind_is_told(tmp_path: Path, ahead: int, code: Code) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         epoch = (await face.backend.log.led("orders", 0)).lease.epoch
         answer = await client.ask(FETCH, 12, fetch_request("orders", {0: 0}, leader_epoch=epoch + ahead))
@@ -121,7 +121,7 @@ async def test_a_reader_with_another_leader_in_mind_is_told(tmp_path: Path, ahea
 
 
 async def test_a_session_tells_only_what_is_new(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 3}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 3}) as face:
         client = await face.client()
         first = await client.ask(FETCH, 12, fetch_request("orders", {0: 0, 1: 0, 2: 0}, session=(0, 0)))
         assert first.session_id > 0
@@ -142,13 +142,13 @@ async def test_a_session_tells_only_what_is_new(tmp_path: Path) -> None:
     ("session", "code"), [((4711, 1), Code.FETCH_SESSION_ID_NOT_FOUND), ((0, 5), Code.FETCH_SESSION_ID_NOT_FOUND)]
 )
 async def test_a_session_nobody_knows_is_a_code(tmp_path: Path, session: tuple[int, int], code: Code) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         assert (await client.ask(FETCH, 12, fetch_request("orders", {0: 0}, session=session))).error_code.value == code
 
 
 async def test_a_session_epoch_that_does_not_follow_is_a_code(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         first = await client.ask(FETCH, 12, fetch_request("orders", {0: 0}, session=(0, 0)))
         answer = await client.ask(FETCH, 12, fetch_request("orders", {}, session=(first.session_id, 7)))
@@ -157,7 +157,7 @@ async def test_a_session_epoch_that_does_not_follow_is_a_code(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("before", "after"), [(12, 18), (18, 12)])
 async def test_a_session_of_names_knows_no_ids_and_the_other_way_round(tmp_path: Path, before: int, after: int) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         topic_id = await filled(face)
         client = await face.client()
         first = await client.ask(FETCH, before, fetch_request("orders", {0: 0}, topic_id=topic_id, session=(0, 0)))
@@ -167,7 +167,7 @@ async def test_a_session_of_names_knows_no_ids_and_the_other_way_round(tmp_path:
 
 
 async def test_published_records_are_read_from_object_storage(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         await filled(face)
         await face.backend.log.flush("orders", 0)
         client = await face.client()

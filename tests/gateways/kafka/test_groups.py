@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.agent.making import until
-from tests.gateways.kafka.asking import Admin, admin_of, code, versions
-from tests.gateways.kafka.grouping import committed, join_request, joined, stable, synced
-from tests.groups.making import subscription
+from tests.support.cluster import until
+from tests.support.group import subscription
+from tests.support.kafka_admin import Admin, admin_of, code, versions
+from tests.support.kafka_groups import committed, join_request, joined, stable, synced
 
-from holdfast.gateways.kafka.codes import Code, code_of, group_code_of
+from holdfast.gateways.kafka.errors import Code, code_of, group_code_of
 from holdfast.gateways.kafka.settings import KafkaSettings
-from holdfast.groups.errors import GroupRefusedError, NotCoordinatorError, Refusal, ShardLoadingError
+from holdfast.groups.errors import GroupRefusal, GroupRefusedError, NotCoordinatorError, ShardLoadingError
 from holdfast.groups.keys import shard_resource
-from holdfast.groups.shard import Shard
+from holdfast.groups.shard import GroupShard
 from holdfast.kernel.keys import holder_key
 from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError, UnavailableError
 
@@ -78,7 +78,7 @@ async def test_a_coordinator_that_nobody_is_yet_is_waited_for_a_moment(admin: Ad
     assert code(await other.ask(12, 4, {"group_id": "g", "member_id": "x"})) is Code.UNKNOWN_MEMBER_ID
     assert not asking.done()
     holders[key] = held
-    backend.cluster.changed.ring()
+    backend.cluster.changed.notify()
     assert code(await asking) is Code.NONE
     del holders[key]
     assert code(await found(admin, 3, "g")) is Code.COORDINATOR_NOT_AVAILABLE
@@ -289,10 +289,10 @@ async def test_a_topic_of_groups_is_never_seen(admin: Admin) -> None:
 class Loading:
     """A coordinator that still reads what its predecessor wrote."""
 
-    def shard(self, number: int) -> Shard | None:
+    def shard(self, number: int) -> GroupShard | None:
         raise ShardLoadingError(number)
 
-    def shards(self) -> Collection[Shard]:
+    def shards(self) -> Collection[GroupShard]:
         return ()
 
 
@@ -309,8 +309,8 @@ async def test_members_are_patient_while_their_coordinator_is_loading(
 
 
 def test_every_refusal_has_its_code() -> None:
-    codes = {refusal: code_of(GroupRefusedError("g", refusal)) for refusal in Refusal}
-    assert len({each for each in codes.values() if each is not Code.INVALID_REQUEST}) == len(Refusal) - 1
+    codes = {refusal: code_of(GroupRefusedError("g", refusal)) for refusal in GroupRefusal}
+    assert len({each for each in codes.values() if each is not Code.INVALID_REQUEST}) == len(GroupRefusal) - 1
     assert group_code_of(NotCoordinatorError("g", 1)) is Code.NOT_COORDINATOR
     assert group_code_of(ShardLoadingError(1)) is Code.COORDINATOR_LOAD_IN_PROGRESS
     assert group_code_of(UnavailableError("store", "away")) is Code.COORDINATOR_NOT_AVAILABLE

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateways.kafka.asking import Admin, admin_of, code, versions
-from tests.log.partition.making import batch
+from tests.support.kafka_admin import Admin, admin_of, code, versions
+from tests.support.partitions import batch
 
-from holdfast.gateways.kafka.codes import Code
+from holdfast.gateways.kafka.errors import Code
 from holdfast.gateways.kafka.list_offsets import EARLIEST_LOCAL, EARLIEST_NOT_TIERED, LATEST_TIERED
-from holdfast.log.reading import EARLIEST, LATEST, MAX_TIMESTAMP
+from holdfast.log.reader import EARLIEST, LATEST, MAX_TIMESTAMP
 
 
 def wanted(name: str, times: dict[int, int], epoch: int = -1) -> dict[str, Any]:
@@ -115,8 +115,8 @@ async def test_partitions_that_are_not_here_get_their_code_and_the_others_an_ans
     async with admin_of(tmp_path, topics={"orders": 2}) as admin:
         await filled(admin)
         agent = admin.face.node.agent
-        assert agent._tenant is not None
-        del agent._tenant.leading[next(each for each in agent.leading if each.number == 1)]
+        assert agent._partition_handler is not None
+        del agent._partition_handler.leading[next(each for each in agent.leading if each.number == 1)]
         answer = await admin.ask(
             "ListOffsets",
             replica_id=-1,

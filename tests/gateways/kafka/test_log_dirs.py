@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from tests.gateways.kafka.asking import admin_of, code, versions
-from tests.log.partition.making import batch
+from tests.support.kafka_admin import admin_of, code, versions
+from tests.support.partitions import batch
 
-from holdfast.gateways.kafka.codes import Code
+from holdfast.gateways.kafka.errors import Code
 from holdfast.gateways.kafka.log_dirs import _room
 
 

@@ -13,25 +13,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
-from tests.agent.making import until
-from tests.gateways.kafka.asking import Admin, admin_of, code, versions
-from tests.gateways.kafka.talking import build
-from tests.log.partition.making import batch
+from tests.support.cluster import until
+from tests.support.kafka_admin import Admin, admin_of, code, versions
+from tests.support.kafka_wire import build
+from tests.support.partitions import batch
 
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.backend import Broker
-from holdfast.gateways.kafka.codes import Code
-from holdfast.gateways.kafka.leadership import brokers, leader_of
+from holdfast.gateways.kafka.errors import Code
+from holdfast.gateways.kafka.leaders import brokers, leader_of
 from holdfast.gateways.kafka.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, _read, controller
-from holdfast.gateways.kafka.metadata_encoding import NOT_ASKED, Asked, encode_metadata
-from holdfast.gateways.kafka.wire import MalformedRequestError
+from holdfast.gateways.kafka.metadata_encoding import OPERATIONS_NOT_REQUESTED, MetadataTopic, encode_metadata
+from holdfast.kafka.wire import MalformedRequestError
 from holdfast.kernel.keys import holder_key, member_key, partition_resource
 from holdfast.kernel.lease import Held
 from holdfast.kernel.mirror import Mirror
 from holdfast.log.keys import topic_key
 from holdfast.log.topics import Topic
-from holdfast.vocabulary.nouns import Member, Partition
-from holdfast.vocabulary.tasks import Bell
+from holdfast.vocabulary.tasks import Notify
+from holdfast.vocabulary.types import Member, TopicPartition
 
 
 def names(*wanted: str) -> list[dict[str, Any]]:
@@ -61,9 +61,9 @@ async def test_every_version_names_brokers_topics_and_leaders(tmp_path: Path) ->
             if version >= 7:
                 assert [each.leader_epoch for each in topic.partitions] == [each.lease.epoch for each in led]
             if version >= 8:
-                assert topic.topic_authorized_operations == NOT_ASKED
+                assert topic.topic_authorized_operations == OPERATIONS_NOT_REQUESTED
             if version >= 10:
-                assert topic.topic_id.hex == led[0].place.topic_id
+                assert topic.topic_id.hex == led[0].partition_id.topic_id
             if version >= 13:
                 assert code(answer) is Code.NONE
 
@@ -201,7 +201,7 @@ async def test_a_partition_without_a_leader_says_so_in_every_version(tmp_path: P
     topic = Topic(id="ab" * 16, name="orders", partitions=2, created_at_ms=0)
     cluster = made_up(topic, leaders={1: "ann"})
     for version in versions("Metadata"):
-        answer = read(version, encoded(version, cluster, [Asked(topic)]))
+        answer = read(version, encoded(version, cluster, [MetadataTopic(topic)]))
         lost, kept = answer.topics[0].partitions
         assert (code(lost), lost.leader_id, lost.replica_nodes) == (Code.LEADER_NOT_AVAILABLE, -1, ())
         assert (code(kept), kept.leader_id, kept.replica_nodes) == (Code.NONE, 4, (4,))
@@ -210,16 +210,20 @@ async def test_a_partition_without_a_leader_says_so_in_every_version(tmp_path: P
 async def test_what_was_written_is_written_anew_when_a_leader_changes() -> None:
     topic = Topic(id="ab" * 16, name="orders", partitions=1, created_at_ms=0)
     cluster = made_up(topic, leaders={})
-    assert read(12, encoded(12, cluster, [Asked(topic)])).topics[0].partitions[0].leader_id == -1
+    assert read(12, encoded(12, cluster, [MetadataTopic(topic)])).topics[0].partitions[0].leader_id == -1
     holders = cluster._holders
-    holders.items[holder_key(partition_resource(Partition("orders", 0)))] = held("orders", 0, "ann")
-    assert read(12, encoded(12, cluster, [Asked(topic)])).topics[0].partitions[0].leader_id == -1, "nobody said so"
+    holders.items[holder_key(partition_resource(TopicPartition("orders", 0)))] = held("orders", 0, "ann")
+    assert read(12, encoded(12, cluster, [MetadataTopic(topic)])).topics[0].partitions[0].leader_id == -1, (
+        "nobody said so"
+    )
     holders.version += 1
-    assert read(12, encoded(12, cluster, [Asked(topic)])).topics[0].partitions[0].leader_id == 4
+    assert read(12, encoded(12, cluster, [MetadataTopic(topic)])).topics[0].partitions[0].leader_id == 4
 
 
 def held(topic: str, number: int, holder: str) -> Held:
-    return Held(resource=partition_resource(Partition(topic, number)), holder=holder, session="s", epoch=7, version=1)
+    return Held(
+        resource=partition_resource(TopicPartition(topic, number)), holder=holder, session="s", epoch=7, version=1
+    )
 
 
 def made_up(topic: Topic, leaders: dict[int, str]) -> Cluster:
@@ -228,10 +232,10 @@ def made_up(topic: Topic, leaders: dict[int, str]) -> Cluster:
     def nobody_reads(_: object) -> Any:
         raise AssertionError
 
-    topics: Mirror[Topic] = Mirror("topic/", nobody_reads, Bell())
-    holders: Mirror[Held] = Mirror("lease/", nobody_reads, Bell())
-    members: Mirror[Member] = Mirror("member/", nobody_reads, Bell())
-    planners: Mirror[Held] = Mirror("planner/", nobody_reads, Bell())
+    topics: Mirror[Topic] = Mirror("topic/", nobody_reads, Notify())
+    holders: Mirror[Held] = Mirror("lease/", nobody_reads, Notify())
+    members: Mirror[Member] = Mirror("member/", nobody_reads, Notify())
+    planners: Mirror[Held] = Mirror("planner/", nobody_reads, Notify())
     topics.items[topic_key(topic.name)] = topic
     members.items[member_key("agent", "ann")] = Member(id="ann", session="s", address="h:1", node=4)
     for number, holder in leaders.items():
@@ -240,7 +244,7 @@ def made_up(topic: Topic, leaders: dict[int, str]) -> Cluster:
     return Cluster(topics, holders, members, planners)
 
 
-def encoded(version: int, cluster: Cluster, topics: list[Asked]) -> bytes:
+def encoded(version: int, cluster: Cluster, topics: list[MetadataTopic]) -> bytes:
     broker = Broker(node=4, host="h", port=1, rack="a")
     return encode_metadata(version, cluster, brokers=[broker], cluster_id="c", controller=4, topics=topics)
 
@@ -258,7 +262,9 @@ async def test_every_version_describes_the_cluster(tmp_path: Path) -> None:
             assert (code(answer), answer.cluster_id, answer.controller_id) == (Code.NONE, "tests", admin.node)
             (broker,) = answer.brokers
             assert (broker.broker_id, broker.host, broker.port) == (admin.node, "127.0.0.1", admin.face.port)
-            assert answer.cluster_authorized_operations == (CLUSTER_OPERATIONS if version > 0 else NOT_ASKED)
+            assert answer.cluster_authorized_operations == (
+                CLUSTER_OPERATIONS if version > 0 else OPERATIONS_NOT_REQUESTED
+            )
 
 
 @pytest.mark.parametrize(

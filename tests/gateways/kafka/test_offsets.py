@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 import pytest_asyncio
-from tests.agent.making import until
-from tests.gateways.kafka.asking import Admin, admin_of, code, versions
-from tests.gateways.kafka.grouping import committed, stable
+from tests.support.cluster import until
+from tests.support.kafka_admin import Admin, admin_of, code, versions
+from tests.support.kafka_groups import committed, stable
 
-from holdfast.gateways.kafka.codes import Code
+from holdfast.gateways.kafka.errors import Code
 
 BY_ID = 10
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from tests.gateways.kafka.talking import FETCH, PRODUCE, face_on, fetch_request, produce_request, versions_of
-from tests.log.partition.making import batch, records
+from tests.support.kafka_wire import FETCH, PRODUCE, fetch_request, gateway_on, produce_request, versions_of
+from tests.support.partitions import batch, records
 
-from holdfast.gateways.kafka.codes import Code
+from holdfast.gateways.kafka.errors import Code
 from holdfast.log.batches import Record, encode
 
 
@@ -18,7 +18,7 @@ async def id_of(face: object, topic: str) -> UUID:
 
 @pytest.mark.parametrize("version", versions_of(PRODUCE))
 async def test_every_version_appends_and_says_where(tmp_path: Path, version: int) -> None:
-    async with face_on(tmp_path, topics={"orders": 2}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 2}) as face:
         client, topic_id = await face.client(), await id_of(face, "orders")
         for round_ in range(2):
             given = produce_request("orders", {0: batch("a", "b"), 1: batch("c")}, topic_id=topic_id)
@@ -32,7 +32,7 @@ async def test_every_version_appends_and_says_where(tmp_path: Path, version: int
 
 
 async def test_several_batches_for_one_partition_are_all_kept(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         answer = await client.ask(PRODUCE, 9, produce_request("orders", {0: batch("a") + batch("b", "c") + batch("d")}))
         assert answer.responses[0].partition_responses[0].base_offset == 0
@@ -46,7 +46,7 @@ async def test_several_batches_for_one_partition_are_all_kept(tmp_path: Path) ->
 
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_what_was_acknowledged_is_visible(tmp_path: Path, acks: int) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         await client.ask(PRODUCE, 9, produce_request("orders", {0: batch("a")}, acks=acks))
         fetched = await client.ask(FETCH, 12, fetch_request("orders", {0: 0}))
@@ -54,7 +54,7 @@ async def test_what_was_acknowledged_is_visible(tmp_path: Path, acks: int) -> No
 
 
 async def test_without_acks_there_is_no_answer_and_the_next_request_is_answered(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         await client.send(PRODUCE, 9, produce_request("orders", {0: batch("a")}, acks=0))
         answer = await client.ask(PRODUCE, 9, produce_request("orders", {0: batch("b")}))
@@ -62,14 +62,14 @@ async def test_without_acks_there_is_no_answer_and_the_next_request_is_answered(
 
 
 async def test_a_refusal_without_acks_closes_the_connection(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         await client.send(PRODUCE, 9, produce_request("nowhere", {0: batch("a")}, acks=0))
         assert await client.hung_up()
 
 
 async def test_one_partition_refused_leaves_the_others_alone(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 2}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 2}) as face:
         client = await face.client()
         broken = bytearray(batch("a"))
         broken[-1] ^= 1
@@ -94,7 +94,7 @@ async def test_one_partition_refused_leaves_the_others_alone(tmp_path: Path) -> 
     ],
 )
 async def test_what_cannot_be_appended_gets_its_code(tmp_path: Path, given: dict[str, object], code: Code) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         answer = await client.ask(PRODUCE, 9, produce_request("orders", **given))  # type: ignore[arg-type]
         assert answer.responses[0].partition_responses[0].error_code.value == code
@@ -104,7 +104,7 @@ async def test_what_cannot_be_appended_gets_its_code(tmp_path: Path, given: dict
 
 
 async def test_a_transactional_producer_is_refused(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         given = {**produce_request("orders", {0: batch("a")}), "transactional_id": "tx"}
         refused = (await client.ask(PRODUCE, 9, given)).responses[0].partition_responses[0]
@@ -113,14 +113,14 @@ async def test_a_transactional_producer_is_refused(tmp_path: Path) -> None:
 
 
 async def test_an_unknown_topic_id_is_named_as_such(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         answer = await client.ask(PRODUCE, 13, produce_request("", {0: batch("a")}, topic_id=UUID(int=4711)))
         assert answer.responses[0].partition_responses[0].error_code.value == Code.UNKNOWN_TOPIC_ID
 
 
 async def test_pipelined_requests_are_appended_and_answered_in_order(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         sent = [await client.send(PRODUCE, 9, produce_request("orders", {0: batch(str(n))})) for n in range(50)]
         offsets = []
@@ -131,7 +131,7 @@ async def test_pipelined_requests_are_appended_and_answered_in_order(tmp_path: P
 
 
 async def test_requests_that_have_to_wait_for_room_keep_their_order(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:  # an agent of the tests books 100 offsets at a time
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:  # an agent of the tests books 100 offsets at a time
         client = await face.client()
         wanted = [f"{n}" for n in range(400)]
         for n in range(0, 400, 40):
@@ -142,7 +142,7 @@ async def test_requests_that_have_to_wait_for_room_keep_their_order(tmp_path: Pa
 
 
 async def test_log_append_time_is_answered(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}, config={"message_timestamp_type": "append_time"}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}, config={"message_timestamp_type": "append_time"}) as face:
         client = await face.client()
         before = face.backend.clock.now_ms()
         answer = await client.ask(PRODUCE, 3, produce_request("orders", {0: batch("a")}))
@@ -150,7 +150,7 @@ async def test_log_append_time_is_answered(tmp_path: Path) -> None:
 
 
 async def test_a_producer_that_hangs_up_does_not_harm_what_it_sent(tmp_path: Path) -> None:
-    async with face_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         await client.send(PRODUCE, 9, produce_request("orders", {0: batch("a")}))
         client.close()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.gateways.kafka.wire import INT16, INT32, MalformedRequestError, Reader, array_length, string, tagged
+from holdfast.kafka.wire import INT16, INT32, MalformedRequestError, WireReader, array_length, string, tagged
 
 native = pytest.importorskip("holdfast._native", reason="the C kernel was not built: no compiler")
 
@@ -45,7 +45,7 @@ def written(asked: Asked, shape: Shape, some_tags: dict[int, bytes]) -> bytes:
 
 def read(body: bytes, shape: Shape) -> Asked:
     """What the reader in Python finds; `MalformedRequestError`."""
-    reader = Reader(memoryview(body), flexible=shape.flexible)
+    reader = WireReader(memoryview(body), flexible=shape.flexible)
     transactional_id, acks, timeout_ms = reader.string(), reader.int16(), reader.int32()
     topics: list[tuple[str | bytes, list[tuple[int, bytes | None]]]] = []
     for _ in range(reader.array()):

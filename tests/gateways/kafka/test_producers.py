@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateways.kafka.asking import Admin, admin_of, code, versions
-from tests.log.partition.making import batch
+from tests.support.kafka_admin import Admin, admin_of, code, versions
+from tests.support.partitions import batch
 
-from holdfast.gateways.kafka.codes import Code
-from holdfast.log.producer_ids import BLOCK
+from holdfast.gateways.kafka.errors import Code
+from holdfast.log.producer_ids import BLOCK_IDS
 
 
 async def init(admin: Admin, version: int | None = None, **given: Any) -> tuple[Code, int, int]:
@@ -48,9 +48,9 @@ async def test_who_has_used_up_the_epochs_gets_a_fresh_id(tmp_path: Path, epoch:
 
 async def test_who_goes_on_with_an_id_nobody_gave_gets_a_fresh_one(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
-        refusal, fresh, epoch = await init(admin, producer_id=77 * BLOCK, producer_epoch=4)
+        refusal, fresh, epoch = await init(admin, producer_id=77 * BLOCK_IDS, producer_epoch=4)
         assert (refusal, epoch) == (Code.NONE, 0)
-        assert fresh != 77 * BLOCK
+        assert fresh != 77 * BLOCK_IDS
 
 
 @pytest.mark.parametrize(("known", "epoch"), [(5, -1), (-1, 5)])

@@ -4,24 +4,24 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.agent.making import Cluster, until
-from tests.gateways.kafka.talking import FETCH, Client, Face, face_of, fetch_request
-from tests.log.partition.making import records
+from tests.support.cluster import LocalCluster, until
+from tests.support.kafka_wire import FETCH, KafkaGateway, WireClient, fetch_request, gateway_of
+from tests.support.partitions import records
 
-from holdfast.gateways.kafka.codes import Code
+from holdfast.gateways.kafka.errors import Code
 from holdfast.gateways.kafka.settings import KafkaSettings
-from holdfast.log.partition.leading import LeadingPartition
+from holdfast.log.partition.leading_partition import LeadingPartition
 
 NOBODY = -1
 
 
 async def test_a_reader_is_sent_to_its_own_zone_and_back_where_the_published_part_ends(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
+    cluster = LocalCluster(tmp_path)
     try:
         async with (
             asyncio.timeout(60),
-            face_of(cluster, "ann", KafkaSettings(), zone="a") as ann,
-            face_of(cluster, "bob", KafkaSettings(), zone="b") as bob,
+            gateway_of(cluster, "ann", KafkaSettings(), zone="a") as ann,
+            gateway_of(cluster, "bob", KafkaSettings(), zone="b") as bob,
         ):
             await ann.backend.log.create_topic("orders", 2)
             await until(lambda: ann.node.leads() and bob.node.leads())
@@ -37,7 +37,7 @@ async def test_a_reader_is_sent_to_its_own_zone_and_back_where_the_published_par
         await cluster.end()
 
 
-async def _check(near: Client, far: Client, bob: Face, number: int, led: LeadingPartition) -> None:
+async def _check(near: WireClient, far: WireClient, bob: KafkaGateway, number: int, led: LeadingPartition) -> None:
     me = bob.backend.me()
     assert me is not None
     for version in (11, 12):
@@ -57,7 +57,7 @@ async def _check(near: Client, far: Client, bob: Face, number: int, led: Leading
         assert (back.preferred_read_replica, back.error_code.value) == (NOBODY, Code.NONE)
 
 
-async def _read(client: Client, version: int, number: int, offset: int, rack: str) -> Any:
+async def _read(client: WireClient, version: int, number: int, offset: int, rack: str) -> Any:
     answer = await client.ask(FETCH, version, fetch_request("orders", {number: offset}, rack=rack))
     return answer.responses[0].partitions[0]
 

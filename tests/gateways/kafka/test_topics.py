@@ -6,10 +6,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.gateways.kafka.asking import admin_of, code, versions
-from tests.log.partition.making import batch
+from tests.support.kafka_admin import admin_of, code, versions
+from tests.support.partitions import batch
 
-from holdfast.gateways.kafka.codes import Code
+from holdfast.gateways.kafka.errors import Code
 from holdfast.log.batches import Record, encode
 from holdfast.log.topics import PARTITIONS_MAX
 
@@ -274,8 +274,8 @@ async def test_records_that_cannot_be_deleted_get_their_code(tmp_path: Path) -> 
 async def test_records_of_a_partition_led_elsewhere_are_not_deleted_here(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"a": 1}) as admin:
         agent = admin.face.node.agent
-        assert agent._tenant is not None
-        agent._tenant.leading.clear()
+        assert agent._partition_handler is not None
+        agent._partition_handler.leading.clear()
         answer = await admin.ask("DeleteRecords", topics=[records("a", {0: 0})], timeout=SOON)
         assert code(answer.topics[0].partitions[0]) is Code.NOT_LEADER_OR_FOLLOWER
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import confluent_kafka
 from tests.log.batches.golden_records import RECORDS
-from tests.log.batches.tiny_broker import TOPIC, tiny_broker
+from tests.support.tiny_broker import TOPIC, tiny_broker
 
 from holdfast.log.batches.compression import CODECS
 

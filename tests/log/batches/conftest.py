@@ -2,11 +2,11 @@
 
 import pytest
 
-from holdfast.log.batches.native import NATIVE, PURE, Kernel
+from holdfast.log.batches.kernels import NATIVE, PURE, BatchKernel
 
 
 @pytest.fixture(params=["pure", "native"])
-def kernel(request: pytest.FixtureRequest) -> Kernel:
+def kernel(request: pytest.FixtureRequest) -> BatchKernel:
     if request.param == "pure":
         return PURE
     if NATIVE is None:  # where a compiler is, test_native says that this must not happen

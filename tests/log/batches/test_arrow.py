@@ -7,21 +7,21 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.log.batches.crafting import record_bytes, record_lists, sized, varint, with_fields, with_payload
+from tests.support.batches import record_bytes, record_lists, sized, varint, with_fields, with_payload
 
 from holdfast.log.batches import (
-    BatchLimits,
+    BatchRule,
     Buffer,
     CorruptBatchError,
     Record,
-    Rule,
+    RecordBatchLimits,
     decode,
     encode,
     set_append_time,
     to_arrow,
 )
 from holdfast.log.batches.compression import CODECS
-from holdfast.log.batches.native import NATIVE, PURE, Kernel
+from holdfast.log.batches.kernels import NATIVE, PURE, BatchKernel
 
 KERNELS = [PURE] if NATIVE is None else [PURE, NATIVE]
 LONG = b"a value that is longer than a view can hold inside"
@@ -56,7 +56,7 @@ def test_columns_hold_the_records_of_all_batches(given_batches: list[tuple[list[
     assert all(table.equals(tables[0]) for table in tables)
 
 
-def test_the_schema_is_what_it_says(kernel: Kernel) -> None:
+def test_the_schema_is_what_it_says(kernel: BatchKernel) -> None:
     batch = encode([Record(0, 1, b"k", b"v", (("h", b"w"),))])
     fields = {
         "offset": pa.int64(),
@@ -77,7 +77,7 @@ def test_the_schema_is_what_it_says(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize("include_headers", [True, False])
-def test_no_batch_is_no_row(include_headers: bool, kernel: Kernel) -> None:
+def test_no_batch_is_no_row(include_headers: bool, kernel: BatchKernel) -> None:
     control = encode([Record(3, 1, b"\0\0\0\1", b"\0")], base_offset=3, control=True, transactional=True, producer_id=1)
     emptied = encode([], base_offset=4, last_offset=9)
     for buffers in ([], [b""], [control], [emptied, control + emptied]):
@@ -90,7 +90,7 @@ def test_no_batch_is_no_row(include_headers: bool, kernel: Kernel) -> None:
     assert table.column("value").to_pylist() == [LONG]
 
 
-def test_the_time_is_the_logs_where_the_log_gave_it(kernel: Kernel) -> None:
+def test_the_time_is_the_logs_where_the_log_gave_it(kernel: BatchKernel) -> None:
     produced = encode([Record(0, 77, None, None), Record(1, 78, None, None)])
     appended = bytearray(produced)
     set_append_time(appended, timestamp_ms=99)
@@ -103,7 +103,7 @@ class Tracked(bytearray):
     """A bytearray that can be watched."""
 
 
-def test_values_are_not_copied_and_keep_their_buffer_alive(kernel: Kernel) -> None:
+def test_values_are_not_copied_and_keep_their_buffer_alive(kernel: BatchKernel) -> None:
     buffer = Tracked(encode([Record(0, 1, None, LONG)]))
     watched = weakref.ref(buffer)
     table = to_arrow([buffer], include_headers=True, kernel=kernel)
@@ -117,7 +117,7 @@ def test_values_are_not_copied_and_keep_their_buffer_alive(kernel: Kernel) -> No
     assert watched() is None
 
 
-def test_headers_grow_beyond_every_guess(kernel: Kernel) -> None:
+def test_headers_grow_beyond_every_guess(kernel: BatchKernel) -> None:
     def headers(n: int) -> tuple[tuple[str, bytes | None], ...]:
         return tuple((f"{n}-{i}", None if i % 3 == 0 else LONG[: i % 40]) for i in range(n % 50))
 
@@ -128,7 +128,7 @@ def test_headers_grow_beyond_every_guess(kernel: Kernel) -> None:
         assert rows_of(table) == records
 
 
-def test_header_keys_that_are_no_text_are_mended(kernel: Kernel) -> None:
+def test_header_keys_that_are_no_text_are_mended(kernel: BatchKernel) -> None:
     broken = [
         b"\xff",
         b"ok\xc3",
@@ -150,17 +150,17 @@ def test_header_keys_that_are_no_text_are_mended(kernel: Kernel) -> None:
     assert [key for key, _ in record.headers] == wanted
 
 
-def test_damage_is_said_with_its_place_over_all_buffers(kernel: Kernel) -> None:
+def test_damage_is_said_with_its_place_over_all_buffers(kernel: BatchKernel) -> None:
     sound = encode([Record(n, n, b"k", LONG) for n in range(5)])
-    cases: list[tuple[bytes, Rule, int]] = [
-        (sound[:-1], Rule.CUT, -1),
-        (with_fields(sound, magic=1), Rule.MAGIC, -1),
-        (with_payload(record_bytes(key=varint(60))), Rule.KEY, 0),
-        (with_payload(record_bytes() + b"\0"), Rule.TRAILING, 1),
-        (with_fields(encode([Record(0, 0, None, LONG)], compression="lz4"), attributes=4), Rule.COMPRESSED, -1),
+    cases: list[tuple[bytes, BatchRule, int]] = [
+        (sound[:-1], BatchRule.CUT, -1),
+        (with_fields(sound, magic=1), BatchRule.MAGIC, -1),
+        (with_payload(record_bytes(key=varint(60))), BatchRule.KEY, 0),
+        (with_payload(record_bytes() + b"\0"), BatchRule.TRAILING, 1),
+        (with_fields(encode([Record(0, 0, None, LONG)], compression="lz4"), attributes=4), BatchRule.COMPRESSED, -1),
         (
             with_fields(encode([Record(0, 0, None, LONG)], compression="lz4"), count=99, last_offset_delta=98),
-            Rule.COUNT,
+            BatchRule.COUNT,
             -1,
         ),
     ]
@@ -172,14 +172,14 @@ def test_damage_is_said_with_its_place_over_all_buffers(kernel: Kernel) -> None:
             assert (fault.rule, fault.at, fault.record) == (rule, 3 * len(sound), record)
 
 
-def test_a_bomb_is_refused(kernel: Kernel) -> None:
+def test_a_bomb_is_refused(kernel: BatchKernel) -> None:
     bomb = encode([Record(0, 0, None, bytes(1_000_000))], compression="zstd")
     with pytest.raises(CorruptBatchError) as caught:
-        to_arrow([bomb], include_headers=False, limits=BatchLimits(inflated_bytes_max=65_536), kernel=kernel)
-    assert caught.value.rule == Rule.INFLATED_SIZE
+        to_arrow([bomb], include_headers=False, limits=RecordBatchLimits(inflated_bytes_max=65_536), kernel=kernel)
+    assert caught.value.rule == BatchRule.INFLATED_SIZE
 
 
-def test_large_input_is_decoded_with_the_interpreter_free(kernel: Kernel) -> None:
+def test_large_input_is_decoded_with_the_interpreter_free(kernel: BatchKernel) -> None:
     # Above 64 KiB the native kernel lets go of the GIL; broken keys make it take it back in the middle.
     headers = varint(1) + sized(b"broken key \xff, more than twelve bytes") + sized(None)
     one = record_bytes(value=sized(LONG * 10), headers=headers)
@@ -190,7 +190,7 @@ def test_large_input_is_decoded_with_the_interpreter_free(kernel: Kernel) -> Non
     assert table.column("headers")[299].as_py() == [{"key": "broken key \ufffd, more than twelve bytes", "value": None}]
 
 
-def test_any_buffer_will_do(kernel: Kernel) -> None:
+def test_any_buffer_will_do(kernel: BatchKernel) -> None:
     batch = encode([Record(0, 1, b"k", LONG)])
     buffers: list[Buffer] = [batch, bytearray(batch), memoryview(bytearray(b"xx" + batch + b"yy"))[2:-2]]
     assert to_arrow(buffers, include_headers=False, kernel=kernel).column("value").to_pylist() == [LONG] * 3

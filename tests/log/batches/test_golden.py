@@ -8,19 +8,19 @@ import confluent_kafka
 import pytest
 from tests.log.batches.capture_golden import IDEMPOTENT, capture
 from tests.log.batches.golden_records import RECORDS
-from tests.log.batches.tiny_broker import TOPIC, tiny_broker
+from tests.support.tiny_broker import TOPIC, tiny_broker
 
-from holdfast.log.batches import BatchLimits, Record, decode, encode, split, to_arrow, validate_records
+from holdfast.log.batches import Record, RecordBatchLimits, decode, encode, split_batches, to_arrow, validate_records
 from holdfast.log.batches.compression import CODECS
-from holdfast.log.batches.native import Kernel
+from holdfast.log.batches.kernels import BatchKernel
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = (*CODECS, IDEMPOTENT)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_batch_of_librdkafka_is_sound_and_decodes_to_what_was_sent(name: str, kernel: Kernel) -> None:
-    (batch,) = split((GOLDEN / f"{name}.bin").read_bytes(), limits=BatchLimits(), kernel=kernel)
+def test_a_batch_of_librdkafka_is_sound_and_decodes_to_what_was_sent(name: str, kernel: BatchKernel) -> None:
+    (batch,) = split_batches((GOLDEN / f"{name}.bin").read_bytes(), limits=RecordBatchLimits(), kernel=kernel)
     assert batch.header.compression == ("lz4" if name == IDEMPOTENT else name)
     assert batch.header.count == len(RECORDS)
     assert batch.header.max_timestamp == max(record.timestamp_ms for record in RECORDS)
@@ -31,13 +31,13 @@ def test_a_batch_of_librdkafka_is_sound_and_decodes_to_what_was_sent(name: str, 
     assert [tuple((h["key"], h["value"]) for h in row["headers"]) for row in rows] == [r.headers for r in RECORDS]
 
 
-def test_the_idempotent_producer_signed_its_batch(kernel: Kernel) -> None:
-    (batch,) = split((GOLDEN / f"{IDEMPOTENT}.bin").read_bytes(), limits=BatchLimits(), kernel=kernel)
+def test_the_idempotent_producer_signed_its_batch(kernel: BatchKernel) -> None:
+    (batch,) = split_batches((GOLDEN / f"{IDEMPOTENT}.bin").read_bytes(), limits=RecordBatchLimits(), kernel=kernel)
     assert (batch.header.producer_id, batch.header.producer_epoch) == (4_000_000_000, 7)
     assert batch.header.base_sequence == 0
 
 
-def test_our_bytes_are_those_of_librdkafka(kernel: Kernel) -> None:
+def test_our_bytes_are_those_of_librdkafka(kernel: BatchKernel) -> None:
     assert encode(RECORDS, leader_epoch=0, kernel=kernel) == (GOLDEN / "none.bin").read_bytes()
 
 
@@ -66,7 +66,7 @@ def consume(address: str, count: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-async def test_librdkafka_reads_what_we_write(codec: str, kernel: Kernel) -> None:
+async def test_librdkafka_reads_what_we_write(codec: str, kernel: BatchKernel) -> None:
     later = [record._replace(offset=record.offset + len(RECORDS)) for record in RECORDS]
     async with tiny_broker() as broker:
         broker.stored = encode(RECORDS, compression=codec, kernel=kernel)

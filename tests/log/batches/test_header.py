@@ -3,14 +3,14 @@
 import pytest
 
 from holdfast.log.batches import (
-    BatchLimits,
     Record,
+    RecordBatchLimits,
     decode,
     encode,
     parse_header,
     patch,
     set_append_time,
-    split,
+    split_batches,
     validate_records,
 )
 from holdfast.vocabulary.errors import InvalidError
@@ -26,7 +26,7 @@ def test_a_patched_batch_has_new_offsets_and_its_old_checksum() -> None:
     assert (header.base_offset, header.last_offset, header.leader_epoch) == (2**40, 2**40 + 1, 12)
     assert header.crc == parse_header(before).crc
     assert bytes(batch[8:12] + batch[16:]) == before[8:12] + before[16:]
-    split(batch, limits=BatchLimits(), stored=True)
+    split_batches(batch, limits=RecordBatchLimits(), stored=True)
     assert list(decode(batch)) == [record._replace(offset=2**40 + record.offset) for record in RECORDS]
 
 
@@ -42,7 +42,7 @@ def test_a_patch_lands_in_the_batch_alone() -> None:
 def test_append_time_is_every_records_time_and_the_checksum_follows() -> None:
     batch = bytearray(encode(RECORDS, compression="lz4"))
     set_append_time(batch, timestamp_ms=5_555)
-    (found,) = split(batch, limits=BatchLimits())
+    (found,) = split_batches(batch, limits=RecordBatchLimits())
     assert found.header.append_time
     assert found.header.compression == "lz4"
     validate_records(found)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.log.batches.fuzzing import fuzz
+from tests.support.batch_fuzzer import fuzz
 
-from holdfast.log.batches import BatchHeader, Buffer, Record, Rule, encode, parse_header
-from holdfast.log.batches.native import BEST, NATIVE, PURE, FaultTuple, Kernel
+from holdfast.log.batches import BatchHeader, BatchRule, Buffer, Record, encode, parse_header
+from holdfast.log.batches.kernels import BEST, NATIVE, PURE, BatchKernel, FaultTuple
 from holdfast.log.batches.rules import _TEXTS
 
 SOURCES = Path(__file__).parents[3] / "src" / "_native"
@@ -31,12 +31,12 @@ class Careless:
     @staticmethod
     def check(payload: Buffer, header: tuple[object, ...], contiguous: bool, /) -> FaultTuple | None:
         fault = PURE.check(payload, header, contiguous)
-        return None if fault is not None and fault[0] == Rule.TRAILING else fault
+        return None if fault is not None and fault[0] == BatchRule.TRAILING else fault
 
 
 def test_the_fuzzer_finds_a_kernel_that_forgets_a_rule() -> None:
     with pytest.raises(AssertionError, match="seed 1, round"):
-        fuzz(1, 2_000, twin=cast(Kernel, Careless))
+        fuzz(1, 2_000, twin=cast(BatchKernel, Careless))
 
 
 @pytest.mark.long
@@ -48,13 +48,13 @@ def test_much_broken_input_gets_equal_answers(seed: int) -> None:
 
 def test_the_rules_have_the_same_numbers_in_c() -> None:
     in_c = {name: int(number) for name, number in re.findall(r"RULE_(\w+) = (\d+)", (SOURCES / "batch.h").read_text())}
-    in_python = {rule.name: rule.value for rule in Rule}
+    in_python = {rule.name: rule.value for rule in BatchRule}
     judged_in_python = {"EMPTY", "CRC", "COMPRESSED", "INFLATED_SIZE"}
     assert in_c == {name: number for name, number in in_python.items() if name not in judged_in_python}
 
 
 def test_every_rule_has_its_words() -> None:
-    assert set(_TEXTS) == set(Rule)
+    assert set(_TEXTS) == set(BatchRule)
 
 
 def test_the_extension_is_built_where_a_compiler_is() -> None:
@@ -92,7 +92,7 @@ assert list(decode(encode([Record(0, 0, None, b"v")]))) == [Record(0, 0, None, b
     assert done.returncode == 0, done.stderr
 
 
-def test_a_kernel_called_wrongly_raises_and_lives(kernel: Kernel) -> None:
+def test_a_kernel_called_wrongly_raises_and_lives(kernel: BatchKernel) -> None:
     batch = encode([Record(0, 0, b"k", b"v")])
     header = parse_header(batch)
     for call in (
@@ -117,7 +117,7 @@ def test_a_kernel_called_wrongly_raises_and_lives(kernel: Kernel) -> None:
             call()
 
 
-def test_an_error_of_the_inflater_comes_through(kernel: Kernel) -> None:
+def test_an_error_of_the_inflater_comes_through(kernel: BatchKernel) -> None:
     batch = encode([Record(0, 0, b"k", b"v" * 50)], compression="lz4")
 
     def inflate(codec: int, payload: memoryview, at: int) -> bytes:

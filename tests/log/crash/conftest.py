@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.log.crash.world import World
+from tests.support.log_crash.world import CrashWorld
 
 TALLY = "crash suite"
 
 
 @pytest.fixture
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CrashWorld]:
+    made = CrashWorld(tmp_path)
     yield made
     made.end()
     request.node.user_properties.append((TALLY, dict(made.tally)))
@@ -26,5 +26,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 total.update({name: count for tally, counts in report.user_properties if tally == TALLY
                               for name, count in counts.items()})  # fmt: skip
     if total:
-        counts = ", ".join(f"{total[name]} {name}" for name in World.COUNTS)
+        counts = ", ".join(f"{total[name]} {name}" for name in CrashWorld.COUNTS)
         terminalreporter.write_line(f"{TALLY}: {counts}")

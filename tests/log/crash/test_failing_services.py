@@ -1,8 +1,8 @@
 """Object storage that fails one call in three, then every call; a disk that is full for a while: nothing is lost, work goes on."""
 
 import pytest
-from tests.log.crash.history import History
-from tests.log.crash.world import World
+from tests.support.log_crash.history import History
+from tests.support.log_crash.world import CrashWorld
 
 
 def acked_while_down(history: History) -> int:
@@ -10,7 +10,7 @@ def acked_while_down(history: History) -> int:
     return kinds[kinds.index("down") : kinds.index("up")].count("acked")
 
 
-def outlive_an_outage(world: World, down_ms: int) -> None:
+def outlive_an_outage(world: CrashWorld, down_ms: int) -> None:
     world.work_off("--quota", "250", "--objects-fail", "0.3", "--objects-down-ms", str(down_ms))
     history = world.history()
     assert int(history.said("down")[0][2]) > 0, "no call failed"
@@ -20,24 +20,24 @@ def outlive_an_outage(world: World, down_ms: int) -> None:
     world.check()
 
 
-def test_an_outage_of_object_storage_loses_nothing(world: World) -> None:
+def test_an_outage_of_object_storage_loses_nothing(world: CrashWorld) -> None:
     outlive_an_outage(world, 3_000)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(240)
-def test_an_outage_of_a_minute_loses_nothing(world: World) -> None:
+def test_an_outage_of_a_minute_loses_nothing(world: CrashWorld) -> None:
     outlive_an_outage(world, 60_000)
 
 
-def test_a_death_during_an_outage_loses_nothing(world: World) -> None:
+def test_a_death_during_an_outage_loses_nothing(world: CrashWorld) -> None:
     for time in ("10", "20", "30"):
         world.die_at(f"acknowledged:{time}", "--quota", "0", "--objects-fail", "1")
     world.work_off("--quota", "3", "--objects-fail", "0.3")
     world.check()
 
 
-def test_a_full_disk_refuses_and_goes_on(world: World) -> None:
+def test_a_full_disk_refuses_and_goes_on(world: CrashWorld) -> None:
     world.work_off("--quota", "40", "--disk-full-ms", "300")
     history = world.history()
     assert history.said("full")

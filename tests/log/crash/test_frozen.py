@@ -6,8 +6,8 @@ It is made reckless: it never looks at its session, so that nothing but the fenc
 import os
 import signal
 
-from tests.log.crash.history import History
-from tests.log.crash.world import World
+from tests.support.log_crash.history import History
+from tests.support.log_crash.world import CrashWorld
 
 ANN = ("--agent", "ann", "--reckless", "--ttl-ms", "700")
 BOB = ("--agent", "bob", "--quota", "4")
@@ -17,7 +17,7 @@ def pid_of_stopped(history: History) -> int:
     return int(history.said("stopped")[-1][1])
 
 
-async def test_clean_partitions_are_taken_over_and_late_effects_refused(world: World) -> None:
+async def test_clean_partitions_are_taken_over_and_late_effects_refused(world: CrashWorld) -> None:
     ann = world.begin(*ANN, "--quota", "4", "--rest", "--stop-at", "resting:2")
     history = await world.becomes(lambda history: history.said("stopped"))
     promised = len(history.said("acked"))
@@ -33,7 +33,7 @@ async def test_clean_partitions_are_taken_over_and_late_effects_refused(world: W
     world.check(*BOB[:2])
 
 
-async def test_a_publication_that_comes_late_is_refused(world: World) -> None:
+async def test_a_publication_that_comes_late_is_refused(world: CrashWorld) -> None:
     """Stopped between upload and commit. The tail of the local partitions is in its WAL, so these stay offline for others."""
     ann = world.begin(*ANN, "--quota", "0", "--stop-at", "segment uploaded:4")
     history = await world.becomes(lambda history: history.said("stopped"))

@@ -1,8 +1,8 @@
 """The checker: a history that cannot be true of one log is told from one that can."""
 
 import pytest
-from tests.log.crash.history import History
-from tests.log.crash.work import Name, name_in, records_in, value_of
+from tests.support.log_crash.history import History
+from tests.support.log_crash.workload import Name, name_in, records_in, value_of
 
 ACKED = ["opened a 0 1 0 0", "acked a 0 1 0 0 1", "acked a 0 1 1 1 4"]
 FOUND = ["reading a", "found a 0 0 1/0/0", "found a 0 1 1/1/0", "found a 0 2 1/1/1", "found a 0 3 1/1/2", "ended a 0 4"]

@@ -1,33 +1,33 @@
 """The suite itself: bugs that are planted must be caught."""
 
-from tests.log.crash.world import World
+from tests.support.log_crash.world import CrashWorld
 
 
-def test_clearing_the_buffer_although_the_upload_failed_is_caught(world: World) -> None:
+def test_clearing_the_buffer_although_the_upload_failed_is_caught(world: CrashWorld) -> None:
     for _ in range(3):  # on a busy machine an outage may pass without an upload
         world.die_at("outage over:1", "--quota", "0", "--objects-down-ms", "1000", "--planted", "clear-buffer")
     assert world.catch().losses
 
 
-def test_acknowledging_before_the_sync_is_caught(world: World) -> None:
+def test_acknowledging_before_the_sync_is_caught(world: CrashWorld) -> None:
     world.die_at("acknowledged:40", "--quota", "0", "--planted", "ack-before-sync")
     assert world.catch().losses
 
 
-def test_forgetting_the_tail_is_caught(world: World) -> None:
+def test_forgetting_the_tail_is_caught(world: CrashWorld) -> None:
     world.die_at("acknowledged:40", "--quota", "0")
     world.work_off("--quota", "2", "--planted", "forget-tail")
     assert world.catch().losses
 
 
-def test_forgetting_the_producers_is_caught(world: World) -> None:
+def test_forgetting_the_producers_is_caught(world: CrashWorld) -> None:
     for time in (3, 4, 5):
         world.die_at(f"before acknowledging:{time}", "--quota", "0", "--planted", "forget-producers")
     world.work_off("--quota", "2", "--planted", "forget-producers")
     assert world.catch().duplicates
 
 
-def test_showing_what_is_not_durable_is_caught(world: World) -> None:
+def test_showing_what_is_not_durable_is_caught(world: CrashWorld) -> None:
     for time in (3, 5, 7):
         world.die_at(f"before sync:{time}", "--quota", "0", "--planted", "show-before-durable")
     world.work_off("--quota", "2")

@@ -5,8 +5,8 @@ takes every combination by itself.
 """
 
 import pytest
-from tests.log.crash.dying import CUT, LEFTOVERS
-from tests.log.crash.world import World
+from tests.support.log_crash.kill_points import CUT, LEFTOVERS
+from tests.support.log_crash.world import CrashWorld
 
 OPENING = (
     "before the WAL opens",
@@ -64,7 +64,7 @@ ONCE_PER_LIFE = ("before the WAL opens", "WAL opened", *MENDING, *CLOSING)
 TOLD = {"file zeroed": ("--spares", "0"), "space refused": ("--disk-full-ms", "400")}
 
 
-def die(world: World, step: str, nth: int, leftovers: str) -> None:
+def die(world: CrashWorld, step: str, nth: int, leftovers: str) -> None:
     """Die at the step's n-th time; where it comes once per life, simply once more."""
     if step in MENDING:
         world.die_at(f"group written:{5 + nth}", "--quota", "0", "--leftovers", CUT)
@@ -75,7 +75,7 @@ def die(world: World, step: str, nth: int, leftovers: str) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_nothing_is_lost_or_doubled_by_a_death_at(step: str, world: World) -> None:
+def test_nothing_is_lost_or_doubled_by_a_death_at(step: str, world: CrashWorld) -> None:
     for nth, leftovers in enumerate(LEFTOVERS, 1):
         die(world, step, nth, leftovers)
     world.work_off("--quota", "3")
@@ -86,7 +86,7 @@ def test_nothing_is_lost_or_doubled_by_a_death_at(step: str, world: World) -> No
 @pytest.mark.parametrize("leftovers", [*LEFTOVERS, "real"])
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("step", STEPS)
-def test_nothing_is_lost_or_doubled_by_one_death_at(step: str, nth: int, leftovers: str, world: World) -> None:
+def test_nothing_is_lost_or_doubled_by_one_death_at(step: str, nth: int, leftovers: str, world: CrashWorld) -> None:
     if leftovers == "real" and step in ("before write", "before sync", "space refused", *MENDING):
         pytest.skip("steps of the disk that this form does without")
     die(world, step, nth, leftovers)

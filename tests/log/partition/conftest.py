@@ -2,12 +2,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.log.partition.making import World
+from tests.support.partitions import PartitionWorld
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    made = World(tmp_path)
+async def world(tmp_path: Path) -> AsyncIterator[PartitionWorld]:
+    made = PartitionWorld(tmp_path)
     yield made
     for owner in made.owners:
         await owner.end()

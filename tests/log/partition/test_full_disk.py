@@ -4,11 +4,11 @@ import asyncio
 import threading
 
 import pytest
-from tests.log.partition.making import World, append, batch, records, until
+from tests.support.partitions import PartitionWorld, append, batch, records, until
 
-from holdfast.log.batches import BatchLimits, split
-from holdfast.log.partition.leading import LEADER
-from holdfast.log.partition.producers import ProducerRefusedError
+from holdfast.log.batches import RecordBatchLimits, split_batches
+from holdfast.log.partition.leading_partition import ACKS_LEADER
+from holdfast.log.partition.producer_state import ProducerRefusedError
 from holdfast.vocabulary.errors import UnavailableError
 
 
@@ -16,7 +16,7 @@ def sent(sequence: int) -> bytes:
     return batch(f"sequence {sequence}", producer=7, sequence=sequence)
 
 
-async def test_a_burst_that_meets_a_full_disk_is_taken_back_whole(world: World) -> None:
+async def test_a_burst_that_meets_a_full_disk_is_taken_back_whole(world: PartitionWorld) -> None:
     ann = await world.owner()
     partition = await ann.open()
     await append(partition, sent(0))
@@ -36,7 +36,7 @@ async def test_a_burst_that_meets_a_full_disk_is_taken_back_whole(world: World) 
     assert records(reopened.read_tail(0, bytes_max=1 << 20) or []) == [(n, f"sequence {n}") for n in range(6)]
 
 
-async def test_what_was_synced_before_the_disk_was_full_stays(world: World) -> None:
+async def test_what_was_synced_before_the_disk_was_full_stays(world: PartitionWorld) -> None:
     ann = await world.owner()
     partition = await ann.open()
     ann.disk.gate = threading.Event()
@@ -50,10 +50,10 @@ async def test_what_was_synced_before_the_disk_was_full_stays(world: World) -> N
     answers = await asyncio.gather(*behind, return_exceptions=True)
     assert all(isinstance(answer, UnavailableError) for answer in answers)
     assert partition.next_offset == partition.high_watermark == 1
-    await partition.until_durable()
+    await partition.wait_durable()
 
 
-async def test_the_first_batches_of_a_new_producer_come_back_in_order_too(world: World) -> None:
+async def test_the_first_batches_of_a_new_producer_come_back_in_order_too(world: PartitionWorld) -> None:
     ann = await world.owner()
     partition = await ann.open()
     ann.disk.full = True
@@ -65,23 +65,25 @@ async def test_the_first_batches_of_a_new_producer_come_back_in_order_too(world:
     assert [(await append(partition, sent(n))).base_offset for n in range(4)] == [0, 1, 2, 3]
 
 
-async def test_who_sends_again_the_moment_it_is_refused_is_not_refused_with_the_burst_before(world: World) -> None:
+async def test_who_sends_again_the_moment_it_is_refused_is_not_refused_with_the_burst_before(
+    world: PartitionWorld,
+) -> None:
     ann = await world.owner()
     partition = await ann.open()
     await append(partition, batch("a"))
     heard: list[str] = []
 
     def send(value: str, then: str = "") -> None:
-        appended = partition.append_now(split(batch(value), limits=BatchLimits()))
+        appended = partition.append_now(split_batches(batch(value), limits=RecordBatchLimits()))
         assert appended is not None
 
-        def told(error: BaseException | None) -> None:
+        def on_durable(error: BaseException | None) -> None:
             heard.append(f"{value} {'is there' if error is None else 'is not'}")
             if then:
                 ann.disk.full = False
                 send(then)
 
-        partition.tell(appended, told, acks=LEADER)
+        partition.tell(appended, on_durable, acks=ACKS_LEADER)
 
     ann.disk.full = True
     send("b", then="again")

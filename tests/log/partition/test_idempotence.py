@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from tests.log.partition.making import World, append, batch, records
+from tests.support.partitions import PartitionWorld, append, batch, records
 
-from holdfast.log.partition.leading import LeadingPartition
-from holdfast.log.partition.producers import ProducerRefusedError, Refusal
+from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.partition.producer_state import ProducerRefusal, ProducerRefusedError
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -15,13 +15,15 @@ def sent(sequence: int, *values: str, epoch: int = 0) -> bytes:
     return batch(*(values or ("x",)), producer=7, epoch=epoch, sequence=sequence)
 
 
-async def refusal(partition: LeadingPartition, *payloads: bytes) -> Refusal:
+async def refusal(partition: LeadingPartition, *payloads: bytes) -> ProducerRefusal:
     with pytest.raises(ProducerRefusedError) as error:
         await append(partition, *payloads)
     return error.value.refusal
 
 
-async def test_five_in_flight_are_numbered_in_order_and_sent_again_are_not_appended_again(world: World) -> None:
+async def test_five_in_flight_are_numbered_in_order_and_sent_again_are_not_appended_again(
+    world: PartitionWorld,
+) -> None:
     partition = await (await world.owner()).open()
     first = await asyncio.gather(*(append(partition, sent(sequence)) for sequence in range(5)))
     again = await asyncio.gather(*(append(partition, sent(sequence)) for sequence in range(5)))
@@ -30,7 +32,7 @@ async def test_five_in_flight_are_numbered_in_order_and_sent_again_are_not_appen
     assert partition.next_offset == 5
 
 
-async def test_a_duplicate_of_a_batch_still_in_flight_waits_for_it(world: World) -> None:
+async def test_a_duplicate_of_a_batch_still_in_flight_waits_for_it(world: PartitionWorld) -> None:
     partition = await (await world.owner()).open()
     first, again = await asyncio.gather(append(partition, sent(0, "a", "b")), append(partition, sent(0, "a", "b")))
     assert (first.base_offset, first.duplicate) == (0, False)
@@ -38,26 +40,26 @@ async def test_a_duplicate_of_a_batch_still_in_flight_waits_for_it(world: World)
     assert partition.high_watermark == partition.next_offset == 2
 
 
-async def test_out_of_order_and_old_epochs_are_refused_and_change_nothing(world: World) -> None:
+async def test_out_of_order_and_old_epochs_are_refused_and_change_nothing(world: PartitionWorld) -> None:
     partition = await (await world.owner()).open()
     await append(partition, sent(0))
-    assert await refusal(partition, sent(5)) is Refusal.OUT_OF_ORDER
+    assert await refusal(partition, sent(5)) is ProducerRefusal.OUT_OF_ORDER
     await append(partition, sent(0, epoch=1))
-    assert await refusal(partition, sent(1)) is Refusal.OLD_EPOCH
+    assert await refusal(partition, sent(1)) is ProducerRefusal.OLD_EPOCH
     assert partition.next_offset == 2
     await append(partition, sent(1, epoch=1))
 
 
-async def test_several_batches_of_a_request_are_taken_together_or_not_at_all(world: World) -> None:
+async def test_several_batches_of_a_request_are_taken_together_or_not_at_all(world: PartitionWorld) -> None:
     partition = await (await world.owner()).open()
     assert (await append(partition, sent(0), sent(1), batch("plain"))).end_offset == 3
-    assert await refusal(partition, sent(2), sent(9)) is Refusal.OUT_OF_ORDER
+    assert await refusal(partition, sent(2), sent(9)) is ProducerRefusal.OUT_OF_ORDER
     assert partition.next_offset == 3
     # Sequence 2 was taken back with its neighbour, so it is new.
     assert not (await append(partition, sent(2))).duplicate
 
 
-async def test_a_request_that_repeats_some_batches_and_brings_others_appends_the_others(world: World) -> None:
+async def test_a_request_that_repeats_some_batches_and_brings_others_appends_the_others(world: PartitionWorld) -> None:
     partition = await (await world.owner()).open()
     await append(partition, sent(0, "a"), sent(1, "b"))
     appended = await append(partition, sent(1, "b"), sent(2, "c"), batch("d"))
@@ -66,7 +68,7 @@ async def test_a_request_that_repeats_some_batches_and_brings_others_appends_the
 
 
 @pytest.mark.parametrize("crash", [True, False])
-async def test_producers_are_remembered_across_publication_and_opening(world: World, crash: bool) -> None:
+async def test_producers_are_remembered_across_publication_and_opening(world: PartitionWorld, crash: bool) -> None:
     ann = await world.owner()
     partition = await ann.open()
     await append(partition, sent(0))
@@ -78,11 +80,11 @@ async def test_producers_are_remembered_across_publication_and_opening(world: Wo
     await ann.end()
     partition = await (await world.owner("ann" if crash else "bob")).open()
     assert [(await append(partition, sent(sequence))).base_offset for sequence in range(3)] == [0, 1, 2]
-    assert await refusal(partition, sent(4)) is Refusal.OUT_OF_ORDER
+    assert await refusal(partition, sent(4)) is ProducerRefusal.OUT_OF_ORDER
     assert (await append(partition, sent(3))).base_offset == 3
 
 
-async def test_a_footer_knows_nothing_of_batches_behind_its_segment(world: World) -> None:
+async def test_a_footer_knows_nothing_of_batches_behind_its_segment(world: PartitionWorld) -> None:
     ann = await world.owner()
     partition = await ann.open()
     await append(partition, sent(0))
@@ -98,17 +100,17 @@ async def test_a_footer_knows_nothing_of_batches_behind_its_segment(world: World
     assert partition.next_offset == 2
 
 
-async def test_a_first_batch_refused_while_the_partition_moves_is_not_overtaken(world: World) -> None:
+async def test_a_first_batch_refused_while_the_partition_moves_is_not_overtaken(world: PartitionWorld) -> None:
     partition = await (await world.owner()).open()
     partition.stop_accepting()
     with pytest.raises(UnavailableError):
         await append(partition, sent(0))
-    partition.accept_again()
-    assert await refusal(partition, sent(1)) is Refusal.TOO_SOON
+    partition.resume_accepting()
+    assert await refusal(partition, sent(1)) is ProducerRefusal.TOO_SOON
     assert [(await append(partition, sent(sequence))).base_offset for sequence in (0, 1)] == [0, 1]
 
 
-async def test_a_first_batch_nobody_waited_for_is_not_overtaken(world: World) -> None:
+async def test_a_first_batch_nobody_waited_for_is_not_overtaken(world: PartitionWorld) -> None:
     partition = await (await world.owner()).open()
     async with partition.quiet():
         impatient = asyncio.ensure_future(append(partition, sent(0)))
@@ -116,5 +118,5 @@ async def test_a_first_batch_nobody_waited_for_is_not_overtaken(world: World) ->
         impatient.cancel()
         with pytest.raises(asyncio.CancelledError):
             await impatient
-    assert await refusal(partition, sent(1)) is Refusal.TOO_SOON
+    assert await refusal(partition, sent(1)) is ProducerRefusal.TOO_SOON
     assert [(await append(partition, sent(sequence))).base_offset for sequence in (0, 1)] == [0, 1]

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 import pytest
-from tests.log.partition.making import Owner, World, append, batch, publish_in_doubt, published, stored
+from tests.support.partitions import Owner, PartitionWorld, append, batch, publish_in_doubt, published, stored
 
 from holdfast.contracts.objects import Buffer, Missing
 from holdfast.contracts.store import Put
-from holdfast.log.keys import doomed_key
-from holdfast.log.partition.leading import LeadingPartition
-from holdfast.log.partition.terms import Terms
+from holdfast.log.keys import deletion_mark_key
+from holdfast.log.model import PartitionConfig
+from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.segments import SegmentReader
 from holdfast.log.settings import LogSettings
 from holdfast.vocabulary.errors import UnavailableError
@@ -19,7 +19,7 @@ ROLL_BYTES = 1_000
 
 async def grown(owner: Owner, batches: int = 10, size: int = 400) -> LeadingPartition:
     """A partition with batches of an idempotent producer, some segments' worth of them."""
-    partition = await owner.open(terms=Terms(roll_bytes=ROLL_BYTES))
+    partition = await owner.open(partition_config=PartitionConfig(roll_bytes=ROLL_BYTES))
     for number in range(batches):
         await append(partition, batch(f"{number}:".ljust(size, "x"), producer=7, sequence=number))
     return partition
@@ -29,7 +29,7 @@ def numbers(found: Sequence[tuple[int, str]]) -> list[int]:
     return [int(value.partition(":")[0]) for _, value in found]
 
 
-async def test_it_becomes_several_segments_in_one_commit(world: World) -> None:
+async def test_it_becomes_several_segments_in_one_commit(world: PartitionWorld) -> None:
     ann = await world.owner()
     partition = await grown(ann)
     commits = ann.store.calls["commit"]
@@ -46,7 +46,7 @@ async def test_it_becomes_several_segments_in_one_commit(world: World) -> None:
 
 @pytest.mark.parametrize(("batches", "segments"), [(1, 1), (2, 1), (3, 2), (60, 8)])
 async def test_there_are_as_many_as_it_has_grown_to_and_at_most_eight(
-    world: World, batches: int, segments: int
+    world: PartitionWorld, batches: int, segments: int
 ) -> None:
     ann = await world.owner()
     partition = await grown(ann, batches)
@@ -55,7 +55,7 @@ async def test_there_are_as_many_as_it_has_grown_to_and_at_most_eight(
     assert numbers(await published(world)) == list(range(batches))
 
 
-async def test_the_newest_footer_knows_the_producers(world: World) -> None:
+async def test_the_newest_footer_knows_the_producers(world: PartitionWorld) -> None:
     ann = await world.owner()
     partition = await grown(ann)
     await ann.hand_back(partition)
@@ -71,7 +71,7 @@ async def test_the_newest_footer_knows_the_producers(world: World) -> None:
     assert (await append(bobs, batch("10:", producer=7, sequence=10))).base_offset == 10
 
 
-async def test_if_one_is_doomed_none_is_named_and_all_are_uploaded_again(world: World) -> None:
+async def test_if_one_is_doomed_none_is_named_and_all_are_uploaded_again(world: PartitionWorld) -> None:
     world.settings = LogSettings(reserve_offsets=100, shared_below_bytes=1)  # or they would share an object
     ann = await world.owner()
     partition = await grown(ann)
@@ -81,7 +81,7 @@ async def test_if_one_is_doomed_none_is_named_and_all_are_uploaded_again(world: 
         done = await real_put(key, body)
         uploaded.append(key)
         if len(uploaded) == 3:
-            await world.store.commit(apply=[Put(doomed_key(key), b"{}")])
+            await world.store.commit(apply=[Put(deletion_mark_key(key), b"{}")])
         return done
 
     ann.objects.put = put_and_doom_the_third  # type: ignore[method-assign,assignment]
@@ -95,7 +95,7 @@ async def test_if_one_is_doomed_none_is_named_and_all_are_uploaded_again(world: 
     assert not {each.object for each in partition.segments.recent} & set(uploaded)
 
 
-async def test_if_an_upload_fails_none_is_named(world: World) -> None:
+async def test_if_an_upload_fails_none_is_named(world: PartitionWorld) -> None:
     ann = await world.owner()
     partition = await grown(ann)
     ann.objects.reachable = False
@@ -108,7 +108,7 @@ async def test_if_an_upload_fails_none_is_named(world: World) -> None:
 
 
 @pytest.mark.parametrize("arrived", [True, False])
-async def test_an_answer_that_was_lost_is_of_all_of_them(world: World, arrived: bool) -> None:
+async def test_an_answer_that_was_lost_is_of_all_of_them(world: PartitionWorld, arrived: bool) -> None:
     ann = await world.owner()
     partition = await grown(ann)
     await publish_in_doubt(ann, partition, arrived=arrived)

@@ -3,16 +3,16 @@
 import asyncio
 
 import pytest
-from tests.log.partition.making import World, append, batch, published, records, stored, until
+from tests.support.partitions import PartitionWorld, append, batch, published, records, stored, until
 
-from holdfast.log.partition.opening import TailElsewhereError
-from holdfast.log.partition.publishing import give_back
-from holdfast.log.partition.terms import Terms
+from holdfast.log.model import PartitionConfig
+from holdfast.log.partition.publisher import release_reservation
+from holdfast.log.partition.takeover import TailNotLocalError
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
 
 
-async def test_an_idle_partition_is_clean_and_a_partition_in_use_is_not(world: World) -> None:
+async def test_an_idle_partition_is_clean_and_a_partition_in_use_is_not(world: PartitionWorld) -> None:
     partition = await (await world.owner()).open()
     assert (await stored(world)).clean
     await append(partition, batch("a"))
@@ -20,7 +20,7 @@ async def test_an_idle_partition_is_clean_and_a_partition_in_use_is_not(world: W
     assert not (await stored(world)).clean
 
 
-async def test_no_offset_is_handed_out_above_what_the_store_has_booked(world: World) -> None:
+async def test_no_offset_is_handed_out_above_what_the_store_has_booked(world: PartitionWorld) -> None:
     ann = await world.owner()
     partition = await ann.open()
     for _ in range(60):
@@ -31,13 +31,13 @@ async def test_no_offset_is_handed_out_above_what_the_store_has_booked(world: Wo
     assert ann.store.calls["commit"] <= 5
 
 
-async def test_a_batch_larger_than_a_booking_gets_a_larger_booking(world: World) -> None:
+async def test_a_batch_larger_than_a_booking_gets_a_larger_booking(world: PartitionWorld) -> None:
     partition = await (await world.owner()).open()
     assert (await append(partition, batch(*["x"] * 250))).end_offset == 250
     assert (await stored(world)).reserved >= 250
 
 
-async def test_nothing_is_appended_while_no_offset_can_be_booked(world: World) -> None:
+async def test_nothing_is_appended_while_no_offset_can_be_booked(world: PartitionWorld) -> None:
     ann = await world.owner()
     partition = await ann.open()
     ann.store.reachable = False
@@ -48,7 +48,7 @@ async def test_nothing_is_appended_while_no_offset_can_be_booked(world: World) -
     assert (await waiting).base_offset == 0
 
 
-async def test_a_publication_books_ahead_in_its_own_commit(world: World) -> None:
+async def test_a_publication_books_ahead_in_its_own_commit(world: PartitionWorld) -> None:
     ann = await world.owner()
     partition = await ann.open()
     await append(partition, batch(*["x"] * 60))
@@ -58,7 +58,7 @@ async def test_a_publication_books_ahead_in_its_own_commit(world: World) -> None
     assert (await stored(world)).reserved == 160
 
 
-async def test_a_clean_close_gives_back_what_was_not_used(world: World) -> None:
+async def test_a_clean_close_gives_back_what_was_not_used(world: PartitionWorld) -> None:
     ann = await world.owner()
     partition = await ann.open()
     await append(partition, batch("a", "b"))
@@ -69,7 +69,7 @@ async def test_a_clean_close_gives_back_what_was_not_used(world: World) -> None:
     assert (await append(bobs, batch("c"))).base_offset == 2
 
 
-async def test_a_partition_that_still_accepts_does_not_give_its_booking_back(world: World) -> None:
+async def test_a_partition_that_still_accepts_does_not_give_its_booking_back(world: PartitionWorld) -> None:
     ann = await world.owner()
     partition = await ann.open()
     await append(partition, batch("a"))
@@ -77,23 +77,23 @@ async def test_a_partition_that_still_accepts_does_not_give_its_booking_back(wor
     assert (await stored(world)).reserved > 1
     more = asyncio.ensure_future(append(partition, batch("b")))
     await until(lambda: partition.next_offset == 2)
-    assert not await give_back(partition)
+    assert not await release_reservation(partition)
     await more
     assert (await stored(world)).reserved >= 2
 
 
-async def test_a_partition_that_has_gone_quiet_gives_back_and_books_again_when_it_wakes(world: World) -> None:
+async def test_a_partition_that_has_gone_quiet_gives_back_and_books_again_when_it_wakes(world: PartitionWorld) -> None:
     ann = await world.owner()
     partition = await ann.open()
     await append(partition, batch("a"))
     await ann.publisher.publish([partition])
-    assert await give_back(partition)
+    assert await release_reservation(partition)
     assert (await stored(world)).clean
     assert (await append(partition, batch("b"))).base_offset == 1
     assert not (await stored(world)).clean
 
 
-async def test_a_drain_that_comes_to_nothing_books_again(world: World) -> None:
+async def test_a_drain_that_comes_to_nothing_books_again(world: PartitionWorld) -> None:
     ann = await world.owner()
     partition = await ann.open()
     await append(partition, batch("a"))
@@ -102,18 +102,18 @@ async def test_a_drain_that_comes_to_nothing_books_again(world: World) -> None:
         await append(partition, batch("refused"))
     await ann.publisher.publish([partition], closing=True)
     assert (await stored(world)).clean
-    partition.accept_again()
+    partition.resume_accepting()
     assert (await append(partition, batch("b"))).base_offset == 1
     assert (await stored(world)).reserved > 1
 
 
-async def test_a_tail_in_another_wal_keeps_the_partition_offline_until_that_wal_is_back(world: World) -> None:
+async def test_a_tail_in_another_wal_keeps_the_partition_offline_until_that_wal_is_back(world: PartitionWorld) -> None:
     ann = await world.owner("ann")
     await append(await ann.open(), batch("only here"))
     await ann.end()
     bob = await world.owner("bob")
     lease = await bob.acquire()
-    with pytest.raises(TailElsewhereError) as error:
+    with pytest.raises(TailNotLocalError) as error:
         await bob.open(lease=lease)
     assert (error.value.wal, error.value.published, error.value.reserved) == (ann.wal_id, 0, 100)
     assert "start the agent that has it" in str(error.value)
@@ -122,7 +122,7 @@ async def test_a_tail_in_another_wal_keeps_the_partition_offline_until_that_wal_
     assert records(back.read_tail(0, bytes_max=1 << 20) or []) == [(0, "only here")]
 
 
-async def test_an_unclean_takeover_starts_at_the_ceiling_and_lists_what_it_left_out(world: World) -> None:
+async def test_an_unclean_takeover_starts_at_the_ceiling_and_lists_what_it_left_out(world: PartitionWorld) -> None:
     ann = await world.owner("ann")
     partition = await ann.open()
     await append(partition, batch("published"))
@@ -130,7 +130,7 @@ async def test_an_unclean_takeover_starts_at_the_ceiling_and_lists_what_it_left_
     await append(partition, batch("left out"))
     await ann.end()
     bob = await world.owner("bob")
-    bobs = await bob.open(terms=Terms(unclean_takeover=True))
+    bobs = await bob.open(partition_config=PartitionConfig(unclean_takeover=True))
     assert (await append(bobs, batch("after"))).base_offset == 100
     (gap,) = (await stored(world)).gaps
     assert (gap.start, gap.end, gap.wal) == (1, 100, ann.wal_id)
@@ -143,37 +143,39 @@ async def test_an_unclean_takeover_starts_at_the_ceiling_and_lists_what_it_left_
     assert records(again.read_tail(101, bytes_max=1 << 20) or []) == [(101, "later")]
 
 
-async def test_at_object_level_a_takeover_is_clean_because_nothing_unpublished_was_acknowledged(world: World) -> None:
+async def test_at_object_level_a_takeover_is_clean_because_nothing_unpublished_was_acknowledged(
+    world: PartitionWorld,
+) -> None:
     ann = await world.owner("ann")
-    terms = Terms(level="object")
-    partition = await ann.open(terms=terms)
+    partition_config = PartitionConfig(level="object")
+    partition = await ann.open(partition_config=partition_config)
     unacknowledged = asyncio.ensure_future(append(partition, batch("never acknowledged")))
     await until(lambda: partition.publishable())
     assert partition.high_watermark == 0
     assert partition.read_tail(0, bytes_max=1 << 20) == []
     unacknowledged.cancel()
     await ann.end()
-    bobs = await (await world.owner("bob")).open(terms=terms)
+    bobs = await (await world.owner("bob")).open(partition_config=partition_config)
     assert bobs.next_offset == 100
     assert (await stored(world)).gaps == ()
 
 
-async def test_a_tail_acknowledged_as_local_stays_local_until_it_is_published(world: World) -> None:
+async def test_a_tail_acknowledged_as_local_stays_local_until_it_is_published(world: PartitionWorld) -> None:
     ann = await world.owner()
     await append(await ann.open(), batch("a"))
     await ann.end()
     ann = await world.owner()
-    partition = await ann.open(terms=Terms(level="object"))
+    partition = await ann.open(partition_config=PartitionConfig(level="object"))
     assert (partition.level, partition.high_watermark) == ("local", 1)
     assert (await stored(world)).level == "local"
 
 
-async def test_two_lives_of_one_wal_never_mix_up_their_offsets(world: World) -> None:
+async def test_two_lives_of_one_wal_never_mix_up_their_offsets(world: PartitionWorld) -> None:
     """A frame of a lost leadership may be durable at an offset that a later leadership gave to something else."""
     ann = await world.owner()
     first = await ann.open()
     await append(first, batch("a"))
-    left = first.left_behind()
+    left = first.unpublished_frames()
     # The lease is lost while a frame is on its way, and won again by the same process before it has arrived.
     await append(first, batch("too late"))
     await ann.lose_session()

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from tests.log.partition.making import batch, records
+from tests.support.partitions import batch, records
 
-from holdfast.log.batches import BatchLimits, patch, split
-from holdfast.log.partition.epochs import begun, end_of_epoch, epoch_at, forgotten
+from holdfast.log.batches import RecordBatchLimits, patch, split_batches
+from holdfast.log.leader_epochs import end_of_epoch, epoch_at, with_epoch, without_epochs_before
 from holdfast.log.partition.tail import Tail, TailBatch
 from holdfast.log.partition.watermark import Watermark
 from holdfast.log.segments import EpochStart
@@ -17,7 +17,7 @@ from holdfast.vocabulary.errors import ClosedError
 def put(tail: Tail, at: int, *values: str, at_ms: int = 1_000) -> TailBatch:
     data = bytearray(batch(*values, at_ms=at_ms))
     patch(data, base_offset=at, leader_epoch=1)
-    ((header, view),) = split(data, limits=BatchLimits(), stored=True)
+    ((header, view),) = split_batches(data, limits=RecordBatchLimits(), stored=True)
     added = TailBatch(at, at + len(values), view, header)
     tail.append(added)
     return added
@@ -107,15 +107,15 @@ def test_the_first_batch_that_reaches_a_time_however_disordered_they_are() -> No
 
 
 def test_an_epoch_that_wrote_nothing_leaves_no_trace() -> None:
-    assert begun(begun((), 1, 0), 2, 0) == (EpochStart(2, 0),)
-    assert begun(begun((), 1, 0), 2, 5) == (EpochStart(1, 0), EpochStart(2, 5))
+    assert with_epoch(with_epoch((), 1, 0), 2, 0) == (EpochStart(2, 0),)
+    assert with_epoch(with_epoch((), 1, 0), 2, 5) == (EpochStart(1, 0), EpochStart(2, 5))
 
 
 def test_the_epoch_of_the_first_kept_offset_stays() -> None:
     history = (EpochStart(1, 0), EpochStart(3, 5), EpochStart(4, 9))
-    assert forgotten(history, 7) == (EpochStart(3, 5), EpochStart(4, 9))
-    assert forgotten(history, 9) == (EpochStart(4, 9),)
-    assert forgotten(history, 0) == history
+    assert without_epochs_before(history, 7) == (EpochStart(3, 5), EpochStart(4, 9))
+    assert without_epochs_before(history, 9) == (EpochStart(4, 9),)
+    assert without_epochs_before(history, 0) == history
 
 
 def test_which_epoch_was_leading_and_where_it_ended() -> None:
@@ -131,7 +131,7 @@ def test_which_epoch_was_leading_and_where_it_ended() -> None:
 
 
 def test_an_epoch_of_which_nothing_is_left_has_ended_where_the_history_begins() -> None:
-    history = forgotten(begun(begun((), 2, 0), 5, 10), 10)
+    history = without_epochs_before(with_epoch(with_epoch((), 2, 0), 5, 10), 10)
     assert end_of_epoch(history, 2, 30) == (2, 10)
     assert end_of_epoch(history, 4, 30) == (4, 10)
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.log.wal.frames_of import turns
+from tests.support.wal import turns
 
 from holdfast.log.partition.watermark import Watermark
 
@@ -39,11 +39,11 @@ async def test_a_failure_is_told_after_its_owner_has_taken_everything_back() -> 
     mark, other = Watermark(0), Watermark(0)
     heard: list[str] = []
 
-    def told(error: BaseException | None) -> None:
+    def on_durable(error: BaseException | None) -> None:
         heard.append(f"failed: {error}")
         other.call(5, lambda error: heard.append("there" if error is None else "failed, though it came later"))
 
-    mark.call(5, told)
+    mark.call(5, on_durable)
     waiting = asyncio.ensure_future(mark.reaches(5))
     await turns()
     error = ValueError("lost")

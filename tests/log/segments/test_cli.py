@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.log.segments.making import MemoryObjects, a_batch, a_segment, some_batches
+from tests.support.segments import MemoryObjects, a_batch, a_segment, some_batches
 
 from holdfast.cli.main import main
 from holdfast.log.batches import Record, decode, encode

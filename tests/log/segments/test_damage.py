@@ -7,7 +7,7 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.log.segments.making import a_batch, a_segment, body, some_batches
+from tests.support.segments import a_batch, a_segment, body, some_batches
 
 from holdfast.log.batches import Buffer
 from holdfast.log.segments import (

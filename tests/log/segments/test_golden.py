@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests.log.segments.making import NOW_MS, body
+from tests.support.segments import NOW_MS, body
 
 from holdfast.log.batches import Record, decode, encode
 from holdfast.log.segments import (

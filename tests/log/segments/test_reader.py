@@ -6,7 +6,7 @@ from bisect import bisect_right
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.log.segments.making import (
+from tests.support.segments import (
     NOW_MS,
     MemoryObjects,
     a_batch,
@@ -20,8 +20,8 @@ from tests.log.segments.making import (
 from holdfast.contracts.objects import Missing
 from holdfast.log.batches import decode, parse_header
 from holdfast.log.segments import (
+    OffsetAndTimestamp,
     ProducerSnapshot,
-    Reached,
     SegmentReader,
     SegmentSettings,
     build_object,
@@ -116,7 +116,7 @@ async def test_large_reads_are_unpacked_on_a_thread_with_the_same_result() -> No
     batches = some_batches(100)
     reader, _ = reader_of(a_segment(batches), chosen=SegmentSettings(tail_bytes=1024, thread_bytes_min=0))
     assert await read(reader, 0, 1 << 20) == batches
-    assert await reader.offset_for_timestamp(NOW_MS + 250) == Reached(250, NOW_MS + 250)
+    assert await reader.offset_for_timestamp(NOW_MS + 250) == OffsetAndTimestamp(250, NOW_MS + 250)
 
 
 async def test_an_object_that_is_gone_is_an_answer() -> None:
@@ -177,7 +177,9 @@ async def test_time_finds_the_first_record_that_reaches_it_however_disordered() 
         reader, _ = reader_of(a_segment(batches, block_bytes=block_bytes))
         for at_ms in (-1, 0, 5, 60, 61, 500, 501, 899, 900, 901, 1000, 1001, 1999, 2000, 2001):
             for start in range(offset):
-                expected = next((Reached(*each) for each in flat if each[0] >= start and each[1] >= at_ms), None)
+                expected = next(
+                    (OffsetAndTimestamp(*each) for each in flat if each[0] >= start and each[1] >= at_ms), None
+                )
                 assert await reader.offset_for_timestamp(at_ms, from_offset=start) == expected
 
 
@@ -185,7 +187,7 @@ async def test_time_is_found_with_one_get() -> None:
     reader, objects = reader_of(a_segment(some_batches(300), block_bytes=1000))
     await reader.index()
     objects.gets.clear()
-    assert await reader.offset_for_timestamp(NOW_MS + 777) == Reached(777, NOW_MS + 777)
+    assert await reader.offset_for_timestamp(NOW_MS + 777) == OffsetAndTimestamp(777, NOW_MS + 777)
     assert len(objects.gets) == 1
 
 

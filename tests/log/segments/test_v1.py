@@ -11,10 +11,10 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.log.segments.making import NOW_MS
+from tests.support.segments import NOW_MS
 
 from holdfast.log.batches import Record
-from holdfast.log.segments.v1 import HeaderV1, Losses, export_v1, header_v1, import_v1, is_v1
+from holdfast.log.segments.v1 import ExportLosses, HeaderV1, export_v1, header_v1, import_v1, is_v1
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 GOLDEN = Path(__file__).parent / "golden" / "v1.strm"
@@ -48,7 +48,7 @@ def test_the_golden_file_is_written_and_read() -> None:
 @given(plain_records, st.sampled_from(("none", "lz4", "zstd")), st.sampled_from((1, 200, 1 << 20)))
 def test_plain_records_come_back(records: list[Record], compression: str, block_bytes: int) -> None:
     exported = export_v1(records, compression=compression, block_bytes=block_bytes)
-    assert exported.losses == Losses()
+    assert exported.losses == ExportLosses()
     assert import_v1(exported.data) == records
     assert header_v1(exported.data).record_count == len(records)
 
@@ -96,7 +96,7 @@ def test_what_would_be_lost_is_counted_and_refused() -> None:
     with pytest.raises(InvalidError, match="1 with null values, 1 with empty keys, 1 with missing timestamps"):
         export_v1(records, drop_headers=True)
     exported = export_v1(records, drop_headers=True, blur_nulls=True)
-    assert exported.losses == Losses(headers=2, null_values=1, empty_keys=1, missing_timestamps=1)
+    assert exported.losses == ExportLosses(headers=2, null_values=1, empty_keys=1, missing_timestamps=1)
     assert import_v1(exported.data) == [
         Record(0, NOW_MS, b"k", b"v"),
         Record(1, NOW_MS, b"k", b""),

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.log.disks import CacheOnlyDisk
-from tests.log.wal.frames_of import TOPIC, crash_copy, fill, frame, offsets, opened
+from tests.support.wal import TOPIC, crash_copy, fill, frame, offsets, opened
+from tests.support.wal_disks import CacheOnlyDisk
 
 from holdfast.log.wal import Wal, WalFrame, WalSettings
 from holdfast.log.wal.frames import FRAMES_AT, Buffer, checked_bytes
-from holdfast.log.wal.recovery import examine
+from holdfast.log.wal.recovery import scan_directory
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
 from holdfast.vocabulary.settings import KIB
@@ -266,7 +266,7 @@ async def test_a_file_that_cannot_be_retired_stops_the_wal(tmp_path: Path) -> No
         async with opened(tmp_path / "wal") as wal:
             for offset in range(20):
                 await wal.append(frame(offset, size=3000))
-            wal._ledger.files[0].path.unlink()
+            wal._file_references.files[0].path.unlink()
             wal.release(TOPIC, 0, 20)
             await for_ever()
 
@@ -278,7 +278,7 @@ async def test_a_tail_that_a_failed_sync_left_in_memory_is_written_again(tmp_pat
     """After a failed sync the system shows pages that are not on disk; recovery must not believe them."""
 
     await fill(tmp_path / "wal", (frame(offset) for offset in range(3)))
-    last = examine(tmp_path / "wal").files[-1]
+    last = scan_directory(tmp_path / "wal").files[-1]
     inode = last.path.stat().st_ino
 
     class WatchedDisk(CacheOnlyDisk):

@@ -4,7 +4,7 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.log.wal.frames_of import frame
+from tests.support.wal import frame
 
 from holdfast.log.wal.frames import (
     DATA,

@@ -7,12 +7,12 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from tests.log.wal.frames_of import frame, opened, overwrite, places
+from tests.support.wal import frame, opened, overwrite, places
 
 from holdfast.log.wal.disk import FAILPOINTS
 from holdfast.log.wal.frames import encode_head
-from holdfast.log.wal.recovery import examine
-from holdfast.vocabulary.clock import SeededChance
+from holdfast.log.wal.recovery import scan_directory
+from holdfast.vocabulary.clock import SeededRandom
 
 # At which passing of each step a child kills itself. A full disk is another test's: test_disk.py.
 STEPS = {
@@ -71,7 +71,7 @@ class Promises:
 
 def run_child(directory: Path, promises: Promises, *args: object, lines_max: int | None = None) -> int:
     """Run until it dies, or kill it after so many lines."""
-    command = [sys.executable, "-m", "tests.log.wal.child", str(directory), *map(str, args)]
+    command = [sys.executable, "-m", "tests.support.wal_process", str(directory), *map(str, args)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         try:
@@ -87,7 +87,7 @@ def run_child(directory: Path, promises: Promises, *args: object, lines_max: int
 
 def tear(directory: Path) -> None:
     """Leave the beginning of a frame behind the last one, as a write that was cut short does."""
-    last = examine(directory).files[-1]
+    last = scan_directory(directory).files[-1]
     torn = frame(1_000_000, partition=2, size=500)
     head = encode_head(last.header.mark, last.next_lsn, last.next_lsn - 1, torn, 500)
     overwrite(last.path, last.end, head + bytes(torn.payload[0][:200]))
@@ -115,12 +115,12 @@ async def test_killed_at_a_step(tmp_path: Path, label: str) -> None:
 
 @pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 40))])
 async def test_killed_at_random(tmp_path: Path, seed: int) -> None:
-    chance = SeededChance(seed).random
+    rng = SeededRandom(seed).random
     promises = Promises()
     for round_ in range(6):
-        lines = chance.randrange(1, 1500)
+        lines = rng.randrange(1, 1500)
         assert run_child(tmp_path / "wal", promises, seed * 100 + round_, lines_max=lines) == -signal.SIGKILL
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             await promises.check(tmp_path / "wal")
     await promises.check(tmp_path / "wal")
     assert promises.acknowledged > 500

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.log.disks import BlockDisk
-from tests.log.wal.frames_of import TOPIC, frame, opened, places
+from tests.support.wal import TOPIC, frame, opened, places
+from tests.support.wal_disks import BlockDisk
 
-from holdfast.log.wal import Disk, Wal
+from holdfast.log.wal import Wal, WalDisk
 from holdfast.log.wal.frames import Buffer
-from holdfast.vocabulary.clock import SeededChance
+from holdfast.vocabulary.clock import SeededRandom
 from holdfast.vocabulary.errors import HoldfastError
 
 SECTOR_BYTES = 512
@@ -41,13 +41,13 @@ class ForgetfulDisk(BlockDisk):
         super().sync(descriptor)
         self._unsynced.pop(os.fstat(descriptor).st_ino, None)
 
-    def lose(self, directory: Path, chance: SeededChance) -> None:
+    def lose(self, directory: Path, random: SeededRandom) -> None:
         """Leave what the disk holds when the power is back."""
         for path in directory.iterdir():
             with path.open("r+b") as file:
                 for position, before in reversed(self._unsynced.get(path.stat().st_ino, [])):
                     for start in range(0, len(before), SECTOR_BYTES):
-                        if chance.random.random() < 0.5:
+                        if random.random.random() < 0.5:
                             file.seek(position + start)
                             file.write(before[start : start + SECTOR_BYTES])
 
@@ -60,12 +60,12 @@ class ForgetfulDisk(BlockDisk):
 class Producer:
     """Appends to a few partitions and remembers what it was promised."""
 
-    def __init__(self, chance: SeededChance) -> None:
-        self._chance = chance.random
+    def __init__(self, random: SeededRandom) -> None:
+        self._rng = random.random
         self.ends: defaultdict[int, int] = defaultdict(int)  # acknowledged, or seen after a crash
         self._released: defaultdict[int, int] = defaultdict(int)
 
-    async def run(self, directory: Path, disk: Disk, *, seed: int) -> None:
+    async def run(self, directory: Path, disk: WalDisk, *, seed: int) -> None:
         """Until the disk fails."""
         async with opened(directory, disk=disk, seed=seed) as wal:
             await self.check(wal)
@@ -89,11 +89,11 @@ class Producer:
 
     async def produce(self, wal: Wal) -> None:
         """One burst to one partition, and now and then a release."""
-        partition = self._chance.randrange(4)
+        partition = self._rng.randrange(4)
         start = self.ends[partition]
         burst = [
-            wal.append(frame(start + at, partition=partition, size=self._chance.randrange(3000)))
-            for at in range(self._chance.randrange(1, 6))
+            wal.append(frame(start + at, partition=partition, size=self._rng.randrange(3000)))
+            for at in range(self._rng.randrange(1, 6))
         ]
         try:
             for answer in burst:
@@ -103,7 +103,7 @@ class Producer:
             for answer in burst:
                 if answer.done() and not answer.cancelled():
                     answer.exception()  # seen; the loop need not complain that nobody looked
-        if self._chance.random() < 0.2:
+        if self._rng.random() < 0.2:
             self._released[partition] = self.ends[partition]
             wal.release(TOPIC, partition, self.ends[partition])
 
@@ -111,13 +111,13 @@ class Producer:
 @pytest.mark.parametrize("blocks", [False, True], ids=["cached", "blocks"])
 @pytest.mark.parametrize("seed", range(20))
 async def test_acknowledged_frames_survive_power_losses(tmp_path: Path, seed: int, blocks: bool) -> None:
-    chance = SeededChance(seed)
-    producer = Producer(chance)
+    random = SeededRandom(seed)
+    producer = Producer(random)
     for round_ in range(15):
-        disk = ForgetfulDisk(calls=chance.random.randrange(1, 200), blocks=blocks)
+        disk = ForgetfulDisk(calls=random.random.randrange(1, 200), blocks=blocks)
         with pytest.raises(HoldfastError, match="the power is off"):
             await producer.run(tmp_path / "wal", disk, seed=seed * 100 + round_)
-        disk.lose(tmp_path / "wal", chance)
+        disk.lose(tmp_path / "wal", random)
     async with opened(tmp_path / "wal") as wal:
         await producer.check(wal)
     assert sum(producer.ends.values()) > 30

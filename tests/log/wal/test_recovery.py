@@ -5,23 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.log.wal.frames_of import (
-    SMALL,
-    TOPIC,
-    crash_copy,
-    fill,
-    flip,
-    frame,
-    newest,
-    offsets,
-    opened,
-    overwrite,
-    places,
-)
+from tests.support.wal import SMALL, TOPIC, crash_copy, fill, flip, frame, newest, offsets, opened, overwrite, places
 
 from holdfast.log.wal.files import live_files
 from holdfast.log.wal.frames import FRAME_BYTES, FRAMES_AT, OPENING_AT
-from holdfast.log.wal.recovery import examine
+from holdfast.log.wal.recovery import scan_directory
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 SIZES = (30, 0, 50)
@@ -30,7 +18,7 @@ STARTS = [FRAMES_AT + sum(FRAME_BYTES + size for size in SIZES[:at]) for at in r
 
 def readable(directory: Path) -> int:
     """How many frames can be trusted; raises if the WAL cannot."""
-    verdict = examine(directory, read_bytes=4096)
+    verdict = scan_directory(directory, read_bytes=4096)
     if verdict.damage is not None:
         raise verdict.damage.error(directory)
     return verdict.next_lsn - 1
@@ -185,7 +173,7 @@ async def test_frames_of_an_earlier_generation_are_ignored(tmp_path: Path) -> No
         crash = crash_copy(tmp_path / "wal", tmp_path / "crash")
     file = newest(crash)
     stale = file.read_bytes().count(b"HFWL")
-    verdict = examine(crash)
+    verdict = scan_directory(crash)
     assert stale > verdict.files[-1].frames  # there are old frames behind the new ones, or this tests nothing
     assert verdict.torn is None
     assert (await offsets(crash))[-1] == (0, last)

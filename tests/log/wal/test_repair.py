@@ -6,33 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.log.disks import BlockDisk
-from tests.log.wal.frames_of import (
-    TOPIC,
-    crash_copy,
-    fill,
-    flip,
-    frame,
-    newest,
-    offsets,
-    opened,
-    overwrite,
-    payload_of,
-)
 from tests.log.wal.test_recovery import DAMAGES, three_files
+from tests.support.wal import TOPIC, crash_copy, fill, flip, frame, newest, offsets, opened, overwrite, payload_of
+from tests.support.wal_disks import BlockDisk
 
 from holdfast.cli.main import main
 from holdfast.log.wal.frames import FRAME_BYTES, FRAMES_AT
 from holdfast.log.wal.inspection import inspect
 from holdfast.log.wal.repair import RepairReport, plan_repair, read_set_aside, repair
-from holdfast.vocabulary.clock import RealClock, SeededChance
+from holdfast.vocabulary.clock import RealClock, SeededRandom
 from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
 
 STEP = FRAME_BYTES + 100
 
 
 def repaired(directory: Path) -> RepairReport:
-    report = repair(directory, clock=RealClock(), chance=SeededChance(5))
+    report = repair(directory, clock=RealClock(), random=SeededRandom(5))
     assert report is not None
     return report
 
@@ -157,13 +146,13 @@ async def test_an_interrupted_repair_keeps_the_wal_closed_until_it_is_finished(t
         directory = tmp_path / f"wal-{calls}"
         flip(await two_partitions(directory), FRAMES_AT + 3 * STEP + 5)
         try:
-            repair(directory, clock=RealClock(), chance=SeededChance(5), disk=DyingDisk(calls))
+            repair(directory, clock=RealClock(), random=SeededRandom(5), disk=DyingDisk(calls))
         except KeyboardInterrupt:
             interrupted += 1
             if not (directory / "repair-1.json").exists():
                 with pytest.raises(CorruptError, match=r"interrupted|unreadable"):
                     await offsets(directory)
-                repair(directory, clock=RealClock(), chance=SeededChance(6))
+                repair(directory, clock=RealClock(), random=SeededRandom(6))
         assert [offset for partition, offset in await offsets(directory) if partition == 0] == [0, 1, 2, 3, 4], calls
         assert len(list(read_set_aside(directory / "repair-1.json"))) == 3
     assert interrupted >= 5
@@ -185,7 +174,7 @@ async def test_a_second_repair_does_not_touch_the_first_ones_files(tmp_path: Pat
 async def test_a_wal_in_use_is_not_repaired(tmp_path: Path) -> None:
     async with opened(tmp_path / "wal"):
         with pytest.raises(UnavailableError, match="is open in process"):
-            repair(tmp_path / "wal", clock=RealClock(), chance=SeededChance(1))
+            repair(tmp_path / "wal", clock=RealClock(), random=SeededRandom(1))
 
 
 async def test_a_torn_tail_needs_no_repair(tmp_path: Path) -> None:
@@ -194,7 +183,7 @@ async def test_a_torn_tail_needs_no_repair(tmp_path: Path) -> None:
     found = inspect(tmp_path / "wal")
     assert found.damage is None
     assert found.torn is not None
-    assert repair(tmp_path / "wal", clock=RealClock(), chance=SeededChance(1)) is None
+    assert repair(tmp_path / "wal", clock=RealClock(), random=SeededRandom(1)) is None
 
 
 def test_what_is_no_wal_is_said_to_be_none(tmp_path: Path) -> None:
@@ -202,7 +191,7 @@ def test_what_is_no_wal_is_said_to_be_none(tmp_path: Path) -> None:
         with pytest.raises(InvalidError):
             inspect(path)
         with pytest.raises(InvalidError):
-            repair(path, clock=RealClock(), chance=SeededChance(1))
+            repair(path, clock=RealClock(), random=SeededRandom(1))
 
 
 async def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

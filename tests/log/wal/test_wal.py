@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.log.disks import CacheOnlyDisk
-from tests.log.wal.frames_of import OTHER, SMALL, TOPIC, fill, frame, offsets, opened, places, turns
+from tests.support.wal import OTHER, SMALL, TOPIC, fill, frame, offsets, opened, places, turns
+from tests.support.wal_disks import CacheOnlyDisk
 
 from holdfast.log.slabs import Slabs, SlabSettings
 from holdfast.log.wal import NOTE, Wal
@@ -186,7 +186,7 @@ async def test_files_roll_and_are_used_again_oldest_first(tmp_path: Path) -> Non
         for offset in range(40):
             await wal.append(frame(offset, partition=offset % 2, size=3000))
         assert wal.stats.rolls == 4
-        assert len(wal._ledger.files) == 5
+        assert len(wal._file_references.files) == 5
         assert wal.holding_oldest() == {(TOPIC, 0), (TOPIC, 1)}
         wal.release(TOPIC, 0, 40)
         assert wal.holding_oldest() == {(TOPIC, 1)}
@@ -295,8 +295,8 @@ async def test_one_who_cannot_bear_what_it_is_told_keeps_nobody_from_hearing(
         raise RuntimeError("no")
 
     async with opened(tmp_path / "wal") as wal:
-        wal.append_telling(frame(0), broken)
-        wal.append_telling(frame(1), lambda lsn, error: heard.append(lsn))
+        wal.append_with_callback(frame(0), broken)
+        wal.append_with_callback(frame(1), lambda lsn, error: heard.append(lsn))
         assert await wal.append(frame(2)) == 3
     assert heard == [2]
     assert "what was told of LSN 1" in caplog.text

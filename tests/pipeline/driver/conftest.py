@@ -4,22 +4,22 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.clients.broker import serving
-from tests.pipeline.driver.world import World, opened_world
-from tests.pipeline.sinks.places import clickhouse, clickhouse_server_process  # noqa: F401 (fixtures)
+from tests.support.broker import serving
+from tests.support.driver_cluster import DriverCluster, open_driver_cluster
+from tests.support.sink_destinations import clickhouse, clickhouse_server_process  # noqa: F401 (fixtures)
 
-from holdfast.pipeline.driver.jobs import Jobs
-from holdfast.spark.reading.loop import close as close_loop
+from holdfast.client.loop_thread import close as close_loop
+from holdfast.pipeline.driver.spark_jobs import SparkJobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="module")  # it lives on the process's loop, which tests of other modules close
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DriverCluster]:
     # Without workers: the claims of these pipelines are the tests' own.
     with serving(tmp_path_factory.mktemp("broker"), "--roles", "api,agent") as broker:
-        made, close = opened_world(broker)
+        made, close = open_driver_cluster(broker)
         yield made
         close()
         close_loop()
@@ -34,5 +34,5 @@ def ended(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def jobs(spark: "SparkSession") -> Jobs:
-    return Jobs(spark, remote=False)
+def jobs(spark: "SparkSession") -> SparkJobs:
+    return SparkJobs(spark, remote=False)

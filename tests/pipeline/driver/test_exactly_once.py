@@ -7,26 +7,26 @@ from typing import Any
 import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.clients.broker import until
-from tests.pipeline.driver.world import World, drain, event
-from tests.pipeline.sinks.places import ClickHouse
+from tests.support.broker import until
+from tests.support.driver_cluster import DriverCluster, drain, event
+from tests.support.sink_destinations import ClickHouseDatabase
 
-from holdfast.pipeline.driver import steps
-from holdfast.pipeline.driver.jobs import Jobs
-from holdfast.pipeline.driver.recipes import LastingError
-from holdfast.pipeline.driver.steps import StepFailedError
-from holdfast.pipeline.nouns import Intent
-from holdfast.spark.reading.loop import run
+from holdfast.client.loop_thread import run
+from holdfast.pipeline.driver.slot_revisions import PermanentError
+from holdfast.pipeline.driver.spark_jobs import SparkJobs
+from holdfast.pipeline.model import steps
+from holdfast.pipeline.model.definition import RangeIntent
+from holdfast.pipeline.model.steps import StepFailedError
 
 pytestmark = pytest.mark.xdist_group("spark")
 
 
-def sink_of(clickhouse: ClickHouse, **more: Any) -> dict[str, Any]:
+def sink_of(clickhouse: ClickHouseDatabase, **more: Any) -> dict[str, Any]:
     config = {"kind": "clickhouse", "dsn": clickhouse.server.url, "database": clickhouse.database, "table": "orders"}
     return {**config, "batchSize": 400, "batchFlushIntervalMs": 50, **more}
 
 
-def totals(clickhouse: ClickHouse, table: str = "orders", column: str = "id") -> tuple[int, int, int]:
+def totals(clickhouse: ClickHouseDatabase, table: str = "orders", column: str = "id") -> tuple[int, int, int]:
     """Rows, distinct records, and the sum of a column."""
     found = clickhouse.ask(
         f"SELECT count() AS n, uniqExact(_generation, _partition, _offset) AS d, sum({column}) AS s "
@@ -53,7 +53,7 @@ ALSO_LONG = [pytest.param(step, marks=pytest.mark.long) for step in ("planned", 
 
 @pytest.mark.parametrize("step", ["begun", "job-done", "checkpointed", *ALSO_LONG])
 def test_a_driver_that_dies_at_a_step_is_succeeded_without_loss_or_repetition(
-    step: str, world: World, jobs: Jobs, clickhouse: ClickHouse, monkeypatch: pytest.MonkeyPatch
+    step: str, world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = world.topic(2)
     for number in (0, 1):
@@ -73,7 +73,9 @@ def test_a_driver_that_dies_at_a_step_is_succeeded_without_loss_or_repetition(
     assert totals(clickhouse) == (1_000, 1_000, 2 * sum(range(500)))
 
 
-def test_an_executor_that_fails_at_a_step_is_tried_again(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+def test_an_executor_that_fails_at_a_step_is_tried_again(
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
+) -> None:
     topic = world.topic(1)
     poison = [b"{", b'{"id": "x"}', b"\xff", None]
     world.produce(topic, [*map(event, range(900)), *poison])
@@ -94,7 +96,7 @@ def test_an_executor_that_fails_at_a_step_is_tried_again(world: World, jobs: Job
 
 
 def test_a_range_is_finished_under_the_recipe_it_was_begun_with(
-    world: World, jobs: Jobs, clickhouse: ClickHouse, monkeypatch: pytest.MonkeyPatch
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = world.topic(1)
     world.produce(topic, map(event, range(600)))
@@ -106,7 +108,7 @@ def test_a_range_is_finished_under_the_recipe_it_was_begun_with(
     state = run(registry.partition(0))
     assert state is not None
     assert state.intent is not None
-    intent = msgspec.json.decode(state.intent, type=Intent)
+    intent = msgspec.json.decode(state.intent, type=RangeIntent)
     assert (intent.start, intent.end, intent.recipe) == (0, 400, pipeline.recipe)
     filters = {"enabled": True, "language": "holdfast", "expression": "id >= 500"}
     sink = sink_of(clickhouse, batchSize=50)
@@ -117,7 +119,9 @@ def test_a_range_is_finished_under_the_recipe_it_was_begun_with(
     assert work.tally.filtered == 100
 
 
-def test_an_owner_that_lost_its_claim_writes_nothing_more(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+def test_an_owner_that_lost_its_claim_writes_nothing_more(
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
+) -> None:
     topic = world.topic(1)
     world.produce(topic, map(event, range(100)))
     pipeline = world.pipeline(topic, sink_of(clickhouse))
@@ -134,7 +138,9 @@ def test_an_owner_that_lost_its_claim_writes_nothing_more(world: World, jobs: Jo
     assert totals(clickhouse) == (200, 200, sum(range(200)))
 
 
-def test_a_missing_table_blocks_until_it_is_there(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+def test_a_missing_table_blocks_until_it_is_there(
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
+) -> None:
     topic = world.topic(1)
     world.produce(topic, map(event, range(50)))
     pipeline = world.pipeline(topic, sink_of(clickhouse, createTableIfMissing=False))
@@ -154,7 +160,9 @@ def test_a_missing_table_blocks_until_it_is_there(world: World, jobs: Jobs, clic
     assert totals(clickhouse) == (50, 50, sum(range(50)))
 
 
-def test_a_server_that_is_down_is_waited_for(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+def test_a_server_that_is_down_is_waited_for(
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
+) -> None:
     topic = world.topic(1)
     world.produce(topic, map(event, range(300)))
     pipeline = world.pipeline(topic, sink_of(clickhouse, batchSize=100))
@@ -174,7 +182,7 @@ def test_a_server_that_is_down_is_waited_for(world: World, jobs: Jobs, clickhous
 
 
 def test_new_fields_become_columns_before_their_records_are_written(
-    world: World, jobs: Jobs, clickhouse: ClickHouse
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
 ) -> None:
     topic = world.topic(1)
     world.produce(topic, map(event, range(20)))
@@ -190,14 +198,16 @@ def test_new_fields_become_columns_before_their_records_are_written(
     assert [column.column for column in run(world.catalog.recipe(pipeline.id, 2)).mapping.columns][-1] == "city"
 
 
-def test_a_stop_names_the_fields_and_begins_nothing(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+def test_a_stop_names_the_fields_and_begins_nothing(
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
+) -> None:
     topic = world.topic(1)
     world.produce(topic, [b'{"id": 1, "city": "x"}'])
     pipeline = world.pipeline(topic, sink_of(clickhouse), drift={"unknownFields": "stop"})
     registry = world.registry(pipeline, 1)
     claims = world.claim(registry, "ann", [0])
     work = world.work(jobs, pipeline, "ann")
-    with pytest.raises(LastingError, match="city"):
+    with pytest.raises(PermanentError, match="city"):
         drain(work, claims, {0: 1})
     state = run(registry.partition(0))
     assert state is not None
@@ -208,7 +218,7 @@ def test_a_stop_names_the_fields_and_begins_nothing(world: World, jobs: Jobs, cl
 
 
 def test_a_backfill_runs_beside_the_live_generation_and_finishes(
-    world: World, jobs: Jobs, clickhouse: ClickHouse
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
 ) -> None:
     topic = world.topic(2)
     world.produce(topic, map(event, range(300)))
@@ -223,7 +233,9 @@ def test_a_backfill_runs_beside_the_live_generation_and_finishes(
     assert totals(clickhouse) == (450, 450, sum(range(300)) + sum(range(100, 250)))
 
 
-def test_latest_means_what_it_meant_to_the_first_owner(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+def test_latest_means_what_it_meant_to_the_first_owner(
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
+) -> None:
     topic = world.topic(1)
     world.produce(topic, map(event, range(10)))
     pipeline = world.pipeline(topic, sink_of(clickhouse), source={"topic": topic, "start": "latest"})
@@ -236,7 +248,9 @@ def test_latest_means_what_it_meant_to_the_first_owner(world: World, jobs: Jobs,
     assert totals(clickhouse) == (20, 20, sum(range(10, 30)))
 
 
-def test_partitions_join_and_leave_between_batches(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+def test_partitions_join_and_leave_between_batches(
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
+) -> None:
     topic = world.topic(3)
     for number in range(3):
         world.produce(topic, map(event, range(100)), partition=number)
@@ -254,7 +268,9 @@ def test_partitions_join_and_leave_between_batches(world: World, jobs: Jobs, cli
     assert totals(clickhouse) == (350, 350, 3 * sum(range(100)) + sum(range(100, 150)))
 
 
-def test_checkpoints_are_mirrored_as_a_groups_offsets(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+def test_checkpoints_are_mirrored_as_a_groups_offsets(
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
+) -> None:
     topic = world.topic(1)
     world.produce(topic, map(event, range(70)))
     pipeline = world.pipeline(topic, sink_of(clickhouse), source={"topic": topic, "groupId": f"lag-{topic}"})

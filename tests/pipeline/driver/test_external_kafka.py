@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.clients.broker import until
 from tests.pipeline.driver.test_exactly_once import failing_at, sink_of, totals
-from tests.pipeline.driver.world import World, drain, event
-from tests.pipeline.sinks.places import ClickHouse
+from tests.support.broker import until
+from tests.support.driver_cluster import DriverCluster, drain, event
+from tests.support.sink_destinations import ClickHouseDatabase
+from tests.support.spark_kafka import spark_kafka_jars
 
-from holdfast.pipeline.driver.jobs import Jobs
-from holdfast.pipeline.driver.recipes import FOREIGN_SOURCE
-from holdfast.pipeline.driver.steps import StepFailedError
-from holdfast.pipeline.driver.views import connector_options
-from holdfast.pipeline.nouns import KafkaConfig, Security
-from holdfast.pipeline.sinks.contract import Portion
-from holdfast.testing.spark_kafka import spark_kafka_jars
+from holdfast.pipeline.driver.dataframes import connector_options
+from holdfast.pipeline.driver.slot_revisions import FOREIGN_SOURCE
+from holdfast.pipeline.driver.spark_jobs import SparkJobs
+from holdfast.pipeline.model.definition import KafkaConfig, Security
+from holdfast.pipeline.model.steps import StepFailedError
+from holdfast.pipeline.sinks.contract import FencedRange
 from holdfast.vocabulary.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ WITH_SQL = pytest.param("select id, name from rows where id >= 0", marks=pytest.
 @pytest.mark.parametrize("text", ["", WITH_SQL])
 @pytest.mark.usefixtures("connector")
 def test_another_kafka_is_read_exactly_once(
-    text: str, world: World, jobs: Jobs, clickhouse: ClickHouse, monkeypatch: pytest.MonkeyPatch
+    text: str, world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = world.topic(2)
     for number in (0, 1):
@@ -71,7 +71,7 @@ def test_the_connector_is_told_exact_offsets_and_how_to_sign_in() -> None:
             protocol="SASL_SSL", mechanism="SCRAM-SHA-512", username="ann", password='p"w\\', ca_file="/ca"
         ),
     )
-    options = connector_options(config, [Portion(partition=3, start=5, end=9, epoch=1)])
+    options = connector_options(config, [FencedRange(partition=3, start=5, end=9, epoch=1)])
     assert options["startingOffsets"] == '{"t": {"3": 5}}'
     assert options["endingOffsets"] == '{"t": {"3": 9}}'
     assert options["kafka.sasl.jaas.config"].endswith('ScramLoginModule required username="ann" password="p\\"w\\\\";')

@@ -3,27 +3,37 @@
 from pathlib import Path
 
 import pytest
-from tests.clients.broker import until
-from tests.pipeline.driver.driver_process import alive, children, driving
 from tests.pipeline.driver.test_exactly_once import sink_of, totals
-from tests.pipeline.driver.world import World, event
-from tests.pipeline.sinks.places import ClickHouse
+from tests.support.broker import until
+from tests.support.driver_cluster import DriverCluster, event
+from tests.support.driver_process import alive, children, driving
+from tests.support.failpoints import FailpointFolder
+from tests.support.sink_destinations import ClickHouseDatabase
 
-from holdfast.pipeline.driver.messages import Alive, Claims, Failed, Halt, Halted, LetGo, Progress, Quit, Run
-from holdfast.spark.reading.loop import run
-from holdfast.testing.steps import StepControl
+from holdfast.client.loop_thread import run
+from holdfast.pipeline.model.driver_protocol import (
+    DriverAlive,
+    HaltSlot,
+    PartitionsReleased,
+    QuitDriver,
+    RunSlot,
+    SlotClaims,
+    SlotFailed,
+    SlotHalted,
+    SlotProgress,
+)
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 
-def test_a_drivers_life(world: World, clickhouse: ClickHouse, tmp_path: Path) -> None:
+def test_a_drivers_life(world: DriverCluster, clickhouse: ClickHouseDatabase, tmp_path: Path) -> None:
     """One process, because a JVM takes long to start: slots side by side, moving partitions, a pause, a halt, a quit."""
     topic = world.topic(3)
     for number in range(3):
         world.produce(topic, map(event, range(400)), partition=number)
     pipeline = world.pipeline(topic, sink_of(clickhouse))
     registry = world.registry(pipeline, 3)
-    steps = StepControl(tmp_path / "steps")
+    steps = FailpointFolder(tmp_path / "steps")
     with driving(world, tmp_path, steps.environment) as driver:
         ann, bob = world.claim(registry, "ann", [0, 1]), world.claim(registry, "bob", [2])
         driver.work("ann", pipeline.id, ann)
@@ -34,8 +44,8 @@ def test_a_drivers_life(world: World, clickhouse: ClickHouse, tmp_path: Path) ->
 
         # A partition leaves a slot and joins another, and nobody restarts.
         driver.work("ann", pipeline.id, {0: ann[0]}, run=False)
-        until(lambda: driver.heard(LetGo), what="ann lets go")
-        assert driver.heard(LetGo)[-1] == LetGo(slot="ann", epochs={"1": ann[1]})
+        until(lambda: driver.heard(PartitionsReleased), what="ann lets go")
+        assert driver.heard(PartitionsReleased)[-1] == PartitionsReleased(slot="ann", epochs={"1": ann[1]})
         bob |= world.claim(registry, "bob", [1])
         driver.work("bob", pipeline.id, bob, run=False)
         world.produce(topic, map(event, range(400, 450)), partition=1)
@@ -52,23 +62,23 @@ def test_a_drivers_life(world: World, clickhouse: ClickHouse, tmp_path: Path) ->
         driver.lapse("ann")
         until(lambda: world.clock.boot_ms() - driver.alive_ms < 500, what="alive after that")
         world.produce(topic, map(event, range(500, 520)), partition=0)
-        before = len(driver.heard(Progress))
-        until(lambda: len(driver.heard(Progress)) > before + 1, what="two more reports")
+        before = len(driver.heard(SlotProgress))
+        until(lambda: len(driver.heard(SlotProgress)) > before + 1, what="two more reports")
         assert totals(clickhouse)[0] == 1_200 + 50 + 100
         driver.work("ann", pipeline.id, {0: ann[0]}, run=False)
         until(lambda: driver.reached("ann").get(0) == 520, timeout_s=60, what="ann goes on")
 
-        driver.tell(Run(slot="eve", pipeline_id="nowhere", generation=1))
-        driver.tell(Claims(slot="eve", epochs={"0": 1}, until_ms=world.clock.boot_ms() + 20_000))
-        until(lambda: [each for each in driver.heard(Progress) if each.slot == "eve" and each.blocked], what="eve")
+        driver.tell(RunSlot(slot="eve", pipeline_id="nowhere", generation=1))
+        driver.tell(SlotClaims(slot="eve", epochs={"0": 1}, until_ms=world.clock.boot_ms() + 20_000))
+        until(lambda: [each for each in driver.heard(SlotProgress) if each.slot == "eve" and each.blocked], what="eve")
 
-        driver.tell(Halt(slot="bob"))
-        until(lambda: Halted(slot="bob") in driver.hear(), what="bob halts")
-        assert len(driver.heard(Alive)) > 3
-        assert not driver.heard(Failed)
+        driver.tell(HaltSlot(slot="bob"))
+        until(lambda: SlotHalted(slot="bob") in driver.hear(), what="bob halts")
+        assert len(driver.heard(DriverAlive)) > 3
+        assert not driver.heard(SlotFailed)
         family = children(driver.process.pid)
         assert family
-        driver.tell(Quit())
+        driver.tell(QuitDriver())
         until(lambda: driver.process.poll() is not None, timeout_s=60, what="it exits")
         assert driver.process.returncode == 0
         until(lambda: not any(map(alive, family)), what="nobody of it is left")
@@ -76,7 +86,7 @@ def test_a_drivers_life(world: World, clickhouse: ClickHouse, tmp_path: Path) ->
     assert run(registry.checkpoint(0)) == 520
 
 
-def test_a_driver_whose_worker_is_gone_stops_at_once(world: World, tmp_path: Path) -> None:
+def test_a_driver_whose_worker_is_gone_stops_at_once(world: DriverCluster, tmp_path: Path) -> None:
     with driving(world, tmp_path) as driver:
         family = children(driver.process.pid)
         assert driver.process.stdin is not None

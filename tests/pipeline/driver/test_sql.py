@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.pipeline.driver.test_exactly_once import sink_of, totals
-from tests.pipeline.driver.world import World, drain, event
-from tests.pipeline.sinks.places import ClickHouse
+from tests.support.driver_cluster import DriverCluster, drain, event
+from tests.support.sink_destinations import ClickHouseDatabase
 
 from holdfast.pipeline.driver import sql
-from holdfast.pipeline.driver.jobs import Jobs
-from holdfast.pipeline.driver.recipes import LastingError
-from holdfast.pipeline.mapping.nouns import Column
+from holdfast.pipeline.driver.slot_revisions import PermanentError
+from holdfast.pipeline.driver.spark_jobs import SparkJobs
+from holdfast.pipeline.model.column_mapping import Column
 from holdfast.vocabulary.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ REFUSED = {
 }
 
 
-def frame_of(jobs: Jobs, text: str) -> "DataFrame":
+def frame_of(jobs: SparkJobs, text: str) -> "DataFrame":
     session = jobs.own_session()
     empty = session.createDataFrame([], sql.view_schema(COLUMNS, overflow=False))
     frame = sql.selected(session, empty, text)
@@ -82,20 +82,22 @@ def frame_of(jobs: Jobs, text: str) -> "DataFrame":
 
 
 @pytest.mark.parametrize("text", ROW_WISE)
-def test_what_is_row_by_row_has_its_columns(text: str, jobs: Jobs) -> None:
+def test_what_is_row_by_row_has_its_columns(text: str, jobs: SparkJobs) -> None:
     found = [(column.column, str(column.kind)) for column in sql.columns_of(frame_of(jobs, text), COLUMNS)]
     wanted = ROW_WISE[text]
     assert found == wanted
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_is_not_is_refused_with_the_reason(text: str, jobs: Jobs) -> None:
+def test_what_is_not_is_refused_with_the_reason(text: str, jobs: SparkJobs) -> None:
     with pytest.raises(InvalidError) as refused:
         sql.columns_of(frame_of(jobs, text), COLUMNS)
     assert REFUSED[text] in str(refused.value)
 
 
-def test_rows_go_through_sql_and_keep_their_offsets(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+def test_rows_go_through_sql_and_keep_their_offsets(
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
+) -> None:
     topic = world.topic(2)
     for number in (0, 1):
         world.produce(topic, [*map(event, range(300)), b"bad"], partition=number)
@@ -115,7 +117,9 @@ def test_rows_go_through_sql_and_keep_their_offsets(world: World, jobs: Jobs, cl
     assert (kinds["id"], kinds["twice"]) == ("Int64", "Int64")
 
 
-def test_a_range_of_which_nothing_is_left_moves_on(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+def test_a_range_of_which_nothing_is_left_moves_on(
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
+) -> None:
     topic = world.topic(1)
     world.produce(topic, map(event, range(50)))
     pipeline = world.pipeline(topic, sink_of(clickhouse), sql={"sql": "select id from rows where id > 1000"})
@@ -124,9 +128,11 @@ def test_a_range_of_which_nothing_is_left_moves_on(world: World, jobs: Jobs, cli
     assert totals(clickhouse) == (0, 0, 0)
 
 
-def test_sql_that_is_refused_stops_the_slot_with_the_reason(world: World, jobs: Jobs, clickhouse: ClickHouse) -> None:
+def test_sql_that_is_refused_stops_the_slot_with_the_reason(
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
+) -> None:
     topic = world.topic(1)
     pipeline = world.pipeline(topic, sink_of(clickhouse), sql={"sql": "select count(*) as n from rows"})
     claims = world.claim(world.registry(pipeline, 1), "ann", [0])
-    with pytest.raises(LastingError, match="GROUP BY"):
+    with pytest.raises(PermanentError, match="GROUP BY"):
         world.work(jobs, pipeline, "ann").step(claims)

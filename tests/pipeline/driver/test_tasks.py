@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
-from tests.pipeline.sinks.making import portion, target_of
+from tests.support.sink_values import fenced_range, target_of
 
 from holdfast.pipeline.driver import tasks
-from holdfast.pipeline.nouns import ClickHouseConfig
-from holdfast.pipeline.sinks.contract import Portion, Written
+from holdfast.pipeline.model.definition import ClickHouseConfig
+from holdfast.pipeline.sinks.contract import FencedRange, WriteResult
 
 TARGET = target_of(ClickHouseConfig(dsn="http://127.0.0.1:1", table="orders"))
 
@@ -34,36 +34,36 @@ def attempt(number: int) -> SimpleNamespace:
 def test_a_task_that_spark_runs_once_more_may_have_written_already(
     monkeypatch: pytest.MonkeyPatch, context: SimpleNamespace | None, said: bool, again: bool
 ) -> None:
-    told: list[Portion] = []
+    told: list[FencedRange] = []
 
     class Sink:
-        def write(self, of: Portion, rows: Any, refused: Any) -> Written:
+        def write(self, of: FencedRange, rows: Any, refused: Any) -> WriteResult:
             told.append(of)
-            return Written(portion=of)
+            return WriteResult(fenced_range=of)
 
-    monkeypatch.setattr(tasks, "kept_sink", lambda _: Sink())
+    monkeypatch.setattr(tasks, "cached_sink", lambda _: Sink())
     monkeypatch.setattr(TaskContext, "get", lambda: context)
-    tasks.give(TARGET, portion(0, 5, again=said), pa.table({}), [])
-    assert told == [portion(0, 5, again=again)]
+    tasks.write_to_sink(TARGET, fenced_range(0, 5, again=said), pa.table({}), [])
+    assert told == [fenced_range(0, 5, again=again)]
 
 
 READS = """
-from holdfast.spark.reach import Reach
-from holdfast.spark.source.tasks import Task, Work, run_task
-list(run_task(Task([], Work(Reach(bootstrap="127.0.0.1:1"), False, False, None, ""))))
+from holdfast.client.cluster_address import ClusterAddress
+from holdfast.spark.source.tasks import ReadTask, TaskOptions, run_task
+list(run_task(ReadTask([], TaskOptions(ClusterAddress(bootstrap="127.0.0.1:1"), False, False, None, ""))))
 """
 WRITES = """
 import pyarrow as pa
 from holdfast.pipeline.driver import tasks
-from holdfast.pipeline.sinks.contract import Written
-from tests.pipeline.driver.test_tasks import TARGET, portion
+from holdfast.pipeline.sinks.contract import WriteResult
+from tests.pipeline.driver.test_tasks import TARGET, fenced_range
 
 class Sink:
     def write(self, of, rows, refused):
-        return Written(portion=of)
+        return WriteResult(fenced_range=of)
 
-tasks.kept_sink = lambda _: Sink()
-tasks.give(TARGET, portion(0, 5), pa.table({}), [])
+tasks.cached_sink = lambda _: Sink()
+tasks.write_to_sink(TARGET, fenced_range(0, 5), pa.table({}), [])
 """
 
 

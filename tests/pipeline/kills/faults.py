@@ -10,13 +10,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tests.clients.broker import until
-from tests.pipeline.kills.family import Family, ours, send
+from tests.pipeline.kills.cluster import KillCluster
 from tests.pipeline.kills.plan import Fault
-from tests.pipeline.kills.town import Town
+from tests.pipeline.kills.process_tree import ProcessTree, ours, send
 from tests.pipeline.kills.writer import Writer
+from tests.support.broker import until
 
-from holdfast.vocabulary.clock import SeededChance
+from holdfast.vocabulary.clock import SeededRandom
 
 BEYOND_LEASE_S = 3.0
 ALONE_S = (1.0, 3.0)
@@ -28,9 +28,9 @@ ZOMBIE_TRIES = 5
 class Faults:
     """What can be done to the main pipeline of a town."""
 
-    def __init__(self, town: Town, path: str, writer: Writer, *, seed: int) -> None:
+    def __init__(self, town: KillCluster, path: str, writer: Writer, *, seed: int) -> None:
         self._town, self._path, self._writer = town, path, writer
-        self._chance = SeededChance(seed).random
+        self._rng = SeededRandom(seed).random
         self.zombies = 0
         """How many lived when others had taken over, and were woken."""
 
@@ -56,7 +56,7 @@ class Faults:
         self._town.release(fault.step)
         if fault.action == "kill":
             until(lambda: not self._lives(pid), what=f"{fault.target} {pid} is dead")
-            self._wait_s(self._chance.uniform(0, 1))
+            self._wait_s(self._rng.uniform(0, 1))
             return
         self._wait_s(self._beyond_lease_s)
         if self._lives(pid):  # a worker may have ended it meanwhile
@@ -88,11 +88,11 @@ class Faults:
         lived = self._lives(family.here)
         if fault.target == "task":
             send([family.here], signal.SIGCONT)
-            self._wait_s(self._chance.uniform(*ALONE_S))
+            self._wait_s(self._rng.uniform(*ALONE_S))
         send(frozen, signal.SIGCONT)
         return lived
 
-    def _held(self, step: str) -> Family:
+    def _held(self, step: str) -> ProcessTree:
         return self._town.held_at(step)
 
     def _lives(self, pid: int) -> bool:
@@ -115,9 +115,9 @@ class Faults:
             server.resume()
             return
         self._town.release(fault.step)
-        self._wait_s(self._chance.uniform(0, 0.05))  # somewhere in the insert
+        self._wait_s(self._rng.uniform(0, 0.05))  # somewhere in the insert
         server.kill()
-        self._wait_s(self._chance.uniform(0, min(self._town.plan.away_s, 5)))
+        self._wait_s(self._rng.uniform(0, min(self._town.plan.away_s, 5)))
         server.start()
 
     def _store(self, fault: Fault) -> None:
@@ -184,4 +184,4 @@ class Faults:
             return all(now[number] > before[number] for number in owned or set(before))
 
         until(taken, timeout_s=TAKEOVER_TIMEOUT_S, what=f"somebody takes over {sorted(owned)}")
-        self._wait_s(self._chance.uniform(0, 2))
+        self._wait_s(self._rng.uniform(0, 2))

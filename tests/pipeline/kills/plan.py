@@ -6,8 +6,8 @@ The one rule: everything but the chance of the operating system follows from the
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from holdfast.pipeline.driver.steps import STEPS
-from holdfast.vocabulary.clock import SeededChance
+from holdfast.pipeline.model.steps import STEPS
+from holdfast.vocabulary.clock import SeededRandom
 
 TASK_STEPS = ("read", "mapped", "inserting", "inserted", "dlq-inserted", "task-done")
 """Those that a task comes to; the others are the driver's own."""
@@ -74,8 +74,8 @@ def everything(families: Sequence[str] = tuple(FAMILIES)) -> list[Fault]:
 
 def drawn(seed: int, families: Sequence[str] = tuple(FAMILIES)) -> Iterator[Fault]:
     """Without end, in an order of the seed's: families take turns, the largest between any two of the others."""
-    chance = SeededChance(seed)
-    turns = {family: _shuffled(FAMILIES[family](), chance) for family in families}
+    random = SeededRandom(seed)
+    turns = {family: _shuffled(FAMILIES[family](), random) for family in families}
     while True:
         for family in families:
             if family != STEPS_FAMILY and STEPS_FAMILY in families:
@@ -83,9 +83,9 @@ def drawn(seed: int, families: Sequence[str] = tuple(FAMILIES)) -> Iterator[Faul
             yield next(turns[family])
 
 
-def _shuffled(faults: list[Fault], chance: SeededChance) -> Iterator[Fault]:
+def _shuffled(faults: list[Fault], random: SeededRandom) -> Iterator[Fault]:
     while True:
-        yield from chance.random.sample(faults, len(faults))
+        yield from random.random.sample(faults, len(faults))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.clients.broker import until
+from tests.pipeline.kills.cluster import TOPIC, KillCluster, await_ready, running_cluster
 from tests.pipeline.kills.faults import Faults
 from tests.pipeline.kills.plan import Fault, Plan
-from tests.pipeline.kills.scenes import play
-from tests.pipeline.kills.town import TOPIC, Town, await_ready, running_town
+from tests.pipeline.kills.scenarios import play
 from tests.pipeline.kills.verdict import Tables, Verdict, expected
 from tests.pipeline.kills.writer import Writer
+from tests.support.broker import until
 
 from holdfast.vocabulary.clock import RealClock
 
@@ -62,7 +62,7 @@ class Report:
 class Suite:
     """A running town with its main pipeline."""
 
-    def __init__(self, town: Town, path: str, writer: Writer, tables: Tables) -> None:
+    def __init__(self, town: KillCluster, path: str, writer: Writer, tables: Tables) -> None:
         self.town, self.path, self.writer, self.tables = town, path, writer, tables
         self.report = Report(seed=town.plan.seed)
         self._faults = Faults(town, path, writer, seed=town.plan.seed)
@@ -116,7 +116,7 @@ class Suite:
 @contextmanager
 def running_suite(plan: Plan, folder: Path) -> Iterator[Suite]:
     """A town, its main pipeline at work, and a writer that does not write yet."""
-    with running_town(plan, folder) as town:
+    with running_cluster(plan, folder) as town:
         topic = town.broker.create_topic("orders", plan.partitions, TOPIC)
         table = topic.replace("-", "_")
         path = town.make_pipeline(topic, table, replicas=plan.replicas)

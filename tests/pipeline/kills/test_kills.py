@@ -11,7 +11,7 @@ from tests.pipeline.kills.run import Suite, run, running_suite
 from tests.pipeline.kills.verdict import Totals, expected, judge
 from tests.pipeline.kills.writer import Acknowledged, amount_of
 
-from holdfast.pipeline.driver.steps import STEPS
+from holdfast.pipeline.model.steps import STEPS
 
 needs_servers = pytest.mark.xdist_group("spark")
 

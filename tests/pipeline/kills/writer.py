@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, Message, Producer
-from tests.clients.broker import until
+from tests.support.broker import until
 
-from holdfast.vocabulary.clock import SeededChance
+from holdfast.vocabulary.clock import SeededRandom
 
 TURNS_PER_S = 20
 FLUSH_TIMEOUT_S = 150
@@ -52,7 +52,7 @@ class Writer:
 
     def __init__(self, bootstrap: str, topic: str, *, per_s: int, poisoned_share: float, seed: int) -> None:
         self.topic, self.acknowledged = topic, Acknowledged()
-        self._per_s, self._share, self._chance = per_s, poisoned_share, SeededChance(seed).random
+        self._per_s, self._share, self._rng = per_s, poisoned_share, SeededRandom(seed).random
         self._sent = 0
         self._lock = threading.Lock()
         self._running, self._ended = threading.Event(), threading.Event()
@@ -126,7 +126,7 @@ class Writer:
             pause.wait(1 / TURNS_PER_S)
 
     def _write_one(self) -> None:
-        bad = self._chance.random() < self._share
+        bad = self._rng.random() < self._share
         value = poison(self._sent) if bad else record(self._sent)
         try:
             self._client.produce(self.topic, value, on_delivery=self._noting(None if bad else self._sent))

@@ -3,17 +3,17 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from tests.app.node import Node, started
-from tests.pipeline.service.world import World
+from tests.support.pipeline_service import PipelineServiceHarness
+from tests.support.server_process import ServeProcess, started
 
 from holdfast.stores.urls import open_store
 from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 
 @pytest.fixture(scope="session")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    made = Node(tmp_path_factory.mktemp("broker"), "--roles", "api,agent", "--clickhouse", "off")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
+    made = ServeProcess(tmp_path_factory.mktemp("broker"), "--roles", "api,agent", "--clickhouse", "off")
     with started(made):
         yield made
 
@@ -25,6 +25,6 @@ def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseS
 
 
 @pytest.fixture
-async def world(node: Node, clickhouse: ClickHouseServer) -> AsyncIterator[World]:
-    async with open_store("memory:", clock=RealClock(), chance=RealChance()) as store:
-        yield World(store, node, clickhouse)
+async def world(node: ServeProcess, clickhouse: ClickHouseServer) -> AsyncIterator[PipelineServiceHarness]:
+    async with open_store("memory:", clock=RealClock(), random=SystemRandom()) as store:
+        yield PipelineServiceHarness(store, node, clickhouse)

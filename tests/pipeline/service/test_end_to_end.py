@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.app.node import Node, create_topic, produce, started
+from tests.support.server_process import ServeProcess, create_topic, produce, started
 
-from holdfast.pipeline.errors import NotReadyError
-from holdfast.pipeline.service import PipelineService
+from holdfast.pipeline.model.errors import NotReadyError
+from holdfast.pipeline.service.service import PipelineService
 from holdfast.stores.urls import open_store
 from holdfast.testing.clickhouse import ClickHouseServer
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
@@ -26,7 +26,7 @@ def payload(number: int) -> str:
 
 
 async def test_a_life(tmp_path: Path, clickhouse: ClickHouseServer) -> None:
-    clock, chance = RealClock(), RealChance()
+    clock, random = RealClock(), SystemRandom()
 
     async def until(condition: Callable[[], Awaitable[bool]]) -> None:
         while not await condition():
@@ -38,14 +38,14 @@ async def test_a_life(tmp_path: Path, clickhouse: ClickHouseServer) -> None:
     async def shape() -> str:
         return await ask("SELECT count(), uniqExact(_partition, _offset), sum(id) FROM default.orders")
 
-    node = Node(tmp_path / "node", "--clickhouse", clickhouse.url, "--worker-interval", "1000")
+    node = ServeProcess(tmp_path / "node", "--clickhouse", clickhouse.url, "--worker-interval", "1000")
     with started(node):
         create_topic(node.kafka, "orders", 2)
         for partition in (0, 1):
             produce(node.kafka, "orders", *map(payload, range(PER_PARTITION)), partition=partition)
         url = f"sqlite:///{node.data / 'store.db'}"
-        async with open_store(url, clock=clock, chance=chance) as store:
-            service = PipelineService(store, clock=clock, chance=chance, bootstrap=node.kafka, embedded=clickhouse.url)
+        async with open_store(url, clock=clock, random=random) as store:
+            service = PipelineService(store, clock=clock, random=random, bootstrap=node.kafka, embedded=clickhouse.url)
             made = await service.catalog.create("orders")
             parts: dict[str, dict[str, Any]] = {
                 "source": {"topic": "orders"},

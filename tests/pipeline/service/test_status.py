@@ -5,16 +5,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.pipeline.service.world import World
+from tests.support.pipeline_service import PipelineServiceHarness
 
 from holdfast.contracts.store import Put
 from holdfast.kernel.keys import holder_key
-from holdfast.kernel.registry import PartitionState
-from holdfast.pipeline.driver.messages import PartitionProgress
-from holdfast.pipeline.errors import NotReadyError
-from holdfast.pipeline.nouns import Generation, Pipeline, PipelineState, slot_resource
-from holdfast.pipeline.status import NO_LEASES, PipelineStatus, aggregate
-from holdfast.pipeline.workers.records import Mode, SlotStatus, WorkerRecord, status_key, worker_key
+from holdfast.pipeline.catalog.worker_status import Mode, SlotStatus, WorkerRecord, status_key, worker_key
+from holdfast.pipeline.model.definition import Generation, Pipeline, PipelineState, slot_resource
+from holdfast.pipeline.model.driver_protocol import PartitionProgress
+from holdfast.pipeline.model.errors import NotReadyError
+from holdfast.pipeline.service.status import NO_LEASES, PipelineStatus, aggregate
+from holdfast.registry import PartitionState
 
 STARTED = Pipeline(
     id="p", name="orders", recipe=1, problems=(), state=PipelineState(desired="started", replicas=2), version=3
@@ -112,7 +112,7 @@ def test_what_a_dead_worker_has_begun_is_said_while_nobody_goes_on_with_it() -> 
 
 
 @pytest.mark.xdist_group("pipeline-service")
-async def test_status_and_assignments_are_read_from_what_workers_write(world: World) -> None:
+async def test_status_and_assignments_are_read_from_what_workers_write(world: PipelineServiceHarness) -> None:
     pipeline = await world.pipeline()
     await world.service.start(pipeline.id)
     await world.service.scale(pipeline.id, 3)
@@ -138,7 +138,7 @@ async def test_status_and_assignments_are_read_from_what_workers_write(world: Wo
 
 
 @pytest.mark.xdist_group("pipeline-service")
-async def test_a_start_lists_everything_that_is_missing(world: World) -> None:
+async def test_a_start_lists_everything_that_is_missing(world: PipelineServiceHarness) -> None:
     made = await world.service.catalog.create("empty")
     with pytest.raises(NotReadyError) as refused:
         await world.service.start(made.id)

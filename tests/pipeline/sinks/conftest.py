@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.pipeline.sinks.making import COLUMNS, target_of
-from tests.pipeline.sinks.places import Place, clickhouse, clickhouse_server_process  # noqa: F401 (fixtures)
+from tests.support.sink_destinations import SinkDestination, clickhouse, clickhouse_server_process  # noqa: F401 (fixtures)
+from tests.support.sink_values import COLUMNS, target_of
 
-from holdfast.pipeline.mapping.nouns import Column
-from holdfast.pipeline.nouns import DeltaConfig, IcebergConfig, ParquetConfig
-from holdfast.pipeline.sinks.contract import Target
+from holdfast.pipeline.model.column_mapping import Column
+from holdfast.pipeline.model.definition import DeltaConfig, IcebergConfig, ParquetConfig
+from holdfast.pipeline.sinks.contract import SinkTarget
 
 
 def parquet_rows(folder: Path) -> list[dict[str, Any]]:
@@ -20,11 +20,11 @@ def parquet_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def parquet_place(folder: Path) -> Iterator[Place]:
-    def target(columns: tuple[Column, ...] = COLUMNS, **more: Any) -> Target:
+def parquet_place(folder: Path) -> Iterator[SinkDestination]:
+    def target(columns: tuple[Column, ...] = COLUMNS, **more: Any) -> SinkTarget:
         return target_of(ParquetConfig(url=folder.as_uri()), columns=columns, **more)
 
-    yield Place(
+    yield SinkDestination(
         "parquet",
         target,
         lambda: [row for part in folder.glob("generation=*") for row in parquet_rows(part)],
@@ -33,26 +33,26 @@ def parquet_place(folder: Path) -> Iterator[Place]:
 
 
 @contextmanager
-def delta_place(folder: Path) -> Iterator[Place]:
+def delta_place(folder: Path) -> Iterator[SinkDestination]:
     deltalake = pytest.importorskip("deltalake")
 
-    def target(columns: tuple[Column, ...] = COLUMNS, **more: Any) -> Target:
+    def target(columns: tuple[Column, ...] = COLUMNS, **more: Any) -> SinkTarget:
         return target_of(DeltaConfig(url=str(folder / "table")), columns=columns, **more)
 
     def rows() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = deltalake.DeltaTable(str(folder / "table")).to_pyarrow_table().to_pylist()
         return found
 
-    yield Place("delta", target, rows, lambda: parquet_rows(folder / "table" / "_dlq"))
+    yield SinkDestination("delta", target, rows, lambda: parquet_rows(folder / "table" / "_dlq"))
 
 
 @contextmanager
-def iceberg_place(folder: Path) -> Iterator[Place]:
+def iceberg_place(folder: Path) -> Iterator[SinkDestination]:
     sql = pytest.importorskip("pyiceberg.catalog.sql")
     uri = f"sqlite:///{folder}/catalog.db"
     config = IcebergConfig(catalog_uri=uri, warehouse=str(folder / "warehouse"), table="shop.orders")
 
-    def target(columns: tuple[Column, ...] = COLUMNS, **more: Any) -> Target:
+    def target(columns: tuple[Column, ...] = COLUMNS, **more: Any) -> SinkTarget:
         return target_of(config, columns=columns, **more)
 
     def rows() -> list[dict[str, Any]]:
@@ -63,14 +63,16 @@ def iceberg_place(folder: Path) -> Iterator[Place]:
             catalog.close()
         return found
 
-    yield Place("iceberg", target, rows, lambda: parquet_rows(folder / "warehouse" / "shop" / "orders" / "_dlq"))
+    yield SinkDestination(
+        "iceberg", target, rows, lambda: parquet_rows(folder / "warehouse" / "shop" / "orders" / "_dlq")
+    )
 
 
 PLACES = {"parquet": parquet_place, "delta": delta_place, "iceberg": iceberg_place}
 
 
 @pytest.fixture(params=["clickhouse", *PLACES])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkDestination]:
     if request.param == "clickhouse":
         yield request.getfixturevalue("clickhouse").place()
         return

@@ -11,48 +11,48 @@ from urllib.parse import urlsplit
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.clients.broker import until
-from tests.pipeline.sinks.making import COLUMNS, again, portion, put, rows_of, target_of
-from tests.pipeline.sinks.places import ClickHouse
+from tests.support.broker import until
+from tests.support.sink_destinations import ClickHouseDatabase
+from tests.support.sink_values import COLUMNS, again, fenced_range, put, rows_of, target_of
 
-from holdfast.pipeline.mapping.ddl import WINDOW, create_table
-from holdfast.pipeline.mapping.diff import HasColumn, HasTable, diff
-from holdfast.pipeline.mapping.nouns import Column
-from holdfast.pipeline.nouns import ClickHouseConfig
+from holdfast.clickhouse.client import ClickHouseClient, parse_dsn
+from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, create_table
+from holdfast.pipeline.mapping.table_diff import ExistingColumn, ExistingTable, compare_table
+from holdfast.pipeline.model.column_mapping import Column
+from holdfast.pipeline.model.definition import ClickHouseConfig
 from holdfast.pipeline.sinks.clickhouse import statements, tables
-from holdfast.pipeline.sinks.clickhouse.connection import Connection, parse_dsn
-from holdfast.pipeline.sinks.clickhouse.inserting import one_batch
+from holdfast.pipeline.sinks.clickhouse.inserts import one_batch
 from holdfast.pipeline.sinks.clickhouse.sink import ClickHouseSink
-from holdfast.pipeline.sinks.contract import AT_LEAST_ONCE, BlockedError, Target
-from holdfast.testing.proxy import FaultProxy
+from holdfast.pipeline.sinks.contract import AT_LEAST_ONCE, BlockedError, SinkTarget
+from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import FencedError, InvalidError
 
 
-def target_in(clickhouse: ClickHouse, **more: object) -> Target:
+def target_in(clickhouse: ClickHouseDatabase, **more: object) -> SinkTarget:
     return target_of(clickhouse.config(**more))
 
 
-def prepared(target: Target) -> ClickHouseSink:
+def prepared(target: SinkTarget) -> ClickHouseSink:
     sink = ClickHouseSink(target)
     sink.prepare()
     return sink
 
 
-def count(clickhouse: ClickHouse, table: str = "orders") -> tuple[int, int]:
+def count(clickhouse: ClickHouseDatabase, table: str = "orders") -> tuple[int, int]:
     found = clickhouse.ask(
         f"SELECT count() AS n, uniqExact(_partition, _offset) AS d FROM {clickhouse.database}.{table}"
     )
     return int(found[0]["n"]), int(found[0]["d"])
 
 
-def parts(clickhouse: ClickHouse) -> int:
+def parts(clickhouse: ClickHouseDatabase) -> int:
     query = f"SELECT count() AS n FROM system.parts WHERE database = '{clickhouse.database}' AND table = 'orders' AND active"
     return int(clickhouse.ask(query)[0]["n"])
 
 
-def test_an_insert_is_one_block_however_the_server_is_set(clickhouse: ClickHouse) -> None:
-    target, of = target_in(clickhouse), portion(0, 100_000)
+def test_an_insert_is_one_block_however_the_server_is_set(clickhouse: ClickHouseDatabase) -> None:
+    target, of = target_in(clickhouse), fenced_range(0, 100_000)
     sink = prepared(target)
     rows, _ = rows_of(target, of)
     kinds = statements.kinds_of(tables.table_of(target), rows.schema.names)
@@ -64,7 +64,7 @@ def test_an_insert_is_one_block_however_the_server_is_set(clickhouse: ClickHouse
     with pa.ipc.new_stream(many_batches, rows.schema) as stream:
         stream.write_table(rows, max_chunksize=1_000)
     data = many_batches.getvalue()
-    connection = Connection(clickhouse.server.url, timeout_ms=60_000)
+    connection = ClickHouseClient(clickhouse.server.url, timeout_ms=60_000)
     clickhouse.run(f"SYSTEM STOP MERGES {clickhouse.database}.orders")
     settings = statements.insert_settings("t1", "holdfast:one", timeout_ms=60_000)
     connection.insert(statement, data, settings=settings)
@@ -78,7 +78,7 @@ def test_an_insert_is_one_block_however_the_server_is_set(clickhouse: ClickHouse
 
 def test_the_block_is_in_the_order_of_offsets() -> None:
     target = target_of(tables_config())
-    rows, _ = rows_of(target, portion(0, 5_000))
+    rows, _ = rows_of(target, fenced_range(0, 5_000))
     with pa.ipc.open_stream(one_batch(rows)) as stream:
         batches = list(stream)
     assert [batch.num_rows for batch in batches] == [5_000]
@@ -86,7 +86,7 @@ def test_the_block_is_in_the_order_of_offsets() -> None:
 
 
 async def test_an_insert_whose_answer_is_lost_is_in_the_way_and_not_sent_again_by_the_client(
-    clickhouse: ClickHouse,
+    clickhouse: ClickHouseDatabase,
 ) -> None:
     """Whether it has landed is for the sink to look."""
     clickhouse.run(f"CREATE TABLE {clickhouse.database}.bare (n Int64) ENGINE = MergeTree ORDER BY n")
@@ -99,7 +99,7 @@ async def test_an_insert_whose_answer_is_lost_is_in_the_way_and_not_sent_again_b
     assert place.port
     async with FaultProxy.running(place.hostname, place.port, clock=RealClock()) as proxy:
         dsn = clickhouse.server.url.replace(f":{place.port}", f":{proxy.port}")
-        connection = Connection(dsn, timeout_ms=10_000)
+        connection = ClickHouseClient(dsn, timeout_ms=10_000)
         await asyncio.to_thread(connection.value, "SELECT 1")
         proxy.lose_answer_to("INSERT INTO")
         with pytest.raises(BlockedError, match="does not answer"):
@@ -116,32 +116,32 @@ def tables_config() -> ClickHouseConfig:
 
 def test_a_token_says_nothing_of_the_epoch_and_a_query_id_does() -> None:
     target = target_of(tables_config())
-    one, other = portion(5, 9, partition=3, epoch=7), portion(5, 9, partition=3, epoch=8)
+    one, other = fenced_range(5, 9, partition=3, epoch=7), fenced_range(5, 9, partition=3, epoch=8)
     assert one.token(target) == other.token(target) == "p1:1:orders:3:5-9"
     assert statements.query_id(target, one, "x").split(":")[5] == "7000000"
 
 
-def test_a_zombie_is_refused_once_a_newer_epoch_was_told(clickhouse: ClickHouse) -> None:
-    target, of = target_in(clickhouse), portion(0, 50)
+def test_a_zombie_is_refused_once_a_newer_epoch_was_told(clickhouse: ClickHouseDatabase) -> None:
+    target, of = target_in(clickhouse), fenced_range(0, 50)
     zombie, successor = prepared(target), prepared(target)
     zombie.fence(0, 1)
     put(zombie, target, of)
     successor.fence(0, 2)
     for bad in ((), tuple(range(50, 60))):  # the second has refused records alone: the DLQ is fenced, too
         with pytest.raises(FencedError) as refused:
-            put(zombie, target, portion(50, 60), bad=bad)
+            put(zombie, target, fenced_range(50, 60), bad=bad)
         assert (refused.value.epoch, refused.value.current) == (1, 2)
     with pytest.raises(FencedError):
         zombie.fence(0, 1)
     put(successor, target, again(of))
-    put(successor, target, portion(50, 60, epoch=2))
+    put(successor, target, fenced_range(50, 60, epoch=2))
     assert count(clickhouse) == (60, 60)
     assert count(clickhouse, "orders_dlq") == (0, 0)
-    put(zombie, target, portion(0, 5, partition=1))  # which it still owns
+    put(zombie, target, fenced_range(0, 5, partition=1))  # which it still owns
     assert count(clickhouse) == (65, 65)
 
 
-def test_the_fence_waits_until_nothing_older_runs(clickhouse: ClickHouse) -> None:
+def test_the_fence_waits_until_nothing_older_runs(clickhouse: ClickHouseDatabase) -> None:
     target = target_in(clickhouse)
     sink = prepared(target)
     sink.fence(0, 1)
@@ -152,7 +152,7 @@ def test_the_fence_waits_until_nothing_older_runs(clickhouse: ClickHouse) -> Non
     running = f"SELECT count() AS n FROM system.processes WHERE startsWith(query_id, 'holdfast:{target.fence_key(0)}:')"
 
     def insert(epoch: int) -> None:
-        clickhouse.server.ask(slow, query_id=statements.query_id(target, portion(0, 1_000, epoch=epoch), "x"))
+        clickhouse.server.ask(slow, query_id=statements.query_id(target, fenced_range(0, 1_000, epoch=epoch), "x"))
 
     with ThreadPoolExecutor(2) as pool:
         older, own = pool.submit(insert, 1), pool.submit(insert, 2)
@@ -165,8 +165,8 @@ def test_the_fence_waits_until_nothing_older_runs(clickhouse: ClickHouse) -> Non
     assert int(clickhouse.ask(running)[0]["n"]) == 0
 
 
-def test_what_an_earlier_try_of_the_same_epoch_left_behind_is_refused(clickhouse: ClickHouse) -> None:
-    target, of = target_in(clickhouse), portion(0, 50)
+def test_what_an_earlier_try_of_the_same_epoch_left_behind_is_refused(clickhouse: ClickHouseDatabase) -> None:
+    target, of = target_in(clickhouse), fenced_range(0, 50)
     sink = prepared(target)
     stray = replace(of, fence=sink.fence(0, 1))
     current = replace(again(of, epoch=1), fence=sink.fence(0, 1))
@@ -176,12 +176,12 @@ def test_what_an_earlier_try_of_the_same_epoch_left_behind_is_refused(clickhouse
     assert count(clickhouse) == (50, 50)
 
 
-def test_a_range_is_found_when_its_token_is_forgotten(clickhouse: ClickHouse) -> None:
-    target, of = target_in(clickhouse, dedup_window=2), portion(0, 50)
+def test_a_range_is_found_when_its_token_is_forgotten(clickhouse: ClickHouseDatabase) -> None:
+    target, of = target_in(clickhouse, dedup_window=2), fenced_range(0, 50)
     sink = prepared(target)
     put(sink, target, of, bad=(3,))
     for start in range(50, 100, 10):
-        put(sink, target, portion(start, start + 10), bad=(start,))
+        put(sink, target, fenced_range(start, start + 10), bad=(start,))
     put(sink, target, again(of, epoch=1), bad=(3,))
     assert count(clickhouse) == (94, 94)
     assert count(clickhouse, "orders_dlq") == (6, 6)
@@ -189,8 +189,8 @@ def test_a_range_is_found_when_its_token_is_forgotten(clickhouse: ClickHouse) ->
     assert count(clickhouse)[0] == 94 + 49
 
 
-def test_rows_that_another_recipe_left_are_reported(clickhouse: ClickHouse) -> None:
-    target, of = target_in(clickhouse), portion(0, 50)
+def test_rows_that_another_recipe_left_are_reported(clickhouse: ClickHouseDatabase) -> None:
+    target, of = target_in(clickhouse), fenced_range(0, 50)
     sink = prepared(target)
     clickhouse.run(f"INSERT INTO {clickhouse.database}.orders VALUES (1, 'x', 1, 'orders', 0, 7)")
     written = put(sink, target, again(of, epoch=1))
@@ -198,8 +198,8 @@ def test_rows_that_another_recipe_left_are_reported(clickhouse: ClickHouse) -> N
     assert "51 rows of 50 records" in written.warnings[0]
 
 
-def test_a_server_that_dies_after_the_insert_has_it_once(clickhouse: ClickHouse) -> None:
-    target, of = target_in(clickhouse), portion(0, 2_000)
+def test_a_server_that_dies_after_the_insert_has_it_once(clickhouse: ClickHouseDatabase) -> None:
+    target, of = target_in(clickhouse), fenced_range(0, 2_000)
     sink = prepared(target)
     sink.fence(0, 1)
     put(sink, target, of, bad=(9,))
@@ -216,7 +216,7 @@ def test_a_server_that_dies_after_the_insert_has_it_once(clickhouse: ClickHouse)
     assert count(clickhouse, "orders_dlq") == (1, 1)
 
 
-def lose_parts(clickhouse: ClickHouse, table: str = "orders", *, where: str = "1") -> int:
+def lose_parts(clickhouse: ClickHouseDatabase, table: str = "orders", *, where: str = "1") -> int:
     """As a server does that is killed between remembering a token and storing its rows: the part goes, the token stays."""
     query = f"SELECT path FROM system.parts WHERE database = '{clickhouse.database}' AND table = '{table}' AND active AND {where}"
     paths = [Path(row["path"]) for row in clickhouse.ask(query)]
@@ -227,8 +227,8 @@ def lose_parts(clickhouse: ClickHouse, table: str = "orders", *, where: str = "1
     return len(paths)
 
 
-def test_a_token_without_its_rows_loses_nothing(clickhouse: ClickHouse) -> None:
-    target, of = target_in(clickhouse), portion(0, 2_000)
+def test_a_token_without_its_rows_loses_nothing(clickhouse: ClickHouseDatabase) -> None:
+    target, of = target_in(clickhouse), fenced_range(0, 2_000)
     sink = prepared(target)
     put(sink, target, of, bad=(9,))
     assert lose_parts(clickhouse) + lose_parts(clickhouse, "orders_dlq") == 2
@@ -240,9 +240,9 @@ def test_a_token_without_its_rows_loses_nothing(clickhouse: ClickHouse) -> None:
         assert count(clickhouse, "orders_dlq") == (1, 1)
 
 
-def test_a_lost_range_comes_back_whatever_its_table_is_called(clickhouse: ClickHouse) -> None:
+def test_a_lost_range_comes_back_whatever_its_table_is_called(clickhouse: ClickHouseDatabase) -> None:
     name = "odd{d}'s"
-    target, of = target_of(replace_config(clickhouse, table=name)), portion(0, 20)
+    target, of = target_of(replace_config(clickhouse, table=name)), fenced_range(0, 20)
     sink = prepared(target)
     put(sink, target, of)
     assert lose_parts(clickhouse, name.replace("'", "\\'")) == 1
@@ -250,8 +250,8 @@ def test_a_lost_range_comes_back_whatever_its_table_is_called(clickhouse: ClickH
     assert count(clickhouse, f"`{name}`") == (20, 20)
 
 
-def test_the_second_token_may_be_without_its_rows_as_well(clickhouse: ClickHouse) -> None:
-    target, of = target_in(clickhouse), portion(0, 50)
+def test_the_second_token_may_be_without_its_rows_as_well(clickhouse: ClickHouseDatabase) -> None:
+    target, of = target_in(clickhouse), fenced_range(0, 50)
     sink = prepared(target)
     for tries in range(3):
         put(sink, target, replace(of, again=tries > 0))
@@ -262,8 +262,10 @@ def test_the_second_token_may_be_without_its_rows_as_well(clickhouse: ClickHouse
 
 
 @pytest.mark.parametrize("engine", ["MergeTree", "ReplacingMergeTree"])
-def test_of_a_range_in_several_parts_only_the_lost_ones_are_written_again(clickhouse: ClickHouse, engine: str) -> None:
-    target, of = target_in(clickhouse, engine=engine, order_by=("id",)), portion(0, 60)
+def test_of_a_range_in_several_parts_only_the_lost_ones_are_written_again(
+    clickhouse: ClickHouseDatabase, engine: str
+) -> None:
+    target, of = target_in(clickhouse, engine=engine, order_by=("id",)), fenced_range(0, 60)
     clickhouse.run(create_table(tables.table_of(target)).replace("ORDER BY", "PARTITION BY (name, id % 2)\nORDER BY"))
     sink = prepared(target)
     put(sink, target, of)
@@ -274,8 +276,8 @@ def test_of_a_range_in_several_parts_only_the_lost_ones_are_written_again(clickh
     assert count(clickhouse) == (60, 60)
 
 
-def test_a_table_parted_by_what_it_computes_itself_gets_a_lost_range_back(clickhouse: ClickHouse) -> None:
-    target, of = target_in(clickhouse), portion(0, 60)
+def test_a_table_parted_by_what_it_computes_itself_gets_a_lost_range_back(clickhouse: ClickHouseDatabase) -> None:
+    target, of = target_in(clickhouse), fenced_range(0, 60)
     made = create_table(tables.table_of(target)).replace("ORDER BY", "PARTITION BY toYear(at)\nORDER BY")
     clickhouse.run(made.replace("\n)\nENGINE", ",\nat DateTime DEFAULT now()\n)\nENGINE"))
     sink = prepared(target)
@@ -285,9 +287,9 @@ def test_a_table_parted_by_what_it_computes_itself_gets_a_lost_range_back(clickh
     assert count(clickhouse) == (60, 60)
 
 
-def test_a_range_that_cannot_be_seen_blocks(clickhouse: ClickHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_that_cannot_be_seen_blocks(clickhouse: ClickHouseDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not taken for written, nor written without end."""
-    target, of = target_in(clickhouse), portion(0, 20)
+    target, of = target_in(clickhouse), fenced_range(0, 20)
     sink = prepared(target)
     hidden = " AND _offset > 1000"  # as a row policy does
     of_range = statements.of_range
@@ -298,47 +300,47 @@ def test_a_range_that_cannot_be_seen_blocks(clickhouse: ClickHouse, monkeypatch:
         assert count(clickhouse) == (80, 20)
 
 
-def test_a_missing_table_blocks_and_drops_nothing(clickhouse: ClickHouse) -> None:
+def test_a_missing_table_blocks_and_drops_nothing(clickhouse: ClickHouseDatabase) -> None:
     target = target_in(clickhouse, create_table_if_missing=False)
     sink = ClickHouseSink(target)
     with pytest.raises(BlockedError, match="is not there"):
         sink.prepare()
     clickhouse.run(create_table(tables.table_of(target)))
     sink.prepare()
-    put(sink, target, portion(0, 5))
+    put(sink, target, fenced_range(0, 5))
     clickhouse.run(f"DROP TABLE {clickhouse.database}.orders")
     with pytest.raises(BlockedError, match=r"(?i)unknown.table|does not exist"):
-        put(sink, target, portion(5, 10))
+        put(sink, target, fenced_range(5, 10))
 
 
-def test_a_missing_database_blocks(clickhouse: ClickHouse) -> None:
+def test_a_missing_database_blocks(clickhouse: ClickHouseDatabase) -> None:
     config = replace_config(clickhouse, database="nowhere")
     with pytest.raises(BlockedError, match="nowhere"):
         ClickHouseSink(target_of(config)).prepare()
 
 
-def replace_config(clickhouse: ClickHouse, **changes: object) -> ClickHouseConfig:
+def replace_config(clickhouse: ClickHouseDatabase, **changes: object) -> ClickHouseConfig:
     return msgspec.structs.replace(clickhouse.config(), **changes)
 
 
-def test_a_table_that_remembers_no_inserts_is_refused_and_not_changed(clickhouse: ClickHouse) -> None:
+def test_a_table_that_remembers_no_inserts_is_refused_and_not_changed(clickhouse: ClickHouseDatabase) -> None:
     target = target_in(clickhouse)
     plain = create_table(tables.table_of(target)).partition("SETTINGS")[0]
     clickhouse.run(plain)
-    with pytest.raises(BlockedError, match=f"ALTER TABLE .* MODIFY SETTING {WINDOW}"):
+    with pytest.raises(BlockedError, match=f"ALTER TABLE .* MODIFY SETTING {DEDUP_WINDOW_SETTING}"):
         ClickHouseSink(target).prepare()
-    clickhouse.run(f"ALTER TABLE {clickhouse.database}.orders MODIFY SETTING {WINDOW} = 100")
+    clickhouse.run(f"ALTER TABLE {clickhouse.database}.orders MODIFY SETTING {DEDUP_WINDOW_SETTING} = 100")
     assert ClickHouseSink(target).prepare() == ("the table remembers 100 inserts, 10000 are configured",)
 
 
-def test_a_column_that_is_missing_is_named_with_what_would_help(clickhouse: ClickHouse) -> None:
+def test_a_column_that_is_missing_is_named_with_what_would_help(clickhouse: ClickHouseDatabase) -> None:
     ClickHouseSink(target_in(clickhouse)).prepare()
     wider = target_of(clickhouse.config(), columns=(*COLUMNS, Column("more", "more", "Int64", True)))
     with pytest.raises(BlockedError, match=r"more is missing.*ADD COLUMN IF NOT EXISTS `more`"):
         ClickHouseSink(wider).prepare()
 
 
-def test_a_view_that_would_count_twice_is_warned_about(clickhouse: ClickHouse) -> None:
+def test_a_view_that_would_count_twice_is_warned_about(clickhouse: ClickHouseDatabase) -> None:
     target = target_in(clickhouse)
     prepared(target)
     base = clickhouse.database
@@ -350,29 +352,31 @@ def test_a_view_that_would_count_twice_is_warned_about(clickhouse: ClickHouse) -
     assert len(warnings) == 1
     assert "`view`" in warnings[0]
     assert f"{base}.sums" in warnings[0]
-    clickhouse.run(f"ALTER TABLE {base}.sums MODIFY SETTING {WINDOW} = 100")
+    clickhouse.run(f"ALTER TABLE {base}.sums MODIFY SETTING {DEDUP_WINDOW_SETTING} = 100")
     assert ClickHouseSink(target).prepare() == ()
     sink = ClickHouseSink(target)
-    put(sink, target, portion(0, 30))
-    put(sink, target, portion(0, 30))
+    put(sink, target, fenced_range(0, 30))
+    put(sink, target, fenced_range(0, 30))
     assert clickhouse.ask(f"SELECT sum(n) AS n FROM {base}.sums")[0]["n"] in (30, "30")
 
 
 def test_a_replicated_table_is_at_least_once() -> None:
     table = tables.table_of(target_of(tables_config()))
-    has = HasTable(
-        "ReplicatedMergeTree", [HasColumn(name, str(kind)) for name, kind in table.columns().items()], table.order_by
+    has = ExistingTable(
+        "ReplicatedMergeTree",
+        [ExistingColumn(name, str(kind)) for name, kind in table.columns().items()],
+        table.order_by,
     )
-    looked = tables.judged(diff(table, has), table, has)
+    looked = tables.check_table(compare_table(table, has), table, has)
     assert looked.guarantee == AT_LEAST_ONCE
     assert any("at-least-once" in warning for warning in looked.warnings)
 
 
-def test_the_oldest_refused_records_go_when_there_are_too_many(clickhouse: ClickHouse) -> None:
+def test_the_oldest_refused_records_go_when_there_are_too_many(clickhouse: ClickHouseDatabase) -> None:
     target = target_in(clickhouse)
     sink = prepared(target)
     for start in range(0, 30, 10):
-        put(sink, target, portion(start, start + 10), bad=tuple(range(start, start + 10)))
+        put(sink, target, fenced_range(start, start + 10), bad=tuple(range(start, start + 10)))
     drift = msgspec.structs.replace(target.recipe.drift, dlq_rows_kept=10)
     prepared(replace(target, recipe=msgspec.structs.replace(target.recipe, drift=drift)))
     until(lambda: count(clickhouse, "orders_dlq") == (10, 10), what="the others are gone")
@@ -382,11 +386,11 @@ def test_the_oldest_refused_records_go_when_there_are_too_many(clickhouse: Click
     assert count(clickhouse, "orders_dlq") == (10, 10)
 
 
-def test_business_keys_replace_rows(clickhouse: ClickHouse) -> None:
+def test_business_keys_replace_rows(clickhouse: ClickHouseDatabase) -> None:
     target = target_in(clickhouse, engine="ReplacingMergeTree", order_by=("name",))
     sink = prepared(target)
-    put(sink, target, portion(0, 30))
-    assert put(sink, target, again(portion(0, 30), epoch=1)).warnings == ()
+    put(sink, target, fenced_range(0, 30))
+    assert put(sink, target, again(fenced_range(0, 30), epoch=1)).warnings == ()
     assert len(clickhouse.ask(f"SELECT * FROM {clickhouse.database}.orders FINAL")) == 3
 
 
@@ -396,7 +400,7 @@ def test_only_http_is_a_dsn(dsn: str) -> None:
         parse_dsn(dsn)
 
 
-def test_a_wrong_password_blocks_and_is_not_shown(clickhouse: ClickHouse) -> None:
+def test_a_wrong_password_blocks_and_is_not_shown(clickhouse: ClickHouseDatabase) -> None:
     dsn = f"http://tester:s3cret@{clickhouse.server.host}:{clickhouse.server.port}"
     with pytest.raises(BlockedError) as blocked:
         ClickHouseSink(target_of(replace_config(clickhouse, dsn=dsn))).prepare()

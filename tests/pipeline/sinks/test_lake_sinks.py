@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 from tests.pipeline.sinks.conftest import delta_place, iceberg_place
-from tests.pipeline.sinks.making import again, portion, put, target_of, write
-from tests.pipeline.sinks.places import Place
+from tests.support.sink_destinations import SinkDestination
+from tests.support.sink_values import again, fenced_range, put, target_of, write
 
-from holdfast.pipeline.mapping.nouns import Column
-from holdfast.pipeline.nouns import DeltaConfig, IcebergConfig
+from holdfast.pipeline.model.column_mapping import Column
+from holdfast.pipeline.model.definition import DeltaConfig, IcebergConfig
 from holdfast.pipeline.sinks.delta import DeltaSink
-from holdfast.pipeline.sinks.files import parse_place
+from holdfast.pipeline.sinks.files import parse_location
 from holdfast.pipeline.sinks.iceberg import IcebergSink
 from holdfast.vocabulary.errors import InvalidError
 
 
 def test_a_zombie_that_looked_at_delta_before_finds_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with delta_place(tmp_path) as place:
-        target, of = place.target(), portion(0, 50)
+        target, of = place.target(), fenced_range(0, 50)
         zombie = place.sink(target)
         assert isinstance(zombie, DeltaSink)
         staged = write(zombie, target, of)
@@ -33,7 +33,7 @@ def test_a_zombie_that_looked_at_delta_before_finds_out(tmp_path: Path, monkeypa
 
 def test_a_zombie_that_looked_at_iceberg_before_finds_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with iceberg_place(tmp_path) as place:
-        target, of = place.target(), portion(0, 50)
+        target, of = place.target(), fenced_range(0, 50)
         zombie = place.sink(target)
         assert isinstance(zombie, IcebergSink)
         staged = write(zombie, target, of)
@@ -52,10 +52,10 @@ def test_a_zombie_that_looked_at_iceberg_before_finds_out(tmp_path: Path, monkey
         ]
 
 
-def _succeed(place: Place, target: Any) -> None:
+def _succeed(place: SinkDestination, target: Any) -> None:
     successor = place.sink(target)
-    put(successor, target, again(portion(0, 50)))
-    put(successor, target, portion(50, 80, epoch=2))
+    put(successor, target, again(fenced_range(0, 50)))
+    put(successor, target, fenced_range(50, 80, epoch=2))
 
 
 def test_a_partitioned_delta_table_has_its_rows(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_a_partitioned_delta_table_has_its_rows(tmp_path: Path) -> None:
     target = target_of(DeltaConfig(url=str(tmp_path / "t"), partition_by=("name",)))
     sink = DeltaSink(target)
     sink.prepare()
-    put(sink, target, portion(0, 9))
-    put(sink, target, again(portion(0, 9)))
+    put(sink, target, fenced_range(0, 9))
+    put(sink, target, again(fenced_range(0, 9)))
     table = deltalake.DeltaTable(str(tmp_path / "t"))
     rows = table.to_pyarrow_table().to_pylist()
     assert sorted((row["id"], row["name"]) for row in rows) == [(n, f"n{n % 3}") for n in range(9)]
@@ -75,7 +75,7 @@ def test_a_partitioned_delta_table_has_its_rows(tmp_path: Path) -> None:
 
 def test_what_cannot_be_a_lake_is_said() -> None:
     with pytest.raises(InvalidError, match="file:///"):
-        parse_place("ftp://host/x")
+        parse_location("ftp://host/x")
     with pytest.raises(InvalidError, match="partition_by"):
         DeltaSink(target_of(DeltaConfig(url="/x", partition_by=("nothing",))))
     with pytest.raises(InvalidError, match="namespace"):

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.clients.broker import Broker, serving
-from tests.pipeline.sinks.making import again, portion, put, target_of, write
+from tests.support.broker import Broker, serving
+from tests.support.sink_values import again, fenced_range, put, target_of, write
 
-from holdfast.pipeline.nouns import TopicConfig
-from holdfast.pipeline.sinks.contract import BlockedError, Target
+from holdfast.client.cluster_address import ClusterAddress
+from holdfast.client.loop_thread import close as close_loop
+from holdfast.pipeline.model.definition import TopicSinkConfig
+from holdfast.pipeline.sinks.contract import BlockedError, SinkTarget
 from holdfast.pipeline.sinks.topic import TopicSink
-from holdfast.spark.reach import Reach
-from holdfast.spark.reading.loop import close as close_loop
 from holdfast.vocabulary.errors import InvalidError
 
 pytest.importorskip("pyspark")
@@ -27,12 +27,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def target(broker: Broker) -> Target:
+def target(broker: Broker) -> SinkTarget:
     topic = broker.create_topic("sink", 2)
     broker.admin.create_topics([_new(f"{topic}.dlq")])[f"{topic}.dlq"].result(20)
     broker.await_leaders(f"{topic}.dlq")
-    reach = Reach(bootstrap=broker.bootstrap).learned()
-    return target_of(TopicConfig(topic=topic, key_column="name"), reach=reach, pipeline_id=topic)
+    cluster_address = ClusterAddress(bootstrap=broker.bootstrap).with_discovered_urls()
+    return target_of(
+        TopicSinkConfig(topic=topic, key_column="name"), cluster_address=cluster_address, pipeline_id=topic
+    )
 
 
 def _new(topic: str) -> Any:
@@ -57,17 +59,17 @@ def records(broker: Broker, topic: str, partitions: int) -> list[Any]:
     return found
 
 
-def topic_of(target: Target) -> str:
-    assert isinstance(target.recipe.sink, TopicConfig)
+def topic_of(target: SinkTarget) -> str:
+    assert isinstance(target.recipe.sink, TopicSinkConfig)
     return target.recipe.sink.topic
 
 
-def test_a_range_is_published_once_whoever_does_it(broker: Broker, target: Target) -> None:
+def test_a_range_is_published_once_whoever_does_it(broker: Broker, target: SinkTarget) -> None:
     zombie, successor = TopicSink(target), TopicSink(target)
     assert zombie.prepare() == ()
-    staged = write(zombie, target, portion(0, 50), bad=(7,))
-    put(successor, target, again(portion(0, 50)), bad=(7,))
-    put(successor, target, portion(50, 60, epoch=2))
+    staged = write(zombie, target, fenced_range(0, 50), bad=(7,))
+    put(successor, target, again(fenced_range(0, 50)), bad=(7,))
+    put(successor, target, fenced_range(50, 60, epoch=2))
     zombie.commit([staged])
     found = records(broker, topic_of(target), 2)
     values = [json.loads(message.value()) for message in found]
@@ -80,17 +82,17 @@ def test_a_range_is_published_once_whoever_does_it(broker: Broker, target: Targe
     assert headers["holdfast.reason"].startswith(b"not JSON")
 
 
-def test_what_is_staged_and_not_committed_is_not_seen(broker: Broker, target: Target) -> None:
+def test_what_is_staged_and_not_committed_is_not_seen(broker: Broker, target: SinkTarget) -> None:
     sink = TopicSink(target)
-    write(sink, target, portion(0, 50))
+    write(sink, target, fenced_range(0, 50))
     assert records(broker, topic_of(target), 2) == []
-    put(sink, target, again(portion(0, 50)))
+    put(sink, target, again(fenced_range(0, 50)))
     assert len(records(broker, topic_of(target), 2)) == 50
 
 
-def test_a_topic_that_is_not_there_blocks(broker: Broker, target: Target) -> None:
-    missing = target_of(TopicConfig(topic="nowhere"), reach=target.reach)
+def test_a_topic_that_is_not_there_blocks(broker: Broker, target: SinkTarget) -> None:
+    missing = target_of(TopicSinkConfig(topic="nowhere"), cluster_address=target.cluster_address)
     with pytest.raises(BlockedError, match="nowhere"):
         TopicSink(missing).prepare()
     with pytest.raises(InvalidError, match="a cluster"):
-        TopicSink(target_of(TopicConfig(topic="nowhere")))
+        TopicSink(target_of(TopicSinkConfig(topic="nowhere")))

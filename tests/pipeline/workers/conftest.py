@@ -7,64 +7,64 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from tests.pipeline.workers.acting import ActingDriver, Stage
+from tests.support.in_process_driver import DriverStage, InProcessDriver
 
 from holdfast.contracts.store import Put, Store
-from holdfast.kernel.registry import RegistrySettings, RegistryStore, View
 from holdfast.log.topics import Topics
-from holdfast.pipeline.catalog import PipelineStore
-from holdfast.pipeline.keys import pipeline_key, recipe_key
-from holdfast.pipeline.mapping.nouns import Mapping
-from holdfast.pipeline.nouns import (
-    ClickHouseConfig,
-    Generation,
-    KafkaConfig,
-    Pipeline,
-    PipelineState,
-    Recipe,
-    registry_of,
-)
-from holdfast.pipeline.stored import pipeline_value, recipe_value
-from holdfast.pipeline.workers.records import (
+from holdfast.pipeline.catalog.encoding import pipeline_value, revision_value
+from holdfast.pipeline.catalog.keys import pipeline_key, revision_key
+from holdfast.pipeline.catalog.store import PipelineStore
+from holdfast.pipeline.catalog.worker_status import (
     SlotStatus,
     WorkerRecord,
     list_assignments,
     list_statuses,
     list_workers,
 )
+from holdfast.pipeline.model.column_mapping import Mapping
+from holdfast.pipeline.model.definition import (
+    ClickHouseConfig,
+    Generation,
+    KafkaConfig,
+    Pipeline,
+    PipelineState,
+    Revision,
+    registry_namespace,
+)
 from holdfast.pipeline.workers.settings import WorkerSettings
-from holdfast.pipeline.workers.worker import About, Worker, working
+from holdfast.pipeline.workers.worker import PipelineWorker, WorkerIdentity, running_worker
+from holdfast.registry import RegistrySettings, RegistryStore, RegistryView
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.faults import FaultyStore
-from holdfast.vocabulary.clock import Chance, Clock, FakeClock, SeededChance
+from holdfast.testing.faulty_store import FaultyStore
+from holdfast.vocabulary.clock import Clock, FakeClock, Random, SeededRandom
 
 
-class Hired:
+class RunningWorker:
     """One worker of the world: a task that can be stopped politely, cut off from the store, or dropped dead."""
 
-    def __init__(self, world: "World", name: str, settings: WorkerSettings, store: Store) -> None:
+    def __init__(self, world: "WorkerCluster", name: str, settings: WorkerSettings, store: Store) -> None:
         self.world, self.name, self.settings = world, name, settings
-        self.store = FaultyStore(store, chance=world.chance)
-        self.stage = Stage(world.clock)
-        self.worker: Worker | None = None
+        self.store = FaultyStore(store, random=world.random)
+        self.stage = DriverStage(world.clock)
+        self.worker: PipelineWorker | None = None
         self._leave = asyncio.Event()
         self.task = asyncio.ensure_future(self._live())
 
     async def _live(self) -> None:
-        about = About(id=self.name, host="here", pid=1, version="0")
-        async with working(
+        about = WorkerIdentity(id=self.name, host="here", pid=1, version="0")
+        async with running_worker(
             self.store,
             about=about,
             drive=self.stage.drive,
             settings=self.settings,
             clock=self.world.clock,
-            chance=self.world.chance,
+            random=self.world.random,
         ) as worker:
             self.worker = worker
             await self._leave.wait()
 
     @property
-    def driver(self) -> ActingDriver:
+    def driver(self) -> InProcessDriver:
         assert self.stage.driver is not None
         return self.stage.driver
 
@@ -82,29 +82,29 @@ class Hired:
         self.world.crashed.append(self)
 
 
-class World:
+class WorkerCluster:
     """A store, its pipelines, and workers."""
 
-    def __init__(self, store: Store, clock: Clock, chance: Chance) -> None:
-        self.store, self.clock, self.chance = store, clock, chance
-        self.topics = Topics(store, clock=clock, chance=chance)
-        self.catalog = PipelineStore(store, clock=clock, chance=chance)
-        self.hired: dict[str, Hired] = {}
-        self.crashed: list[Hired] = []
+    def __init__(self, store: Store, clock: Clock, random: Random) -> None:
+        self.store, self.clock, self.random = store, clock, random
+        self.topics = Topics(store, clock=clock, random=random)
+        self.catalog = PipelineStore(store, clock=clock, random=random)
+        self.hired: dict[str, RunningWorker] = {}
+        self.crashed: list[RunningWorker] = []
         self.settings = WorkerSettings()
         self.new_client: Callable[[], Awaitable[Store]]
 
-    def hire(self, *names: str, **settings: object) -> list[Hired]:
+    def hire(self, *names: str, **settings: object) -> list[RunningWorker]:
 
         for name in names:
             changed = replace(self.settings, **settings)  # type: ignore[arg-type]
-            self.hired[name] = Hired(self, name, changed, self.store)
+            self.hired[name] = RunningWorker(self, name, changed, self.store)
         return [self.hired[name] for name in names]
 
     async def hire_apart(self, *names: str) -> None:
         """Workers with a client of the store each."""
         for name in names:
-            self.hired[name] = Hired(self, name, self.settings, await self.new_client())
+            self.hired[name] = RunningWorker(self, name, self.settings, await self.new_client())
 
     async def dismiss(self) -> None:
         """Cancel everybody, and see them go."""
@@ -134,7 +134,7 @@ class World:
     ) -> None:
         if topic:
             await self.topics.create(f"topic-{pipeline_id}", partitions)
-        recipe = Recipe(
+        recipe = Revision(
             version=1,
             source=KafkaConfig(topic=f"topic-{pipeline_id}"),
             sink=ClickHouseConfig(table="t"),
@@ -151,7 +151,7 @@ class World:
         await self.store.commit(
             apply=[
                 Put(pipeline_key(pipeline_id), pipeline_value(stored)),
-                Put(recipe_key(pipeline_id, 1), recipe_value(recipe, 0)),
+                Put(revision_key(pipeline_id, 1), revision_value(recipe, 0)),
             ]
         )
 
@@ -162,17 +162,17 @@ class World:
         await self.store.commit(apply=[Put(pipeline_key(pipeline_id), value)])
 
     def registry(self, pipeline_id: str, generation: int = 1, partitions: int = 4) -> RegistryStore:
-        settings = RegistrySettings(namespace=registry_of(pipeline_id, generation), partitions=partitions)
-        return RegistryStore(self.store, clock=self.clock, chance=self.chance, settings=settings)
+        settings = RegistrySettings(namespace=registry_namespace(pipeline_id, generation), partitions=partitions)
+        return RegistryStore(self.store, clock=self.clock, random=self.random, settings=settings)
 
-    async def view(self, pipeline_id: str, generation: int = 1) -> View:
+    async def view(self, pipeline_id: str, generation: int = 1) -> RegistryView:
         return await self.registry(pipeline_id, generation).snapshot()
 
     async def owners(self, pipeline_id: str, generation: int = 1) -> dict[int, str | None]:
         """Partition → slot, of living claims."""
         view = await self.view(pipeline_id, generation)
         return {
-            number: None if state.owner is None or number not in view.beats else state.owner.rpartition(".")[2]
+            number: None if state.owner is None or number not in view.heartbeats else state.owner.rpartition(".")[2]
             for number, state in view.partitions.items()
         }
 
@@ -228,11 +228,11 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def world() -> AsyncIterator[WorkerCluster]:
     clock = FakeClock()
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(MemoryStore.open(clock=clock, chance=SeededChance(1)))
-        made = World(store, clock, SeededChance(7))
+        store = await stack.enter_async_context(MemoryStore.open(clock=clock, random=SeededRandom(1)))
+        made = WorkerCluster(store, clock, SeededRandom(7))
         try:
             yield made
         finally:

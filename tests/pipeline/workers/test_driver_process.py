@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-from tests.pipeline.workers.worker_process import FAKE_DRIVER
+from tests.support.worker_process import FAKE_DRIVER
 
-from holdfast.pipeline.driver.messages import FromDriver, Ready
-from holdfast.pipeline.driver.settings import Start, start_line
-from holdfast.pipeline.workers.driver_process import DriverProcess, driving
-from holdfast.pipeline.workers.processes import members
+from holdfast.pipeline.driver.settings import DriverStart, start_line
+from holdfast.pipeline.model.driver_protocol import DriverReady, FromDriver
+from holdfast.pipeline.workers.driver_process import DriverProcess, running_driver
+from holdfast.pipeline.workers.process_session import members
 from holdfast.vocabulary.clock import RealClock
 
 CLOCK = RealClock()
@@ -32,7 +32,9 @@ async def becomes(condition: Callable[[], object], *, within_s: float = 30) -> N
 async def driver(folder: Path, said: list[FromDriver]) -> AsyncIterator[DriverProcess]:
     url = f"sqlite:///{folder}/store.db"
     command = (sys.executable, FAKE_DRIVER, str(folder))
-    async with driving(clock=CLOCK, first_line=start_line(Start(store=url)), hear=said.append, command=command) as made:
+    async with running_driver(
+        clock=CLOCK, first_line=start_line(DriverStart(store=url)), hear=said.append, command=command
+    ) as made:
         yield made
 
 
@@ -56,7 +58,7 @@ async def test_it_starts_speaks_and_ends_when_asked(tmp_path: Path, caplog: pyte
     with caplog.at_level(logging.INFO):
         async with driver(tmp_path, said) as made:
             await becomes(lambda: made.ready)
-            assert isinstance(said[0], Ready)
+            assert isinstance(said[0], DriverReady)
             assert made.ready is not None
             assert made.ready.spark_version == "0.0-fake"
             await becomes(lambda: (tmp_path / f"grandchild.{made.pid}").exists())
@@ -76,7 +78,7 @@ async def test_killed_it_takes_even_those_along_who_left_its_process_group(tmp_p
         await becomes(lambda: grandchild(tmp_path, made))
         pid = grandchild(tmp_path, made)
         await becomes(lambda: os.getpgid(pid) == pid)
-        made.condemn("a test says so")
+        made.terminate("a test says so")
         await asyncio.wait_for(made.dead.wait(), 10)
         assert not is_alive(pid)
         assert made.trouble == "a test says so"

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
-from tests.pipeline.workers.conftest import World
-from tests.pipeline.workers.worker_process import brief
+from tests.pipeline.workers.conftest import WorkerCluster
+from tests.support.worker_process import brief
 
-from holdfast.testing.harness import Harness
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.testing.harness import StoreHarness
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -19,21 +19,21 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def world(harness: Harness) -> AsyncIterator[World]:
+async def world(harness: StoreHarness) -> AsyncIterator[WorkerCluster]:
     """Every worker has a client of its own, as a process would."""
     async with AsyncExitStack() as stack:
-        made = World(await stack.enter_async_context(harness.client()), RealClock(), RealChance())
+        made = WorkerCluster(await stack.enter_async_context(harness.client()), RealClock(), SystemRandom())
         made.settings = brief(max(3_000, harness.ttl_ms_min))
         made.new_client = lambda: stack.enter_async_context(harness.client())
         stack.push_async_callback(made.dismiss)
         yield made
 
 
-def actors(world: World) -> set[str]:
+def actors(world: WorkerCluster) -> set[str]:
     return {actor for [(actor, _)] in world.acting().values()}
 
 
-async def test_scaling_one_three_one_over_three_workers(world: World) -> None:
+async def test_scaling_one_three_one_over_three_workers(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=6)
     await world.hire_apart("ann", "bob", "cat")
     await world.until(lambda: len(world.acting()) == 6)
@@ -46,7 +46,7 @@ async def test_scaling_one_three_one_over_three_workers(world: World) -> None:
     assert (await world.epochs("p"))[0] == 1
 
 
-async def test_a_crashed_workers_slot_and_partitions_are_taken_over_with_what_was_begun(world: World) -> None:
+async def test_a_crashed_workers_slot_and_partitions_are_taken_over_with_what_was_begun(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=4)
     await world.hire_apart("ann", "bob")
     await world.until(lambda: len(world.acting()) == 4)
@@ -62,7 +62,7 @@ async def test_a_crashed_workers_slot_and_partitions_are_taken_over_with_what_wa
 
 
 async def test_a_store_that_is_away_past_the_ttl_stops_everybody_and_they_resume(
-    world: World, harness: Harness
+    world: WorkerCluster, harness: StoreHarness
 ) -> None:
     await world.pipeline("p", partitions=4, replicas=2)
     await world.hire_apart("ann", "bob")

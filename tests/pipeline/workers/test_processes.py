@@ -13,16 +13,16 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
-from tests.pipeline.workers.conftest import World
-from tests.pipeline.workers.fake_driver import RANGE
+from tests.pipeline.workers.conftest import WorkerCluster
+from tests.support.fake_driver import RANGE
 
 from holdfast.contracts.store import Store
-from holdfast.pipeline.workers.processes import members
-from holdfast.testing.harness import Harness
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.pipeline.workers.process_session import members
+from holdfast.testing.harness import StoreHarness
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 TTL_MS = 4_000
-PROGRAM = str(Path(__file__).with_name("worker_process.py"))
+PROGRAM = str(Path(__file__).parents[2] / "support" / "worker_process.py")
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -35,7 +35,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 class Team:
     """Worker processes on one store, and the folder their drivers write to."""
 
-    def __init__(self, world: World, url: str, folder: Path) -> None:
+    def __init__(self, world: WorkerCluster, url: str, folder: Path) -> None:
         self.world, self.url, self.folder = world, url, folder
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         (folder / "rows").mkdir()
@@ -132,8 +132,8 @@ def _started_by(pid: int) -> list[int]:
 
 
 @pytest.fixture
-async def team(harness: Harness, store: Store, tmp_path: Path) -> AsyncIterator[Team]:
-    world = World(store, RealClock(), RealChance())
+async def team(harness: StoreHarness, store: Store, tmp_path: Path) -> AsyncIterator[Team]:
+    world = WorkerCluster(store, RealClock(), SystemRandom())
     await world.pipeline("p", partitions=4)
     made = Team(world, harness.url, tmp_path)
     async with AsyncExitStack() as stack:
@@ -142,7 +142,7 @@ async def team(harness: Harness, store: Store, tmp_path: Path) -> AsyncIterator[
         made.check()
 
 
-async def begun(world: World) -> bool:
+async def begun(world: WorkerCluster) -> bool:
     return any(state.intent for state in (await world.view("p")).partitions.values())
 
 

@@ -3,18 +3,18 @@
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
-from tests.spark.sink.world import World
+from tests.support.fake_brokers import SinkWorld
 
 from holdfast.objects.urls import open_objects
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 
 @pytest_asyncio.fixture
-async def world() -> AsyncIterator[World]:
-    clock, chance = RealClock(), RealChance()
+async def world() -> AsyncIterator[SinkWorld]:
+    clock, random = RealClock(), SystemRandom()
     async with (
-        open_store("memory:", clock=clock, chance=chance) as store,
-        open_objects("memory:", clock=clock, chance=chance) as objects,
+        open_store("memory:", clock=clock, random=random) as store,
+        open_objects("memory:", clock=clock, random=random) as objects,
     ):
-        yield World(store, objects)
+        yield SinkWorld(store, objects)

@@ -2,16 +2,16 @@
 
 import pytest
 
-from holdfast.spark.sink.options import read_options
+from holdfast.spark.sink.options import parse_sink_options
 from holdfast.vocabulary.errors import InvalidError
 
 
 def test_options_are_read_without_regard_to_case() -> None:
-    options, reach = read_options(
+    options, cluster_address = parse_sink_options(
         {"Bootstrap": "localhost:9092", "TOPIC": "t", "batchbytes": "2048", "writeId": "w", "checkpointLocation": "/x"}
     )
     assert (options.topic, options.batch_bytes, options.write_id) == ("t", 2048, "w")
-    assert reach.bootstrap == "localhost:9092"
+    assert cluster_address.bootstrap == "localhost:9092"
 
 
 @pytest.mark.parametrize(
@@ -31,4 +31,4 @@ def test_options_are_read_without_regard_to_case() -> None:
 )
 def test_a_wrong_option_is_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidError, match=message):
-        read_options(given)
+        parse_sink_options(given)

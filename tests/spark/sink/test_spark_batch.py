@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.clients.broker import Broker
-from tests.clients.librdkafka import Got, read_all
-from tests.spark.sink.killing import DyingSource
+from tests.support.broker import Broker
+from tests.support.dying_sink import DyingSource
+from tests.support.librdkafka_client import Got, read_all
 
 from holdfast.vocabulary.hashing import kafka_partition
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from tests.clients.broker import Broker
-from tests.clients.librdkafka import read_all
-from tests.spark.sink.killing import DyingSource
+from tests.support.broker import Broker
+from tests.support.dying_sink import DyingSource
+from tests.support.librdkafka_client import read_all
 
 STEPS = ("staged", "planned", "sent some", "sent", "done", "cleaned")
 ROWS_PER_FILE = 500
@@ -96,9 +96,9 @@ def test_a_driver_that_is_killed_with_its_jvm_is_followed_by_one_that_goes_on(
 
 def main() -> None:
     """The driver of its own."""
-    from tests.spark.sessions import SETTINGS
+    from tests.support.spark_session import SETTINGS
 
-    from holdfast.spark.session import session
+    from holdfast.spark.spark_session import session
 
     folder, told = Path(sys.argv[1]), dict(each.split("=", 1) for each in sys.argv[2:])
     spark = session(SETTINGS)

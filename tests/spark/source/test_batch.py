@@ -8,20 +8,20 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from tests.clients.broker import Broker
-from tests.spark.source.topics import (
+from tests.support.broker import Broker
+from tests.support.spark_topics import (
     Sent,
     await_published,
     delete_before,
     noise,
     numbered,
     options,
-    published_of,
-    quicken,
+    publish_quickly,
+    published_address_of,
     send,
 )
 
-from holdfast.spark.source.figures import SourceFigures
+from holdfast.spark.source.read_metrics import ReadMetrics
 
 FOREVER = {"retention.ms": "-1"}  # for records that say they are of another year
 QUICK = {"segment.ms": "100", **FOREVER}
@@ -60,7 +60,7 @@ def test_published_and_tail_are_one_topic(spark: SparkSession, broker: Broker, t
     await_published(broker, topic)
     quiet = broker.create_topic("two", 4)
     send(broker, quiet, numbered(400, 4))
-    figures = SourceFigures(tmp_path / "figures")
+    figures = ReadMetrics(tmp_path / "figures")
     frame = read(spark, broker, f"{topic},{quiet}", **figures.options)
     counts = {row.topic: row["count"] for row in frame.groupBy("topic").count().collect()}
     assert counts == {topic: 4_000, quiet: 400}
@@ -74,8 +74,8 @@ def test_without_agents_only_what_is_published_is_seen(spark: SparkSession, brok
     topic = broker.create_topic("past", config=QUICK)
     send(broker, topic, numbered(100))
     await_published(broker, topic)
-    reach = published_of(broker)
-    given = {"store": reach.store, "objects": reach.objects, "topicsPattern": f"{topic[:-1]}."}
+    cluster_address = published_address_of(broker)
+    given = {"store": cluster_address.store, "objects": cluster_address.objects, "topicsPattern": f"{topic[:-1]}."}
     frame = spark.read.format("holdfast").options(**given).load()
     assert values(frame) == [str(number) for number in range(100)]
 
@@ -93,11 +93,11 @@ def test_starts_and_ends_are_offsets_or_times(spark: SparkSession, broker: Broke
 def test_filters_bound_what_is_read(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     topic, base = broker.create_topic("filtered", 2, {"segment.bytes": "1048576", **FOREVER}), 1_700_000_000_000
     send(broker, topic, [Sent(noise(1_000), at % 2, timestamp_ms=base + at * 1_000) for at in range(12_000)])
-    quicken(broker, topic)
+    publish_quickly(broker, topic)
     await_published(broker, topic)
 
     def cost(name: str, condition: str, **more: object) -> tuple[int, int]:
-        figures = SourceFigures(tmp_path / name)
+        figures = ReadMetrics(tmp_path / name)
         rows = read(spark, broker, topic, **figures.options, **more).filter(condition).count()
         return rows, figures.read().bytes_objects
 

@@ -18,8 +18,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from holdfast.log.partition.records import SegmentRecord
-from holdfast.spark.source.filters import Span, push
+from holdfast.log.metadata import SegmentRecord
+from holdfast.spark.source.filters import IntRange, push_filters
 
 
 def at(milliseconds: float) -> datetime:
@@ -36,27 +36,27 @@ def segment(least_ms: int, greatest_ms: int) -> SegmentRecord:
 @pytest.mark.parametrize(
     ("given", "span"),
     [
-        (EqualTo(("offset",), 7), Span(7, 8)),
-        (EqualNullSafe(("offset",), 7), Span(7, 8)),
-        (GreaterThan(("offset",), 7), Span(8)),
-        (GreaterThanOrEqual(("offset",), 7), Span(7)),
-        (LessThan(("offset",), 7), Span(0, 7)),
-        (LessThanOrEqual(("offset",), 7), Span(0, 8)),
+        (EqualTo(("offset",), 7), IntRange(7, 8)),
+        (EqualNullSafe(("offset",), 7), IntRange(7, 8)),
+        (GreaterThan(("offset",), 7), IntRange(8)),
+        (GreaterThanOrEqual(("offset",), 7), IntRange(7)),
+        (LessThan(("offset",), 7), IntRange(0, 7)),
+        (LessThanOrEqual(("offset",), 7), IntRange(0, 8)),
     ],
 )
-def test_offsets_are_obeyed_to_the_row(given: Filter, span: Span) -> None:
-    bounds, left = push([given, IsNotNull(("offset",))])
+def test_offsets_are_obeyed_to_the_row(given: Filter, span: IntRange) -> None:
+    bounds, left = push_filters([given, IsNotNull(("offset",))])
     assert (bounds.offsets, left) == (span, [])
 
 
 def test_offsets_out_of_a_set_bound_the_range_and_are_left_to_spark() -> None:
     among = In(("offset",), (3, 9, 5))
-    bounds, left = push([among])
-    assert (bounds.offsets, left) == (Span(3, 10), [among])
+    bounds, left = push_filters([among])
+    assert (bounds.offsets, left) == (IntRange(3, 10), [among])
 
 
 def test_topics_and_partitions_are_chosen() -> None:
-    bounds, left = push([In(("topic",), ("a", "b")), EqualTo(("topic",), "b"), LessThan(("partition",), 4),
+    bounds, left = push_filters([In(("topic",), ("a", "b")), EqualTo(("topic",), "b"), LessThan(("partition",), 4),
                          In(("partition",), (1, 3, 5)), GreaterThan(("partition",), 0)])  # fmt: skip
     chosen = [(topic, number) for topic in "abc" for number in range(8) if bounds.wants(topic, number)]
     assert (chosen, left) == ([("b", 1), ("b", 3)], [])
@@ -75,30 +75,30 @@ def test_topics_and_partitions_are_chosen() -> None:
     ],
 )
 def test_what_is_not_understood_is_left_to_spark_and_bounds_nothing(given: Any) -> None:
-    bounds, left = push([given])
+    bounds, left = push_filters([given])
     assert left == [given]
-    assert bounds.offsets == Span()
+    assert bounds.offsets == IntRange()
     assert (bounds.floor_ms, bounds.ceiling_ms, bounds.topics) == (None, None, None)
 
 
 def test_times_bound_what_is_read_and_spark_filters_again() -> None:
     filters: list[Filter] = [GreaterThanOrEqual(("timestamp",), at(1_000.5)), LessThan(("timestamp",), at(2_000))]
-    bounds, left = push(filters)
+    bounds, left = push_filters(filters)
     assert left == filters
     assert (bounds.floor_ms, bounds.ceiling_ms) == (1_000, 2_000)
 
 
 def test_a_segment_that_is_too_old_is_left_out() -> None:
-    times = push([GreaterThan(("timestamp",), at(1_000))])[0].times(None)
-    assert not times.may_hold(segment(0, 999))
-    assert times.may_hold(segment(0, 1_000))
-    assert times.may_hold(segment(-1, -1))  # without timestamps nobody knows
+    times = push_filters([GreaterThan(("timestamp",), at(1_000))])[0].times(None)
+    assert not times.may_contain(segment(0, 999))
+    assert times.may_contain(segment(0, 1_000))
+    assert times.may_contain(segment(-1, -1))  # without timestamps nobody knows
 
 
 def test_a_segment_that_is_too_young_is_left_out_only_if_the_disorder_within_batches_is_known() -> None:
     # A batch tells its first record's time and its greatest: a later record may be older than the first.
-    bounds = push([LessThan(("timestamp",), at(1_000))])[0]
-    assert bounds.times(None).may_hold(segment(999_999, 999_999))
-    assert bounds.times(500).may_hold(segment(1_500, 1_600))
-    assert not bounds.times(500).may_hold(segment(1_501, 1_600))
-    assert bounds.times(500).may_hold(segment(-1, -1))
+    bounds = push_filters([LessThan(("timestamp",), at(1_000))])[0]
+    assert bounds.times(None).may_contain(segment(999_999, 999_999))
+    assert bounds.times(500).may_contain(segment(1_500, 1_600))
+    assert not bounds.times(500).may_contain(segment(1_501, 1_600))
+    assert bounds.times(500).may_contain(segment(-1, -1))

@@ -2,24 +2,24 @@
 
 import pytest
 
-from holdfast.spark.source.options import EARLIEST, LATEST, Edge, SourceOptions, read_options
+from holdfast.spark.source.options import EARLIEST, LATEST, OffsetRangeLimit, SourceOptions, parse_source_options
 from holdfast.vocabulary.errors import InvalidError
 
 GOOD = {"bootstrap": "host:9092", "topics": "a,b"}
 
 
 def batch(**more: str) -> SourceOptions:
-    return read_options({**GOOD, **more}, streaming=False)
+    return parse_source_options({**GOOD, **more}, streaming=False)
 
 
 def test_a_batch_read_begins_at_the_start_and_a_stream_at_the_end() -> None:
-    assert batch().start == Edge(default=EARLIEST)
-    assert batch().end == Edge(default=LATEST)
-    assert read_options(GOOD, streaming=True).start == Edge(default=LATEST)
+    assert batch().start == OffsetRangeLimit(default=EARLIEST)
+    assert batch().end == OffsetRangeLimit(default=LATEST)
+    assert parse_source_options(GOOD, streaming=True).start == OffsetRangeLimit(default=LATEST)
 
 
 def test_names_are_taken_without_regard_to_case() -> None:
-    options = read_options({"BOOTSTRAP": "h:1", "Topics": "t", "MAXROWSPERTRIGGER": "5"}, streaming=True)
+    options = parse_source_options({"BOOTSTRAP": "h:1", "Topics": "t", "MAXROWSPERTRIGGER": "5"}, streaming=True)
     assert (options.topics, options.rows_max) == (("t",), 5)
 
 
@@ -84,18 +84,20 @@ def test_a_wrong_option_is_named_with_what_is_allowed(more: dict[str, str], name
 @pytest.mark.parametrize("name", ["maxRowsPerTrigger", "maxBytesPerTrigger", "minRows"])
 def test_limits_of_a_stream_are_whole_numbers(name: str) -> None:
     with pytest.raises(InvalidError, match=name):
-        read_options({**GOOD, name: "many"}, streaming=True)
+        parse_source_options({**GOOD, name: "many"}, streaming=True)
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "timestampDisorder"])
 def test_a_stream_has_no_end(name: str) -> None:
     with pytest.raises(InvalidError, match=rf"{name}.*batch reads"):
-        read_options({**GOOD, name: "1"}, streaming=True)
+        parse_source_options({**GOOD, name: "1"}, streaming=True)
 
 
 def test_no_password_is_shown() -> None:
     shown = repr(
-        batch(store="postgresql://me:sesame@host/db", objects="s3://b?secret_access_key=sesame&region=here").reach
+        batch(
+            store="postgresql://me:sesame@host/db", objects="s3://b?secret_access_key=sesame&region=here"
+        ).cluster_address
     )
     assert "sesame" not in shown
     assert "region=here" in shown

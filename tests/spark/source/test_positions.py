@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from holdfast.client.splits import estimate_ranges, limit_each
 from holdfast.log.topics import UnknownTopicError
-from holdfast.spark.ranges import DataLossError, OffsetRange, TopicChangedError, TopicEnds, TopicFacts
-from holdfast.spark.reading.plans import first_of_each, stretches
-from holdfast.spark.source.filters import Bounds, Span
-from holdfast.spark.source.options import SourceOptions, read_options
-from holdfast.spark.source.planning import (
-    batch_pieces,
-    check_kept,
+from holdfast.spark.ranges import DataLossError, OffsetRange, TopicChangedError, TopicInfo, TopicOffsets
+from holdfast.spark.source.filters import FilterBounds, IntRange
+from holdfast.spark.source.options import SourceOptions, parse_source_options
+from holdfast.spark.source.plan import (
+    batch_ranges,
+    check_retention,
     end_position,
-    ends_of,
-    first_position,
+    initial_position,
     next_position,
-    stream_pieces,
+    stream_ranges,
+    topic_offsets,
 )
-from holdfast.spark.source.positions import Position, TopicPosition, read_position
+from holdfast.spark.source.positions import StreamPosition, TopicPosition, parse_position
 from holdfast.vocabulary.errors import InvalidError
 
 
@@ -29,13 +29,13 @@ from holdfast.vocabulary.errors import InvalidError
 class Known:
     """What a planner would know."""
 
-    logs: dict[str, TopicEnds] = field(default_factory=dict)
+    logs: dict[str, TopicOffsets] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)
 
-    def topics(self) -> list[TopicFacts]:
-        return [TopicFacts(name, each.topic_id, len(each.ends)) for name, each in sorted(self.logs.items())]
+    def topics(self) -> list[TopicInfo]:
+        return [TopicInfo(name, each.topic_id, len(each.ends)) for name, each in sorted(self.logs.items())]
 
-    def ends(self, topic: str) -> TopicEnds:
+    def ends(self, topic: str) -> TopicOffsets:
         if topic not in self.logs:
             raise UnknownTopicError(topic)
         return self.logs[topic]
@@ -44,57 +44,62 @@ class Known:
         return dict.fromkeys(partitions, self.times[timestamp_ms])
 
     def limited(self, ranges: Sequence[OffsetRange], *, rows_max: int, bytes_max: int) -> list[OffsetRange]:
-        ends = first_of_each(
-            [stretches([], each.start, each.end) for each in ranges], rows_max=rows_max, bytes_max=bytes_max
+        ends = limit_each(
+            [estimate_ranges([], each.start, each.end) for each in ranges], rows_max=rows_max, bytes_max=bytes_max
         )
         return [OffsetRange(r.topic, r.partition, r.start, end) for r, end in zip(ranges, ends, strict=True)]
 
 
 def stream(**more: str) -> SourceOptions:
-    return read_options({"bootstrap": "h:1", "topics": "a", **more}, streaming=True)
+    return parse_source_options({"bootstrap": "h:1", "topics": "a", **more}, streaming=True)
 
 
 def batch(**more: str) -> SourceOptions:
-    return read_options({"bootstrap": "h:1", "topics": "a", **more}, streaming=False)
+    return parse_source_options({"bootstrap": "h:1", "topics": "a", **more}, streaming=False)
 
 
-def at(*offsets: int, topic_id: str = "A") -> Position:
-    return Position({"a": TopicPosition(topic_id, dict(enumerate(offsets)))})
+def at(*offsets: int, topic_id: str = "A") -> StreamPosition:
+    return StreamPosition({"a": TopicPosition(topic_id, dict(enumerate(offsets)))})
 
 
 def known(*ends: int, starts: Sequence[int] = (), topic_id: str = "A") -> Known:
-    return Known({"a": TopicEnds(topic_id, tuple(starts) or (0,) * len(ends), ends)})
+    return Known({"a": TopicOffsets(topic_id, tuple(starts) or (0,) * len(ends), ends)})
 
 
 def after(
-    options: SourceOptions, plans: Known, start: Position, *, limited: bool = True, until: Position | None = None
-) -> Position:
-    return next_position(options, plans, ends_of(options, plans), start, limited=limited, until=until)
+    options: SourceOptions,
+    plans: Known,
+    start: StreamPosition,
+    *,
+    limited: bool = True,
+    until: StreamPosition | None = None,
+) -> StreamPosition:
+    return next_position(options, plans, topic_offsets(options, plans), start, limited=limited, until=until)
 
 
-def spans(options: SourceOptions, plans: Known, bounds: Bounds | None = None) -> list[tuple[int, int, int]]:
-    pieces = batch_pieces(options, bounds or Bounds(), plans)
+def spans(options: SourceOptions, plans: Known, bounds: FilterBounds | None = None) -> list[tuple[int, int, int]]:
+    pieces = batch_ranges(options, bounds or FilterBounds(), plans)
     return [(each.range.partition, each.range.start, each.range.end) for each in pieces]
 
 
 def test_what_is_written_into_a_checkpoint_is_read_again() -> None:
-    position = Position({"b": TopicPosition("B", {1: 5, 0: 1 << 60}), "a": TopicPosition("A", {10: 1, 9: 2})})
+    position = StreamPosition({"b": TopicPosition("B", {1: 5, 0: 1 << 60}), "a": TopicPosition("A", {10: 1, 9: 2})})
     written = json.dumps(position.json())
-    assert read_position(json.loads(written)) == position
-    assert json.dumps(read_position(json.loads(written)).json()) == written
+    assert parse_position(json.loads(written)) == position
+    assert json.dumps(parse_position(json.loads(written)).json()) == written
 
 
 def test_a_checkpoint_of_another_source_is_refused() -> None:
     with pytest.raises(InvalidError, match="version"):
-        read_position({"orders": {"0": 5}})
+        parse_position({"orders": {"0": 5}})
 
 
 def test_a_new_stream_begins_where_it_is_told() -> None:
     plans = known(10, 20, starts=(2, 3))
-    assert first_position(stream(), plans) == at(10, 20)
-    assert first_position(stream(startingOffsets="earliest"), plans) == at(2, 3)
-    assert first_position(stream(startingOffsets='{"a": {"0": 5, "1": -2}}'), plans) == at(5, 3)
-    assert first_position(stream(startingTimestamp="77"), Known(plans.logs, {77: 7})) == at(7, 7)
+    assert initial_position(stream(), plans) == at(10, 20)
+    assert initial_position(stream(startingOffsets="earliest"), plans) == at(2, 3)
+    assert initial_position(stream(startingOffsets='{"a": {"0": 5, "1": -2}}'), plans) == at(5, 3)
+    assert initial_position(stream(startingTimestamp="77"), Known(plans.logs, {77: 7})) == at(7, 7)
 
 
 def test_nothing_new_is_the_same_position() -> None:
@@ -129,10 +134,12 @@ def test_a_stream_that_reads_what_is_there_reaches_it_and_stops() -> None:
 
 
 def test_new_topics_of_a_pattern_are_read_from_the_beginning() -> None:
-    options = read_options({"bootstrap": "h:1", "topicsPattern": "a.*"}, streaming=True)
-    plans = Known({"a": TopicEnds("A", (0,), (5,)), "ab": TopicEnds("AB", (0,), (3,)), "b": TopicEnds("B", (0,), (9,))})
+    options = parse_source_options({"bootstrap": "h:1", "topicsPattern": "a.*"}, streaming=True)
+    plans = Known(
+        {"a": TopicOffsets("A", (0,), (5,)), "ab": TopicOffsets("AB", (0,), (3,)), "b": TopicOffsets("B", (0,), (9,))}
+    )
     reached = after(options, plans, at(5))
-    assert [str(each.range) for each in stream_pieces(at(5), reached)] == ["ab:0 [0, 3)"]
+    assert [str(each.range) for each in stream_ranges(at(5), reached)] == ["ab:0 [0, 3)"]
 
 
 def test_a_topic_that_was_made_again_is_an_error_or_is_begun_anew(caplog: pytest.LogCaptureFixture) -> None:
@@ -141,7 +148,7 @@ def test_a_topic_that_was_made_again_is_an_error_or_is_begun_anew(caplog: pytest
         after(stream(), plans, at(10))
     with caplog.at_level(logging.WARNING):
         reached = after(stream(failOnDataLoss="false"), plans, at(10))
-    assert [str(each.range) for each in stream_pieces(at(10), reached)] == ["a:0 [0, 3)"]
+    assert [str(each.range) for each in stream_ranges(at(10), reached)] == ["a:0 [0, 3)"]
     assert "deleted and made again" in caplog.text
 
 
@@ -155,18 +162,18 @@ def test_a_topic_that_is_gone_is_an_error_or_stands_still(caplog: pytest.LogCapt
 def test_retention_that_was_faster_is_an_error_or_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     plans = known(50, starts=(20,))
     with pytest.raises(DataLossError, match=r"offsets 10 to 19 are not there.*begins at 20"):
-        check_kept(stream(), plans.logs, at(10))
-    check_kept(stream(failOnDataLoss="false"), plans.logs, at(10))
+        check_retention(stream(), plans.logs, at(10))
+    check_retention(stream(failOnDataLoss="false"), plans.logs, at(10))
     assert "begins at 20" in caplog.text
-    check_kept(stream(), plans.logs, at(20))
+    check_retention(stream(), plans.logs, at(20))
 
 
 def test_a_batch_read_is_everything_within_its_ends_and_filters() -> None:
     plans = known(10, 20, 0, starts=(2, 3, 0))
     assert spans(batch(), plans) == [(0, 2, 10), (1, 3, 20)]
     assert spans(batch(endingOffsets='{"a": {"1": 7}}', partitions="1-2"), plans) == [(1, 3, 7)]
-    assert spans(batch(), plans, Bounds(offsets=Span(8, 12))) == [(0, 8, 10), (1, 8, 12)]
-    assert spans(batch(), plans, Bounds(partitions_in={0})) == [(0, 2, 10)]
+    assert spans(batch(), plans, FilterBounds(offsets=IntRange(8, 12))) == [(0, 8, 10), (1, 8, 12)]
+    assert spans(batch(), plans, FilterBounds(partitions_in={0})) == [(0, 2, 10)]
     times = Known(plans.logs, {100: 5, 200: 99})
     assert spans(batch(startingTimestamp="100", endingTimestamp="200"), times) == [(0, 5, 10), (1, 5, 20)]
 

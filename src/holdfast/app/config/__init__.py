@@ -1,7 +1,7 @@
 """How a server is told what to do: one catalogue of settings, five sources, one answer that knows where everything came from."""
 
-from holdfast.app.config.catalogue import CATALOGUE, Setting
-from holdfast.app.config.effective import Effective, effective_settings
+from holdfast.app.config.catalog import CATALOGUE, Setting
+from holdfast.app.config.effective import EffectiveSettings, effective_settings
 from holdfast.app.config.redaction import redacted
 from holdfast.app.config.settings import AGENT, API, ROLES, WORKER, EmbeddedSettings, ServeSettings
 
@@ -11,7 +11,7 @@ __all__ = [
     "CATALOGUE",
     "ROLES",
     "WORKER",
-    "Effective",
+    "EffectiveSettings",
     "EmbeddedSettings",
     "ServeSettings",
     "Setting",

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import quote
 
 from holdfast.app.config.settings import API
-from holdfast.app.config.sources import Given
+from holdfast.app.config.sources import SourceValue
 from holdfast.vocabulary.errors import InvalidError
 
 _PLAIN: Final = {
@@ -27,27 +27,27 @@ _YES: Final = ("1", "true", "yes", "on")
 _NO: Final = ("0", "false", "no", "off")
 
 
-def from_aliases(environment: Mapping[str, str]) -> Iterator[Given]:
+def from_aliases(environment: Mapping[str, str]) -> Iterator[SourceValue]:
     """What StreamHouse's variables say. An empty one says nothing."""
     for variable, name in _PLAIN.items():
         if value := environment.get(variable):
-            yield Given(name, value, f"alias {variable}")
+            yield SourceValue(name, value, f"alias {variable}")
     host, port = environment.get("KAFKA_ADVERTISED_HOST", ""), environment.get("KAFKA_ADVERTISED_PORT", "")
     if host or port:
         origin = "/".join(
             name for name, value in (("KAFKA_ADVERTISED_HOST", host), ("KAFKA_ADVERTISED_PORT", port)) if value
         )
         shown = f"[{host}]" if ":" in host and port and not host.startswith("[") else host
-        yield Given("kafka.advertise", f"{shown}:{port}" if port else host, f"alias {origin}")
+        yield SourceValue("kafka.advertise", f"{shown}:{port}" if port else host, f"alias {origin}")
     if bucket := environment.get("STREAMHOUSE_BUCKET"):
         endpoint = environment.get("S3_ENDPOINT")
         url = f"s3://{bucket}" + (f"?endpoint={quote(endpoint, safe=':/')}" if endpoint else "")
-        yield Given("objects", url, "alias STREAMHOUSE_BUCKET" + ("/S3_ENDPOINT" if endpoint else ""))
+        yield SourceValue("objects", url, "alias STREAMHOUSE_BUCKET" + ("/S3_ENDPOINT" if endpoint else ""))
     if disabled := environment.get("DISABLE_EMBEDDED_AGENT"):
         if disabled.lower() not in _YES + _NO:
             raise InvalidError("environment variable DISABLE_EMBEDDED_AGENT", disabled, "1, true, 0 or false")
         if disabled.lower() in _YES:
-            yield Given("roles", API, "alias DISABLE_EMBEDDED_AGENT")
+            yield SourceValue("roles", API, "alias DISABLE_EMBEDDED_AGENT")
 
 
 def notices(environment: Mapping[str, str]) -> list[str]:

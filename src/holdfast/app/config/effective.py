@@ -14,12 +14,12 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.agent.settings import AgentSettings
-from holdfast.app.addresses import Address, Advertised, http_address
+from holdfast.app.addresses import Address, AdvertisedAddress, http_address
 from holdfast.app.config.aliases import from_aliases, notices
-from holdfast.app.config.catalogue import CATALOGUE, SECTIONS, Setting
+from holdfast.app.config.catalog import CATALOGUE, SECTIONS, Setting
 from holdfast.app.config.redaction import redacted
 from holdfast.app.config.settings import ServeSettings
-from holdfast.app.config.sources import Given, from_environment, from_file, from_flags
+from holdfast.app.config.sources import SourceValue, from_environment, from_file, from_flags
 from holdfast.objects.urls import parse_objects_url
 from holdfast.stores.urls import parse_store_url
 from holdfast.vocabulary.errors import InvalidError
@@ -31,7 +31,7 @@ _WORDS: Final = {bool: "true or false", int: "a whole number", float: "a number"
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownSetting:
     """One setting as it is shown to a person: its secrets hidden."""
 
     name: str
@@ -41,11 +41,11 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effective:
+class EffectiveSettings:
     """The settings, every value with its origin, and what was said in vain."""
 
     settings: ServeSettings
-    shown: tuple[Shown, ...]
+    shown: tuple[ShownSetting, ...]
     notices: tuple[str, ...]
 
 
@@ -58,7 +58,7 @@ class _Value:
 class _Values:
     """Values by setting, with their origins, for building the typed settings."""
 
-    def __init__(self, given: Iterable[Given]) -> None:
+    def __init__(self, given: Iterable[SourceValue]) -> None:
         self._by_name = {name: _Value(setting.default, DEFAULT) for name, setting in CATALOGUE.items()}
         for each in given:
             self._by_name[each.name] = _Value(_read(CATALOGUE[each.name], each), each.origin)
@@ -91,9 +91,9 @@ class _Values:
                 raise
             raise InvalidError(self.title(names[error.what]), error.given, error.allowed) from None
 
-    def shown(self) -> tuple[Shown, ...]:
+    def shown(self) -> tuple[ShownSetting, ...]:
         return tuple(
-            Shown(
+            ShownSetting(
                 name,
                 _shown(CATALOGUE[name], known.value),
                 known.origin,
@@ -116,7 +116,7 @@ def effective_settings(
     file: str = "",
     environment: Mapping[str, str],
     directory: Path,
-) -> Effective:
+) -> EffectiveSettings:
     """Join all sources. Relative paths are relative to `directory`, which is where the command was called."""
     file = file or environment.get(CONFIG_VARIABLE, "")
     values = _Values(
@@ -131,7 +131,7 @@ def effective_settings(
     values.fill("store", "sqlite:///" + quote(str(data / "store.db")))
     values.fill("objects", "file://" + quote(str(data / "objects")))
     settings = _built(values, data)
-    return Effective(settings=settings, shown=values.shown(), notices=tuple(notices(environment)))
+    return EffectiveSettings(settings=settings, shown=values.shown(), notices=tuple(notices(environment)))
 
 
 def _built(values: _Values, data: Path) -> ServeSettings:
@@ -152,7 +152,7 @@ def _built(values: _Values, data: Path) -> ServeSettings:
             log_format=values["logging.format"],
             log_level=values["logging.level"].lower(),
             listen=Address.parse(values.title("kafka.listen"), values["kafka.listen"]),
-            advertise=Advertised.parse(values.title("kafka.advertise"), values["kafka.advertise"]),
+            advertise=AdvertisedAddress.parse(values.title("kafka.advertise"), values["kafka.advertise"]),
             http_listen=http_address(
                 values.title("http.listen"), values["http.listen"], asked=values.origin("http.listen") != DEFAULT
             ),
@@ -197,7 +197,7 @@ def _check_urls(values: _Values) -> None:
             raise InvalidError(values.title(name), redacted(values[name]), allowed) from None
 
 
-def _read(setting: Setting, given: Given) -> Any:
+def _read(setting: Setting, given: SourceValue) -> Any:
     value = given.value
     if setting.name == "roles" and isinstance(value, list):
         value = ",".join(map(str, value))

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.agent.settings import AgentSettings
-from holdfast.app.addresses import Address, Advertised
+from holdfast.app.addresses import Address, AdvertisedAddress
 from holdfast.app.config.redaction import redacted
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.settings import KafkaSettings
-from holdfast.objects.caching import CacheSettings
+from holdfast.objects.cache import CacheSettings
 from holdfast.pipeline.workers.settings import WorkerSettings
 from holdfast.spark.settings import SparkSettings
 from holdfast.vocabulary.errors import InvalidError
@@ -61,7 +61,7 @@ class ServeSettings:
     log_format: str = "text"
     log_level: str = "info"
     listen: Address = field(default_factory=lambda: Address("127.0.0.1", 9092))
-    advertise: Advertised = field(default_factory=Advertised)
+    advertise: AdvertisedAddress = field(default_factory=AdvertisedAddress)
     http_listen: Address | None = None
     clickhouse: str = "embedded"
     agent_id: str = ""

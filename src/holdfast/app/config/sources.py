@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.app.config.catalogue import CATALOGUE, PREFIX
+from holdfast.app.config.catalog import CATALOGUE, PREFIX
 from holdfast.vocabulary.errors import InvalidError
 
 # What begins like ours and is not: other commands' variables, test runs, and what Kubernetes sets for a service of our name.
@@ -20,7 +20,7 @@ _NOT_OURS: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class SourceValue:
     """A value somebody gave. `typed`: it has a type of its own (TOML); otherwise it is text to be read."""
 
     name: str
@@ -29,7 +29,7 @@ class Given:
     typed: bool = False
 
 
-def unknown_name(origin: str, name: str) -> InvalidError:
+def unknown_setting(origin: str, name: str) -> InvalidError:
     """The refusal of a name nobody knows, with the nearest that somebody does."""
     from difflib import get_close_matches  # only when something is wrong
 
@@ -39,7 +39,7 @@ def unknown_name(origin: str, name: str) -> InvalidError:
     return InvalidError(origin, name, f"a name that `holdfast config show --all` lists{hint}")
 
 
-def from_file(path: Path, *, shown: str) -> Iterator[Given]:
+def from_file(path: Path, *, shown: str) -> Iterator[SourceValue]:
     """What a TOML file says; `shown` is its name as the caller gave it."""
     import tomllib  # only when there is a file
 
@@ -50,17 +50,17 @@ def from_file(path: Path, *, shown: str) -> Iterator[Given]:
         raise InvalidError("configuration file", shown, f"a readable TOML file ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidError("configuration file", shown, f"TOML ({error})") from None
-    for name, value in _flat(tables):
+    for name, value in _flattened(tables):
         origin = f"{shown}{_line_of(text, name)}"
         if name not in CATALOGUE:
-            raise unknown_name(f"{origin}: setting", name)
-        yield Given(name, value, origin, typed=True)
+            raise unknown_setting(f"{origin}: setting", name)
+        yield SourceValue(name, value, origin, typed=True)
 
 
-def _flat(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+def _flattened(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
     for key, value in tables.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from _flattened(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
 
@@ -76,17 +76,17 @@ def _line_of(text: str, name: str) -> str:
     return ""
 
 
-def from_environment(environment: Mapping[str, str]) -> Iterator[Given]:
+def from_environment(environment: Mapping[str, str]) -> Iterator[SourceValue]:
     """What `HOLDFAST_*` variables say. An empty one says nothing."""
     names = {variable: setting.name for setting in CATALOGUE.values() for variable in setting.variables}
-    said: dict[str, Given] = {}
+    said: dict[str, SourceValue] = {}
     for variable, value in sorted(environment.items()):
         if not variable.startswith(PREFIX) or _NOT_OURS.fullmatch(variable) or not value:
             continue
         name = names.get(variable)
         if name is None:
             raise _unknown_variable(variable, names)
-        other = said.setdefault(name, Given(name, value, f"env {variable}"))
+        other = said.setdefault(name, SourceValue(name, value, f"env {variable}"))
         if other.value != value:
             raise InvalidError(
                 f"environment variable {variable}", value, f"what {other.origin} says of the same setting"
@@ -102,15 +102,15 @@ def _unknown_variable(variable: str, names: Mapping[str, str]) -> InvalidError:
     return InvalidError("environment variable", variable, f"one that `holdfast config show --all` lists{hint}")
 
 
-def from_flags(flags: Mapping[str, object], assignments: tuple[str, ...] = ()) -> Iterator[Given]:
+def from_flags(flags: Mapping[str, object], assignments: tuple[str, ...] = ()) -> Iterator[SourceValue]:
     """What the command line says: setting → value (None: not given), and `--set NAME=VALUE` for the rest."""
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:
             raise InvalidError("flag --set", assignment, "NAME=VALUE, such as kafka.idle_ms=60000")
         if name not in CATALOGUE:
-            raise unknown_name("flag --set", name)
-        yield Given(name, value, f"flag --set {name}")
+            raise unknown_setting("flag --set", name)
+        yield SourceValue(name, value, f"flag --set {name}")
     for name, flag_value in flags.items():
         if flag_value is not None:
-            yield Given(name, flag_value, f"flag {CATALOGUE[name].flag}")
+            yield SourceValue(name, flag_value, f"flag {CATALOGUE[name].flag}")

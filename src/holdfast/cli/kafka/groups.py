@@ -6,10 +6,17 @@ from typing import Final, NamedTuple
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 from confluent_kafka.admin import ConsumerGroupDescription, ConsumerGroupListing  # type: ignore[attr-defined]
 
-from holdfast.cli.kafka.client import Connection
-from holdfast.cli.kafka.errors import RefusedError, kafka_error
-from holdfast.cli.kafka.offsets import Place, Span, known_spans, offsets_at, shown, spans_of
+from holdfast.cli.kafka.offsets import (
+    OffsetRange,
+    PartitionRef,
+    offset_ranges,
+    offsets_at,
+    partition_label,
+    require_offset_ranges,
+)
 from holdfast.cli.kafka.positions import Position
+from holdfast.client.kafka_errors import KafkaRefusedError, kafka_error
+from holdfast.client.librdkafka import KafkaClient
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 STATES: Final = {
@@ -22,7 +29,7 @@ STATES: Final = {
 }
 
 
-class Progress(NamedTuple):
+class GroupProgress(NamedTuple):
     """How far a group is in one partition. `member` reads it now."""
 
     topic: str
@@ -33,7 +40,7 @@ class Progress(NamedTuple):
     member: str | None
 
 
-class Move(NamedTuple):
+class OffsetMove(NamedTuple):
     """A partition of a group, where it is, and where it shall be."""
 
     topic: str
@@ -43,7 +50,7 @@ class Move(NamedTuple):
     change: int | None
 
 
-def list_groups(connection: Connection, states: Iterable[str]) -> list[ConsumerGroupListing]:
+def list_groups(connection: KafkaClient, states: Iterable[str]) -> list[ConsumerGroupListing]:
     """Every group in one of these states (none given: in any), by name."""
     wanted = {STATES[state] for state in states}
     found = connection.ask_one(
@@ -65,7 +72,7 @@ def state_name(group: ConsumerGroupListing | ConsumerGroupDescription) -> str:
     return next(name for name, state in STATES.items() if state is group.state)
 
 
-def describe_group(connection: Connection, group: str) -> ConsumerGroupDescription | None:
+def describe_group(connection: KafkaClient, group: str) -> ConsumerGroupDescription | None:
     """The group and its members; None if there is none of that name."""
     _require_name(group)
     found = connection.ask(lambda left_s: connection.admin.describe_consumer_groups([group], request_timeout=left_s))[
@@ -78,20 +85,20 @@ def describe_group(connection: Connection, group: str) -> ConsumerGroupDescripti
     return None if found.state is ConsumerGroupState.DEAD else found
 
 
-def progress_of(connection: Connection, group: str, described: ConsumerGroupDescription) -> list[Progress]:
+def progress_of(connection: KafkaClient, group: str, described: ConsumerGroupDescription) -> list[GroupProgress]:
     """One row for each partition that the group committed to or reads now."""
-    committed = committed_by(connection, group)
+    committed = committed_offsets(connection, group)
     readers = {
         (place.topic, place.partition): member.member_id
         for member in described.members
         for place in member.assignment.topic_partitions
     }
     places = sorted({*committed, *readers})
-    spans = spans_of(connection, places)
+    spans = offset_ranges(connection, places)
     return [_progress(place, committed.get(place), spans[place], readers.get(place)) for place in places]
 
 
-def committed_by(connection: Connection, group: str) -> dict[Place, int]:
+def committed_offsets(connection: KafkaClient, group: str) -> dict[PartitionRef, int]:
     """The offsets that the group committed."""
     asked = [ConsumerGroupTopicPartitions(group)]
     found = connection.ask_one(
@@ -103,31 +110,31 @@ def committed_by(connection: Connection, group: str) -> dict[Place, int]:
 
 
 def plan_reset(
-    connection: Connection,
+    connection: KafkaClient,
     group: str,
     *,
     topics: Sequence[str],
     partitions: Sequence[int],
     to: Position | None,
     shift: int | None,
-) -> list[Move]:
+) -> list[OffsetMove]:
     """Where each partition of `topics` would go: `to` a position, or by `shift` from where it is."""
     _require_name(group)
-    committed = committed_by(connection, group)
-    spans = known_spans(connection, _places(connection, topics, partitions))
+    committed = committed_offsets(connection, group)
+    spans = require_offset_ranges(connection, _places(connection, topics, partitions))
     if to is not None:
         targets = offsets_at(connection, to, spans)
     else:
         assert shift is not None
         targets = _shifted(group, committed, spans, shift)
     return [
-        Move(topic, partition, before, target, None if before is None else target - before)
+        OffsetMove(topic, partition, before, target, None if before is None else target - before)
         for (topic, partition), target in sorted(targets.items())
         for before in [committed.get((topic, partition))]
     ]
 
 
-def reset(connection: Connection, group: str, moves: Sequence[Move]) -> None:
+def reset(connection: KafkaClient, group: str, moves: Sequence[OffsetMove]) -> None:
     """Do what was planned; refused while the group has members."""
     require_no_members(connection, group)
     places = [TopicPartition(move.topic, move.partition, move.to) for move in moves]
@@ -141,26 +148,26 @@ def reset(connection: Connection, group: str, moves: Sequence[Move]) -> None:
         raise connection.error(found, "group", group, change="resetting")
     for place in found.topic_partitions:
         if place.error is not None:
-            name = shown((place.topic, place.partition))
+            name = partition_label((place.topic, place.partition))
             raise connection.error(place.error, "partition", name, change="resetting")
 
 
-def require_no_members(connection: Connection, group: str) -> None:
+def require_no_members(connection: KafkaClient, group: str) -> None:
     """Raises if somebody would go on from where it is, and commit over what we write."""
     described = describe_group(connection, group)
     if described is not None and described.members:
         names = ", ".join(sorted(f"{member.client_id} at {member.host}" for member in described.members)[:3])
         count = len(described.members)
         members = f"{count} active member{'s' if count > 1 else ''} ({names}{', …' if count > 3 else ''})"
-        raise RefusedError("group", group, f"has {members}: stop them first")
+        raise KafkaRefusedError("group", group, f"has {members}: stop them first")
 
 
-def delete_groups(connection: Connection, groups: Sequence[str]) -> dict[str, HoldfastError | None]:
+def delete_groups(connection: KafkaClient, groups: Sequence[str]) -> dict[str, HoldfastError | None]:
     """What became of each: None is done."""
     return {group: _delete(connection, group) for group in dict.fromkeys(groups)}
 
 
-def _delete(connection: Connection, group: str) -> HoldfastError | None:
+def _delete(connection: KafkaClient, group: str) -> HoldfastError | None:
     _require_name(group)
     found = connection.ask(lambda left_s: connection.admin.delete_consumer_groups([group], request_timeout=left_s))
     answer = found[group]
@@ -172,21 +179,25 @@ def _require_name(group: str) -> None:
         raise InvalidError("group", group, "a name")
 
 
-def _places(connection: Connection, topics: Sequence[str], partitions: Sequence[int]) -> list[Place]:
+def _places(connection: KafkaClient, topics: Sequence[str], partitions: Sequence[int]) -> list[PartitionRef]:
     there = [(topic.name, info.id) for topic in connection.describe(topics).values() for info in topic.partitions]
     if missing := [(topic, number) for topic in topics for number in partitions if (topic, number) not in there]:
-        raise RefusedError("partition", shown(missing[0]), f"does not exist at {connection.bootstrap}")
+        raise KafkaRefusedError("partition", partition_label(missing[0]), f"does not exist at {connection.bootstrap}")
     return [place for place in there if not partitions or place[1] in partitions]
 
 
-def _shifted(group: str, committed: Mapping[Place, int], spans: Mapping[Place, Span], shift: int) -> dict[Place, int]:
-    known = {place: span.within(committed[place] + shift) for place, span in spans.items() if place in committed}
+def _shifted(
+    group: str, committed: Mapping[PartitionRef, int], spans: Mapping[PartitionRef, OffsetRange], shift: int
+) -> dict[PartitionRef, int]:
+    known = {place: span.clamp(committed[place] + shift) for place, span in spans.items() if place in committed}
     if not known:
-        raise RefusedError("group", group, "has committed nothing there: there is nothing to shift from")
+        raise KafkaRefusedError("group", group, "has committed nothing there: there is nothing to shift from")
     return known
 
 
-def _progress(place: Place, committed: int | None, span: Span | KafkaError, member: str | None) -> Progress:
-    end = span.latest if isinstance(span, Span) else None
+def _progress(
+    place: PartitionRef, committed: int | None, span: OffsetRange | KafkaError, member: str | None
+) -> GroupProgress:
+    end = span.latest if isinstance(span, OffsetRange) else None
     lag = None if end is None or committed is None else max(0, end - committed)
-    return Progress(*place, committed, end, lag, member)
+    return GroupProgress(*place, committed, end, lag, member)

@@ -6,41 +6,45 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-from holdfast.cli.kafka.client import Connection
 from holdfast.cli.kafka.positions import AtOffset, AtTime, Beginning, End, Position
+from holdfast.client.librdkafka import KafkaClient
 
-Place = tuple[str, int]  # topic and partition
+PartitionRef = tuple[str, int]  # topic and partition
 _Spec: Any = OffsetSpec  # its methods have no types
 
 
-class Span(NamedTuple):
+class OffsetRange(NamedTuple):
     """The offsets of a partition: from `earliest` to before `latest`, led under `epoch`."""
 
     earliest: int
     latest: int
     epoch: int | None
 
-    def within(self, offset: int) -> int:
+    def clamp(self, offset: int) -> int:
         """`offset`, or the nearer end if it is not in this span."""
         return min(max(offset, self.earliest), self.latest)
 
 
-def spans_of(connection: Connection, places: Iterable[Place]) -> dict[Place, Span | KafkaError]:
+def offset_ranges(
+    connection: KafkaClient, places: Iterable[PartitionRef]
+) -> dict[PartitionRef, OffsetRange | KafkaError]:
     """Each partition's span, or why it is not known: it has no leader, or does not exist."""
     wanted = list(places)
     first = _ask(connection, dict.fromkeys(wanted, _Spec.earliest()))
     last = _ask(connection, dict.fromkeys(wanted, _Spec.latest()))
-    return {place: _span(first[place], last[place]) for place in wanted}
+    return {place: _offset_range(first[place], last[place]) for place in wanted}
 
 
-def known_spans(connection: Connection, places: Iterable[Place]) -> dict[Place, Span]:
+def require_offset_ranges(connection: KafkaClient, places: Iterable[PartitionRef]) -> dict[PartitionRef, OffsetRange]:
     """Each partition's span; raises where it is not known."""
-    found = spans_of(connection, places)
-    named = {shown(place): span for place, span in found.items()}
+    found = offset_ranges(connection, places)
+    named = {partition_label(place): span for place, span in found.items()}
     return dict(zip(found, connection.good("partition", named).values(), strict=True))
 
 
-def offsets_at(connection: Connection, position: Position, spans: Mapping[Place, Span]) -> dict[Place, int]:
+def offsets_at(
+    connection: KafkaClient, position: Position, spans: Mapping[PartitionRef, OffsetRange]
+) -> dict[PartitionRef, int]:
     """The offset that `position` means in each partition; one outside of it is moved to its nearer end."""
     match position:
         case Beginning():
@@ -48,21 +52,21 @@ def offsets_at(connection: Connection, position: Position, spans: Mapping[Place,
         case End():
             return {place: span.latest for place, span in spans.items()}
         case AtOffset(offset):
-            return {place: span.within(offset) for place, span in spans.items()}
+            return {place: span.clamp(offset) for place, span in spans.items()}
         case AtTime(timestamp_ms):
             found = _ask(connection, dict.fromkeys(spans, _Spec.for_timestamp(timestamp_ms)))
-            named = {shown(place): answer for place, answer in found.items()}
+            named = {partition_label(place): answer for place, answer in found.items()}
             answers = dict(zip(found, connection.good("partition", named).values(), strict=True))
             # None so late: it is the end.
             return {place: spans[place].latest if at.offset < 0 else at.offset for place, at in answers.items()}
 
 
-def shown(place: Place) -> str:
+def partition_label(place: PartitionRef) -> str:
     """A partition as Kafka writes it."""
     return f"{place[0]}-{place[1]}"
 
 
-def _ask(connection: Connection, wanted: Mapping[Place, Any]) -> dict[Place, Any]:
+def _ask(connection: KafkaClient, wanted: Mapping[PartitionRef, Any]) -> dict[PartitionRef, Any]:
     if not wanted:
         return {}
     asked = {TopicPartition(*place): spec for place, spec in wanted.items()}
@@ -70,8 +74,8 @@ def _ask(connection: Connection, wanted: Mapping[Place, Any]) -> dict[Place, Any
     return {(place.topic, place.partition): answer for place, answer in found.items()}
 
 
-def _span(first: Any, last: Any) -> Span | KafkaError:
+def _offset_range(first: Any, last: Any) -> OffsetRange | KafkaError:
     for answer in (first, last):
         if isinstance(answer, KafkaError):
             return answer
-    return Span(first.offset, last.offset, last.leader_epoch)
+    return OffsetRange(first.offset, last.offset, last.leader_epoch)

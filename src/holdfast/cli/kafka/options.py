@@ -59,20 +59,20 @@ def add_command(commands: "Parsers[Parser]", name: str, does: str, examples: str
     return made
 
 
-def bootstrap_of(args: argparse.Namespace) -> Bootstrap:
+def bootstrap_from(args: argparse.Namespace) -> Bootstrap:
     """The brokers that the arguments or the environment name."""
     servers = args.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
     for address in servers.split(","):
         found = _ADDRESS.fullmatch(address.strip())
         if found is None or int(found["port"] or 1) not in range(1, 65_536):
             raise InvalidError("bootstrap", servers, "HOST:PORT, several with commas between them")
-    timeout_s = number(args.timeout_s, "--timeout-s", above=0, most=86_400)
+    timeout_s = parse_number(args.timeout_s, "--timeout-s", above=0, most=86_400)
     return Bootstrap(
-        servers=servers, timeout_s=timeout_s, properties=dict(pairs(args.client_config, "--client-config"))
+        servers=servers, timeout_s=timeout_s, properties=dict(parse_pairs(args.client_config, "--client-config"))
     )
 
 
-def pairs(given: Iterable[str], option: str) -> list[tuple[str, str]]:
+def parse_pairs(given: Iterable[str], option: str) -> list[tuple[str, str]]:
     """`KEY=VALUE` as pairs; a value may be empty and may contain `=`."""
     split = [text.partition("=") for text in given]
     for key, equals, value in split:
@@ -81,7 +81,7 @@ def pairs(given: Iterable[str], option: str) -> list[tuple[str, str]]:
     return [(key, value) for key, _, value in split]
 
 
-def number(text: str, option: str, *, above: float, most: float) -> float:
+def parse_number(text: str, option: str, *, above: float, most: float) -> float:
     """A number of seconds or records per second."""
     try:
         value = float(text)
@@ -92,7 +92,7 @@ def number(text: str, option: str, *, above: float, most: float) -> float:
     return value
 
 
-def whole(text: str | None, option: str, *, least: int = 0) -> int | None:
+def parse_int(text: str | None, option: str, *, least: int = 0) -> int | None:
     """A whole number, or None where none was given."""
     if text is None:
         return None

@@ -56,7 +56,7 @@ class AtTime:
 Position = Beginning | End | AtOffset | AtTime
 
 
-def position_of(text: str, *, option: str, now_ms: int) -> Position:
+def parse_position(text: str, *, option: str, now_ms: int) -> Position:
     """What `text` means, said at `now_ms`."""
     word = text.strip()
     if word in ("beginning", "earliest"):

@@ -16,13 +16,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicMetadata,
 )
 
-from holdfast.cli.kafka.client import PAUSE_S, Connection
-from holdfast.cli.kafka.errors import kafka_error
-from holdfast.cli.kafka.offsets import Span, spans_of
+from holdfast.cli.kafka.offsets import OffsetRange, offset_ranges
+from holdfast.client.kafka_errors import kafka_error
+from holdfast.client.librdkafka import RETRY_PAUSE_S, KafkaClient
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 
 TOPIC_SOURCE: Final = "topic"
-SETTLE_S: Final = 2.0
+SETTLE_TIMEOUT_S: Final = 2.0
 _SOURCES: Final = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: TOPIC_SOURCE,
     ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
@@ -32,7 +32,7 @@ _SOURCES: Final = {
 }
 
 
-class Setting(NamedTuple):
+class TopicSetting(NamedTuple):
     """One setting of a topic: what holds, who said so, and what would hold without."""
 
     name: str
@@ -57,7 +57,7 @@ class PartitionRow(NamedTuple):
 
 
 def create_topic(
-    connection: Connection, name: str, *, partitions: int, replication_factor: int, config: Mapping[str, str]
+    connection: KafkaClient, name: str, *, partitions: int, replication_factor: int, config: Mapping[str, str]
 ) -> bool:
     """Create it and wait for its leaders; False if it existed already."""
     new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
@@ -66,37 +66,37 @@ def create_topic(
         if found.code() == KafkaError.TOPIC_ALREADY_EXISTS:
             return False
         raise connection.error(found, "topic", name, change="creating")
-    if not _becomes(lambda: _led(connection, name), within_s=connection.bootstrap.timeout_s):
+    if not _wait_until(lambda: _all_led(connection, name), within_s=connection.bootstrap.timeout_s):
         raise UnavailableError(f"Kafka at {connection.bootstrap}", f"topic {name} is created and has no leaders yet")
     return True
 
 
-def delete_topics(connection: Connection, names: Sequence[str]) -> dict[str, HoldfastError | None]:
+def delete_topics(connection: KafkaClient, names: Sequence[str]) -> dict[str, HoldfastError | None]:
     """What became of each: None is done."""
     found = connection.ask(lambda left_s: connection.admin.delete_topics(list(names), request_timeout=left_s))
     done = {name for name, answer in found.items() if not isinstance(answer, KafkaError)}
-    _becomes(lambda: not done or not done & {*_metadata(connection)}, within_s=SETTLE_S)
+    _wait_until(lambda: not done or not done & {*_metadata(connection)}, within_s=SETTLE_TIMEOUT_S)
     return {
         name: connection.error(answer, "topic", name, change="deleting") if isinstance(answer, KafkaError) else None
         for name, answer in found.items()
     }
 
 
-def list_topics(connection: Connection) -> list[TopicDescription]:
+def list_topics(connection: KafkaClient) -> list[TopicDescription]:
     """Every topic, by name."""
     names = sorted(_metadata(connection))
     return list(connection.describe(names).values()) if names else []
 
 
-def partition_rows(connection: Connection, topics: Iterable[TopicDescription]) -> dict[str, list[PartitionRow]]:
+def partition_rows(connection: KafkaClient, topics: Iterable[TopicDescription]) -> dict[str, list[PartitionRow]]:
     """The partitions of each topic."""
     wanted = list(topics)
-    places = [(topic.name, info.id) for topic in wanted for info in topic.partitions if _there(info.leader)]
-    spans = spans_of(connection, places)
+    places = [(topic.name, info.id) for topic in wanted for info in topic.partitions if _is_alive(info.leader)]
+    spans = offset_ranges(connection, places)
     return {topic.name: [_row(info, spans.get((topic.name, info.id))) for info in topic.partitions] for topic in wanted}
 
 
-def settings_of(connection: Connection, topics: Sequence[str]) -> dict[str, list[Setting]]:
+def topic_settings(connection: KafkaClient, topics: Sequence[str]) -> dict[str, list[TopicSetting]]:
     """All settings of each topic, by name."""
     asked = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     found = connection.ask(lambda left_s: connection.admin.describe_configs(asked, request_timeout=left_s))
@@ -104,9 +104,9 @@ def settings_of(connection: Connection, topics: Sequence[str]) -> dict[str, list
     return {name: sorted(_setting(entry) for entry in answers[name].values()) for name in topics}
 
 
-def change_settings(
-    connection: Connection, topic: str, *, to: Mapping[str, str], unset: Iterable[str]
-) -> list[Setting]:
+def alter_topic_settings(
+    connection: KafkaClient, topic: str, *, to: Mapping[str, str], unset: Iterable[str]
+) -> list[TopicSetting]:
     """Change these settings and no others, all or none; what they are then."""
     changes = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in to.items()]
     changes += [ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in unset]
@@ -117,21 +117,21 @@ def change_settings(
         lambda left_s: connection.admin.incremental_alter_configs([resource], request_timeout=left_s)[resource],
         change="changing the settings of",
     )
-    changed: list[Setting] = []
+    changed: list[TopicSetting] = []
 
     def settled() -> bool:
-        found = settings_of(connection, [topic])[topic]
+        found = topic_settings(connection, [topic])[topic]
         changed[:] = [setting for setting in found if setting.name in to or setting.name in unset]
         return all(
             setting.value == to[setting.name] if setting.name in to else setting.source != TOPIC_SOURCE
             for setting in changed
         )
 
-    _becomes(settled, within_s=SETTLE_S)
+    _wait_until(settled, within_s=SETTLE_TIMEOUT_S)
     return changed
 
 
-def _metadata(connection: Connection) -> dict[str, TopicMetadata]:
+def _metadata(connection: KafkaClient) -> dict[str, TopicMetadata]:
     """Every topic. Asking for all of them, unlike asking for one, never creates any."""
     try:
         return connection.admin.list_topics(timeout=connection.bootstrap.timeout_s).topics
@@ -139,27 +139,27 @@ def _metadata(connection: Connection) -> dict[str, TopicMetadata]:
         raise connection.error(kafka_error(failure), "topics of", str(connection.bootstrap)) from None
 
 
-def _led(connection: Connection, name: str) -> bool:
+def _all_led(connection: KafkaClient, name: str) -> bool:
     found = _metadata(connection).get(name)
     return found is not None and bool(found.partitions) and all(each.leader >= 0 for each in found.partitions.values())
 
 
-def _becomes(condition: Callable[[], bool], *, within_s: float) -> bool:
+def _wait_until(condition: Callable[[], bool], *, within_s: float) -> bool:
     """Whether it does: a broker of a cluster may learn of a change a moment after the one that made it."""
     deadline = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(PAUSE_S)
+        time.sleep(RETRY_PAUSE_S)
     return True
 
 
-def _row(info: Any, span: Span | KafkaError | None) -> PartitionRow:
-    known = span if isinstance(span, Span) else None
+def _row(info: Any, span: OffsetRange | KafkaError | None) -> PartitionRow:
+    known = span if isinstance(span, OffsetRange) else None
     return PartitionRow(
         partition=info.id,
-        leader=info.leader.id if _there(info.leader) else None,
-        leader_address=f"{info.leader.host}:{info.leader.port}" if _there(info.leader) else None,
+        leader=info.leader.id if _is_alive(info.leader) else None,
+        leader_address=f"{info.leader.host}:{info.leader.port}" if _is_alive(info.leader) else None,
         epoch=known.epoch if known else None,
         replicas=[node.id for node in info.replicas],
         in_sync=[node.id for node in info.isr],
@@ -169,15 +169,15 @@ def _row(info: Any, span: Span | KafkaError | None) -> PartitionRow:
     )
 
 
-def _there(leader: Node | None) -> bool:
+def _is_alive(leader: Node | None) -> bool:
     return leader is not None and leader.id >= 0
 
 
-def _setting(entry: ConfigEntry) -> Setting:
+def _setting(entry: ConfigEntry) -> TopicSetting:
     source = ConfigSource(entry.source)
     fallbacks = [
         each.value for each in entry.synonyms.values() if ConfigSource(each.source) is ConfigSource.DEFAULT_CONFIG
     ]
     default = entry.value if source is ConfigSource.DEFAULT_CONFIG else next(iter(fallbacks), None)
     value = "(hidden)" if entry.is_sensitive else entry.value
-    return Setting(entry.name, value, _SOURCES.get(source, "unknown"), default, bool(entry.is_read_only))
+    return TopicSetting(entry.name, value, _SOURCES.get(source, "unknown"), default, bool(entry.is_read_only))

@@ -10,44 +10,44 @@ from litestar.di import Provide
 from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException, ValidationException
 from litestar.routes import HTTPRoute
 
-from holdfast.gateways.http.allowed import allowed_at, pointer_of
 from holdfast.gateways.http.asgi import Application
-from holdfast.gateways.http.backend import Backend
-from holdfast.gateways.http.guard import Guard
+from holdfast.gateways.http.backend import HttpBackend
 from holdfast.gateways.http.metrics.pipelines import pipeline_metrics
-from holdfast.gateways.http.openapi import Described
+from holdfast.gateways.http.middleware import RequestMiddleware
+from holdfast.gateways.http.openapi import OpenApiDocument
 from holdfast.gateways.http.problems import (
-    FAILED,
+    INTERNAL_ERROR,
     MALFORMED,
     MEDIA_TYPE,
-    METHOD,
+    METHOD_NOT_ALLOWED,
     NOT_FOUND,
     UNAVAILABLE,
     Fault,
     Problem,
-    encoded,
-    headers_of,
-    kind_of_status,
-    of_error,
+    encode_problem,
     problem,
+    problem_headers,
+    problem_of_error,
+    problem_type_of_status,
 )
-from holdfast.gateways.http.routes import again, described, health, looking, parts
+from holdfast.gateways.http.routes import health, inspection, openapi, parts, reprocessing
 from holdfast.gateways.http.routes import pipelines as pipeline_routes
-from holdfast.pipeline.service import PipelineService
+from holdfast.gateways.http.schema_hints import allowed_values_at, json_pointer
+from holdfast.pipeline.service.service import PipelineService
 from holdfast.vocabulary.errors import HoldfastError
 
 _log: Final = logging.getLogger(__name__)
 
 
-def make_application(backend: Backend, pipelines: PipelineService) -> Application:
+def make_application(backend: HttpBackend, pipelines: PipelineService) -> Application:
     """Everything between the socket and the services."""
     handlers = [
         *health.HANDLERS,
-        *described.HANDLERS,
+        *openapi.HANDLERS,
         *pipeline_routes.HANDLERS,
         *parts.HANDLERS,
-        *looking.HANDLERS,
-        *again.HANDLERS,
+        *inspection.HANDLERS,
+        *reprocessing.HANDLERS,
     ]
     dependencies = {
         "backend": Provide(lambda: backend, sync_to_thread=False),
@@ -56,39 +56,41 @@ def make_application(backend: Backend, pipelines: PipelineService) -> Applicatio
         "document": Provide(lambda: document, sync_to_thread=False),
     }
     sources = (*backend.metrics, pipeline_metrics(pipelines))
-    document = Described(handlers, dependencies)
+    document = OpenApiDocument(handlers, dependencies)
     inner = Litestar(
         route_handlers=handlers,
         dependencies=dependencies,
-        exception_handlers={Exception: _failed},
+        exception_handlers={Exception: _handle_exception},
         openapi_config=None,
         logging_config=None,
         request_max_body_size=None,
     )
-    return Guard(
+    return RequestMiddleware(
         inner,
-        doors=backend.doors,
+        access_policy=backend.access_policy,
         counters=backend.counters,
         settings=backend.settings,
         clock=backend.clock,
-        chance=backend.chance,
+        random=backend.random,
     )
 
 
-def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    said = _problem_of(request, error)
-    headers = headers_of(said)
+def _handle_exception(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    problem_details = _problem_of(request, error)
+    headers = problem_headers(problem_details)
     if isinstance(error, MethodNotAllowedException):
-        headers["allow"] = ", ".join(_methods(request))
-    return Response(encoded(said), status_code=said.status, media_type=MEDIA_TYPE, headers=headers)
+        headers["allow"] = ", ".join(_allowed_methods(request))
+    return Response(
+        encode_problem(problem_details), status_code=problem_details.status, media_type=MEDIA_TYPE, headers=headers
+    )
 
 
 def _problem_of(request: Request[Any, Any, Any], error: Exception) -> Problem:
     match error:
         case HoldfastError():
-            return of_error(error, whole=request.scope["path"].endswith("/parts"))
+            return problem_of_error(error, whole=request.scope["path"].endswith("/parts"))
         case ValidationException():
-            return _unreadable(request, error)
+            return _validation_problem(request, error)
         case ModuleNotFoundError():
             return problem(UNAVAILABLE, f"this server lacks {error.name}: pip install 'holdfast[all]'")
         case RecursionError():
@@ -98,14 +100,17 @@ def _problem_of(request: Request[Any, Any, Any], error: Exception) -> Problem:
                 NOT_FOUND, f"{request.scope['path'][:200]!r} is not a path of this server; /openapi.json has all"
             )
         case MethodNotAllowedException():
-            return problem(METHOD, f"{request.method} is not for this path; it takes {', '.join(_methods(request))}")
+            return problem(
+                METHOD_NOT_ALLOWED,
+                f"{request.method} is not for this path; it takes {', '.join(_allowed_methods(request))}",
+            )
         case HTTPException() if error.status_code < 500:
-            return problem(kind_of_status(error.status_code), error.detail)
+            return problem(problem_type_of_status(error.status_code), error.detail)
     _log.error("a request failed", exc_info=error)
-    return problem(FAILED, "the log of this server says why")
+    return problem(INTERNAL_ERROR, "the log of this server says why")
 
 
-def _unreadable(request: Request[Any, Any, Any], error: ValidationException) -> Problem:
+def _validation_problem(request: Request[Any, Any, Any], error: ValidationException) -> Problem:
     """A body, parameter or header that is not what its route takes."""
     cause = error.__cause__
     text = str(cause) if isinstance(cause, msgspec.ValidationError) else error.detail
@@ -115,9 +120,11 @@ def _unreadable(request: Request[Any, Any, Any], error: ValidationException) -> 
     kinds = {name: each.annotation for name, each in handler.parsed_fn_signature.parameters.items()}
     name, rest = _first_step(path or "$.data")
     if name == "data":
-        fault = Fault(detail=what, pointer=pointer_of("$" + rest), allowed=allowed_at(kinds.get("data"), "$" + rest))
+        fault = Fault(
+            detail=what, pointer=json_pointer("$" + rest), allowed=allowed_values_at(kinds.get("data"), "$" + rest)
+        )
     else:
-        fault = Fault(detail=what, parameter=name, allowed=allowed_at(kinds.get(name), "$" + rest))
+        fault = Fault(detail=what, parameter=name, allowed=allowed_values_at(kinds.get(name), "$" + rest))
     return problem(MALFORMED, f"{fault.pointer or name}: {what}", fault)
 
 
@@ -127,17 +134,17 @@ def _first_step(path: str) -> tuple[str, str]:
     return bare[:end], bare[end:]
 
 
-def _methods(request: Request[Any, Any, Any]) -> list[str]:
+def _allowed_methods(request: Request[Any, Any, Any]) -> list[str]:
     """What may be done with a path, of all routes it may mean."""
     steps = [step for step in request.scope["path"].split("/") if step]
     found: set[str] = set()
     for route in request.app.routes:
-        if isinstance(route, HTTPRoute) and _leads_to(route.path_components, steps):
+        if isinstance(route, HTTPRoute) and _matches_path(route.path_components, steps):
             found |= {str(each) for each in route.methods if each != "OPTIONS"}
     return sorted(found)
 
 
-def _leads_to(components: Sequence[Any], steps: Sequence[str]) -> bool:
+def _matches_path(components: Sequence[Any], steps: Sequence[str]) -> bool:
     return len(components) == len(steps) and all(
         each == step for each, step in zip(components, steps, strict=True) if isinstance(each, str)
     )

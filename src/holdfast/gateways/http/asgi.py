@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from holdfast.gateways.http.problems import MEDIA_TYPE, Problem, encoded, headers_of
+from holdfast.gateways.http.problems import MEDIA_TYPE, Problem, encode_problem, problem_headers
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -31,16 +31,16 @@ def replaying(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-async def send_problem(send: Send, said: Problem, more: Mapping[str, str] | None = None) -> None:
+async def send_problem(send: Send, problem_details: Problem, more: Mapping[str, str] | None = None) -> None:
     """A problem as a whole answer. It closes the connection: what is left of the request is not read."""
-    body = encoded(said)
+    body = encode_problem(problem_details)
     headers = {
         "content-type": MEDIA_TYPE,
         "content-length": str(len(body)),
         "connection": "close",
-        **headers_of(said),
+        **problem_headers(problem_details),
         **(more or {}),
     }
     pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": said.status, "headers": pairs})
+    await send({"type": "http.response.start", "status": problem_details.status, "headers": pairs})
     await send({"type": "http.response.body", "body": body, "more_body": False})

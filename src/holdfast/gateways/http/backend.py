@@ -4,27 +4,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.gateways.http.doors import Doors
-from holdfast.gateways.http.health import Check
-from holdfast.gateways.http.metrics.exposition import Source
+from holdfast.gateways.http.access_policy import AccessPolicy
+from holdfast.gateways.http.health import HealthCheck
+from holdfast.gateways.http.metrics.exposition import MetricSource
 from holdfast.gateways.http.metrics.requests import RequestCounters
 from holdfast.gateways.http.settings import HttpSettings
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.service import PipelineService
+    from holdfast.pipeline.service.service import PipelineService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backend:
+class HttpBackend:
     """The services behind the face. `checks` are what `/ready` asks, `metrics` what `/metrics` shows."""
 
-    doors: Doors
-    checks: Sequence[Check]
-    metrics: Sequence[Source]
+    access_policy: AccessPolicy
+    checks: Sequence[HealthCheck]
+    metrics: Sequence[MetricSource]
     open_pipelines: Callable[[], "PipelineService"]
     """Called on a thread, because importing what it needs takes a while."""
     clock: Clock
-    chance: Chance
+    random: Random
     settings: HttpSettings = field(default_factory=HttpSettings)
     counters: RequestCounters = field(default_factory=RequestCounters)

@@ -1,10 +1,10 @@
 """Refusals this face makes itself."""
 
-from holdfast.pipeline.errors import EditConflictError
+from holdfast.pipeline.model.errors import EditConflictError
 from holdfast.vocabulary.errors import InvalidError
 
 
-class OtherTagError(EditConflictError):
+class EtagMismatchError(EditConflictError):
     """A change was made to something else than what it is for."""
 
     def __init__(self, what: str, tag: str) -> None:
@@ -28,7 +28,7 @@ class MissingPartError(InvalidError):
         return f"pipeline {pipeline!r} has no {part}: {why}"
 
 
-class UnreadableError(InvalidError):
+class MalformedBodyError(InvalidError):
     """A body that is not a JSON object."""
 
     def __init__(self, why: str) -> None:

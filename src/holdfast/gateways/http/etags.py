@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.gateways.http.errors import OtherTagError
+from holdfast.gateways.http.errors import EtagMismatchError
 from holdfast.vocabulary.errors import InvalidError
 
 PIPELINE: Final = "pipeline"
-_TAG: Final = re.compile(r'"([a-z]+)-(\d{1,18})"')
-_PARTS: Final = re.compile(r'"parts((?:-[a-z]+\.\d{1,18})*)"')
+_ETAG: Final = re.compile(r'"([a-z]+)-(\d{1,18})"')
+_PARTS_ETAG: Final = re.compile(r'"parts((?:-[a-z]+\.\d{1,18})*)"')
 
 
 def etag(what: str, version: int) -> str:
@@ -22,7 +22,7 @@ def parts_etag(versions: Mapping[str, int]) -> str:
     return '"parts' + "".join(f"-{name}.{version}" for name, version in sorted(versions.items())) + '"'
 
 
-def expected(what: str, headers: Mapping[str, str]) -> int | None:
+def expected_version(what: str, headers: Mapping[str, str]) -> int | None:
     """The version a change was made to, if it says so: `If-Match`, or `If-None-Match: *` for what is not there yet.
 
     A tag of something else, or a weak one, matches nothing: `EditConflictError`.
@@ -32,22 +32,22 @@ def expected(what: str, headers: Mapping[str, str]) -> int | None:
     given = headers.get("if-match", "*").strip()
     if given == "*":
         return None
-    found = _TAG.fullmatch(given)
-    if found is None and not given.startswith('W/"') and not _PARTS.fullmatch(given):
+    found = _ETAG.fullmatch(given)
+    if found is None and not given.startswith('W/"') and not _PARTS_ETAG.fullmatch(given):
         raise InvalidError("If-Match", given[:100], f'a tag as it was given in ETag, such as "{what}-3", or *')
     if found is None or found[1] != what:
-        raise OtherTagError(what, given[:100])
+        raise EtagMismatchError(what, given[:100])
     return int(found[2])
 
 
-def expected_parts(given: Mapping[str, object], headers: Mapping[str, str]) -> dict[str, int]:
+def expected_part_versions(given: Mapping[str, object], headers: Mapping[str, str]) -> dict[str, int]:
     """The versions that the given parts were made to: a tag of all parts, or of the one that is given."""
     tag = headers.get("if-match", "*").strip()
-    if found := _PARTS.fullmatch(tag):
+    if found := _PARTS_ETAG.fullmatch(tag):
         versions = dict(each.split(".") for each in found[1].split("-")[1:])
         return {name: int(versions.get(name, 0)) for name in given}
     if tag == "*" and headers.get("if-none-match") != "*":
         return {}
     if len(given) != 1 and tag != "*":
-        raise OtherTagError("parts", tag[:100])
-    return {name: version for name in given if (version := expected(name, headers)) is not None}
+        raise EtagMismatchError("parts", tag[:100])
+    return {name: version for name in given if (version := expected_version(name, headers)) is not None}

@@ -14,7 +14,7 @@ _ANY_KEY: Final = "cluster/identity"
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class HealthCheck:
     """`ask` says what is in the way, or nothing."""
 
     name: str
@@ -29,27 +29,27 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-async def asked(checks: Sequence[Check], *, within_ms: int) -> tuple[Checked, ...]:
+async def run_checks(checks: Sequence[HealthCheck], *, timeout_ms: int) -> tuple[Checked, ...]:
     """All checks, at the same time; one that does not answer in time has not passed."""
-    return tuple(await asyncio.gather(*(_asked(each, within_ms) for each in checks)))
+    return tuple(await asyncio.gather(*(_run_check(each, timeout_ms) for each in checks)))
 
 
-async def _asked(check: Check, within_ms: int) -> Checked:
+async def _run_check(check: HealthCheck, timeout_ms: int) -> Checked:
     try:
-        async with asyncio.timeout(within_ms / 1000):
+        async with asyncio.timeout(timeout_ms / 1000):
             reason = await check.ask()
     except TimeoutError:
-        reason = f"no answer within {within_ms} ms"
+        reason = f"no answer within {timeout_ms} ms"
     except HoldfastError as error:
         reason = str(error)
     return Checked(name=check.name, ok=not reason, reason=reason)
 
 
-def store_answers(store: Store) -> Check:
+def store_check(store: Store) -> HealthCheck:
     """Whether the store can be read now."""
 
     async def ask() -> str:
         await store.get(_ANY_KEY)
         return ""
 
-    return Check("store", ask)
+    return HealthCheck("store", ask)

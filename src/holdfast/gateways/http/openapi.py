@@ -23,16 +23,16 @@ from holdfast import __version__
 from holdfast.gateways.http.problems import MEDIA_TYPE, Problem
 
 TITLE: Final = "Holdfast"
-_ABOUT: Final = (
+_DESCRIPTION: Final = (
     "Administration of a Holdfast cluster. Whatever is refused is answered with a problem (RFC 9457). "
     "What can be edited carries an ETag; send it as If-Match, and the change is refused if somebody was faster."
 )
 _REF: Final = "#/components/schemas/{name}"
-_MARK: Final = "struct:"
+_PLACEHOLDER: Final = "struct:"
 _METHODS: Final = ("get", "put", "post", "patch", "delete")
 
 
-class Structs(OpenAPISchemaPlugin):
+class StructSchemaPlugin(OpenAPISchemaPlugin):
     """Schemas of bodies and answers as msgspec itself describes them: it is what reads and writes them."""
 
     def __init__(self) -> None:
@@ -47,10 +47,10 @@ class Structs(OpenAPISchemaPlugin):
         """A mark, which becomes a reference once all of them are known."""
         kind = field_definition.annotation
         self.seen[kind.__name__] = kind
-        return Schema(title=_MARK + kind.__name__)
+        return Schema(title=_PLACEHOLDER + kind.__name__)
 
 
-class Described:
+class OpenApiDocument:
     """The document of all handlers, made when it is first asked for: that takes as long as making the application."""
 
     def __init__(self, handlers: Sequence[HTTPRouteHandler], dependencies: Mapping[str, Provide]) -> None:
@@ -59,17 +59,17 @@ class Described:
     @cached_property
     def document(self) -> bytes:
         """`/openapi.json`."""
-        return msgspec.json.encode(self._made)
+        return msgspec.json.encode(self._schema)
 
     @cached_property
     def page(self) -> bytes:
         """`/`: the same for people, without a script."""
-        return _page(self._made).encode()
+        return _render_page(self._schema).encode()
 
     @cached_property
-    def _made(self) -> dict[str, Any]:
-        config = OpenAPIConfig(title=TITLE, version=__version__, description=_ABOUT, use_handler_docstrings=True)
-        structs = Structs()
+    def _schema(self) -> dict[str, Any]:
+        config = OpenAPIConfig(title=TITLE, version=__version__, description=_DESCRIPTION, use_handler_docstrings=True)
+        structs = StructSchemaPlugin()
         twin = Litestar(
             self._handlers,
             dependencies=dict(self._dependencies),
@@ -77,19 +77,21 @@ class Described:
             plugins=[structs],
             logging_config=None,
         )
-        made: dict[str, Any] = _referring(msgspec.json.decode(msgspec.json.encode(twin.openapi_schema.to_schema())))
-        bodies, answers = _told(twin, "body"), _told(twin, "answer")
+        made: dict[str, Any] = _with_references(
+            msgspec.json.decode(msgspec.json.encode(twin.openapi_schema.to_schema()))
+        )
+        bodies, answers = _declared_types(twin, "body"), _declared_types(twin, "answer")
         kinds = [Problem, *bodies.values(), *answers.values(), *structs.seen.values()]
         _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
         made.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
         for path, operations in made["paths"].items():
             for method, operation in operations.items():
                 if method in _METHODS:
-                    _complete(operation, bodies.get((path, method)), answers.get((path, method)))
+                    _complete_operation(operation, bodies.get((path, method)), answers.get((path, method)))
         return made
 
 
-def _told(application: Litestar, what: str) -> dict[tuple[str, str], Any]:
+def _declared_types(application: Litestar, what: str) -> dict[tuple[str, str], Any]:
     """What handlers say in `opt` about bodies they do not read, or answers they do not type, themselves."""
     return {
         (route.path_format, str(method).lower()): handler.opt[what]
@@ -100,49 +102,49 @@ def _told(application: Litestar, what: str) -> dict[tuple[str, str], Any]:
     }
 
 
-def _referring(value: Any) -> Any:
+def _with_references(value: Any) -> Any:
     """The document with references in place of marks."""
     if isinstance(value, list):
-        return [_referring(each) for each in value]
+        return [_with_references(each) for each in value]
     if not isinstance(value, dict):
         return value
     title = value.get("title")
-    if isinstance(title, str) and title.startswith(_MARK):
-        return {"$ref": _REF.format(name=title.removeprefix(_MARK))}
-    return {name: _referring(each) for name, each in value.items()}
+    if isinstance(title, str) and title.startswith(_PLACEHOLDER):
+        return {"$ref": _REF.format(name=title.removeprefix(_PLACEHOLDER))}
+    return {name: _with_references(each) for name, each in value.items()}
 
 
-def _complete(operation: dict[str, Any], body: Any, answer: Any) -> None:
+def _complete_operation(operation: dict[str, Any], body: Any, answer: Any) -> None:
     refused = {"description": "A problem", "content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}}}
     for status in [each for each in operation["responses"] if not each.startswith("2")]:
         operation["responses"][status] = {**refused, "description": operation["responses"][status]["description"]}
     operation["responses"]["default"] = refused
     if body is not None:
-        operation["requestBody"] = {"required": True, "content": _json_of(body)}
+        operation["requestBody"] = {"required": True, "content": _json_content(body)}
     if answer is not None:
-        operation["responses"]["200"]["content"] = _json_of(answer)
+        operation["responses"]["200"]["content"] = _json_content(answer)
 
 
-def _json_of(kind: Any) -> dict[str, Any]:
+def _json_content(kind: Any) -> dict[str, Any]:
     (schema,), _ = msgspec.json.schema_components([kind], ref_template=_REF)
     return {"application/json": {"schema": schema}}
 
 
-def _page(document: dict[str, Any]) -> str:
+def _render_page(document: dict[str, Any]) -> str:
     rows = []
     for path, operations in sorted(document["paths"].items()):
         for method in [each for each in _METHODS if each in operations]:
             operation = operations[method]
-            said = operation.get("description") or operation.get("summary") or ""
+            description = operation.get("description") or operation.get("summary") or ""
             rows.append(
                 f"<tr><td><b>{method.upper()}</b></td><td><code>{html.escape(path)}</code></td>"
-                f"<td>{html.escape(operation.get('summary', ''))}</td><td>{html.escape(said)}</td></tr>"
+                f"<td>{html.escape(operation.get('summary', ''))}</td><td>{html.escape(description)}</td></tr>"
             )
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{TITLE}</title>"
         "<style>body{font:14px/1.5 system-ui,sans-serif;margin:2rem}td{padding:.3rem .8rem;border-top:1px solid #ddd;"
         "vertical-align:top}code{white-space:nowrap}</style>"
-        f"<h1>{TITLE} {html.escape(__version__)}</h1><p>{html.escape(_ABOUT)}</p>"
+        f"<h1>{TITLE} {html.escape(__version__)}</h1><p>{html.escape(_DESCRIPTION)}</p>"
         '<p><a href="/openapi.json">openapi.json</a> · <a href="/metrics">metrics</a> · <a href="/ready">ready</a></p>'
         f"<table>{''.join(rows)}</table></html>"
     )

@@ -13,30 +13,32 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from holdfast.gateways.http.asgi import Application
-from holdfast.gateways.http.backend import Backend
-from holdfast.vocabulary.importing import importing
-from holdfast.vocabulary.tasks import Bell, beside
+from holdfast.gateways.http.backend import HttpBackend
+from holdfast.vocabulary.import_lock import import_lock
+from holdfast.vocabulary.tasks import Notify, background_tasks
 
 if TYPE_CHECKING:
-    from holdfast.gateways.http.uvicorn_server import Uvicorn
-    from holdfast.pipeline.service import PipelineService
+    from holdfast.gateways.http.uvicorn_server import UvicornServer
+    from holdfast.pipeline.service.service import PipelineService
 
 _log: Final = logging.getLogger(__name__)
 
 _BACKLOG: Final = 256
 
-Make = Callable[[Backend, "PipelineService"], Application]
+ApplicationFactory = Callable[[HttpBackend, "PipelineService"], Application]
 
 
 class HttpServer:
     """The face of one node. Made by `serving_http`."""
 
-    def __init__(self, backend: Backend, sockets: Sequence[socket.socket], make: Make | None = None) -> None:
+    def __init__(
+        self, backend: HttpBackend, sockets: Sequence[socket.socket], make: ApplicationFactory | None = None
+    ) -> None:
         self.backend, self._make = backend, make
         self.listening = asyncio.Event()
         self._sockets = sockets
-        self._stop, self._stopped = Bell(), asyncio.Event()
-        self._inner: Uvicorn | None = None
+        self._stop, self._stopped = Notify(), asyncio.Event()
+        self._inner: UvicornServer | None = None
 
     @property
     def accepting(self) -> bool:
@@ -45,39 +47,39 @@ class HttpServer:
 
     async def run(self) -> None:
         """Build the application beside the loop, then answer until told to stop."""
-        inner, pipelines = await asyncio.to_thread(_built, self.backend, self._make)
+        inner, pipelines = await asyncio.to_thread(_build, self.backend, self._make)
         self._inner = inner
         async with pipelines.running():
             await self._serve(inner)
         await asyncio.Event().wait()  # whoever runs us beside a body ends us with it
 
-    async def _serve(self, inner: "Uvicorn") -> None:
+    async def _serve(self, inner: "UvicornServer") -> None:
         try:
-            await inner.begin(self._sockets)
+            await inner.start(self._sockets)
             self.listening.set()
             while not await self._stop.wait_ms(self.backend.clock, 1_000):
                 await inner.tick()
-            await inner.finish()
+            await inner.drain()
         finally:
-            inner.hang_up()
+            inner.abort_connections()
             self._stopped.set()
 
     async def close_gracefully(self) -> None:
         """Accept nothing more, answer what is under way, then hang up."""
         if not self.listening.is_set():
             return
-        self._stop.ring()
+        self._stop.notify()
         await self._stopped.wait()
 
 
-def _built(backend: Backend, make: Make | None) -> "tuple[Uvicorn, PipelineService]":
-    with importing:
+def _build(backend: HttpBackend, make: ApplicationFactory | None) -> "tuple[UvicornServer, PipelineService]":
+    with import_lock:
         from holdfast.gateways.http.application import make_application
-        from holdfast.gateways.http.uvicorn_server import Uvicorn
+        from holdfast.gateways.http.uvicorn_server import UvicornServer
 
         pipelines = backend.open_pipelines()
         application = (make or make_application)(backend, pipelines)
-    return Uvicorn(application, backend.settings, backend.counters), pipelines
+    return UvicornServer(application, backend.settings, backend.counters), pipelines
 
 
 def listen(sockets: Sequence[socket.socket]) -> None:
@@ -88,7 +90,7 @@ def listen(sockets: Sequence[socket.socket]) -> None:
 
 @asynccontextmanager
 async def serving_http(
-    backend: Backend, sockets: Sequence[socket.socket], *, make: Make | None = None
+    backend: HttpBackend, sockets: Sequence[socket.socket], *, make: ApplicationFactory | None = None
 ) -> AsyncIterator[HttpServer]:
     """Speak HTTP on the sockets for the body; leaving hangs up at once: call `close_gracefully` before.
 
@@ -96,5 +98,5 @@ async def serving_http(
     """
     listen(sockets)
     server = HttpServer(backend, sockets, make)
-    async with beside(server.run()):
+    async with background_tasks(server.run()):
         yield server

@@ -41,6 +41,6 @@ class HttpSettings:
             check_at_least(name, getattr(self, name), 1)
 
 
-def listed(text: str) -> frozenset[str]:
+def comma_separated(text: str) -> frozenset[str]:
     """The names of a setting that has several."""
     return frozenset(name.strip().lower() for name in text.split(",") if name.strip())

@@ -14,20 +14,20 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.gateways.http.asgi import Application
 from holdfast.gateways.http.metrics.requests import RequestCounters
-from holdfast.gateways.http.problems import HEAD_TOO_LARGE, MALFORMED, MEDIA_TYPE, encoded, problem
+from holdfast.gateways.http.problems import HEADERS_TOO_LARGE, MALFORMED, MEDIA_TYPE, encode_problem, problem
 from holdfast.gateways.http.settings import HttpSettings
 
 _BACKLOG: Final = 256
 _HEADERS_TOO_LARGE: Final = 431
 
 
-class Uvicorn(Server):
+class UvicornServer(Server):
     """uvicorn's server, begun and finished by somebody else, who has the signals and the sockets."""
 
     def __init__(self, application: Application, settings: HttpSettings, counters: RequestCounters) -> None:
         self._sockets: list[socket.socket] = []
 
-        class Counted(Connection):
+        class Counted(HttpConnection):
             limits, counted = settings, counters
 
         config = Config(
@@ -52,7 +52,7 @@ class Uvicorn(Server):
         self._grace_s = settings.stop_ms / 1000
         self.lifespan = config.lifespan_class(config)
 
-    async def begin(self, sockets: Sequence[socket.socket]) -> None:
+    async def start(self, sockets: Sequence[socket.socket]) -> None:
         """Accept on the sockets."""
         self._sockets = list(sockets)
         await self.tick()
@@ -67,7 +67,7 @@ class Uvicorn(Server):
         """Once a second: the date in answers."""
         await self.on_tick(0)
 
-    async def finish(self) -> None:
+    async def drain(self) -> None:
         """Accept nothing more and answer what is under way, as long as the settings allow."""
         try:
             async with asyncio.timeout(self._grace_s):
@@ -75,7 +75,7 @@ class Uvicorn(Server):
         except TimeoutError:
             logging.getLogger(__name__).warning("requests were still under way after %g s", self._grace_s)
 
-    def hang_up(self) -> None:
+    def abort_connections(self) -> None:
         """Leave nothing behind."""
         for each in getattr(self, "servers", ()):
             each.close()
@@ -90,7 +90,7 @@ class Uvicorn(Server):
         yield
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """One connection, with deadlines for everything it may keep us waiting for."""
 
     limits: HttpSettings
@@ -99,31 +99,31 @@ class Connection(H11Protocol):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self.timeout_keep_alive = self.limits.idle_ms // 1000 or 1
-        self._waiting: asyncio.TimerHandle | None = None
-        self._unread: asyncio.TimerHandle | None = None
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.counted.connections += 1
         if self.counted.connections > self.limits.connections_max:
-            self._hang_up()
+            self._abort()
         else:
-            self._waiting = self.loop.call_later(self.limits.head_ms / 1000, self._hang_up)
+            self._head_timer = self.loop.call_later(self.limits.head_ms / 1000, self._abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.counted.connections -= 1
-        for timer in (self._waiting, self._unread):
+        for timer in (self._head_timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._waiting is None and not self._busy:
-            self._waiting = self.loop.call_later(self.limits.head_ms / 1000, self._hang_up)
+        if self._head_timer is None and not self._busy:
+            self._head_timer = self.loop.call_later(self.limits.head_ms / 1000, self._abort)
         super().data_received(data)
-        if self._busy and self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+        if self._busy and self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     @property
     def _busy(self) -> bool:
@@ -132,38 +132,40 @@ class Connection(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread = self.loop.call_later(self.limits.write_ms / 1000, self._hang_up)
+        self._write_timer = self.loop.call_later(self.limits.write_ms / 1000, self._abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
         # Closing waits until the client has read everything; a client that never does is not waited for.
         if self.transport.get_write_buffer_size():
-            self._unread = self.loop.call_later(self.limits.write_ms / 1000, self._hang_up)
+            self._write_timer = self.loop.call_later(self.limits.write_ms / 1000, self._abort)
 
     def send_400_response(self, msg: str) -> None:
         """What came in is not HTTP."""
         self.counted.malformed += 1
         error = sys.exc_info()[1]
         hint = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
-        kind = HEAD_TOO_LARGE if hint == _HEADERS_TOO_LARGE else MALFORMED
-        said = problem(kind, f"at most {self.limits.head_bytes_max} bytes" if kind is HEAD_TOO_LARGE else str(error))
-        body = encoded(said)
+        kind = HEADERS_TOO_LARGE if hint == _HEADERS_TOO_LARGE else MALFORMED
+        problem_details = problem(
+            kind, f"at most {self.limits.head_bytes_max} bytes" if kind is HEADERS_TOO_LARGE else str(error)
+        )
+        body = encode_problem(problem_details)
         headers = [("content-type", MEDIA_TYPE), ("content-length", str(len(body))), ("connection", "close")]
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             for event in (
-                h11.Response(status_code=said.status, headers=headers),
+                h11.Response(status_code=problem_details.status, headers=headers),
                 h11.Data(data=body),
                 h11.EndOfMessage(),
             ):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
-    def _hang_up(self) -> None:
-        self.counted.hung_up += 1
+    def _abort(self) -> None:
+        self.counted.aborted += 1
         self.transport.abort()

@@ -9,15 +9,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.gateways.kafka.backend import Backend
+from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.log.batches import Buffer
 
-Answer = Mapping[str, object]
-Chunks = Sequence[Buffer]
+ResponseFields = Mapping[str, object]
+ResponseChunks = Sequence[Buffer]
 
 
 @dataclass(slots=True)
-class Peer:
+class ClientInfo:
     """Who is at the other end of a connection."""
 
     host: str
@@ -26,21 +26,21 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RequestContext:
     """One request, as its handler sees it."""
 
     api: "Api"
     version: int
     correlation: int
     client_id: str
-    peer: Peer
-    backend: Backend
+    peer: ClientInfo
+    backend: KafkaBackend
 
 
-ControlHandler = Callable[[Call, Any], Awaitable[Answer]]
-RawHandler = Callable[[Call, memoryview], Awaitable[Chunks | None]]
-Answered = Callable[[Chunks | BaseException | None], None]
-DirectHandler = Callable[[Call, memoryview, Answered], None]
+ControlHandler = Callable[[RequestContext, Any], Awaitable[ResponseFields]]
+RawHandler = Callable[[RequestContext, memoryview], Awaitable[ResponseChunks | None]]
+OnResponse = Callable[[ResponseChunks | BaseException | None], None]
+DirectHandler = Callable[[RequestContext, memoryview, OnResponse], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +58,10 @@ class Api:
     control: ControlHandler | None = None
     raw: RawHandler | None = None
     direct: DirectHandler | None = None
-    overlaps: bool = False
-    waits: bool = False
+    pipelined: bool = False
+    long_poll: bool = False
 
-    def speaks(self, version: int) -> bool:
+    def supports(self, version: int) -> bool:
         """Whether this version is implemented."""
         return self.versions[0] <= version <= self.versions[1]
 

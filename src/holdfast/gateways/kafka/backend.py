@@ -9,7 +9,7 @@ from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.groups.service import GroupService
 from holdfast.log.producer_ids import ProducerIds
 from holdfast.log.service import LogService
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Broker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backend:
+class KafkaBackend:
     """The services behind the face, and who this node is. `me` answers None until the node has its number.
 
     `store_url` and `objects_url` are what readers that go past the brokers may be told; None: they hold a secret.
@@ -36,7 +36,7 @@ class Backend:
     producer_ids: ProducerIds
     me: Callable[[], Broker | None]
     clock: Clock
-    chance: Chance
+    random: Random
     settings: KafkaSettings = field(default_factory=KafkaSettings)
     store_url: str | None = None
     objects_url: str | None = None
@@ -44,7 +44,7 @@ class Backend:
 
     def __post_init__(self) -> None:
         sessions = FetchSessions(
-            lambda: int(self.chance.token()[:7], 16),
+            lambda: int(self.random.token()[:7], 16),
             count_max=self.settings.fetch_sessions_max,
             idle_ms=self.settings.fetch_session_idle_ms,
         )

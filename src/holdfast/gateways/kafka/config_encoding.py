@@ -7,33 +7,33 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
-from holdfast.gateways.kafka.codes import Code
-from holdfast.gateways.kafka.config_names import Row
-from holdfast.gateways.kafka.wire import INT16, INT32, NO_TAGS, array_length, string
+from holdfast.gateways.kafka.config_names import ConfigEntry
+from holdfast.gateways.kafka.errors import Code
+from holdfast.kafka.wire import INT16, INT32, NO_TAGS, array_length, string
 
-TOPIC: Final = 2
-BROKER: Final = 4
+TOPIC_RESOURCE: Final = 2
+BROKER_RESOURCE: Final = 4
 
-SET_BY_TOPIC: Final = 1
-STATIC_BROKER: Final = 4
-DEFAULT: Final = 5
+DYNAMIC_TOPIC_CONFIG: Final = 1
+STATIC_BROKER_CONFIG: Final = 4
+DEFAULT_CONFIG: Final = 5
 
 _TYPES_FROM, _FLEXIBLE_FROM = 3, 4
 _INT8: Final = Struct(">b")
 _FLAGS: Final = Struct(">?b?")  # read-only, source, sensitive
 
 
-class Described(NamedTuple):
+class DescribedResource(NamedTuple):
     """One resource of an answer: its settings, or why not."""
 
     kind: int
     name: str
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ConfigEntry, ...] = ()
     code: Code = Code.NONE
     text: str | None = None
 
 
-def encode_described(version: int, described: list[Described], *, synonyms: bool, texts: bool) -> bytes:
+def encode_described_configs(version: int, described: list[DescribedResource], *, synonyms: bool, texts: bool) -> bytes:
     """The body of the answer."""
     flexible = version >= _FLEXIBLE_FROM
     tags = NO_TAGS if flexible else b""
@@ -47,12 +47,14 @@ def encode_described(version: int, described: list[Described], *, synonyms: bool
 
 
 @lru_cache(maxsize=256)
-def _configs(version: int, kind: int, rows: tuple[Row, ...], synonyms: bool, texts: bool) -> bytes:
+def _configs(version: int, kind: int, rows: tuple[ConfigEntry, ...], synonyms: bool, texts: bool) -> bytes:
     flexible = version >= _FLEXIBLE_FROM
     tags = NO_TAGS if flexible else b""
     out = bytearray(array_length(len(rows), flexible=flexible))
     for row in rows:
-        source = SET_BY_TOPIC if row.is_set else DEFAULT if kind == TOPIC else STATIC_BROKER
+        source = (
+            DYNAMIC_TOPIC_CONFIG if row.is_set else DEFAULT_CONFIG if kind == TOPIC_RESOURCE else STATIC_BROKER_CONFIG
+        )
         out += string(row.name, flexible=flexible) + string(row.value, flexible=flexible)
         out += _FLAGS.pack(row.read_only, source, row.sensitive)
         listed = _synonyms(row, source) if synonyms else []
@@ -65,9 +67,9 @@ def _configs(version: int, kind: int, rows: tuple[Row, ...], synonyms: bool, tex
     return bytes(out)
 
 
-def _synonyms(row: Row, source: int) -> list[tuple[str, str | None, int]]:
+def _synonyms(row: ConfigEntry, source: int) -> list[tuple[str, str | None, int]]:
     """Where a value may come from, the one that counts first."""
     listed: list[tuple[str, str | None, int]] = [(row.name, row.value, source)] if row.is_set else []
     if row.default is not None:
-        listed.append((row.broker or row.name, row.default, DEFAULT))
+        listed.append((row.broker or row.name, row.default, DEFAULT_CONFIG))
     return listed

@@ -22,7 +22,7 @@ _WEEK_MS: Final = 7 * 86_400_000
 _LONG_MAX: Final = str((1 << 63) - 1)
 
 
-class Kind(IntEnum):
+class ConfigType(IntEnum):
     """Kafka's types of settings."""
 
     BOOLEAN = 1
@@ -34,26 +34,26 @@ class Kind(IntEnum):
     PASSWORD = 9
 
 
-class Mapped(NamedTuple):
+class MappedConfig(NamedTuple):
     """A setting Kafka has, too. `bounds`: a value beyond them is taken for the nearest one within."""
 
     field: str
-    kind: Kind
+    kind: ConfigType
     broker: str  # what Kafka calls the default of a whole broker
     text: str
     bounds: tuple[int, int] | None = None
 
 
-class Fixed(NamedTuple):
+class FixedConfig(NamedTuple):
     """A setting of Kafka's that has one value here."""
 
     value: str
-    kind: Kind
+    kind: ConfigType
     broker: str
     text: str
 
 
-class Row(NamedTuple):
+class ConfigEntry(NamedTuple):
     """A setting as it is described. `default` is None where there is no telling what is one.
 
     A sensitive one is said to be set, and its value (None) to nobody.
@@ -61,7 +61,7 @@ class Row(NamedTuple):
 
     name: str
     value: str | None
-    kind: Kind
+    kind: ConfigType
     text: str
     is_set: bool = False
     read_only: bool = False
@@ -70,99 +70,119 @@ class Row(NamedTuple):
     sensitive: bool = False
 
 
-MAPPED: Final[Mapping[str, Mapped]] = {
-    "cleanup.policy": Mapped(
+MAPPED: Final[Mapping[str, MappedConfig]] = {
+    "cleanup.policy": MappedConfig(
         "cleanup_policy",
-        Kind.LIST,
+        ConfigType.LIST,
         "log.cleanup.policy",
         "What happens to old records: delete, compact (only the last of each key stays), or both.",
     ),
-    "retention.ms": Mapped(
-        "retention_ms", Kind.LONG, "log.retention.ms", "How long records are kept; -1: for ever.", (-1, _YEARS_MS)
+    "retention.ms": MappedConfig(
+        "retention_ms", ConfigType.LONG, "log.retention.ms", "How long records are kept; -1: for ever.", (-1, _YEARS_MS)
     ),
-    "retention.bytes": Mapped(
-        "retention_bytes", Kind.LONG, "log.retention.bytes", "How many bytes a partition keeps; -1: no limit."
+    "retention.bytes": MappedConfig(
+        "retention_bytes", ConfigType.LONG, "log.retention.bytes", "How many bytes a partition keeps; -1: no limit."
     ),
-    "segment.bytes": Mapped(
-        "roll_bytes", Kind.INT, "log.segment.bytes", "A segment is published once it is this large.", (MIB, 100 * MIB)
+    "segment.bytes": MappedConfig(
+        "roll_bytes",
+        ConfigType.INT,
+        "log.segment.bytes",
+        "A segment is published once it is this large.",
+        (MIB, 100 * MIB),
     ),
-    "segment.ms": Mapped(
+    "segment.ms": MappedConfig(
         "roll_ms",
-        Kind.LONG,
+        ConfigType.LONG,
         "log.roll.ms",
         "A segment is published once its oldest record has waited this long.",
         (100, _WEEK_MS),
     ),
-    "max.message.bytes": Mapped(
-        "max_message_bytes", Kind.INT, "message.max.bytes", "The largest batch a producer may send."
+    "max.message.bytes": MappedConfig(
+        "max_message_bytes", ConfigType.INT, "message.max.bytes", "The largest batch a producer may send."
     ),
-    "message.timestamp.type": Mapped(
+    "message.timestamp.type": MappedConfig(
         "message_timestamp_type",
-        Kind.STRING,
+        ConfigType.STRING,
         "log.message.timestamp.type",
         "Whose time a record has: the producer's (CreateTime) or the log's (LogAppendTime).",
     ),
-    "delete.retention.ms": Mapped(
+    "delete.retention.ms": MappedConfig(
         "delete_retention_ms",
-        Kind.LONG,
+        ConfigType.LONG,
         "log.cleaner.delete.retention.ms",
         "How long a tombstone survives compaction.",
         (0, _YEARS_MS),
     ),
-    "min.compaction.lag.ms": Mapped(
+    "min.compaction.lag.ms": MappedConfig(
         "min_compaction_lag_ms",
-        Kind.LONG,
+        ConfigType.LONG,
         "log.cleaner.min.compaction.lag.ms",
         "Records younger than this are not compacted.",
         (0, _YEARS_MS),
     ),
-    "min.cleanable.dirty.ratio": Mapped(
+    "min.cleanable.dirty.ratio": MappedConfig(
         "min_dirty_ratio",
-        Kind.DOUBLE,
+        ConfigType.DOUBLE,
         "log.cleaner.min.cleanable.ratio",
         "Compact once this share of the log is not compacted yet.",
     ),
-    "unclean.leader.election.enable": Mapped(
+    "unclean.leader.election.enable": MappedConfig(
         "unclean_takeover",
-        Kind.BOOLEAN,
+        ConfigType.BOOLEAN,
         "unclean.leader.election.enable",
         "Go on without records that are only in the WAL of an agent that is away.",
     ),
-    "holdfast.unclean.takeover": Mapped(
-        "unclean_takeover", Kind.BOOLEAN, "", "The same as unclean.leader.election.enable."
+    "holdfast.unclean.takeover": MappedConfig(
+        "unclean_takeover", ConfigType.BOOLEAN, "", "The same as unclean.leader.election.enable."
     ),
-    "holdfast.durability": Mapped(
+    "holdfast.durability": MappedConfig(
         "durability",
-        Kind.STRING,
+        ConfigType.STRING,
         "",
         "When a record is acknowledged: local (on the leader's disk) or object (in object storage).",
     ),
 }
 
-FIXED: Final[Mapping[str, Fixed]] = {
-    "compression.type": Fixed(
-        "producer", Kind.STRING, "compression.type", "Batches are kept as the producer compressed them."
+FIXED: Final[Mapping[str, FixedConfig]] = {
+    "compression.type": FixedConfig(
+        "producer", ConfigType.STRING, "compression.type", "Batches are kept as the producer compressed them."
     ),
-    "min.insync.replicas": Fixed(
-        "1", Kind.INT, "min.insync.replicas", "A partition has one replica; holdfast.durability says what an ack means."
+    "min.insync.replicas": FixedConfig(
+        "1",
+        ConfigType.INT,
+        "min.insync.replicas",
+        "A partition has one replica; holdfast.durability says what an ack means.",
     ),
-    "max.compaction.lag.ms": Fixed(
-        _LONG_MAX, Kind.LONG, "log.cleaner.max.compaction.lag.ms", "There is no latest time for compaction."
+    "max.compaction.lag.ms": FixedConfig(
+        _LONG_MAX, ConfigType.LONG, "log.cleaner.max.compaction.lag.ms", "There is no latest time for compaction."
     ),
-    "message.timestamp.before.max.ms": Fixed(
-        _LONG_MAX, Kind.LONG, "log.message.timestamp.before.max.ms", "Timestamps may lie as far back as they like."
+    "message.timestamp.before.max.ms": FixedConfig(
+        _LONG_MAX,
+        ConfigType.LONG,
+        "log.message.timestamp.before.max.ms",
+        "Timestamps may lie as far back as they like.",
     ),
-    "message.timestamp.after.max.ms": Fixed(
-        _LONG_MAX, Kind.LONG, "log.message.timestamp.after.max.ms", "Timestamps may lie as far ahead as they like."
+    "message.timestamp.after.max.ms": FixedConfig(
+        _LONG_MAX,
+        ConfigType.LONG,
+        "log.message.timestamp.after.max.ms",
+        "Timestamps may lie as far ahead as they like.",
     ),
-    "message.timestamp.difference.max.ms": Fixed(
-        _LONG_MAX, Kind.LONG, "log.message.timestamp.difference.max.ms", "Timestamps are not compared with the clock."
+    "message.timestamp.difference.max.ms": FixedConfig(
+        _LONG_MAX,
+        ConfigType.LONG,
+        "log.message.timestamp.difference.max.ms",
+        "Timestamps are not compared with the clock.",
     ),
-    "remote.storage.enable": Fixed("false", Kind.BOOLEAN, "", "Segments are always in object storage."),
-    "local.retention.ms": Fixed("-2", Kind.LONG, "", "There is no retention of its own for what is local."),
-    "local.retention.bytes": Fixed("-2", Kind.LONG, "", "There is no retention of its own for what is local."),
-    "remote.log.copy.disable": Fixed("false", Kind.BOOLEAN, "", "Segments are always in object storage."),
-    "remote.log.delete.on.disable": Fixed("false", Kind.BOOLEAN, "", "Segments are always in object storage."),
+    "remote.storage.enable": FixedConfig("false", ConfigType.BOOLEAN, "", "Segments are always in object storage."),
+    "local.retention.ms": FixedConfig("-2", ConfigType.LONG, "", "There is no retention of its own for what is local."),
+    "local.retention.bytes": FixedConfig(
+        "-2", ConfigType.LONG, "", "There is no retention of its own for what is local."
+    ),
+    "remote.log.copy.disable": FixedConfig("false", ConfigType.BOOLEAN, "", "Segments are always in object storage."),
+    "remote.log.delete.on.disable": FixedConfig(
+        "false", ConfigType.BOOLEAN, "", "Segments are always in object storage."
+    ),
 }
 
 IGNORED: Final = frozenset(
@@ -189,7 +209,7 @@ _SPELT: Final = {ours: kafkas for kafkas, ours in _TIMESTAMP_TYPES.items()}
 _FIELDS: Final = {mapped.field: mapped for mapped in reversed(list(MAPPED.values()))}
 
 
-def kind_of(name: str) -> Kind | None:
+def config_type_of(name: str) -> ConfigType | None:
     """The type of a setting that can be set; None if it cannot."""
     mapped = MAPPED.get(name) or _FIELDS.get(name)
     return mapped.kind if mapped is not None else None
@@ -229,7 +249,7 @@ def read_settings(given: Iterable[tuple[str, str | None]]) -> dict[str, object]:
 def _read(name: str, field: str, value: str) -> object:
     kind, bounds = _FIELDS[field].kind, _FIELDS[field].bounds
     text = value.strip()
-    if kind is Kind.BOOLEAN:
+    if kind is ConfigType.BOOLEAN:
         text = text.lower()
     if field == "message_timestamp_type":
         text = _TIMESTAMP_TYPES.get(text, text)
@@ -272,7 +292,7 @@ def _named(field: str) -> str:
     return next((name for name, mapped in MAPPED.items() if mapped.field == field), field)
 
 
-def spelt(value: object) -> str:
+def config_text(value: object) -> str:
     """A value as Kafka's clients read it."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -280,23 +300,23 @@ def spelt(value: object) -> str:
 
 
 @lru_cache(maxsize=256)
-def topic_rows(config: TopicConfig, overrides: tuple[str, ...]) -> tuple[Row, ...]:
+def topic_config_entries(config: TopicConfig, overrides: tuple[str, ...]) -> tuple[ConfigEntry, ...]:
     """Every setting of a topic, by name."""
     chosen, default = set(overrides), TopicConfig()
     rows = [
-        Row(
+        ConfigEntry(
             name,
-            spelt(getattr(config, mapped.field)),
+            config_text(getattr(config, mapped.field)),
             mapped.kind,
             mapped.text,
             is_set=mapped.field in chosen,
-            default=spelt(getattr(default, mapped.field)),
+            default=config_text(getattr(default, mapped.field)),
             broker=mapped.broker,
         )
         for name, mapped in MAPPED.items()
     ]
     rows += [
-        Row(name, fixed.value, fixed.kind, fixed.text, read_only=True, default=fixed.value, broker=fixed.broker)
+        ConfigEntry(name, fixed.value, fixed.kind, fixed.text, read_only=True, default=fixed.value, broker=fixed.broker)
         for name, fixed in FIXED.items()
     ]
     return tuple(sorted(rows))

@@ -13,22 +13,34 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any, Final
 
-from holdfast.gateways.kafka.api import Answer, Api, Call, Chunks
-from holdfast.gateways.kafka.backend import Backend
-from holdfast.gateways.kafka.broker_config import broker_rows
-from holdfast.gateways.kafka.codes import Code, code_of
-from holdfast.gateways.kafka.config_encoding import BROKER, TOPIC, Described, encode_described
-from holdfast.gateways.kafka.config_names import Kind, Row, field_of, kind_of, read_settings, topic_rows
+from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks, ResponseFields
+from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.broker_config import broker_config_entries
+from holdfast.gateways.kafka.config_encoding import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    DescribedResource,
+    encode_described_configs,
+)
+from holdfast.gateways.kafka.config_names import (
+    ConfigEntry,
+    ConfigType,
+    config_type_of,
+    field_of,
+    read_settings,
+    topic_config_entries,
+)
 from holdfast.gateways.kafka.control import decode
-from holdfast.gateways.kafka.leadership import brokers
+from holdfast.gateways.kafka.errors import Code, code_of
+from holdfast.gateways.kafka.leaders import brokers
 from holdfast.log.topic_config import NAMES, read_config
 from holdfast.log.topics import Topic, TopicNameError, UnknownTopicError
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
-_SIDE_BY_SIDE_MAX: Final = 16
+_CONCURRENCY_MAX: Final = 16
 
 
-class Change(IntEnum):
+class AlterOperation(IntEnum):
     """Operations of IncrementalAlterConfigs."""
 
     SET = 0
@@ -45,30 +57,30 @@ class _Refused(Exception):  # noqa: N818  (an answer on its way out, never seen 
         self.code, self.text = code, text
 
 
-async def describe_configs(call: Call, body: memoryview) -> Chunks:
+async def describe_configs(call: RequestContext, body: memoryview) -> ResponseChunks:
     """Settings with their values, where these come from, and what they mean."""
     request = decode(call.api.key, call.version, body)
-    slots = asyncio.Semaphore(_SIDE_BY_SIDE_MAX)
+    slots = asyncio.Semaphore(_CONCURRENCY_MAX)
 
-    async def describe(resource: Any) -> Described:
+    async def describe(resource: Any) -> DescribedResource:
         kind, name, wanted = resource.resource_type, resource.resource_name, resource.configuration_keys
         async with slots:
             try:
                 rows = await _rows(call.backend, resource)
             except (_Refused, HoldfastError) as error:
                 code, text = _told(error)
-                return Described(kind, name, code=code, text=text)
-        return Described(kind, name, tuple(row for row in rows if row.name in wanted) if wanted else rows)
+                return DescribedResource(kind, name, code=code, text=text)
+        return DescribedResource(kind, name, tuple(row for row in rows if row.name in wanted) if wanted else rows)
 
     described = await asyncio.gather(*map(describe, request.resources))
     texts = getattr(request, "include_documentation", False)
-    return (encode_described(call.version, described, synonyms=request.include_synonyms, texts=texts),)
+    return (encode_described_configs(call.version, described, synonyms=request.include_synonyms, texts=texts),)
 
 
-async def alter_configs(call: Call, request: Any) -> Answer:
+async def alter_configs(call: RequestContext, request: Any) -> ResponseFields:
     """Replace all settings of topics: what is not named goes back to its default."""
     responses = []
-    twice = _twice((each.resource_type, each.resource_name) for each in request.resources)
+    twice = _duplicates((each.resource_type, each.resource_name) for each in request.resources)
     for resource in request.resources:
         try:
             _check_alterable(resource, twice)
@@ -81,10 +93,10 @@ async def alter_configs(call: Call, request: Any) -> Answer:
     return {"responses": responses}
 
 
-async def incremental_alter_configs(call: Call, request: Any) -> Answer:
+async def incremental_alter_configs(call: RequestContext, request: Any) -> ResponseFields:
     """Change some settings of topics, all of a topic's together or none."""
     responses = []
-    twice = _twice((each.resource_type, each.resource_name) for each in request.resources)
+    twice = _duplicates((each.resource_type, each.resource_name) for each in request.resources)
     for resource in request.resources:
         try:
             _check_alterable(resource, twice)
@@ -112,26 +124,27 @@ def _told(error: _Refused | HoldfastError) -> tuple[Code, str]:
     return code_of(error), str(error)
 
 
-async def _topic(backend: Backend, name: str) -> Topic:
+async def _topic(backend: KafkaBackend, name: str) -> Topic:
     """As the store has it now: whoever has just changed it sees the change."""
     return await backend.log.topics.get(name)
 
 
-async def _rows(backend: Backend, resource: Any) -> tuple[Row, ...]:
+async def _rows(backend: KafkaBackend, resource: Any) -> tuple[ConfigEntry, ...]:
     kind, name = resource.resource_type, resource.resource_name
-    if kind == TOPIC:
+    if kind == TOPIC_RESOURCE:
         topic = await _topic(backend, name)
-        return topic_rows(topic.config, tuple(topic.overrides))
-    if kind != BROKER:
+        return topic_config_entries(topic.config, tuple(topic.overrides))
+    if kind != BROKER_RESOURCE:
         raise _Refused(
-            Code.INVALID_REQUEST, f"resource type {kind} is not offered: topics ({TOPIC}) and brokers ({BROKER}) are"
+            Code.INVALID_REQUEST,
+            f"resource type {kind} is not offered: topics ({TOPIC_RESOURCE}) and brokers ({BROKER_RESOURCE}) are",
         )
     if name == "":
         return ()
     me = backend.me()
     for broker in (*brokers(backend), *((me,) if me is not None else ())):
         if str(broker.node) == name:
-            return broker_rows(backend, broker)
+            return broker_config_entries(backend, broker)
     raise _Refused(Code.INVALID_REQUEST, f"there is no broker {name[:80]!r}")
 
 
@@ -139,14 +152,14 @@ def _check_alterable(resource: Any, twice: set[object]) -> None:
     kind, name = resource.resource_type, resource.resource_name
     if (kind, name) in twice:
         raise _Refused(Code.INVALID_REQUEST, f"{name!r} is named more than once")
-    if kind == BROKER:
+    if kind == BROKER_RESOURCE:
         raise _Refused(
             Code.INVALID_REQUEST,
             "settings of a broker are read-only here: its command line and configuration file set them",
         )
-    if kind != TOPIC:
-        raise _Refused(Code.INVALID_REQUEST, f"resource type {kind} is not offered: topics ({TOPIC}) are")
-    names = _twice(each.name for each in resource.configs)
+    if kind != TOPIC_RESOURCE:
+        raise _Refused(Code.INVALID_REQUEST, f"resource type {kind} is not offered: topics ({TOPIC_RESOURCE}) are")
+    names = _duplicates(each.name for each in resource.configs)
     if names:
         raise _Refused(Code.INVALID_REQUEST, f"named more than once: {', '.join(sorted(map(str, names)))}")
 
@@ -164,35 +177,37 @@ def _changes(topic: Topic, configs: Iterable[Any]) -> Mapping[str, object | None
     dropped: dict[str, None] = {}
     for each in configs:
         try:
-            operation = Change(each.config_operation)
+            operation = AlterOperation(each.config_operation)
             field = field_of(each.name)
         except ValueError:
             raise _Refused(Code.INVALID_REQUEST, f"operation {each.config_operation} is unknown") from None
         except InvalidError as error:
             raise _Refused(Code.INVALID_CONFIG, str(error)) from None
-        if operation is Change.DELETE:
+        if operation is AlterOperation.DELETE:
             if field is not None:
                 dropped[field] = None
-        elif operation is Change.SET:
+        elif operation is AlterOperation.SET:
             given.append((each.name, each.value))
         else:
             given.append((each.name, _in_list(topic, each.name, operation, each.value or "")))
     return {**dropped, **_read(given)}
 
 
-def _in_list(topic: Topic, name: str, operation: Change, value: str) -> str:
-    if kind_of(name) is not Kind.LIST:
+def _in_list(topic: Topic, name: str, operation: AlterOperation, value: str) -> str:
+    if config_type_of(name) is not ConfigType.LIST:
         raise _Refused(Code.INVALID_CONFIG, f"{name} is no list: it can be SET and DELETEd, not {operation.name}ed")
     words = dict.fromkeys(str(getattr(topic.config, field_of(name) or "")).split(","))
     named = [word.strip() for word in value.split(",") if word.strip()]
-    if operation is Change.APPEND:
+    if operation is AlterOperation.APPEND:
         words |= dict.fromkeys(named)
     else:
         words = {word: None for word in words if word not in named}
     return ",".join(words)
 
 
-async def _alter(backend: Backend, name: str, changes: Mapping[str, object | None], *, validate_only: bool) -> None:
+async def _alter(
+    backend: KafkaBackend, name: str, changes: Mapping[str, object | None], *, validate_only: bool
+) -> None:
     try:
         if validate_only:
             topic = await _topic(backend, name)
@@ -206,7 +221,7 @@ async def _alter(backend: Backend, name: str, changes: Mapping[str, object | Non
         raise _Refused(Code.INVALID_CONFIG, str(error)) from None
 
 
-def _twice(named: Iterable[object]) -> set[object]:
+def _duplicates(named: Iterable[object]) -> set[object]:
     seen: set[object] = set()
     return {each for each in named if each in seen or seen.add(each)}  # type: ignore[func-returns-value]
 

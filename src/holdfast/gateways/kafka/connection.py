@@ -14,11 +14,11 @@ from functools import partial
 from struct import Struct
 from typing import Final, Protocol, cast
 
-from holdfast.gateways.kafka.api import Api, Call, Chunks, Peer
-from holdfast.gateways.kafka.apis import APIS
-from holdfast.gateways.kafka.backend import Backend
+from holdfast.gateways.kafka.api import Api, ClientInfo, RequestContext, ResponseChunks
+from holdfast.gateways.kafka.api_table import APIS
+from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.control import decode, encode
-from holdfast.gateways.kafka.wire import INT32, MalformedRequestError, Reader
+from holdfast.kafka.wire import INT32, MalformedRequestError, WireReader
 from holdfast.vocabulary.settings import KIB
 
 _log: Final = logging.getLogger(__name__)
@@ -32,22 +32,22 @@ _SMALL_BYTES: Final = (
 )  # requests up to this size never wait for room: a heartbeat should not stand behind records
 
 
-class _Request:
+class _InFlightRequest:
     """A request from its arrival to its answer."""
 
     __slots__ = ("answer", "api", "body", "call", "done", "size", "task")
 
-    def __init__(self, api: Api, call: Call, body: memoryview, size: int) -> None:
+    def __init__(self, api: Api, call: RequestContext, body: memoryview, size: int) -> None:
         self.api, self.call, self.body, self.size = api, call, body, size
-        self.task: asyncio.Future[Chunks | None] | None = None
-        self.answer: Chunks | BaseException | None = None
+        self.task: asyncio.Future[ResponseChunks | None] | None = None
+        self.answer: ResponseChunks | BaseException | None = None
         self.done = False
 
 
-class Host(Protocol):
+class ConnectionHost(Protocol):
     """What a connection shares with the others."""
 
-    backend: Backend
+    backend: KafkaBackend
     scratch: memoryview
     requests: int
     malformed: int
@@ -69,35 +69,35 @@ class Host(Protocol):
         """Requests were answered, or their connection is gone."""
         ...
 
-    def wants_room(self, connection: "Connection") -> None:
+    def queue_for_memory(self, connection: "KafkaConnection") -> None:
         """Tell the connection when requests of others are answered."""
         ...
 
-    def joined(self, connection: "Connection") -> bool:
+    def joined(self, connection: "KafkaConnection") -> bool:
         """Whether there is room for one more connection."""
         ...
 
-    def left(self, connection: "Connection") -> None:
+    def left(self, connection: "KafkaConnection") -> None:
         """It is closed."""
         ...
 
 
-class Connection(asyncio.BufferedProtocol):
+class KafkaConnection(asyncio.BufferedProtocol):
     """A protocol of the server's loop."""
 
-    def __init__(self, server: Host) -> None:
+    def __init__(self, server: ConnectionHost) -> None:
         self._server = server
         self._backend, self._settings = server.backend, server.backend.settings
         self._transport: asyncio.Transport | None = None
-        self._peer = Peer("", 0)
+        self._peer = ClientInfo("", 0)
         self._rest = b""  # up to three bytes of a length
         self._frame: memoryview | None = None  # a frame that has begun
         self._filled = 0
         self._held: tuple[int, bytes] | None = (
             None  # a large frame for which there is no room yet: its size, and its beginning
         )
-        self._waiting: deque[_Request] = deque()
-        self._under_way: deque[_Request] = deque()
+        self._waiting: deque[_InFlightRequest] = deque()
+        self._under_way: deque[_InFlightRequest] = deque()
         self._bytes = 0  # of requests arriving, waiting or under way
         self._paused = self._clogged = self._stopping = self._closing = self._pumping = False
         self.active_at_ms = self.frame_at_ms = self.clogged_at_ms = server.backend.clock.boot_ms()
@@ -107,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
-        self._peer = Peer(str(host), int(port))
+        self._peer = ClientInfo(str(host), int(port))
         transport.set_write_buffer_limits(self._settings.buffered_bytes_max)
         if not self._server.joined(self):
             _log.warning("connection from %s refused: %d are open", host, self._settings.connections_max)
@@ -117,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._server.left(self)
         for request in self._under_way:
-            if request.task is not None and request.api.waits:
+            if request.task is not None and request.api.long_poll:
                 request.task.cancel()  # nobody waits any more; the others finish what they began
         self._server.released(self._bytes)
         self._waiting.clear()
@@ -140,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._received(self._server.scratch[:nbytes])
         except MalformedRequestError as error:
             self._refuse(error)
-        self._breathe()
+        self._update_flow_control()
 
     def eof_received(self) -> bool:
         return False
@@ -152,7 +152,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._clogged = False
         self._pump()
-        self._breathe()
+        self._update_flow_control()
 
     # ── frames ──
 
@@ -194,21 +194,21 @@ class Connection(asyncio.BufferedProtocol):
         api = APIS.get(key)
         if api is None:
             raise MalformedRequestError("api key", key, "one that ApiVersions lists")
-        if not api.speaks(version) and key != _API_VERSIONS:
+        if not api.supports(version) and key != _API_VERSIONS:
             low, high = api.versions
             raise MalformedRequestError(f"version of {api.name}", version, f"{low} to {high}")
         if key != _PRODUCE and len(frame) > self._settings.control_bytes_max:
             raise MalformedRequestError(
                 f"bytes of a request for {api.name}", len(frame), f"at most {self._settings.control_bytes_max}"
             )
-        header = Reader(frame, flexible=False, at=_HEAD.size)
+        header = WireReader(frame, flexible=False, at=_HEAD.size)
         client_id = header.string() or ""
-        if api.speaks(version):
+        if api.supports(version):
             header.flexible = api.is_flexible(version)
             header.tags()
-        call = Call(api, version, correlation, client_id, self._peer, self._backend)
+        call = RequestContext(api, version, correlation, client_id, self._peer, self._backend)
         self.active_at_ms = self._backend.clock.boot_ms()
-        self._waiting.append(_Request(api, call, frame[header.at :], len(frame)))
+        self._waiting.append(_InFlightRequest(api, call, frame[header.at :], len(frame)))
         self._pump()
 
     # ── requests ──
@@ -227,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
     def _start(self) -> bool:
         waiting, under_way = self._waiting, self._under_way
         while waiting and not self._clogged and not self._closing:
-            if under_way and not (waiting[0].api.overlaps and under_way[-1].api.overlaps):
+            if under_way and not (waiting[0].api.pipelined and under_way[-1].api.pipelined):
                 break
             request = waiting.popleft()
             under_way.append(request)
@@ -242,13 +242,13 @@ class Connection(asyncio.BufferedProtocol):
                 self._answered(request, error)
         return not self._closing
 
-    def _finished(self, request: _Request, task: "asyncio.Future[Chunks | None]") -> None:
+    def _finished(self, request: _InFlightRequest, task: "asyncio.Future[ResponseChunks | None]") -> None:
         if task.cancelled():
             self._answered(request, asyncio.CancelledError())
         else:
             self._answered(request, task.exception() or task.result())
 
-    def _answered(self, request: _Request, answer: Chunks | BaseException | None) -> None:
+    def _answered(self, request: _InFlightRequest, answer: ResponseChunks | BaseException | None) -> None:
         if request.done:
             return
         request.done, request.answer = True, answer
@@ -257,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._under_way[0].done:
             self._send_answers()
             self._pump()
-        self._breathe()
+        self._update_flow_control()
 
     def _send_answers(self) -> bool:
         """Send what is answered, in order; whether that made room for more."""
@@ -268,7 +268,7 @@ class Connection(asyncio.BufferedProtocol):
             sent = True
         return sent
 
-    def _send(self, request: _Request) -> None:
+    def _send(self, request: _InFlightRequest) -> None:
         self._bytes -= request.size
         self._server.released(request.size)
         answer, transport = request.answer, self._transport
@@ -289,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # ── limits ──
 
-    def _breathe(self) -> None:
+    def _update_flow_control(self) -> None:
         """Read on, or stop reading, as there is room for more requests."""
         settings = self._settings
         # What is arriving is never waited for by itself: only what is there will be answered and make room.
@@ -306,19 +306,19 @@ class Connection(asyncio.BufferedProtocol):
             self._paused = full
             if full:
                 self._transport.pause_reading()
-                self._server.wants_room(self)
+                self._server.queue_for_memory(self)
             else:
                 self._transport.resume_reading()
 
-    def room(self) -> None:
+    def memory_freed(self) -> None:
         """Other connections' requests are answered: perhaps there is room now."""
         if self._held is not None:
             if self._server.full:
-                self._server.wants_room(self)  # others were faster
+                self._server.queue_for_memory(self)  # others were faster
                 return
             (size, beginning), self._held = self._held, None
             self._begun(size, beginning)
-        self._breathe()
+        self._update_flow_control()
 
     def overdue(self, now_ms: int) -> str | None:
         """Why this connection should be closed, if it should."""
@@ -335,12 +335,14 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def busy(self) -> bool:
         """Whether something is being answered that a polite stop should wait for."""
-        return any(not request.api.waits for request in self._under_way)  # what waits behind a long poll will wait on
+        return any(
+            not request.api.long_poll for request in self._under_way
+        )  # what waits behind a long poll will wait on
 
     def stop_reading(self) -> None:
         """Take no more requests."""
         self._stopping = True
-        self._breathe()
+        self._update_flow_control()
 
     def close(self) -> None:
         """Hang up, after what was answered is sent."""
@@ -355,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
             self._closing = True
             self._transport.abort()
 
-    def _refuse(self, error: BaseException, call: Call | None = None) -> None:
+    def _refuse(self, error: BaseException, call: RequestContext | None = None) -> None:
         """What came is not a request, or answering it failed in a way nobody foresaw."""
         where = f"{self._peer.host}:{self._peer.port}"
         if isinstance(error, MalformedRequestError):
@@ -368,7 +370,7 @@ class Connection(asyncio.BufferedProtocol):
         self.close()
 
 
-async def _answer(request: _Request) -> Chunks | None:
+async def _answer(request: _InFlightRequest) -> ResponseChunks | None:
     api, call, body = request.api, request.call, request.body
     if api.raw is not None:
         return await api.raw(call, body)

@@ -13,14 +13,14 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from holdfast.gateways.kafka.api import Answer
-from holdfast.gateways.kafka.lengths import check_lengths, nested
-from holdfast.gateways.kafka.wire import MalformedRequestError
-from holdfast.vocabulary.importing import hidden, importing
+from holdfast.gateways.kafka.api import ResponseFields
+from holdfast.kafka.length_checks import check_lengths, nested_entity
+from holdfast.kafka.wire import MalformedRequestError
+from holdfast.vocabulary.import_lock import hidden, import_lock
 
 Convert = Callable[[Any], Any]
 
-NO_UUID = UUID(int=0)
+ZERO_UUID = UUID(int=0)
 
 
 def decode(key: int, version: int, body: memoryview) -> Any:
@@ -45,7 +45,7 @@ def decode(key: int, version: int, body: memoryview) -> Any:
     return request
 
 
-def encode(key: int, version: int, answer: Answer) -> bytes:
+def encode(key: int, version: int, answer: ResponseFields) -> bytes:
     """The answer, without its header, as `version` has it."""
     build, write = _writer(key, version)
     out = io.BytesIO()
@@ -59,7 +59,10 @@ def learn() -> None:
 
     One thread at a time: its modules import each other, and two threads that meet in that circle get Python's deadlock error.
     """
-    with importing, hidden("hypothesis"):  # where it is installed, kio would make strategies for tests: seconds of work
+    with (
+        import_lock,
+        hidden("hypothesis"),
+    ):  # where it is installed, kio would make strategies for tests: seconds of work
         import kio.index
         import kio.schema.errors
         import kio.serial  # noqa: F401
@@ -114,7 +117,7 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 def _converter(field: "dataclasses.Field[Any]") -> Convert | None:
     kafka_type = field.metadata.get("kafka_type", "")
     of_one = _SCALARS.get(kafka_type)
-    entity = nested(field.type)
+    entity = nested_entity(field.type)
     if entity is not None:
         of_one = _builder(entity)
     if "tuple[" in str(field.type):

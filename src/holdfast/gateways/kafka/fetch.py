@@ -8,12 +8,19 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from holdfast.gateways.kafka.api import Api, Call, Chunks
-from holdfast.gateways.kafka.codes import Code
-from holdfast.gateways.kafka.fetch_sessions import FINAL, Key, Plan, Session, Shown, Wanted
-from holdfast.gateways.kafka.fetching import Limits, Read, read_all
-from holdfast.gateways.kafka.leadership import NOBODY, endpoints_tags, leader_field, leader_of
-from holdfast.gateways.kafka.wire import INT16, INT32, INT64, NO_TAGS, Reader, array_length, string, tagged
+from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks
+from holdfast.gateways.kafka.errors import Code
+from holdfast.gateways.kafka.fetch_reader import FetchLimits, PartitionRead, read_partitions
+from holdfast.gateways.kafka.fetch_sessions import (
+    FINAL_EPOCH,
+    FetchKey,
+    FetchPartition,
+    FetchPlan,
+    FetchSession,
+    LastSent,
+)
+from holdfast.gateways.kafka.leaders import NO_LEADER, endpoints_tags, leader_field, leader_of
+from holdfast.kafka.wire import INT16, INT32, INT64, NO_TAGS, WireReader, array_length, string, tagged
 from holdfast.log.batches import Buffer
 
 _START_FROM: Final = 5
@@ -28,17 +35,17 @@ _ENDPOINTS_FROM: Final = 16
 _SEEN: Final = Struct(">ihqq")  # partition, error code, high watermark, last stable offset
 
 
-class _Request(NamedTuple):
-    limits: Limits
+class _FetchRequest(NamedTuple):
+    limits: FetchLimits
     session_id: int
     session_epoch: int
-    wanted: list[Wanted]
-    forgotten: list[Key]
+    wanted: list[FetchPartition]
+    forgotten: list[FetchKey]
 
 
-async def fetch(call: Call, body: memoryview) -> Chunks:
+async def fetch(call: RequestContext, body: memoryview) -> ResponseChunks:
     """Read every partition of the request, or of its session."""
-    request = _parse(call, Reader(body, flexible=call.api.is_flexible(call.version)))
+    request = _parse(call, WireReader(body, flexible=call.api.is_flexible(call.version)))
     del body  # a long poll holds no memory it arrived in
     now_ms = call.backend.clock.boot_ms()
     plan = call.backend.fetch_sessions.plan(
@@ -51,41 +58,43 @@ async def fetch(call: Call, body: memoryview) -> Chunks:
     )
     if isinstance(plan, Code):
         return _encode(call, [], plan, 0)
-    reads = await read_all(call, plan.wanted, request.limits)
-    return _encode(call, _told(plan, reads), Code.NONE, plan.session.id if plan.session is not None else 0)
+    reads = await read_partitions(call, plan.wanted, request.limits)
+    return _encode(
+        call, _changed_partitions(plan, reads), Code.NONE, plan.session.id if plan.session is not None else 0
+    )
 
 
-def _told(plan: Plan, reads: list[Read]) -> list[Read]:
+def _changed_partitions(plan: FetchPlan, reads: list[PartitionRead]) -> list[PartitionRead]:
     """What the client has to hear: everything, or in a session what differs from what it heard last."""
     session = plan.session
     if session is None:
         return reads
-    told = [read for read in reads if _is_new(session, read) or plan.full]
+    told = [read for read in reads if _has_changed(session, read) or plan.full]
     for read in told:
         key = read.wanted.key
-        session.shown[key] = Shown(read.high_watermark, read.start_offset, read.code)
+        session.shown[key] = LastSent(read.high_watermark, read.start_offset, read.code)
         if read.size and key in session.wanted:
             session.served(key)
     return told
 
 
-def _is_new(session: Session, read: Read) -> bool:
+def _has_changed(session: FetchSession, read: PartitionRead) -> bool:
     if read.size or read.code is not Code.NONE or read.preferred >= 0:
         return True
-    return session.shown.get(read.wanted.key) != Shown(read.high_watermark, read.start_offset, read.code)
+    return session.shown.get(read.wanted.key) != LastSent(read.high_watermark, read.start_offset, read.code)
 
 
-def _parse(call: Call, reader: Reader) -> _Request:
+def _parse(call: RequestContext, reader: WireReader) -> _FetchRequest:
     version, settings = call.version, call.backend.settings
     if version < _REPLICAS_BELOW:
         reader.int32()  # replica id
     wait_ms, bytes_min, bytes_max = reader.int32(), reader.int32(), reader.int32()
     reader.int8()  # isolation level: without transactions they are the same
-    session_id, session_epoch = 0, FINAL
+    session_id, session_epoch = 0, FINAL_EPOCH
     if version >= _SESSIONS_FROM:
         session_id, session_epoch = reader.int32(), reader.int32()
     wanted = [each for _ in range(reader.array()) for each in _topic(version, reader)]
-    forgotten: list[Key] = []
+    forgotten: list[FetchKey] = []
     if version >= _SESSIONS_FROM:
         for _ in range(reader.array()):
             named = _named(version, reader)
@@ -93,16 +102,16 @@ def _parse(call: Call, reader: Reader) -> _Request:
             reader.tags()
     rack = reader.text() if version >= _RACKS_FROM else ""
     reader.tags()
-    limits = Limits(
+    limits = FetchLimits(
         wait_ms=max(0, min(wait_ms, settings.fetch_wait_max_ms)),
         bytes_min=bytes_min,
         bytes_max=max(0, min(bytes_max, settings.fetch_bytes_max)),
         rack=rack,
     )
-    return _Request(limits, session_id, session_epoch, wanted, forgotten)
+    return _FetchRequest(limits, session_id, session_epoch, wanted, forgotten)
 
 
-def _topic(version: int, reader: Reader) -> list[Wanted]:
+def _topic(version: int, reader: WireReader) -> list[FetchPartition]:
     named = _named(version, reader)
     wanted = []
     for _ in range(reader.array()):
@@ -113,24 +122,24 @@ def _topic(version: int, reader: Reader) -> list[Wanted]:
             reader.int32()  # last fetched epoch, of replicas
         if version >= _START_FROM:
             reader.int64()  # log start offset, of replicas
-        wanted.append(Wanted((named, number), offset, reader.int32(), leader_epoch))
+        wanted.append(FetchPartition((named, number), offset, reader.int32(), leader_epoch))
         reader.tags()
     reader.tags()
     return wanted
 
 
-def _named(version: int, reader: Reader) -> str | UUID:
+def _named(version: int, reader: WireReader) -> str | UUID:
     return reader.uuid() if version >= _TOPIC_IDS_FROM else reader.text()
 
 
-def _encode(call: Call, reads: list[Read], code: Code, session_id: int) -> Chunks:
+def _encode(call: RequestContext, reads: list[PartitionRead], code: Code, session_id: int) -> ResponseChunks:
     version, flexible = call.version, call.api.is_flexible(call.version)
     chunks: list[Buffer] = []
     leaders: set[int] = set()
     out = bytearray(INT32.pack(0))  # throttle time
     if version >= _SESSIONS_FROM:
         out += INT16.pack(code) + INT32.pack(session_id)
-    by_topic: dict[str | UUID, list[Read]] = {}
+    by_topic: dict[str | UUID, list[PartitionRead]] = {}
     for read in reads:
         by_topic.setdefault(read.wanted.key[0], []).append(read)
     out += array_length(len(by_topic), flexible=flexible)
@@ -152,7 +161,7 @@ def _encode(call: Call, reads: list[Read], code: Code, session_id: int) -> Chunk
     return chunks
 
 
-def _partition(version: int, read: Read) -> bytes:
+def _partition(version: int, read: PartitionRead) -> bytes:
     out = _SEEN.pack(read.wanted.key[1], read.code, read.high_watermark, read.high_watermark)
     if version >= _START_FROM:
         out += INT64.pack(read.start_offset)
@@ -162,12 +171,12 @@ def _partition(version: int, read: Read) -> bytes:
     return out
 
 
-def _leader_tags(call: Call, read: Read, leaders: set[int]) -> bytes:
+def _leader_tags(call: RequestContext, read: PartitionRead, leaders: set[int]) -> bytes:
     """Who leads the partition, if it is not us."""
     if read.topic is None or read.code not in (Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH):
         return NO_TAGS
     leader = leader_of(call.backend.cluster, read.topic, read.wanted.key[1])
-    if leader.node == NOBODY:
+    if leader.node == NO_LEADER:
         return NO_TAGS
     leaders.add(leader.node)
     return tagged({1: leader_field(leader)})
@@ -175,4 +184,4 @@ def _leader_tags(call: Call, read: Read, leaders: set[int]) -> bytes:
 
 _NULL_ARRAY: Final = INT32.pack(-1)
 
-APIS: Final = (Api(key=1, name="Fetch", versions=(4, 18), flexible_from=12, raw=fetch, waits=True),)
+APIS: Final = (Api(key=1, name="Fetch", versions=(4, 18), flexible_from=12, raw=fetch, long_poll=True),)

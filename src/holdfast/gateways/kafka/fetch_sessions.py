@@ -10,25 +10,25 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from holdfast.gateways.kafka.codes import Code
+from holdfast.gateways.kafka.errors import Code
 
-FINAL: Final = -1  # no session, and the end of one
-INITIAL: Final = 0  # the first fetch of a session
+FINAL_EPOCH: Final = -1  # no session, and the end of one
+INITIAL_EPOCH: Final = 0  # the first fetch of a session
 _EPOCH_MAX: Final = 2**31 - 1
 
-Key = tuple[str | UUID, int]  # topic (as the client names it) and partition
+FetchKey = tuple[str | UUID, int]  # topic (as the client names it) and partition
 
 
-class Wanted(NamedTuple):
+class FetchPartition(NamedTuple):
     """What a client wants of one partition."""
 
-    key: Key
+    key: FetchKey
     offset: int
     bytes_max: int
     leader_epoch: int = -1
 
 
-class Shown(NamedTuple):
+class LastSent(NamedTuple):
     """What a client was told of a partition last."""
 
     high_watermark: int = -1
@@ -37,26 +37,26 @@ class Shown(NamedTuple):
 
 
 @dataclass(slots=True)
-class Session:
+class FetchSession:
     """What one client fetches."""
 
     id: int
     epoch: int
     used_at_ms: int
     by_id: bool  # its topics have ids; a client that goes over to names, or from them, needs another session
-    wanted: dict[Key, Wanted] = field(default_factory=dict)
-    shown: dict[Key, Shown] = field(default_factory=dict)
+    wanted: dict[FetchKey, FetchPartition] = field(default_factory=dict)
+    shown: dict[FetchKey, LastSent] = field(default_factory=dict)
 
-    def served(self, key: Key) -> None:
+    def served(self, key: FetchKey) -> None:
         """The partition had its turn: others come first next time."""
         self.wanted[key] = self.wanted.pop(key)
 
 
-class Plan(NamedTuple):
+class FetchPlan(NamedTuple):
     """What to fetch, and for whom: `session` is None if there is none, `full` if every partition is to be answered for."""
 
-    wanted: Sequence[Wanted]
-    session: Session | None
+    wanted: Sequence[FetchPartition]
+    session: FetchSession | None
     full: bool
 
 
@@ -65,7 +65,7 @@ class FetchSessions:
 
     def __init__(self, draw_id: Callable[[], int], *, count_max: int, idle_ms: int) -> None:
         self._draw_id, self._count_max, self._idle_ms = draw_id, count_max, idle_ms
-        self._sessions: OrderedDict[int, Session] = OrderedDict()  # the one used longest ago first
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # the one used longest ago first
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -74,17 +74,17 @@ class FetchSessions:
         self,
         session_id: int,
         epoch: int,
-        wanted: Sequence[Wanted],
-        forgotten: Iterable[Key],
+        wanted: Sequence[FetchPartition],
+        forgotten: Iterable[FetchKey],
         now_ms: int,
         *,
         by_id: bool,
-    ) -> Plan | Code:
+    ) -> FetchPlan | Code:
         """What this request asks for, together with what its session knows."""
-        if epoch in (FINAL, INITIAL):
+        if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(session_id, None)
-            session = self._open(wanted, now_ms, by_id=by_id) if epoch == INITIAL else None
-            return Plan(wanted, session, full=True)
+            session = self._open(wanted, now_ms, by_id=by_id) if epoch == INITIAL_EPOCH else None
+            return FetchPlan(wanted, session, full=True)
         session = self._sessions.get(session_id)
         if session is None:
             return Code.FETCH_SESSION_ID_NOT_FOUND
@@ -100,15 +100,15 @@ class FetchSessions:
         for key in forgotten:
             session.wanted.pop(key, None)
             session.shown.pop(key, None)
-        return Plan(tuple(session.wanted.values()), session, full=False)
+        return FetchPlan(tuple(session.wanted.values()), session, full=False)
 
-    def _open(self, wanted: Sequence[Wanted], now_ms: int, *, by_id: bool) -> Session | None:
+    def _open(self, wanted: Sequence[FetchPartition], now_ms: int, *, by_id: bool) -> FetchSession | None:
         if not wanted or not self._make_room(now_ms):
             return None
         session_id = self._draw_id()
         while session_id in self._sessions or session_id == 0:
             session_id = self._draw_id()
-        session = Session(session_id, 1, now_ms, by_id, {each.key: each for each in wanted})
+        session = FetchSession(session_id, 1, now_ms, by_id, {each.key: each for each in wanted})
         self._sessions[session_id] = session
         return session
 

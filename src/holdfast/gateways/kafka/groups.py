@@ -19,16 +19,23 @@ newer protocol (every group is of type "classic"), who may do what (everybody ma
 from datetime import timedelta
 from typing import Any, Final
 
-from holdfast.gateways.kafka.api import Answer, Api, Call
-from holdfast.gateways.kafka.backend import Backend
-from holdfast.gateways.kafka.codes import Code, group_code_of
-from holdfast.gateways.kafka.leadership import NOBODY, broker
-from holdfast.gateways.kafka.placing import until
-from holdfast.groups.errors import GroupRefusedError, Refusal, ShardLoadingError
-from holdfast.groups.keys import GROUPS
-from holdfast.groups.nouns import GroupDescription, GroupState, Join, Leaving, Protocol, Sync
+from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
+from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.errors import Code, group_code_of
+from holdfast.gateways.kafka.leaders import NO_LEADER, broker
+from holdfast.gateways.kafka.placement_wait import wait_until
+from holdfast.groups.errors import GroupRefusal, GroupRefusedError, ShardLoadingError
+from holdfast.groups.keys import GROUP_SHARDS_WORKLOAD
+from holdfast.groups.model import (
+    AssignmentProtocol,
+    GroupDescription,
+    GroupState,
+    JoinRequest,
+    LeaveRequest,
+    SyncRequest,
+)
 from holdfast.vocabulary.errors import HoldfastError
-from holdfast.vocabulary.nouns import Member
+from holdfast.vocabulary.types import Member
 
 _GROUP, _TRANSACTION = 0, 1  # types of keys
 _PLACED_WAIT_MS: Final = 1_000  # a server that has just started is asked for coordinators before it has any
@@ -41,7 +48,7 @@ _OPERATIONS: Final = sum(1 << bit for bit in (3, 6, 8, 10, 11))  # read, delete,
 _STATES: Final = {state.lower(): state for state in GroupState}
 
 
-async def find_coordinator(call: Call, request: Any) -> Answer:
+async def find_coordinator(call: RequestContext, request: Any) -> ResponseFields:
     """Who coordinates a group: one key, or several from version 4 on."""
     kind = getattr(request, "key_type", _GROUP)
     keys = request.coordinator_keys if hasattr(request, "coordinator_keys") else (request.key,)
@@ -50,8 +57,8 @@ async def find_coordinator(call: Call, request: Any) -> Answer:
     return {"coordinators": found, **(found[0] if found else {})}
 
 
-async def _coordinator(backend: Backend, kind: int, key: str, deadline_ms: int) -> dict[str, object]:
-    nobody = {"key": key, "node_id": NOBODY, "host": "", "port": NOBODY}
+async def _coordinator(backend: KafkaBackend, kind: int, key: str, deadline_ms: int) -> dict[str, object]:
+    nobody = {"key": key, "node_id": NO_LEADER, "host": "", "port": NO_LEADER}
     if kind != _GROUP:
         what = "transactions are" if kind == _TRANSACTION else f"key type {kind} is"
         return {**nobody, "error_code": Code.INVALID_REQUEST, "error_message": f"{what} not supported"}
@@ -61,7 +68,7 @@ async def _coordinator(backend: Backend, kind: int, key: str, deadline_ms: int) 
         shard = await backend.groups.coordinator(key)
     except HoldfastError as error:
         return {**nobody, "error_code": group_code_of(error), "error_message": str(error)}
-    await until(backend, lambda: _leader(backend, shard) is not None, deadline_ms - backend.clock.boot_ms())
+    await wait_until(backend, lambda: _leader(backend, shard) is not None, deadline_ms - backend.clock.boot_ms())
     member = _leader(backend, shard)
     if member is None:
         text = f"nobody coordinates shard {shard} at the moment"
@@ -77,18 +84,18 @@ async def _coordinator(backend: Backend, kind: int, key: str, deadline_ms: int) 
     }
 
 
-def _leader(backend: Backend, shard: int) -> Member | None:
+def _leader(backend: KafkaBackend, shard: int) -> Member | None:
     """The agent that leads a shard, if it can be reached."""
-    held = backend.cluster.leader(GROUPS, shard)
+    held = backend.cluster.leader(GROUP_SHARDS_WORKLOAD, shard)
     member = backend.cluster.member(held.holder) if held is not None else None
     return member if member is not None and member.address else None
 
 
-async def join_group(call: Call, request: Any) -> Answer:
+async def join_group(call: RequestContext, request: Any) -> ResponseFields:
     """Be in the group's next generation."""
     session_timeout_ms = _ms(request.session_timeout)
     rebalance_timeout = getattr(request, "rebalance_timeout", None)
-    ask = Join(
+    ask = JoinRequest(
         member_id=request.member_id,
         instance_id=getattr(request, "group_instance_id", None),
         client_id=call.client_id or "",
@@ -96,9 +103,9 @@ async def join_group(call: Call, request: Any) -> Answer:
         session_timeout_ms=session_timeout_ms,
         rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else _ms(rebalance_timeout),
         protocol_type=request.protocol_type,
-        protocols=tuple(Protocol(each.name, bytes(each.metadata)) for each in request.protocols),
-        id_required=call.version >= _FIRST_WITH_REQUIRED_ID,
-        may_skip=call.version >= _FIRST_WITH_SKIPPING,
+        protocols=tuple(AssignmentProtocol(each.name, bytes(each.metadata)) for each in request.protocols),
+        require_known_member_id=call.version >= _FIRST_WITH_REQUIRED_ID,
+        supports_skipping_assignment=call.version >= _FIRST_WITH_SKIPPING,
         reason=getattr(request, "reason", None) or "",
     )
     try:
@@ -129,9 +136,9 @@ async def join_group(call: Call, request: Any) -> Answer:
     }
 
 
-async def sync_group(call: Call, request: Any) -> Answer:
+async def sync_group(call: RequestContext, request: Any) -> ResponseFields:
     """Get the assignment; the leader brings everybody's."""
-    ask = Sync(
+    ask = SyncRequest(
         member_id=request.member_id,
         generation=request.generation_id,
         instance_id=getattr(request, "group_instance_id", None),
@@ -154,7 +161,7 @@ async def sync_group(call: Call, request: Any) -> Answer:
     }
 
 
-async def heartbeat(call: Call, request: Any) -> Answer:
+async def heartbeat(call: RequestContext, request: Any) -> ResponseFields:
     """Be alive."""
     try:
         await call.backend.groups.heartbeat(
@@ -170,15 +177,15 @@ async def heartbeat(call: Call, request: Any) -> Answer:
     return {"error_code": Code.NONE}
 
 
-async def leave_group(call: Call, request: Any) -> Answer:
+async def leave_group(call: RequestContext, request: Any) -> ResponseFields:
     """Leave: one member, or several from version 3 on."""
     if hasattr(request, "members"):
         leaving = [
-            Leaving(each.member_id, each.group_instance_id, getattr(each, "reason", None) or "")
+            LeaveRequest(each.member_id, each.group_instance_id, getattr(each, "reason", None) or "")
             for each in request.members
         ]
     else:
-        leaving = [Leaving(request.member_id)]
+        leaving = [LeaveRequest(request.member_id)]
     try:
         left = await call.backend.groups.leave(request.group_id, leaving)
     except HoldfastError as error:
@@ -198,7 +205,7 @@ async def leave_group(call: Call, request: Any) -> Answer:
     }
 
 
-async def describe_groups(call: Call, request: Any) -> Answer:
+async def describe_groups(call: RequestContext, request: Any) -> ResponseFields:
     """Groups in full, each by itself."""
     asked = getattr(request, "include_authorized_operations", False)
     operations = _OPERATIONS if asked else _OPERATIONS_NOT_ASKED
@@ -237,7 +244,7 @@ def _described(group: GroupDescription) -> dict[str, object]:
 def _not_described(group_id: str, error: HoldfastError, version: int) -> dict[str, object]:
     """A group that is not there is dead; that this is an error, too, is said from version 6 on."""
     code, state = group_code_of(error), ""
-    if isinstance(error, GroupRefusedError) and error.refusal is Refusal.NOT_FOUND:
+    if isinstance(error, GroupRefusedError) and error.refusal is GroupRefusal.NOT_FOUND:
         state = GroupState.DEAD
         if version < _FIRST_WITH_NOT_FOUND:
             code = Code.NONE
@@ -252,7 +259,7 @@ def _not_described(group_id: str, error: HoldfastError, version: int) -> dict[st
     }
 
 
-async def list_groups(call: Call, request: Any) -> Answer:
+async def list_groups(call: RequestContext, request: Any) -> ResponseFields:
     """The groups this node coordinates: clients ask every node."""
     names = [name.lower() for name in getattr(request, "states_filter", ())]
     kinds = [kind.lower() for kind in getattr(request, "types_filter", ())]
@@ -273,7 +280,7 @@ async def list_groups(call: Call, request: Any) -> Answer:
     }
 
 
-async def delete_groups(call: Call, request: Any) -> Answer:
+async def delete_groups(call: RequestContext, request: Any) -> ResponseFields:
     """Delete groups that have no members, each by itself."""
     results = []
     for group_id in request.groups_names:
@@ -292,10 +299,10 @@ def _ms(duration: timedelta) -> int:
 
 APIS: Final = (
     Api(key=10, name="FindCoordinator", versions=(0, 6), flexible_from=3, control=find_coordinator),
-    Api(key=11, name="JoinGroup", versions=(0, 9), flexible_from=6, control=join_group, waits=True),
+    Api(key=11, name="JoinGroup", versions=(0, 9), flexible_from=6, control=join_group, long_poll=True),
     Api(key=12, name="Heartbeat", versions=(0, 4), flexible_from=4, control=heartbeat),
     Api(key=13, name="LeaveGroup", versions=(0, 5), flexible_from=4, control=leave_group),
-    Api(key=14, name="SyncGroup", versions=(0, 5), flexible_from=4, control=sync_group, waits=True),
+    Api(key=14, name="SyncGroup", versions=(0, 5), flexible_from=4, control=sync_group, long_poll=True),
     Api(key=15, name="DescribeGroups", versions=(0, 6), flexible_from=5, control=describe_groups),
     Api(key=16, name="ListGroups", versions=(0, 5), flexible_from=3, control=list_groups),
     Api(key=42, name="DeleteGroups", versions=(0, 2), flexible_from=2, control=delete_groups),

@@ -14,12 +14,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-from holdfast.gateways.kafka.api import Answer, Api, Call
-from holdfast.gateways.kafka.backend import Backend
-from holdfast.gateways.kafka.codes import Code, code_of
-from holdfast.log.partition.epochs import epoch_at
-from holdfast.log.partition.leading import LeadingPartition
-from holdfast.log.reading import EARLIEST, LATEST, MAX_TIMESTAMP
+from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
+from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.errors import Code, code_of
+from holdfast.log.leader_epochs import epoch_at
+from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.reader import EARLIEST, LATEST, MAX_TIMESTAMP
 from holdfast.log.topics import TopicNameError
 from holdfast.vocabulary.errors import HoldfastError
 
@@ -28,13 +28,20 @@ LATEST_TIERED: Final = -5
 EARLIEST_NOT_TIERED: Final = -6
 
 # Since which version a time that is none may be asked for.
-_SINCE: Final = {EARLIEST: 0, LATEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_NOT_TIERED: 11}
+_TIMESTAMP_SINCE_VERSION: Final = {
+    EARLIEST: 0,
+    LATEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_NOT_TIERED: 11,
+}
 
 NO_EPOCH: Final = -1
 _LOOKUPS_MAX: Final = 32  # side by side
 
 
-async def list_offsets(call: Call, request: Any) -> Answer:
+async def list_offsets(call: RequestContext, request: Any) -> ResponseFields:
     """The offset of a time, partition by partition."""
     seen: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
@@ -44,7 +51,7 @@ async def list_offsets(call: Call, request: Any) -> Answer:
             (twice if which in seen else seen).add(which)
     slots = asyncio.Semaphore(_LOOKUPS_MAX)
 
-    async def look(name: str, asked: Any) -> Answer:
+    async def look(name: str, asked: Any) -> ResponseFields:
         if (name, asked.partition_index) in twice:
             return _none(asked.partition_index, Code.INVALID_REQUEST)
         try:
@@ -57,9 +64,9 @@ async def list_offsets(call: Call, request: Any) -> Answer:
 
     topics = []
     for topic in request.topics:
-        refusal = await judge_topic(call.backend, topic.name)
+        refusal = await check_topic(call.backend, topic.name)
         if refusal is not Code.NONE:
-            partitions: Sequence[Answer] = [_none(each.partition_index, refusal) for each in topic.partitions]
+            partitions: Sequence[ResponseFields] = [_none(each.partition_index, refusal) for each in topic.partitions]
         elif all(each.timestamp in (EARLIEST, LATEST) for each in topic.partitions):
             partitions = [await look(topic.name, each) for each in topic.partitions]
         else:
@@ -68,13 +75,13 @@ async def list_offsets(call: Call, request: Any) -> Answer:
     return {"topics": topics}
 
 
-async def _offset(call: Call, name: str, asked: Any) -> Answer:
+async def _offset(call: RequestContext, name: str, asked: Any) -> ResponseFields:
     number, timestamp = asked.partition_index, asked.timestamp
-    if timestamp < 0 and call.version < _SINCE.get(timestamp, call.version + 1):
+    if timestamp < 0 and call.version < _TIMESTAMP_SINCE_VERSION.get(timestamp, call.version + 1):
         return _none(number, Code.UNSUPPORTED_VERSION)
     led = await call.backend.log.led(name, number)
     led.check_readable()
-    code = judge_epoch(led, getattr(asked, "current_leader_epoch", NO_EPOCH))
+    code = check_leader_epoch(led, getattr(asked, "current_leader_epoch", NO_EPOCH))
     if code is not Code.NONE or timestamp in (LATEST_TIERED, EARLIEST_NOT_TIERED):
         return _none(number, code)
     if timestamp == EARLIEST_LOCAL:
@@ -91,11 +98,11 @@ async def _offset(call: Call, name: str, asked: Any) -> Answer:
     }
 
 
-def _none(number: int, code: Code) -> Answer:
+def _none(number: int, code: Code) -> ResponseFields:
     return {"partition_index": number, "error_code": code, "timestamp": -1, "offset": -1, "leader_epoch": NO_EPOCH}
 
 
-async def judge_topic(backend: Backend, name: str) -> Code:
+async def check_topic(backend: KafkaBackend, name: str) -> Code:
     """Whether there is such a topic: looked up once, however many of its partitions are asked about."""
     try:
         if backend.cluster.topic(name) is None:
@@ -107,30 +114,30 @@ async def judge_topic(backend: Backend, name: str) -> Code:
     return Code.NONE
 
 
-def judge_epoch(led: LeadingPartition, epoch: int) -> Code:
+def check_leader_epoch(led: LeadingPartition, epoch: int) -> Code:
     """Whether the client knows the leadership we have: an older one is fenced, a newer one has not reached us."""
     if epoch == NO_EPOCH or epoch == led.lease.epoch:
         return Code.NONE
     return Code.FENCED_LEADER_EPOCH if epoch < led.lease.epoch else Code.UNKNOWN_LEADER_EPOCH
 
 
-async def offset_for_leader_epoch(call: Call, request: Any) -> Answer:
+async def offset_for_leader_epoch(call: RequestContext, request: Any) -> ResponseFields:
     """Where an epoch ended, so that a reader can tell whether what it read is still there."""
     topics = []
     for topic in request.topics:
-        refusal = await judge_topic(call.backend, topic.topic)
+        refusal = await check_topic(call.backend, topic.topic)
         partitions = [await _end_of_epoch(call.backend, topic.topic, each, refusal) for each in topic.partitions]
         topics.append({"topic": topic.topic, "partitions": partitions})
     return {"topics": topics}
 
 
-async def _end_of_epoch(backend: Backend, name: str, asked: Any, refusal: Code) -> Answer:
+async def _end_of_epoch(backend: KafkaBackend, name: str, asked: Any, refusal: Code) -> ResponseFields:
     epoch, end = NO_EPOCH, -1
     if refusal is not Code.NONE:
         return {"error_code": refusal, "partition": asked.partition, "leader_epoch": epoch, "end_offset": end}
     try:
         led = await backend.log.led(name, asked.partition)
-        code = judge_epoch(led, asked.current_leader_epoch)
+        code = check_leader_epoch(led, asked.current_leader_epoch)
         if code is Code.NONE:
             epoch, end = await backend.log.end_of_epoch(name, asked.partition, asked.leader_epoch)
     except HoldfastError as error:

@@ -13,14 +13,14 @@ import shutil
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.gateways.kafka.api import Answer, Api, Call
-from holdfast.gateways.kafka.backend import Backend
-from holdfast.gateways.kafka.codes import Code
+from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
+from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.errors import Code
 
 _UNKNOWN: Final = -1
 
 
-async def describe_log_dirs(call: Call, request: Any) -> Answer:
+async def describe_log_dirs(call: RequestContext, request: Any) -> ResponseFields:
     """Sizes of the partitions led here: all, or those that are named."""
     backend, directory = call.backend, call.backend.log.directory
     if directory is None:
@@ -49,14 +49,14 @@ def _room(directory: Path) -> tuple[int, int]:
     return disk.total, disk.free
 
 
-def _topics(backend: Backend, request: Any) -> list[Answer]:
+def _topics(backend: KafkaBackend, request: Any) -> list[ResponseFields]:
     if request.topics is None:
         wanted = {topic.name: list(range(topic.partitions)) for topic in backend.cluster.topics}
     else:
         wanted = {}
         for named in request.topics:
             wanted.setdefault(named.topic, []).extend(named.partitions)
-    topics: list[Answer] = []
+    topics: list[ResponseFields] = []
     for name, numbers in wanted.items():
         sizes = {number: _size(backend, name, number) for number in numbers}
         partitions = [
@@ -69,7 +69,7 @@ def _topics(backend: Backend, request: Any) -> list[Answer]:
     return topics
 
 
-def _size(backend: Backend, name: str, number: int) -> int | None:
+def _size(backend: KafkaBackend, name: str, number: int) -> int | None:
     led = backend.log.serving(name, number)
     return None if led is None else led.segments.size_bytes + led.unpublished_bytes
 

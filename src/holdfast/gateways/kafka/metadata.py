@@ -17,13 +17,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from holdfast.gateways.kafka.api import Answer, Api, Call, Chunks
-from holdfast.gateways.kafka.backend import Backend
-from holdfast.gateways.kafka.codes import Code
-from holdfast.gateways.kafka.leadership import NOBODY, brokers, leader_of
-from holdfast.gateways.kafka.metadata_encoding import NOT_ASKED, Asked, encode_metadata
-from holdfast.gateways.kafka.placing import PLACED_WAIT_MS, until_placed
-from holdfast.gateways.kafka.wire import Reader
+from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks, ResponseFields
+from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.errors import Code
+from holdfast.gateways.kafka.leaders import NO_LEADER, brokers, leader_of
+from holdfast.gateways.kafka.metadata_encoding import OPERATIONS_NOT_REQUESTED, MetadataTopic, encode_metadata
+from holdfast.gateways.kafka.placement_wait import PLACED_WAIT_MS, wait_until_placed
+from holdfast.kafka.wire import WireReader
 from holdfast.log.topics import Topic, TopicExistsError, check_name
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
@@ -44,7 +44,7 @@ _PARTITIONS_MAX: Final = 500  # in one answer of DescribeTopicPartitions: the cl
 _CREATIONS_MAX: Final = 16  # side by side
 
 
-class _Asking(NamedTuple):
+class _MetadataRequest(NamedTuple):
     """A request. `topics`: names and ids, each once; None is all of them."""
 
     topics: tuple[tuple[str | None, UUID | None], ...] | None
@@ -53,9 +53,9 @@ class _Asking(NamedTuple):
     topic_operations: bool
 
 
-def _read(version: int, body: memoryview, *, flexible: bool) -> _Asking:
+def _read(version: int, body: memoryview, *, flexible: bool) -> _MetadataRequest:
     """By hand, because every client begins with it: nobody should wait for the large import that reads the other requests."""
-    reader = Reader(body, flexible=flexible)
+    reader = WireReader(body, flexible=flexible)
     count = reader.length()
     topics: dict[tuple[str | None, UUID | None], None] = {}
     for _ in range(count):
@@ -69,22 +69,22 @@ def _read(version: int, body: memoryview, *, flexible: bool) -> _Asking:
     topic_operations = bool(reader.int8()) if version >= _TOPIC_OPERATIONS_FROM else False
     reader.tags()
     everything = count < 0 or (version == 0 and count == 0)
-    return _Asking(None if everything else tuple(topics), may_create, cluster_operations, topic_operations)
+    return _MetadataRequest(None if everything else tuple(topics), may_create, cluster_operations, topic_operations)
 
 
-async def metadata(call: Call, body: memoryview) -> Chunks:
+async def metadata(call: RequestContext, body: memoryview) -> ResponseChunks:
     """Brokers, and topics by name, by id, or all of them."""
     backend, version = call.backend, call.version
     request = _read(version, body, flexible=call.api.is_flexible(version))
     if request.topics is None:
-        asked = [Asked(topic) for topic in backend.cluster.topics]
+        asked = [MetadataTopic(topic) for topic in backend.cluster.topics]
     else:
         names = [name for name, _ in request.topics if name is not None]
         created: dict[str, Code] = {}
         if request.may_create and backend.settings.auto_create_topics:
             created = await _create_missing(backend, names)
         made = [name for name, code in created.items() if code is Code.LEADER_NOT_AVAILABLE]
-        await until_placed(backend, dict.fromkeys([*made, *_young(backend, names)]), PLACED_WAIT_MS)
+        await wait_until_placed(backend, dict.fromkeys([*made, *_recently_created(backend, names)]), PLACED_WAIT_MS)
         asked = [_asked(backend, name, topic_id, created) for name, topic_id in request.topics]
     return (
         encode_metadata(
@@ -94,39 +94,39 @@ async def metadata(call: Call, body: memoryview) -> Chunks:
             cluster_id=backend.cluster_id,
             controller=controller(backend),
             topics=asked,
-            topic_operations=TOPIC_OPERATIONS if request.topic_operations else NOT_ASKED,
-            cluster_operations=CLUSTER_OPERATIONS if request.cluster_operations else NOT_ASKED,
+            topic_operations=TOPIC_OPERATIONS if request.topic_operations else OPERATIONS_NOT_REQUESTED,
+            cluster_operations=CLUSTER_OPERATIONS if request.cluster_operations else OPERATIONS_NOT_REQUESTED,
         ),
     )
 
 
-def controller(backend: Backend) -> int:
+def controller(backend: KafkaBackend) -> int:
     """The node that Kafka's clients send administration to. Any node would do; the planner is the one there is one of."""
     nodes = {broker.node for broker in brokers(backend)}
     planner = backend.cluster.planner
     member = backend.cluster.member(planner) if planner is not None else None
     if member is not None and member.node in nodes:
         return member.node
-    return min(nodes, default=NOBODY)
+    return min(nodes, default=NO_LEADER)
 
 
-def _asked(backend: Backend, name: str | None, topic_id: UUID | None, created: dict[str, Code]) -> Asked:
+def _asked(backend: KafkaBackend, name: str | None, topic_id: UUID | None, created: dict[str, Code]) -> MetadataTopic:
     """A topic of a request, as it is to be answered."""
     cluster = backend.cluster
     if name is None:
         known = cluster.name_of(topic_id.hex) if topic_id is not None else None
         topic = cluster.topic(known) if known is not None else None
         if topic is None:
-            return Asked(None, topic_id=topic_id.bytes if topic_id else bytes(16), code=Code.UNKNOWN_TOPIC_ID)
-        return Asked(topic)
+            return MetadataTopic(None, topic_id=topic_id.bytes if topic_id else bytes(16), code=Code.UNKNOWN_TOPIC_ID)
+        return MetadataTopic(topic)
     topic = cluster.topic(name)
     if topic is not None:
-        return Asked(topic)
+        return MetadataTopic(topic)
     unknown = Code.UNKNOWN_TOPIC_OR_PARTITION if _is_name(name) else Code.INVALID_TOPIC_EXCEPTION
-    return Asked(None, name, code=created.get(name, unknown))
+    return MetadataTopic(None, name, code=created.get(name, unknown))
 
 
-async def _create_missing(backend: Backend, names: Iterable[str]) -> dict[str, Code]:
+async def _create_missing(backend: KafkaBackend, names: Iterable[str]) -> dict[str, Code]:
     """Create the topics that are not there; what to say of those that do not show up all the same."""
     missing = [name for name in names if backend.cluster.topic(name) is None]
     missing = [name for name in missing if _is_name(name) and name not in NEVER_CREATED]
@@ -151,7 +151,7 @@ async def _create_missing(backend: Backend, names: Iterable[str]) -> dict[str, C
     return dict(zip(missing, await asyncio.gather(*map(create, missing)), strict=True))
 
 
-def _young(backend: Backend, names: Iterable[str]) -> list[str]:
+def _recently_created(backend: KafkaBackend, names: Iterable[str]) -> list[str]:
     """Those that were created a moment ago, perhaps by somebody else: they are about to be placed."""
     topics = (backend.cluster.topic(name) for name in names)
     now_ms = backend.clock.now_ms()
@@ -166,7 +166,7 @@ def _is_name(name: str) -> bool:
     return True
 
 
-async def describe_cluster(call: Call, request: Any) -> Answer:
+async def describe_cluster(call: RequestContext, request: Any) -> ResponseFields:
     """The brokers and who is in charge."""
     backend = call.backend
     endpoint_type = getattr(request, "endpoint_type", _BROKERS)
@@ -190,16 +190,16 @@ async def describe_cluster(call: Call, request: Any) -> Answer:
         ],
         "cluster_authorized_operations": CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
-        else NOT_ASKED,
+        else OPERATIONS_NOT_REQUESTED,
     }
 
 
-async def describe_topic_partitions(call: Call, request: Any) -> Answer:
+async def describe_topic_partitions(call: RequestContext, request: Any) -> ResponseFields:
     """Topics by name (all if none is named), in order, as many partitions as fit, and from where to ask on."""
     cluster, cursor = call.backend.cluster, request.cursor
     names = sorted({topic.name for topic in request.topics} or {topic.name for topic in cluster.topics})
     room = min(max(request.response_partition_limit, 1), _PARTITIONS_MAX)
-    described: list[Answer] = []
+    described: list[ResponseFields] = []
     for name in names:
         first = 0
         if cursor is not None:
@@ -221,7 +221,7 @@ async def describe_topic_partitions(call: Call, request: Any) -> Answer:
     return {"topics": described, "next_cursor": None}
 
 
-def _described(backend: Backend, topic: Topic, numbers: Sequence[int]) -> Answer:
+def _described(backend: KafkaBackend, topic: Topic, numbers: Sequence[int]) -> ResponseFields:
     return {
         "error_code": Code.NONE,
         "name": topic.name,
@@ -232,9 +232,9 @@ def _described(backend: Backend, topic: Topic, numbers: Sequence[int]) -> Answer
     }
 
 
-def _partition(backend: Backend, topic: Topic, number: int) -> Answer:
+def _partition(backend: KafkaBackend, topic: Topic, number: int) -> ResponseFields:
     leader = leader_of(backend.cluster, topic.name, number)
-    replicas = () if leader.node == NOBODY else (leader.node,)
+    replicas = () if leader.node == NO_LEADER else (leader.node,)
     return {
         "error_code": Code.NONE if replicas else Code.LEADER_NOT_AVAILABLE,
         "partition_index": number,

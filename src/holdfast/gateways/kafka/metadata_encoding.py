@@ -9,12 +9,12 @@ from weakref import WeakKeyDictionary
 
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.backend import Broker
-from holdfast.gateways.kafka.codes import Code
-from holdfast.gateways.kafka.leadership import NOBODY
-from holdfast.gateways.kafka.wire import INT16, INT32, NO_TAGS, array_length, string
+from holdfast.gateways.kafka.errors import Code
+from holdfast.gateways.kafka.leaders import NO_LEADER
+from holdfast.kafka.wire import INT16, INT32, NO_TAGS, array_length, string
 from holdfast.log.topics import Topic
 
-NOT_ASKED: Final = -(1 << 31)  # authorized operations nobody asked for
+OPERATIONS_NOT_REQUESTED: Final = -(1 << 31)  # authorized operations nobody asked for
 
 _NO_ID: Final = bytes(16)
 _RACK, _CONTROLLER, _INTERNAL, _CLUSTER_ID, _THROTTLE = 1, 1, 1, 2, 3
@@ -30,7 +30,7 @@ _OFFLINE, _EPOCHS, _OPERATIONS, _FLEXIBLE, _IDS, _CLUSTER_OPERATIONS_UNTIL, _NUL
 )
 
 
-class _Shape(NamedTuple):
+class _PartitionLayout(NamedTuple):
     """How a version writes a partition: with a leader, and without."""
 
     led: Struct
@@ -39,18 +39,18 @@ class _Shape(NamedTuple):
     flexible: bool
 
 
-def _shape(version: int) -> _Shape:
+def _shape(version: int) -> _PartitionLayout:
     epochs, flexible = version >= _EPOCHS, version >= _FLEXIBLE
     head = ">hiii" if epochs else ">hii"
     one, none = ("Bi", "B") if flexible else ("ii", "i")
     tail = (none if version >= _OFFLINE else "") + ("x" if flexible else "")
-    return _Shape(Struct(head + one + one + tail), Struct(head + none + none + tail), epochs, flexible)
+    return _PartitionLayout(Struct(head + one + one + tail), Struct(head + none + none + tail), epochs, flexible)
 
 
 _SHAPES: Final = tuple(_shape(version) for version in range(_ERROR + 1))
 
 
-class Asked(NamedTuple):
+class MetadataTopic(NamedTuple):
     """One topic of an answer: as it is, or why not."""
 
     topic: Topic | None
@@ -77,9 +77,9 @@ def encode_metadata(
     brokers: list[Broker],
     cluster_id: str,
     controller: int,
-    topics: list[Asked],
-    topic_operations: int = NOT_ASKED,
-    cluster_operations: int = NOT_ASKED,
+    topics: list[MetadataTopic],
+    topic_operations: int = OPERATIONS_NOT_REQUESTED,
+    cluster_operations: int = OPERATIONS_NOT_REQUESTED,
 ) -> bytes:
     """The body of the answer."""
     flexible = version >= _FLEXIBLE
@@ -118,16 +118,16 @@ def _known(kept: _Kept, cluster: Cluster, version: int, topic: Topic) -> bytes:
     key = (version, topic.name)
     written = kept.topics.get(key)
     if written is None:
-        asked = Asked(topic, topic.name, bytes.fromhex(topic.id))
+        asked = MetadataTopic(topic, topic.name, bytes.fromhex(topic.id))
         written = kept.topics[key] = _head(version, asked) + _partitions(version, cluster, topic)
     return written
 
 
-def _unknown(version: int, asked: Asked) -> bytes:
+def _unknown(version: int, asked: MetadataTopic) -> bytes:
     return _head(version, asked) + array_length(0, flexible=version >= _FLEXIBLE)
 
 
-def _head(version: int, asked: Asked) -> bytes:
+def _head(version: int, asked: MetadataTopic) -> bytes:
     name = asked.name if asked.name is not None or version >= _NULL_NAMES else ""
     out = INT16.pack(asked.code) + string(name, flexible=version >= _FLEXIBLE)
     if version >= _IDS:
@@ -142,15 +142,15 @@ def _partitions(version: int, cluster: Cluster, topic: Topic) -> bytes:
     out = bytearray(array_length(topic.partitions, flexible=shape.flexible))
     nodes: dict[str, int] = {}
     for number, held in enumerate(cluster.leaders(topic.name, topic.partitions)):
-        leader = NOBODY
+        leader = NO_LEADER
         if held is not None:
             if held.holder not in nodes:
                 member = cluster.member(held.holder)
-                nodes[held.holder] = NOBODY if member is None else member.node
+                nodes[held.holder] = NO_LEADER if member is None else member.node
             leader = nodes[held.holder]
-        if held is None or leader == NOBODY:
-            epochs = (NOBODY,) if shape.epochs else ()
-            out += shape.leaderless.pack(Code.LEADER_NOT_AVAILABLE, number, NOBODY, *epochs, none, none, *offline)
+        if held is None or leader == NO_LEADER:
+            epochs = (NO_LEADER,) if shape.epochs else ()
+            out += shape.leaderless.pack(Code.LEADER_NOT_AVAILABLE, number, NO_LEADER, *epochs, none, none, *offline)
         else:
             epochs = (held.epoch,) if shape.epochs else ()
             out += shape.led.pack(0, number, leader, *epochs, one, leader, one, leader, *offline)

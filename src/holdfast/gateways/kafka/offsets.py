@@ -14,23 +14,23 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from holdfast.gateways.kafka.api import Answer, Api, Call
-from holdfast.gateways.kafka.backend import Backend
-from holdfast.gateways.kafka.codes import Code, group_code_of
-from holdfast.gateways.kafka.control import NO_UUID
-from holdfast.groups.nouns import Offset
+from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
+from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.control import ZERO_UUID
+from holdfast.gateways.kafka.errors import Code, group_code_of
+from holdfast.groups.model import CommittedOffset
 from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
-from holdfast.vocabulary.nouns import Partition
+from holdfast.vocabulary.types import TopicPartition
 
-_NOTHING: Final = Offset(offset=-1)
+_NO_COMMITTED_OFFSET: Final = CommittedOffset(offset=-1)
 _FIRST_WITH_ERROR: Final = 2  # of OffsetFetch: one code for the whole answer
 _FIRST_WITH_GROUPS: Final = 8
 _FIRST_WITH_IDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _RequestedTopic:
     """A topic of a request: `code` says why it cannot be used, if it cannot."""
 
     name: str
@@ -39,7 +39,7 @@ class _Asked:
     code: Code = Code.NONE
 
 
-async def offset_commit(call: Call, request: Any) -> Answer:
+async def offset_commit(call: RequestContext, request: Any) -> ResponseFields:
     """Commit offsets; answered once they are durable."""
     backend = call.backend
     asked = [await _asked(backend, topic, topic.partitions) for topic in request.topics]
@@ -48,7 +48,7 @@ async def offset_commit(call: Call, request: Any) -> Answer:
         known = backend.cluster.topic(topic.name)
         for each in topic.partitions:
             if topic.code is Code.NONE and (known is None or 0 <= each.partition_index < known.partitions):
-                offsets[Partition(topic.name, each.partition_index)] = Offset(
+                offsets[TopicPartition(topic.name, each.partition_index)] = CommittedOffset(
                     offset=each.committed_offset,
                     leader_epoch=getattr(each, "committed_leader_epoch", -1),
                     metadata=each.committed_metadata or "",
@@ -63,7 +63,7 @@ async def offset_commit(call: Call, request: Any) -> Answer:
                     {
                         "partition_index": each.partition_index,
                         "error_code": topic.code
-                        or codes.get(Partition(topic.name, each.partition_index), Code.UNKNOWN_TOPIC_OR_PARTITION),
+                        or codes.get(TopicPartition(topic.name, each.partition_index), Code.UNKNOWN_TOPIC_OR_PARTITION),
                     }
                     for each in topic.partitions
                 ],
@@ -73,7 +73,9 @@ async def offset_commit(call: Call, request: Any) -> Answer:
     }
 
 
-async def _commit(backend: Backend, request: Any, offsets: dict[Partition, Offset]) -> dict[Partition, Code]:
+async def _commit(
+    backend: KafkaBackend, request: Any, offsets: dict[TopicPartition, CommittedOffset]
+) -> dict[TopicPartition, Code]:
     try:
         results = await backend.groups.commit_offsets(
             request.group_id,
@@ -87,20 +89,22 @@ async def _commit(backend: Backend, request: Any, offsets: dict[Partition, Offse
     return {partition: Code.NONE if error is None else group_code_of(error) for partition, error in results.items()}
 
 
-async def offset_fetch(call: Call, request: Any) -> Answer:
+async def offset_fetch(call: RequestContext, request: Any) -> ResponseFields:
     """Committed offsets: of one group, or of several from version 8 on."""
     if call.version >= _FIRST_WITH_GROUPS:
         return {"groups": [await _fetch(call, group.group_id, group.topics) for group in request.groups]}
     return await _fetch(call, request.group_id, request.topics)
 
 
-async def _fetch(call: Call, group_id: str, topics: Any) -> dict[str, object]:
+async def _fetch(call: RequestContext, group_id: str, topics: Any) -> dict[str, object]:
     backend = call.backend
     asked = None
     wanted = None
     if topics is not None:
         asked = [await _asked(backend, topic, topic.partition_indexes, must_exist=False) for topic in topics]
-        wanted = [Partition(topic.name, number) for topic in asked for number in topic.partitions if not topic.code]
+        wanted = [
+            TopicPartition(topic.name, number) for topic in asked for number in topic.partitions if not topic.code
+        ]
     code, found = Code.NONE, {}
     try:
         found = dict(await backend.groups.fetch_offsets(group_id, wanted))
@@ -118,7 +122,9 @@ async def _fetch(call: Call, group_id: str, topics: Any) -> dict[str, object]:
                 "name": topic.name,
                 "topic_id": topic.topic_id,
                 "partitions": [
-                    _fetched(number, found.get(Partition(topic.name, number), _NOTHING), topic.code or code)
+                    _fetched(
+                        number, found.get(TopicPartition(topic.name, number), _NO_COMMITTED_OFFSET), topic.code or code
+                    )
                     for number in topic.partitions
                 ],
             }
@@ -127,7 +133,7 @@ async def _fetch(call: Call, group_id: str, topics: Any) -> dict[str, object]:
     }
 
 
-def _fetched(number: int, offset: Offset, code: Code) -> dict[str, object]:
+def _fetched(number: int, offset: CommittedOffset, code: Code) -> dict[str, object]:
     return {
         "partition_index": number,
         "committed_offset": offset.offset,
@@ -137,7 +143,7 @@ def _fetched(number: int, offset: Offset, code: Code) -> dict[str, object]:
     }
 
 
-def _all(backend: Backend, found: Iterable[Partition], *, named_by_id: bool) -> list[_Asked]:
+def _all(backend: KafkaBackend, found: Iterable[TopicPartition], *, named_by_id: bool) -> list[_RequestedTopic]:
     """The topics of everything that was found."""
     numbers: dict[str, list[int]] = {}
     for partition in sorted(found):
@@ -146,16 +152,19 @@ def _all(backend: Backend, found: Iterable[Partition], *, named_by_id: bool) -> 
     for name, listed in numbers.items():
         topic = backend.cluster.topic(name)
         if topic is not None or not named_by_id:
-            topics.append(_Asked(name, NO_UUID if topic is None else UUID(topic.id), tuple(listed)))
+            topics.append(_RequestedTopic(name, ZERO_UUID if topic is None else UUID(topic.id), tuple(listed)))
     return topics
 
 
-async def offset_delete(call: Call, request: Any) -> Answer:
+async def offset_delete(call: RequestContext, request: Any) -> ResponseFields:
     """Forget offsets of topics the group is not subscribed to."""
     backend = call.backend
     asked = [await _asked(backend, topic, topic.partitions) for topic in request.topics]
     partitions = [
-        Partition(topic.name, each.partition_index) for topic in asked if not topic.code for each in topic.partitions
+        TopicPartition(topic.name, each.partition_index)
+        for topic in asked
+        if not topic.code
+        for each in topic.partitions
     ]
     try:
         results = await backend.groups.delete_offsets(request.group_id, partitions)
@@ -170,7 +179,7 @@ async def offset_delete(call: Call, request: Any) -> Answer:
                 "partitions": [
                     {
                         "partition_index": each.partition_index,
-                        "error_code": topic.code or codes[Partition(topic.name, each.partition_index)],
+                        "error_code": topic.code or codes[TopicPartition(topic.name, each.partition_index)],
                     }
                     for each in topic.partitions
                 ],
@@ -180,13 +189,15 @@ async def offset_delete(call: Call, request: Any) -> Answer:
     }
 
 
-async def _asked(backend: Backend, topic: Any, partitions: tuple[Any, ...], *, must_exist: bool = True) -> _Asked:
+async def _asked(
+    backend: KafkaBackend, topic: Any, partitions: tuple[Any, ...], *, must_exist: bool = True
+) -> _RequestedTopic:
     """A topic of a request, by name or by id."""
     if hasattr(topic, "topic_id"):
-        topic_id = topic.topic_id or NO_UUID
+        topic_id = topic.topic_id or ZERO_UUID
         name = backend.cluster.name_of(topic_id.hex)
         code = Code.NONE if name is not None else Code.UNKNOWN_TOPIC_ID
-        return _Asked(name or "", topic_id, partitions, code)
+        return _RequestedTopic(name or "", topic_id, partitions, code)
     code = Code.NONE
     if must_exist and backend.cluster.topic(topic.name) is None:
         try:
@@ -195,7 +206,7 @@ async def _asked(backend: Backend, topic: Any, partitions: tuple[Any, ...], *, m
             code = Code.UNKNOWN_TOPIC_OR_PARTITION
         except HoldfastError as error:
             code = group_code_of(error)
-    return _Asked(topic.name, NO_UUID, partitions, code)
+    return _RequestedTopic(topic.name, ZERO_UUID, partitions, code)
 
 
 APIS: Final = (

@@ -13,11 +13,11 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from holdfast.gateways.kafka.api import Answered, Api, Call
-from holdfast.gateways.kafka.codes import Code, code_of
-from holdfast.gateways.kafka.leadership import NOBODY, endpoints_tags, leader_field, leader_of
-from holdfast.gateways.kafka.wire import INT32, NO_TAGS, MalformedRequestError, Reader, array_length, string, tagged
-from holdfast.log.service import Produced
+from holdfast.gateways.kafka.api import Api, OnResponse, RequestContext
+from holdfast.gateways.kafka.errors import Code, code_of
+from holdfast.gateways.kafka.leaders import NO_LEADER, endpoints_tags, leader_field, leader_of
+from holdfast.kafka.wire import INT32, NO_TAGS, MalformedRequestError, WireReader, array_length, string, tagged
+from holdfast.log.service import ProduceResult
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.native import native
 
@@ -31,7 +31,7 @@ _START: Final = Struct(">q")
 _ACKS: Final = (-1, 0, 1)
 
 
-class _Ask(NamedTuple):
+class _PartitionData(NamedTuple):
     """What is to be appended to one partition."""
 
     topic: str | None  # None: nobody has this id
@@ -39,10 +39,10 @@ class _Ask(NamedTuple):
     records: memoryview | None
 
 
-class _Outcome(NamedTuple):
+class _PartitionResult(NamedTuple):
     """What became of it."""
 
-    ask: _Ask
+    ask: _PartitionData
     code: Code
     base_offset: int = -1
     append_time_ms: int = -1
@@ -50,50 +50,50 @@ class _Outcome(NamedTuple):
     message: str | None = None
 
 
-def produce(call: Call, body: memoryview, answered: Answered) -> None:
+def produce(call: RequestContext, body: memoryview, answered: OnResponse) -> None:
     """Append to every partition named, side by side."""
     transactional_id, acks, timeout_ms, topics = _read(call, body)
     asks = [ask for _, listed in topics for ask in listed]
-    pending = _Pending(call, topics, asks, acks, answered)
+    pending = _PendingProduce(call, topics, asks, acks, answered)
     refused = _refused(transactional_id, acks)
     if refused is not None:
         code, message = refused
         for at, ask in enumerate(asks):
-            pending.settle(at, _Outcome(ask, code, message=message))
+            pending.settle(at, _PartitionResult(ask, code, message=message))
     else:
         for at in range(len(asks)):
             pending.begin(at)
     pending.wait(min(timeout_ms, call.backend.settings.produce_timeout_max_ms))
 
 
-_Topics = list[tuple[str | UUID, list[_Ask]]]
+_Topics = list[tuple[str | UUID, list[_PartitionData]]]
 
 
-def _read(call: Call, body: memoryview) -> tuple[str | None, int, int, _Topics]:
+def _read(call: RequestContext, body: memoryview) -> tuple[str | None, int, int, _Topics]:
     """Transactional id, acks, time-out, and what is asked for."""
     flexible, by_id = call.api.is_flexible(call.version), call.version >= _TOPIC_IDS_FROM
     scanned = native.produce(body, flexible, by_id) if native is not None else None
     if scanned is None:  # the slow way, which says what is wrong with it
-        reader = Reader(body, flexible=flexible)
+        reader = WireReader(body, flexible=flexible)
         return reader.string(), reader.int16(), reader.int32(), _topics(call, reader, by_id=by_id)
     transactional_id, acks, timeout_ms, listed = scanned
     topics: _Topics = []
     for name, places in listed:
         named = UUID(bytes=name) if by_id else name
         topic = call.backend.cluster.name_of(named.hex) if isinstance(named, UUID) else named
-        asks = [_Ask(topic, number, body[start:end] if start >= 0 else None) for number, start, end in places]
+        asks = [_PartitionData(topic, number, body[start:end] if start >= 0 else None) for number, start, end in places]
         topics.append((named, asks))
     return transactional_id, acks, timeout_ms, topics
 
 
-def _topics(call: Call, reader: Reader, *, by_id: bool) -> _Topics:
+def _topics(call: RequestContext, reader: WireReader, *, by_id: bool) -> _Topics:
     topics: _Topics = []
     for _ in range(reader.array()):
         named: str | UUID = reader.uuid() if by_id else reader.text()
         topic = call.backend.cluster.name_of(named.hex) if isinstance(named, UUID) else named
         asks = []
         for _ in range(reader.array()):
-            asks.append(_Ask(topic, reader.int32(), reader.bytes()))
+            asks.append(_PartitionData(topic, reader.int32(), reader.bytes()))
             reader.tags()
         topics.append((named, asks))
         reader.tags()
@@ -110,26 +110,28 @@ def _refused(transactional_id: str | None, acks: int) -> tuple[Code, str] | None
     return None
 
 
-class _Pending:
+class _PendingProduce:
     """A request until the outcome of every append is known, or its time is over."""
 
     __slots__ = ("_acks", "_answered", "_asks", "_call", "_left", "_outcomes", "_tasks", "_timer", "_topics")
 
-    def __init__(self, call: Call, topics: _Topics, asks: list[_Ask], acks: int, answered: Answered) -> None:
+    def __init__(
+        self, call: RequestContext, topics: _Topics, asks: list[_PartitionData], acks: int, answered: OnResponse
+    ) -> None:
         self._call, self._topics, self._asks, self._acks, self._answered = call, topics, asks, acks, answered
-        self._outcomes: list[_Outcome | None] = [None] * len(asks)
+        self._outcomes: list[_PartitionResult | None] = [None] * len(asks)
         self._left = len(asks) + 1  # one for `wait`: nothing is answered before everything has begun
-        self._tasks: list[asyncio.Future[Produced]] = []
+        self._tasks: list[asyncio.Future[ProduceResult]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, at: int) -> None:
         """Append if nothing is in the way; what has to wait queues up now, before anything that comes later."""
         ask, log = self._asks[at], self._call.backend.log
         if ask.topic is None:
-            self.settle(at, _Outcome(ask, Code.UNKNOWN_TOPIC_ID))
+            self.settle(at, _PartitionResult(ask, Code.UNKNOWN_TOPIC_ID))
             return
         if ask.records is None:
-            self.settle(at, _Outcome(ask, Code.INVALID_RECORD, message="no records"))
+            self.settle(at, _PartitionResult(ask, Code.INVALID_RECORD, message="no records"))
             return
         try:
             begun = log.begin_produce(ask.topic, ask.number, ask.records)
@@ -153,23 +155,23 @@ class _Pending:
             self._timer = asyncio.get_running_loop().call_later(after_s, self._expired, timeout_ms)
         self._one_less()
 
-    def settle(self, at: int, outcome: _Outcome) -> None:
+    def settle(self, at: int, outcome: _PartitionResult) -> None:
         """The outcome of one of them is known."""
         if self._outcomes[at] is None:
             self._outcomes[at] = outcome
             self._one_less()
 
-    def _told(self, at: int, known: Produced | BaseException) -> None:
+    def _told(self, at: int, known: ProduceResult | BaseException) -> None:
         ask = self._asks[at]
-        if isinstance(known, Produced):
-            done = _Outcome(ask, Code.NONE, known.base_offset, known.append_time_ms, known.start_offset)
+        if isinstance(known, ProduceResult):
+            done = _PartitionResult(ask, Code.NONE, known.base_offset, known.append_time_ms, known.start_offset)
             self.settle(at, done)
         elif isinstance(known, HoldfastError):
             self.settle(at, _failed(ask, known))
         else:
             self._answer(known)
 
-    def _finished(self, at: int, task: "asyncio.Future[Produced]") -> None:
+    def _finished(self, at: int, task: "asyncio.Future[ProduceResult]") -> None:
         if not task.cancelled():
             self._told(at, task.exception() or task.result())
 
@@ -182,7 +184,7 @@ class _Pending:
         """What is not known in time is a time-out; the records may be there all the same."""
         message = f"not durable in {timeout_ms} ms"
         for at, ask in enumerate(self._asks):
-            self.settle(at, _Outcome(ask, Code.REQUEST_TIMED_OUT, message=message))
+            self.settle(at, _PartitionResult(ask, Code.REQUEST_TIMED_OUT, message=message))
 
     def _answer(self, error: BaseException | None) -> None:
         if self._timer is not None:
@@ -198,20 +200,20 @@ class _Pending:
             self._answered((_encode(self._call, self._topics, outcomes),))
 
 
-def _unanswerable(outcome: _Outcome) -> MalformedRequestError:
+def _unanswerable(outcome: _PartitionResult) -> MalformedRequestError:
     """With acks=0 there is no answer: a refusal is told by closing the connection."""
     said = f"{outcome.code.name} {outcome.message or ''}".strip()
     return MalformedRequestError("records sent with acks=0", said, "accepted ones")
 
 
-def _failed(ask: _Ask, error: HoldfastError) -> _Outcome:
+def _failed(ask: _PartitionData, error: HoldfastError) -> _PartitionResult:
     code = code_of(error)
     if code is Code.INVALID_REQUEST:  # the request is well formed; what it carries breaks a rule of the topic
         code = Code.INVALID_RECORD
-    return _Outcome(ask, code, message=str(error))
+    return _PartitionResult(ask, code, message=str(error))
 
 
-def _encode(call: Call, topics: _Topics, outcomes: list[_Outcome]) -> bytes:
+def _encode(call: RequestContext, topics: _Topics, outcomes: list[_PartitionResult]) -> bytes:
     version, flexible = call.version, call.api.is_flexible(call.version)
     leaders: set[int] = set()
     out = bytearray(array_length(len(topics), flexible=flexible))
@@ -236,16 +238,16 @@ def _encode(call: Call, topics: _Topics, outcomes: list[_Outcome]) -> bytes:
     return bytes(out)
 
 
-def _leader_tags(call: Call, outcome: _Outcome, leaders: set[int]) -> bytes:
+def _leader_tags(call: RequestContext, outcome: _PartitionResult, leaders: set[int]) -> bytes:
     """Who leads the partition, if it is not us."""
     topic = outcome.ask.topic
     if outcome.code is not Code.NOT_LEADER_OR_FOLLOWER or topic is None or call.version < _LEADERS_FROM:
         return NO_TAGS
     leader = leader_of(call.backend.cluster, topic, outcome.ask.number)
-    if leader.node == NOBODY:
+    if leader.node == NO_LEADER:
         return NO_TAGS
     leaders.add(leader.node)
     return tagged({0: leader_field(leader)})
 
 
-APIS: Final = (Api(key=0, name="Produce", versions=(3, 13), flexible_from=9, direct=produce, overlaps=True),)
+APIS: Final = (Api(key=0, name="Produce", versions=(3, 13), flexible_from=9, direct=produce, pipelined=True),)

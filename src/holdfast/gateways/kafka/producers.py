@@ -13,9 +13,9 @@ Version 6 (transactions in two phases) is not offered.
 
 from typing import Any, Final
 
-from holdfast.gateways.kafka.api import Answer, Api, Call
-from holdfast.gateways.kafka.backend import Backend
-from holdfast.gateways.kafka.codes import Code, code_of
+from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
+from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.errors import Code, code_of
 from holdfast.vocabulary.errors import HoldfastError, OutcomeUnknownError, UnavailableError
 
 NO_ID: Final = -1
@@ -24,7 +24,7 @@ NO_EPOCH: Final = -1
 _EPOCH_MAX: Final = (1 << 15) - 2  # Kafka keeps the last one for itself, and so do its clients
 
 
-async def init_producer_id(call: Call, request: Any) -> Answer:
+async def init_producer_id(call: RequestContext, request: Any) -> ResponseFields:
     """An id and an epoch nobody else has."""
     known_id, known_epoch = getattr(request, "producer_id", NO_ID), getattr(request, "producer_epoch", NO_EPOCH)
     if request.transactional_id is not None:
@@ -40,11 +40,11 @@ async def init_producer_id(call: Call, request: Any) -> Answer:
         return _refused(Code.COORDINATOR_LOAD_IN_PROGRESS)  # what makes every client ask again, and nothing else
 
 
-def _refused(code: Code) -> Answer:
+def _refused(code: Code) -> ResponseFields:
     return {"error_code": code, "producer_id": NO_ID, "producer_epoch": NO_EPOCH}
 
 
-async def describe_producers(call: Call, request: Any) -> Answer:
+async def describe_producers(call: RequestContext, request: Any) -> ResponseFields:
     """Who has written to a partition and may still be writing."""
     return {
         "topics": [
@@ -57,7 +57,7 @@ async def describe_producers(call: Call, request: Any) -> Answer:
     }
 
 
-async def _described(backend: Backend, name: str, number: int) -> Answer:
+async def _described(backend: KafkaBackend, name: str, number: int) -> ResponseFields:
     code, text, active = Code.NONE, None, []
     try:
         led = await backend.log.led(name, number)

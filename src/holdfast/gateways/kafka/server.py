@@ -12,37 +12,37 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from holdfast.gateways.kafka.backend import Backend
-from holdfast.gateways.kafka.connection import Connection
+from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.connection import KafkaConnection
 from holdfast.gateways.kafka.control import learn
 from holdfast.log.slabs import Slabs, SlabSettings
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 from holdfast.vocabulary.settings import KIB, MIB
-from holdfast.vocabulary.tasks import beside
+from holdfast.vocabulary.tasks import background_tasks
 
 _log: Final = logging.getLogger(__name__)
 
 _SCRATCH_BYTES: Final = 64 * KIB
 _SLAB_BYTES: Final = MIB
 _SWEEP_MS: Final = 5_000
-_LOOK_MS: Final = 20
+_POLL_MS: Final = 20
 _BACKLOG: Final = 1_024
 # A name may have an address of a kind this machine does not have (IPv6 in a container): the others will do.
-_NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+_ADDRESS_UNAVAILABLE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 class KafkaServer:
     """The face of one node. Made by `serving_kafka`."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: KafkaBackend) -> None:
         self.backend = backend
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
-        self.connections: set[Connection] = set()
+        self.connections: set[KafkaConnection] = set()
         self.requests = self.malformed = 0
         self._slabs = Slabs(SlabSettings(slab_bytes=_SLAB_BYTES, bytes_max=backend.settings.slabs_bytes_max))
         self._used_bytes = 0  # of requests that have begun to arrive and are not answered yet
         self._bytes_max = backend.settings.requests_bytes_max
-        self._want_room: set[Connection] = set()
+        self._want_room: set[KafkaConnection] = set()
         self._servers: list[asyncio.Server] = []
 
     def memory(self, size: int) -> memoryview:
@@ -74,20 +74,20 @@ class KafkaServer:
         if self._want_room and not self.full:
             wanting, self._want_room = self._want_room, set()
             for connection in wanting:
-                connection.room()
+                connection.memory_freed()
 
-    def wants_room(self, connection: Connection) -> None:
+    def queue_for_memory(self, connection: KafkaConnection) -> None:
         """Tell the connection when requests of others are answered."""
         self._want_room.add(connection)
 
-    def joined(self, connection: Connection) -> bool:
+    def joined(self, connection: KafkaConnection) -> bool:
         """Whether there is room for one more connection."""
         if len(self.connections) >= self.backend.settings.connections_max:
             return False
         self.connections.add(connection)
         return True
 
-    def left(self, connection: Connection) -> None:
+    def left(self, connection: KafkaConnection) -> None:
         """It is closed."""
         self.connections.discard(connection)
         self._want_room.discard(connection)
@@ -96,7 +96,7 @@ class KafkaServer:
         """Accept connections from now on."""
         loop = asyncio.get_running_loop()
         for each in sockets:
-            self._servers.append(await loop.create_server(lambda: Connection(self), sock=each, backlog=_BACKLOG))
+            self._servers.append(await loop.create_server(lambda: KafkaConnection(self), sock=each, backlog=_BACKLOG))
 
     async def sweep(self) -> None:
         """Close what is idle, stuck or unread, until cancelled."""
@@ -118,7 +118,7 @@ class KafkaServer:
         clock = self.backend.clock
         deadline_ms = clock.boot_ms() + grace_ms
         while any(each.busy for each in self.connections) and clock.boot_ms() < deadline_ms:
-            await clock.sleep_ms(_LOOK_MS)
+            await clock.sleep_ms(_POLL_MS)
         for connection in list(self.connections):
             connection.close()
 
@@ -137,9 +137,9 @@ def bind(host: str, port: int) -> list[socket.socket]:
             port = sockets[-1].getsockname()[1]
         except OSError as error:
             failure = error
-            if error.errno not in _NOT_HERE:
+            if error.errno not in _ADDRESS_UNAVAILABLE:
                 break
-    if failure is not None and (not sockets or failure.errno not in _NOT_HERE):
+    if failure is not None and (not sockets or failure.errno not in _ADDRESS_UNAVAILABLE):
         for each in sockets:
             each.close()
         raise UnavailableError(f"address {host}:{port}", f"cannot listen there: {failure.strerror or failure}")
@@ -160,12 +160,12 @@ def _bound(family: int, kind: int, protocol: int, address: tuple[object, ...]) -
 
 
 @asynccontextmanager
-async def serving_kafka(backend: Backend, sockets: Sequence[socket.socket]) -> AsyncIterator[KafkaServer]:
+async def serving_kafka(backend: KafkaBackend, sockets: Sequence[socket.socket]) -> AsyncIterator[KafkaServer]:
     """Speak Kafka on the sockets for the body; leaving hangs up at once: call `close_gracefully` before."""
     server = KafkaServer(backend)
     await server.accept(sockets)
     try:
-        async with beside(server.sweep(), _learn()):
+        async with background_tasks(server.sweep(), _learn()):
             yield server
     finally:
         for each in server._servers:

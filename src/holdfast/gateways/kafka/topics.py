@@ -17,25 +17,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from holdfast.gateways.kafka.api import Answer, Api, Call
-from holdfast.gateways.kafka.backend import Backend
-from holdfast.gateways.kafka.codes import Code, code_of
-from holdfast.gateways.kafka.config_encoding import DEFAULT, SET_BY_TOPIC
-from holdfast.gateways.kafka.config_names import read_settings, topic_rows
-from holdfast.gateways.kafka.leadership import brokers
-from holdfast.gateways.kafka.placing import PLACED_WAIT_MS, until, until_placed
-from holdfast.log.topics import (
-    PARTITIONS_MAX,
-    Topic,
-    TopicExistsError,
-    TopicNameError,
-    UnknownTopicError,
-    check_name,
-)
+from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
+from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.config_encoding import DEFAULT_CONFIG, DYNAMIC_TOPIC_CONFIG
+from holdfast.gateways.kafka.config_names import read_settings, topic_config_entries
+from holdfast.gateways.kafka.errors import Code, code_of
+from holdfast.gateways.kafka.leaders import brokers
+from holdfast.gateways.kafka.placement_wait import PLACED_WAIT_MS, wait_until, wait_until_placed
+from holdfast.log.topics import PARTITIONS_MAX, Topic, TopicExistsError, TopicNameError, UnknownTopicError, check_name
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 _BROKER_DEFAULT: Final = -1
-_SIDE_BY_SIDE_MAX: Final = 16
+_CONCURRENCY_MAX: Final = 16
 
 
 class _Refused(Exception):  # noqa: N818  (an answer on its way out, never seen by others)
@@ -47,7 +40,7 @@ class _Refused(Exception):  # noqa: N818  (an answer on its way out, never seen 
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class _TopicResult:
     """What became of a topic."""
 
     name: str | None
@@ -56,23 +49,23 @@ class _Outcome:
     topic: Topic | None = None
 
 
-def _failed(name: str | None, error: _Refused | HoldfastError) -> _Outcome:
+def _failed(name: str | None, error: _Refused | HoldfastError) -> _TopicResult:
     if isinstance(error, _Refused):
-        return _Outcome(name, error.code, error.text)
-    return _Outcome(name, code_of(error), str(error))
+        return _TopicResult(name, error.code, error.text)
+    return _TopicResult(name, code_of(error), str(error))
 
 
-async def create_topics(call: Call, request: Any) -> Answer:
+async def create_topics(call: RequestContext, request: Any) -> ResponseFields:
     """Create topics, each by itself, and wait a moment until they can be written to."""
     backend, named = call.backend, Counter(topic.name for topic in request.topics)
-    slots = asyncio.Semaphore(_SIDE_BY_SIDE_MAX)
+    slots = asyncio.Semaphore(_CONCURRENCY_MAX)
 
-    async def create(wanted: Any) -> _Outcome:
+    async def create(wanted: Any) -> _TopicResult:
         async with slots:
             try:
                 if named[wanted.name] > 1:
                     raise _Refused(Code.INVALID_REQUEST, f"{wanted.name!r} is named more than once")
-                return _Outcome(wanted.name, topic=await _create(backend, wanted, request.validate_only))
+                return _TopicResult(wanted.name, topic=await _create(backend, wanted, request.validate_only))
             except (_Refused, HoldfastError) as error:
                 return _failed(wanted.name, error)
 
@@ -80,11 +73,11 @@ async def create_topics(call: Call, request: Any) -> Answer:
     if not request.validate_only:
         made = [outcome.topic.name for outcome in outcomes if outcome.topic is not None]
         # A topic that is not placed in time exists all the same: clients ask for its leaders anyway.
-        await until_placed(backend, made, min(request.timeout.total_seconds() * 1000, PLACED_WAIT_MS))
+        await wait_until_placed(backend, made, min(request.timeout.total_seconds() * 1000, PLACED_WAIT_MS))
     return {"topics": [_created(outcome, request.validate_only) for outcome in outcomes]}
 
 
-async def _create(backend: Backend, wanted: Any, validate_only: bool) -> Topic:
+async def _create(backend: KafkaBackend, wanted: Any, validate_only: bool) -> Topic:
     name = wanted.name
     check_name(name)
     if validate_only or backend.cluster.topic(name) is not None:
@@ -99,13 +92,13 @@ async def _create(backend: Backend, wanted: Any, validate_only: bool) -> Topic:
     return await backend.log.create_topic(name, partitions, config)
 
 
-async def _check_free(backend: Backend, name: str) -> None:
+async def _check_free(backend: KafkaBackend, name: str) -> None:
     with suppress(UnknownTopicError):
         await backend.log.topics.get(name)
         raise TopicExistsError(name)
 
 
-def _partitions(backend: Backend, wanted: Any) -> int:
+def _partitions(backend: KafkaBackend, wanted: Any) -> int:
     """How many partitions the topic gets."""
     count, replicas = wanted.num_partitions, wanted.replication_factor
     if wanted.assignments:
@@ -128,7 +121,7 @@ def _partitions(backend: Backend, wanted: Any) -> int:
     return int(count)
 
 
-def _check_assignments(backend: Backend, assignments: Iterable[Any]) -> None:
+def _check_assignments(backend: KafkaBackend, assignments: Iterable[Any]) -> None:
     asked = {each.partition_index: tuple(each.broker_ids) for each in assignments}
     nodes = [broker.node for broker in brokers(backend)]
     if sorted(asked) != list(range(len(asked))):
@@ -140,7 +133,7 @@ def _check_assignments(backend: Backend, assignments: Iterable[Any]) -> None:
         )
 
 
-def _created(outcome: _Outcome, validated: bool) -> Answer:
+def _created(outcome: _TopicResult, validated: bool) -> ResponseFields:
     topic = outcome.topic
     if topic is None:
         return {
@@ -162,15 +155,15 @@ def _created(outcome: _Outcome, validated: bool) -> Answer:
                 "name": row.name,
                 "value": row.value,
                 "read_only": row.read_only,
-                "config_source": SET_BY_TOPIC if row.is_set else DEFAULT,
+                "config_source": DYNAMIC_TOPIC_CONFIG if row.is_set else DEFAULT_CONFIG,
                 "is_sensitive": False,
             }
-            for row in topic_rows(topic.config, tuple(topic.overrides))
+            for row in topic_config_entries(topic.config, tuple(topic.overrides))
         ],
     }
 
 
-async def delete_topics(call: Call, request: Any) -> Answer:
+async def delete_topics(call: RequestContext, request: Any) -> ResponseFields:
     """Delete topics, each by itself, and wait a moment until this node no longer shows them."""
     backend = call.backend
     wanted: list[tuple[str | None, UUID | None]]
@@ -178,9 +171,9 @@ async def delete_topics(call: Call, request: Any) -> Answer:
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         wanted = [(name, None) for name in request.topic_names]
-    named, slots = Counter(wanted), asyncio.Semaphore(_SIDE_BY_SIDE_MAX)
+    named, slots = Counter(wanted), asyncio.Semaphore(_CONCURRENCY_MAX)
 
-    async def delete(name: str | None, topic_id: UUID | None) -> Answer:
+    async def delete(name: str | None, topic_id: UUID | None) -> ResponseFields:
         async with slots:
             outcome = await _delete(backend, name, topic_id, named[name, topic_id] > 1)
         gone = outcome.topic
@@ -194,29 +187,29 @@ async def delete_topics(call: Call, request: Any) -> Answer:
     responses = await asyncio.gather(*(delete(name, topic_id) for name, topic_id in named))
     gone = [str(each["topic_id"]) for each in responses if each["error_code"] is Code.NONE]
     wait_ms = min(request.timeout.total_seconds() * 1000, PLACED_WAIT_MS)
-    await until(backend, lambda: all(backend.cluster.name_of(topic_id) is None for topic_id in gone), wait_ms)
+    await wait_until(backend, lambda: all(backend.cluster.name_of(topic_id) is None for topic_id in gone), wait_ms)
     return {"responses": responses}
 
 
-async def _delete(backend: Backend, name: str | None, topic_id: UUID | None, twice: bool) -> _Outcome:
+async def _delete(backend: KafkaBackend, name: str | None, topic_id: UUID | None, twice: bool) -> _TopicResult:
     try:
         if twice:
             raise _Refused(Code.INVALID_REQUEST, "it is named more than once")
         if (name is None) == (topic_id is None):
             raise _Refused(Code.INVALID_REQUEST, "a topic is to be named by its name or by its id")
         if name is not None:
-            return _Outcome(name, topic=await backend.log.delete_topic(name))
+            return _TopicResult(name, topic=await backend.log.delete_topic(name))
         assert topic_id is not None
         try:
             found = await backend.log.topics.by_id(topic_id.hex)
-            return _Outcome(name, topic=await backend.log.topics.delete(found.name, topic_id=found.id))
+            return _TopicResult(name, topic=await backend.log.topics.delete(found.name, topic_id=found.id))
         except UnknownTopicError as error:
             raise _Refused(Code.UNKNOWN_TOPIC_ID, str(error)) from None
     except (_Refused, HoldfastError) as error:
         return _failed(name, error)
 
 
-async def create_partitions(call: Call, request: Any) -> Answer:
+async def create_partitions(call: RequestContext, request: Any) -> ResponseFields:
     """Refuse: which partition a key belongs to would change, and with it the order of its records."""
     results = []
     for wanted in request.topics:
@@ -233,12 +226,12 @@ async def create_partitions(call: Call, request: Any) -> Answer:
     return {"results": results}
 
 
-async def delete_records(call: Call, request: Any) -> Answer:
+async def delete_records(call: RequestContext, request: Any) -> ResponseFields:
     """Delete everything below an offset, in the partitions that are led here."""
     backend = call.backend
-    slots = asyncio.Semaphore(_SIDE_BY_SIDE_MAX)
+    slots = asyncio.Semaphore(_CONCURRENCY_MAX)
 
-    async def delete(name: str, wanted: Any) -> Answer:
+    async def delete(name: str, wanted: Any) -> ResponseFields:
         code, start = Code.NONE, -1
         async with slots:
             try:
@@ -254,7 +247,7 @@ async def delete_records(call: Call, request: Any) -> Answer:
     return {"topics": topics}
 
 
-async def _delete_records(backend: Backend, name: str, number: int, offset: int) -> int:
+async def _delete_records(backend: KafkaBackend, name: str, number: int, offset: int) -> int:
     topic = backend.cluster.topic(name)
     if topic is not None and topic.config.cleanup_policy == "compact":
         raise _Refused(Code.POLICY_VIOLATION, "a compacted topic keeps the last record of every key")

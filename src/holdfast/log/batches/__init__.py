@@ -10,27 +10,27 @@ in `rules`, the two kernels (C and its twin in Python) behind `native`, the form
 """
 
 from holdfast.log.batches.arrow import to_arrow
+from holdfast.log.batches.batch_split import RecordBatch, split_batches
 from holdfast.log.batches.header import BatchHeader, Buffer, parse_header, patch, set_append_time
-from holdfast.log.batches.limits import BatchLimits
+from holdfast.log.batches.limits import RecordBatchLimits
 from holdfast.log.batches.records import Record, decode, encode, validate_records
-from holdfast.log.batches.rules import CorruptBatchError, InvalidBatchError, Rule
-from holdfast.log.batches.scan import Batch, split
+from holdfast.log.batches.rules import BatchRule, CorruptBatchError, InvalidBatchError
 
 __all__ = [
-    "Batch",
     "BatchHeader",
-    "BatchLimits",
+    "BatchRule",
     "Buffer",
     "CorruptBatchError",
     "InvalidBatchError",
     "Record",
-    "Rule",
+    "RecordBatch",
+    "RecordBatchLimits",
     "decode",
     "encode",
     "parse_header",
     "patch",
     "set_append_time",
-    "split",
+    "split_batches",
     "to_arrow",
     "validate_records",
 ]

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.log.batches.header import Buffer
-from holdfast.log.batches.limits import BatchLimits
-from holdfast.log.batches.native import BEST, Columns, HeaderColumns, Kernel
+from holdfast.log.batches.kernels import BEST, BatchKernel, Columns, HeaderColumns
+from holdfast.log.batches.limits import RecordBatchLimits
 from holdfast.log.batches.records import DEFAULT_LIMITS, inflate_payload
-from holdfast.log.batches.rules import refuse
+from holdfast.log.batches.rules import fault_error
 from holdfast.vocabulary.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def to_arrow(
     *,
     include_headers: bool,
     views: bool = True,
-    limits: BatchLimits = DEFAULT_LIMITS,
-    kernel: Kernel = BEST,
+    limits: RecordBatchLimits = DEFAULT_LIMITS,
+    kernel: BatchKernel = BEST,
 ) -> "pa.RecordBatch":
     """The records of many buffers, each one stored batch or several in a row, as one Arrow record batch.
 
@@ -47,7 +47,7 @@ def to_arrow(
 
     found = kernel.columns(batches, inflate, include_headers)
     if len(found) == 4:
-        raise refuse(found, stored=True)  # type: ignore[arg-type]  # the only answer of four fields
+        raise fault_error(found, stored=True)  # type: ignore[arg-type]  # the only answer of four fields
     columns = Columns._make(found)
     if columns.headers is not None:
         columns = columns._replace(headers=HeaderColumns._make(columns.headers))

@@ -27,7 +27,7 @@ _XERIAL_BLOCK_BYTES: Final = 32 * KIB  # what Java's clients write
 _INT32: Final = Struct(">i")
 
 
-class InflateError(Exception):
+class DecompressError(Exception):
     """The stream is broken (`given` bytes of it were there), or is larger than allowed (`given` is the limit)."""
 
     def __init__(self, reason: str, given: int, *, too_large: bool = False) -> None:
@@ -64,7 +64,7 @@ def compress(codec: int, data: Buffer) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, *, bytes_max: int) -> Buffer:
-    """What was compressed, at most `bytes_max` of it; otherwise an `InflateError`."""
+    """What was compressed, at most `bytes_max` of it; otherwise an `DecompressError`."""
     match codec:
         case 0:
             if len(data) > bytes_max:
@@ -82,8 +82,8 @@ def decompress(codec: int, data: Buffer, *, bytes_max: int) -> Buffer:
             raise InvalidError("compression codec", codec, f"0 to {len(CODECS) - 1}")
 
 
-def _too_large(bytes_max: int) -> InflateError:
-    return InflateError(f"more than {bytes_max} bytes after decompression", bytes_max, too_large=True)
+def _too_large(bytes_max: int) -> DecompressError:
+    return DecompressError(f"more than {bytes_max} bytes after decompression", bytes_max, too_large=True)
 
 
 def _inflate_gzip(data: Buffer, bytes_max: int) -> bytes:
@@ -91,11 +91,11 @@ def _inflate_gzip(data: Buffer, bytes_max: int) -> bytes:
     try:
         plain = stream.decompress(data, bytes_max + 1)
     except zlib.error as error:
-        raise InflateError(f"gzip: {error}", len(data)) from None
+        raise DecompressError(f"gzip: {error}", len(data)) from None
     if len(plain) > bytes_max:
         raise _too_large(bytes_max)
     if not stream.eof or stream.unused_data:
-        raise InflateError("gzip: not exactly one complete stream", len(data))
+        raise DecompressError("gzip: not exactly one complete stream", len(data))
     return plain
 
 
@@ -114,14 +114,14 @@ def _inflate_snappy(data: memoryview, bytes_max: int) -> bytes:
     parts: list[bytes] = []
     total, at = 0, len(_XERIAL_HEADER)
     if len(data) < at:
-        raise InflateError("snappy: header cut", len(data))
+        raise DecompressError("snappy: header cut", len(data))
     while at < len(data):
         if len(data) - at < _INT32.size:
-            raise InflateError("snappy: block length cut", len(data))
+            raise DecompressError("snappy: block length cut", len(data))
         (length,) = _INT32.unpack_from(data, at)
         at += _INT32.size
         if not 0 < length <= len(data) - at:
-            raise InflateError("snappy: block cut", len(data))
+            raise DecompressError("snappy: block cut", len(data))
         parts.append(_inflate_snappy_block(data[at : at + length], bytes_max, total))
         total += len(parts[-1])
         at += length
@@ -135,7 +135,7 @@ def _inflate_snappy_block(data: memoryview, bytes_max: int, before: int) -> byte
             raise _too_large(bytes_max)
         return bytes(cramjam.snappy.decompress_raw(data))
     except cramjam.DecompressionError as error:
-        raise InflateError(f"snappy: {error}", len(data)) from None
+        raise DecompressError(f"snappy: {error}", len(data)) from None
 
 
 def _inflate_lz4(data: Buffer, bytes_max: int) -> bytes:
@@ -153,12 +153,12 @@ def _inflate_lz4(data: Buffer, bytes_max: int) -> bytes:
             if total > bytes_max:
                 raise _too_large(bytes_max)
             if not part and not stream.eof:
-                raise InflateError("lz4: stream cut", len(data))
+                raise DecompressError("lz4: stream cut", len(data))
             parts.append(part)
     except RuntimeError as error:
-        raise InflateError(f"lz4: {error}", len(data)) from None
+        raise DecompressError(f"lz4: {error}", len(data)) from None
     if stream.unused_data:
-        raise InflateError("lz4: bytes after the stream", len(data))
+        raise DecompressError("lz4: bytes after the stream", len(data))
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -166,7 +166,7 @@ def _inflate_zstd(data: Buffer, bytes_max: int) -> bytes:
     try:
         announced = zstandard.get_frame_parameters(data).content_size
     except zstandard.ZstdError as error:
-        raise InflateError(f"zstd: {error}", len(data)) from None
+        raise DecompressError(f"zstd: {error}", len(data)) from None
     known = announced != zstandard.CONTENTSIZE_UNKNOWN
     if known and announced > bytes_max:
         raise _too_large(bytes_max)
@@ -179,5 +179,5 @@ def _inflate_zstd(data: Buffer, bytes_max: int) -> bytes:
             return codec.decompress(data, max_output_size=room, allow_extra_data=False)
         except zstandard.ZstdError as error:
             if known or room == bytes_max:
-                raise InflateError(f"zstd: {error}", len(data)) from None
+                raise DecompressError(f"zstd: {error}", len(data)) from None
             room = min(bytes_max, room * 8)

@@ -6,7 +6,7 @@ from holdfast.vocabulary.settings import MIB, check_between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchLimits:
+class RecordBatchLimits:
     """What a producer may send, and how far a compressed batch may grow when it is read."""
 
     batch_bytes_max: int = MIB + 12  # Kafka's default for message.max.bytes

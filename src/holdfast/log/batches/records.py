@@ -7,7 +7,8 @@ batches as they are, and analytics read columns (`arrow.to_arrow`).
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from holdfast.log.batches.compression import InflateError, codec_number, compress, decompress
+from holdfast.log.batches.batch_split import RecordBatch
+from holdfast.log.batches.compression import DecompressError, codec_number, compress, decompress
 from holdfast.log.batches.header import (
     CODEC_MASK,
     CONTROL,
@@ -20,13 +21,12 @@ from holdfast.log.batches.header import (
     Buffer,
     checksum,
 )
-from holdfast.log.batches.limits import BatchLimits
-from holdfast.log.batches.native import BEST, Kernel
-from holdfast.log.batches.rules import Rule, refuse
-from holdfast.log.batches.scan import Batch
+from holdfast.log.batches.kernels import BEST, BatchKernel
+from holdfast.log.batches.limits import RecordBatchLimits
+from holdfast.log.batches.rules import BatchRule, fault_error
 from holdfast.vocabulary.errors import InvalidError
 
-DEFAULT_LIMITS: Final = BatchLimits()
+DEFAULT_LIMITS: Final = RecordBatchLimits()
 
 _CHUNK_RECORDS: Final = 1_000  # decoded ahead of the reader; a batch may hold a million
 
@@ -53,7 +53,7 @@ def encode(
     leader_epoch: int = -1,
     control: bool = False,
     transactional: bool = False,
-    kernel: Kernel = BEST,
+    kernel: BatchKernel = BEST,
 ) -> bytes:
     """One batch with the records, whose offsets grow from `base_offset` on.
 
@@ -68,7 +68,7 @@ def encode(
     except (OverflowError, UnicodeEncodeError) as error:
         raise InvalidError("record", str(error), "64-bit numbers and header keys that are valid text") from None
     if len(written) == 4:
-        raise refuse(written, stored=False)
+        raise fault_error(written, stored=False)
     batch, count, last_offset_delta, base_timestamp, max_timestamp = written
     if last_offset is not None:
         if not max(last_offset_delta, 0) <= last_offset - base_offset < 1 << 31:
@@ -98,7 +98,9 @@ def encode(
     return bytes(batch)
 
 
-def decode(batch: Batch | Buffer, *, limits: BatchLimits = DEFAULT_LIMITS, kernel: Kernel = BEST) -> Iterator[Record]:
+def decode(
+    batch: RecordBatch | Buffer, *, limits: RecordBatchLimits = DEFAULT_LIMITS, kernel: BatchKernel = BEST
+) -> Iterator[Record]:
     """The records of one stored batch, in order. Damage raises a `CorruptBatchError` when the reader gets there.
 
     The checksum is not computed again: `split(..., stored=True)` does that. Header keys that are no UTF-8 get U+FFFD.
@@ -111,13 +113,17 @@ def decode(batch: Batch | Buffer, *, limits: BatchLimits = DEFAULT_LIMITS, kerne
     while cursor[1] < header.count:
         found = kernel.read(payload, header, cursor, _CHUNK_RECORDS, Record)
         if len(found) == 4:
-            raise refuse(found, stored=True)
+            raise fault_error(found, stored=True)
         records, cursor = found
         yield from records
 
 
 def validate_records(
-    batch: Batch | Buffer, *, limits: BatchLimits = DEFAULT_LIMITS, stored: bool = False, kernel: Kernel = BEST
+    batch: RecordBatch | Buffer,
+    *,
+    limits: RecordBatchLimits = DEFAULT_LIMITS,
+    stored: bool = False,
+    kernel: BatchKernel = BEST,
 ) -> None:
     """Judge every record of one batch: lengths, varints, offsets, and timestamps against the header's maximum.
 
@@ -130,34 +136,36 @@ def validate_records(
     payload = inflate(header, data[HEADER_BYTES:], limits=limits, stored=stored)
     fault = kernel.check(payload, header, not stored)
     if fault is not None:
-        raise refuse(fault, stored=stored)
+        raise fault_error(fault, stored=stored)
 
 
-def inflate(header: BatchHeader, payload: memoryview, *, limits: BatchLimits, stored: bool, at: int = 0) -> Buffer:
+def inflate(
+    header: BatchHeader, payload: memoryview, *, limits: RecordBatchLimits, stored: bool, at: int = 0
+) -> Buffer:
     """The payload of a batch without its compression, within the limit."""
     return inflate_payload(header.attributes & CODEC_MASK, payload, at=at, limits=limits, stored=stored)
 
 
-def inflate_payload(codec: int, payload: memoryview, *, at: int, limits: BatchLimits, stored: bool) -> Buffer:
+def inflate_payload(codec: int, payload: memoryview, *, at: int, limits: RecordBatchLimits, stored: bool) -> Buffer:
     """The same for those who know the codec's number alone; `at` is where the batch begins, for the error."""
     if not codec:
         return payload
     try:
         return decompress(codec, payload, bytes_max=limits.inflated_bytes_max)
-    except InflateError as error:
-        rule = Rule.INFLATED_SIZE if error.too_large else Rule.COMPRESSED
-        raise refuse((rule, at, -1, error.given), stored=stored) from error
+    except DecompressError as error:
+        rule = BatchRule.INFLATED_SIZE if error.too_large else BatchRule.COMPRESSED
+        raise fault_error((rule, at, -1, error.given), stored=stored) from error
 
 
 def _whole(
-    batch: Batch | Buffer, *, stored: bool, kernel: Kernel, limits: BatchLimits = DEFAULT_LIMITS
+    batch: RecordBatch | Buffer, *, stored: bool, kernel: BatchKernel, limits: RecordBatchLimits = DEFAULT_LIMITS
 ) -> tuple[BatchHeader, memoryview]:
     """The header and bytes of exactly one batch. One that `split` returned was judged there."""
-    if isinstance(batch, Batch):
+    if isinstance(batch, RecordBatch):
         return batch
     headers = kernel.scan(batch, stored, limits.batch_bytes_max, limits.records_max, BatchHeader)
     if isinstance(headers, tuple):
-        raise refuse(headers, stored=stored)
+        raise fault_error(headers, stored=stored)
     if len(headers) != 1:
         raise InvalidError("number of batches", len(headers), "exactly 1")
     return headers[0], memoryview(batch)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 
-class Rule(IntEnum):
+class BatchRule(IntEnum):
     """What is wrong. The numbers are also those of `src/_native/batch.h`."""
 
     EMPTY = 1
@@ -44,39 +44,39 @@ class Rule(IntEnum):
 
 
 # (what the given value is, what would be allowed)
-_TEXTS: Final[dict[Rule, tuple[str, str]]] = {
-    Rule.EMPTY: ("number of batches", "at least one record batch"),
-    Rule.CUT: ("bytes left", "the whole batch, as long as its length field says"),
-    Rule.MAGIC: ("magic", "2"),
-    Rule.LENGTH: ("length field", "at least 49"),
-    Rule.SIZE: ("bytes of the batch", "at most the limit of the topic"),
-    Rule.CODEC: ("compression codec", "0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd"),
-    Rule.COUNT: ("record count", "the number of records in the batch, at least 1 from a producer"),
-    Rule.OFFSETS: ("last offset delta", "record count - 1, or more where a log was compacted"),
-    Rule.BASE_OFFSET: ("base offset", "not negative, with room for all records"),
-    Rule.TIMESTAMP: ("timestamp", "milliseconds since 1970, or -1 for none"),
-    Rule.CONTROL: ("attributes", "no control batch from a producer"),
-    Rule.PRODUCER: ("producer id or epoch", "an id with an epoch of at least 0, or id -1"),
-    Rule.SEQUENCE: ("base sequence", "at least 0 with a producer id"),
-    Rule.TRANSACTIONAL: ("attributes", "transactional only with a producer id"),
-    Rule.CRC: ("CRC-32C", "the checksum of the bytes after it"),
-    Rule.COMPRESSED: ("compressed bytes", "one complete stream of the codec the header names"),
-    Rule.INFLATED_SIZE: ("bytes after decompression", "at most inflated_bytes_max"),
-    Rule.RECORD_CUT: ("record length", "a record that ends inside its batch, with its fields inside it"),
-    Rule.VARINT: ("varint", "at most 32 bits, 64 for a timestamp"),
-    Rule.RECORD_LENGTH: ("record length or bytes left in it", "a record that its fields fill exactly"),
-    Rule.OFFSET_DELTA: ("offset (delta)", "growing, within the batch, without gaps from a producer"),
-    Rule.RECORD_TIMESTAMP: ("record timestamp (delta)", "at least -1 and at most the batch's maximum"),
-    Rule.KEY: ("key length", "-1 for null, or what the record holds"),
-    Rule.VALUE: ("value length", "-1 for null, or what the record holds"),
-    Rule.HEADERS: ("header count", "not negative, and what the record holds"),
-    Rule.HEADER_KEY: ("header key length", "not negative, and what the record holds"),
-    Rule.HEADER_VALUE: ("header value length", "-1 for null, or what the record holds"),
-    Rule.TRAILING: ("bytes after the last record", "0"),
+_TEXTS: Final[dict[BatchRule, tuple[str, str]]] = {
+    BatchRule.EMPTY: ("number of batches", "at least one record batch"),
+    BatchRule.CUT: ("bytes left", "the whole batch, as long as its length field says"),
+    BatchRule.MAGIC: ("magic", "2"),
+    BatchRule.LENGTH: ("length field", "at least 49"),
+    BatchRule.SIZE: ("bytes of the batch", "at most the limit of the topic"),
+    BatchRule.CODEC: ("compression codec", "0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd"),
+    BatchRule.COUNT: ("record count", "the number of records in the batch, at least 1 from a producer"),
+    BatchRule.OFFSETS: ("last offset delta", "record count - 1, or more where a log was compacted"),
+    BatchRule.BASE_OFFSET: ("base offset", "not negative, with room for all records"),
+    BatchRule.TIMESTAMP: ("timestamp", "milliseconds since 1970, or -1 for none"),
+    BatchRule.CONTROL: ("attributes", "no control batch from a producer"),
+    BatchRule.PRODUCER: ("producer id or epoch", "an id with an epoch of at least 0, or id -1"),
+    BatchRule.SEQUENCE: ("base sequence", "at least 0 with a producer id"),
+    BatchRule.TRANSACTIONAL: ("attributes", "transactional only with a producer id"),
+    BatchRule.CRC: ("CRC-32C", "the checksum of the bytes after it"),
+    BatchRule.COMPRESSED: ("compressed bytes", "one complete stream of the codec the header names"),
+    BatchRule.INFLATED_SIZE: ("bytes after decompression", "at most inflated_bytes_max"),
+    BatchRule.RECORD_CUT: ("record length", "a record that ends inside its batch, with its fields inside it"),
+    BatchRule.VARINT: ("varint", "at most 32 bits, 64 for a timestamp"),
+    BatchRule.RECORD_LENGTH: ("record length or bytes left in it", "a record that its fields fill exactly"),
+    BatchRule.OFFSET_DELTA: ("offset (delta)", "growing, within the batch, without gaps from a producer"),
+    BatchRule.RECORD_TIMESTAMP: ("record timestamp (delta)", "at least -1 and at most the batch's maximum"),
+    BatchRule.KEY: ("key length", "-1 for null, or what the record holds"),
+    BatchRule.VALUE: ("value length", "-1 for null, or what the record holds"),
+    BatchRule.HEADERS: ("header count", "not negative, and what the record holds"),
+    BatchRule.HEADER_KEY: ("header key length", "not negative, and what the record holds"),
+    BatchRule.HEADER_VALUE: ("header value length", "-1 for null, or what the record holds"),
+    BatchRule.TRAILING: ("bytes after the last record", "0"),
 }
 
 
-class Fault(NamedTuple):
+class BatchFault(NamedTuple):
     """A broken rule: in the batch at byte `at`, in its record number `record` (-1: in its header), with value `given`."""
 
     rule: int
@@ -93,8 +93,8 @@ class Fault(NamedTuple):
 class InvalidBatchError(InvalidError):
     """A producer sent a batch that breaks `fault.rule`. Nothing of the request was accepted."""
 
-    def __init__(self, fault: Fault) -> None:
-        self.fault, self.rule = fault, Rule(fault.rule)
+    def __init__(self, fault: BatchFault) -> None:
+        self.fault, self.rule = fault, BatchRule(fault.rule)
         what, allowed = _TEXTS[self.rule]
         super().__init__(f"{fault.place}: {what}", fault.given, allowed)
         self.args = (fault,)  # what pickles and compares
@@ -103,14 +103,14 @@ class InvalidBatchError(InvalidError):
 class CorruptBatchError(CorruptError):
     """A batch that was accepted once now breaks `fault.rule`."""
 
-    def __init__(self, fault: Fault) -> None:
-        self.fault, self.rule = fault, Rule(fault.rule)
+    def __init__(self, fault: BatchFault) -> None:
+        self.fault, self.rule = fault, BatchRule(fault.rule)
         what, allowed = _TEXTS[self.rule]
         super().__init__(fault.place, f"{what} is {fault.given}, allowed is {allowed}")
         self.args = (fault,)
 
 
-def refuse(fault: tuple[int, int, int, int], *, stored: bool) -> InvalidBatchError | CorruptBatchError:
+def fault_error(fault: tuple[int, int, int, int], *, stored: bool) -> InvalidBatchError | CorruptBatchError:
     """The error for a kernel's fault: a producer's mistake, or damage to what is stored."""
-    known = Fault._make(fault)
+    known = BatchFault._make(fault)
     return CorruptBatchError(known) if stored else InvalidBatchError(known)

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from holdfast.log.batches import BatchHeader, Buffer
-from holdfast.log.partition.budget import TailBudget
+from holdfast.log.partition.tail_budget import TailBudget
 
 
 class TailBatch(NamedTuple):

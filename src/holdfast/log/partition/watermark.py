@@ -13,7 +13,7 @@ from holdfast.vocabulary.clock import Clock
 
 _SWEEP_MIN: Final = 64
 
-Told = Callable[[BaseException | None], None]
+OnDurable = Callable[[BaseException | None], None]
 
 
 class Watermark:
@@ -22,7 +22,7 @@ class Watermark:
     def __init__(self, value: int) -> None:
         self.value = value
         self._turn = itertools.count()
-        self._waiters: list[tuple[int, int, asyncio.Future[None] | Told]] = []  # a heap
+        self._waiters: list[tuple[int, int, asyncio.Future[None] | OnDurable]] = []  # a heap
         self._gone = 0  # waiters that gave up and are still in the heap
 
     def set(self, value: int) -> None:
@@ -50,12 +50,12 @@ class Watermark:
             elif not waiter.done():
                 waiter.set_exception(error)
 
-    def call(self, value: int, told: Told) -> None:
+    def call(self, value: int, on_durable: OnDurable) -> None:
         """Call `told` with None when it stands at `value` or beyond (at once, if it does), or with what `fail_above` says."""
         if self.value < value:
-            heapq.heappush(self._waiters, (value, next(self._turn), told))
+            heapq.heappush(self._waiters, (value, next(self._turn), on_durable))
         else:
-            told(None)
+            on_durable(None)
 
     async def reaches(self, value: int) -> None:
         """Return when it stands at `value` or beyond; raises what `fail_above` says."""
@@ -110,5 +110,5 @@ class Watermark:
             self._gone = 0
 
 
-def _is_done(waiter: asyncio.Future[None] | Told) -> bool:
+def _is_done(waiter: asyncio.Future[None] | OnDurable) -> bool:
     return isinstance(waiter, asyncio.Future) and waiter.done()

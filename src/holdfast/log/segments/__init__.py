@@ -10,29 +10,29 @@ segments count is the store's to say; when to roll and publish is the partition'
 """
 
 from holdfast.log.segments.blocks import decode_blocks
-from holdfast.log.segments.build import build_segment
-from holdfast.log.segments.index import BlockPlace, SegmentIndex, read_tail, segment_meta
+from holdfast.log.segments.builder import build_segment
+from holdfast.log.segments.index import BlockLocation, SegmentIndex, read_tail, segment_meta
 from holdfast.log.segments.keys import SegmentKey, parse_segment_key, partition_prefix, segment_key, shared_key
 from holdfast.log.segments.layout import SegmentFooter, SegmentHeader, parse_header, read_footer
-from holdfast.log.segments.nouns import BuiltSegment, EpochStart, ProducerSnapshot, SegmentMeta, SequenceRange
-from holdfast.log.segments.producers import read_producers
-from holdfast.log.segments.reader import Reached, SegmentReader
+from holdfast.log.segments.model import BuiltSegment, EpochStart, ProducerSnapshot, SegmentMeta, SequenceRange
+from holdfast.log.segments.producer_section import read_producers
+from holdfast.log.segments.reader import OffsetAndTimestamp, SegmentReader
 from holdfast.log.segments.settings import SegmentSettings
-from holdfast.log.segments.shared import BuiltObject, SegmentRange, build_object, read_directory
+from holdfast.log.segments.shared_object import BuiltObject, SegmentLocation, build_object, read_directory
 
 __all__ = [
-    "BlockPlace",
+    "BlockLocation",
     "BuiltObject",
     "BuiltSegment",
     "EpochStart",
+    "OffsetAndTimestamp",
     "ProducerSnapshot",
-    "Reached",
     "SegmentFooter",
     "SegmentHeader",
     "SegmentIndex",
     "SegmentKey",
+    "SegmentLocation",
     "SegmentMeta",
-    "SegmentRange",
     "SegmentReader",
     "SegmentSettings",
     "SequenceRange",

@@ -11,8 +11,8 @@ import lz4.block
 from crc32c import crc32c
 
 from holdfast.log.batches import BatchHeader, Buffer
-from holdfast.log.batches.native import BEST
-from holdfast.log.batches.rules import refuse
+from holdfast.log.batches.kernels import BEST
+from holdfast.log.batches.rules import fault_error
 from holdfast.log.checksums import batch_checksum
 from holdfast.log.segments.layout import (
     BLOCK,
@@ -26,8 +26,8 @@ from holdfast.log.segments.layout import (
     check_crc,
     pack_block,
 )
+from holdfast.vocabulary.alignment import alignment_padding
 from holdfast.vocabulary.errors import CorruptError
-from holdfast.vocabulary.in_place import gap_before
 from holdfast.vocabulary.settings import KIB
 
 _LZ4_INPUT_MAX: Final = 0x7E000000
@@ -45,14 +45,14 @@ class Block(NamedTuple):
     data: memoryview
 
 
-def seal_block(raw: Buffer, *, at: int, batch_count: int, first_offset: int, pack: bool) -> tuple[bytes, Buffer, int]:
+def encode_block(raw: Buffer, *, at: int, batch_count: int, first_offset: int, pack: bool) -> tuple[bytes, Buffer, int]:
     """The header and payload of a block of batches: `raw` itself, unless `pack` and LZ4 saves a quarter or more.
 
     And the payload's checksum, so that nobody has to go over it again. `at` is where the block will lie in its segment: a
     large payload gets a gap before it, so that it can be stored from where it is.
     """
     codec, payload = STORED, raw
-    if pack and len(raw) <= _LZ4_INPUT_MAX and _is_promising(raw):
+    if pack and len(raw) <= _LZ4_INPUT_MAX and _is_compressible(raw):
         packed: bytes = lz4.block.compress(raw, store_size=False)
         if _saves_enough(packed, raw):
             codec, payload = LZ4, packed
@@ -64,12 +64,12 @@ def seal_block(raw: Buffer, *, at: int, batch_count: int, first_offset: int, pac
         raw_bytes=len(raw),
         batch_count=batch_count,
         first_offset=first_offset,
-        gap_bytes=gap_before(payload, at + BLOCK_BYTES, min_bytes=_IN_PLACE_MIN_BYTES),
+        gap_bytes=alignment_padding(payload, at + BLOCK_BYTES, min_bytes=_IN_PLACE_MIN_BYTES),
     )
     return header, payload, payload_crc
 
 
-def _is_promising(raw: Buffer) -> bool:
+def _is_compressible(raw: Buffer) -> bool:
     """Whether the beginning of a large block shrinks: what is true of it is mostly true of the rest."""
     if len(raw) < 4 * _PROBE_BYTES:
         return True
@@ -88,7 +88,7 @@ def scan_batches(raw: Buffer) -> list[BatchHeader] | tuple[int, int, int, int]:
 
 def decode_blocks(data: Buffer, *, at: int = 0) -> list[memoryview]:
     """All batches of consecutive whole blocks; `at` is where they lie in the segment, for the error."""
-    return [batch for block in walk_blocks(data, at=at) for batch in open_block(block)[1]]
+    return [batch for block in walk_blocks(data, at=at) for batch in decode_block(block)[1]]
 
 
 def walk_blocks(data: Buffer, *, at: int = 0) -> Iterator[Block]:
@@ -109,14 +109,14 @@ def walk_blocks(data: Buffer, *, at: int = 0) -> Iterator[Block]:
         at += size_bytes
 
 
-def open_block(block: Block) -> tuple[list[BatchHeader], list[memoryview]]:
+def decode_block(block: Block) -> tuple[list[BatchHeader], list[memoryview]]:
     """The batches of one block, judged by the block's CRC: views of the block's bytes, or of what they unpack to."""
     header, what = block.header, f"segment block at byte {block.at}"
     check_crc(what, block.data[BLOCK_BYTES:], header.crc, seed=crc32c(block.data[: BLOCK_BYTES - CRC_BYTES]))
     raw = memoryview(_unpack(header, block.data[header.header_bytes :], what))
     headers = scan_batches(raw)
     if isinstance(headers, tuple):
-        raise CorruptError(what, str(refuse(headers, stored=True)))
+        raise CorruptError(what, str(fault_error(headers, stored=True)))
     if not headers or len(headers) != header.batch_count or headers[0].base_offset != header.first_offset:
         raise CorruptError(what, f"{len(headers)} batches, not the {header.batch_count} it announces")
     batches, start = [], 0

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.log.batches import Batch, Buffer, Record, decode, encode
-from holdfast.log.segments.blocks import open_block, walk_blocks
-from holdfast.log.segments.build import build_segment
+from holdfast.log.batches import Buffer, Record, RecordBatch, decode, encode
+from holdfast.log.segments.blocks import decode_block, walk_blocks
+from holdfast.log.segments.builder import build_segment
 from holdfast.log.segments.index import read_tail
-from holdfast.log.segments.nouns import BuiltSegment
-from holdfast.log.segments.shared import has_directory, read_directory
-from holdfast.log.segments.v1 import Losses, export_v1, import_v1
+from holdfast.log.segments.model import BuiltSegment
+from holdfast.log.segments.shared_object import has_directory, read_directory
+from holdfast.log.segments.v1 import ExportLosses, export_v1, import_v1
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import KIB
 
@@ -25,12 +25,12 @@ _RECORD_OVERHEAD_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class ExportedSegment:
     """A segment of version 1, how many records it has, and what it does not hold of them."""
 
     data: bytes
     record_count: int
-    losses: Losses
+    losses: ExportLosses
     markers: int
 
 
@@ -48,19 +48,19 @@ def segment_of(data: Buffer, number: int | None) -> memoryview:
     return view[start:end]
 
 
-def to_v1(segment: memoryview, *, compression: str, drop_headers: bool, blur_nulls: bool) -> Exported:
+def to_v1(segment: memoryview, *, compression: str, drop_headers: bool, blur_nulls: bool) -> ExportedSegment:
     """The records of a segment as STRM v1; see `export_v1` for what is refused."""
     index = read_tail(segment)[1]
     records: list[Record] = []
     markers = 0
     for block in walk_blocks(segment[index.blocks[0].start : index.blocks[-1].end], at=index.blocks[0].start):
-        for header, batch in zip(*open_block(block), strict=True):
+        for header, batch in zip(*decode_block(block), strict=True):
             if header.is_control:
                 markers += header.count
             else:
-                records += decode(Batch(header, batch))
+                records += decode(RecordBatch(header, batch))
     done = export_v1(records, compression=compression, drop_headers=drop_headers, blur_nulls=blur_nulls)
-    return Exported(data=done.data, record_count=len(records), losses=done.losses, markers=markers)
+    return ExportedSegment(data=done.data, record_count=len(records), losses=done.losses, markers=markers)
 
 
 def from_v1(data: Buffer, *, topic_id: str, partition: int, epoch: int, compression: str) -> BuiltSegment:

@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 
 from holdfast.log.batches import Buffer
 from holdfast.log.segments.layout import BLOCK_BYTES, SegmentFooter, check_crc, read_footer, text
-from holdfast.log.segments.nouns import EpochStart, SegmentMeta
+from holdfast.log.segments.model import EpochStart, SegmentMeta
 from holdfast.log.segments.varints import Cursor, put_uvarint, put_varint
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 _WHAT: Final = "segment index"
 
 
-class BlockPlace(NamedTuple):
+class BlockLocation(NamedTuple):
     """One block: bytes [start, end) of the segment, offsets [first_offset, end_offset)."""
 
     start: int
@@ -32,16 +32,16 @@ class BlockPlace(NamedTuple):
 class SegmentIndex:
     """Blocks in order, with look-ups; and, beside the footer's numbers, whose they are and under which epochs."""
 
-    def __init__(self, topic_id: str, epochs: Sequence[EpochStart], blocks: Sequence[BlockPlace]) -> None:
+    def __init__(self, topic_id: str, epochs: Sequence[EpochStart], blocks: Sequence[BlockLocation]) -> None:
         self.topic_id, self.epochs, self.blocks = topic_id, tuple(epochs), tuple(blocks)
         self._ends = [block.end_offset for block in blocks]
 
-    def locate(self, offset: int) -> BlockPlace | None:
+    def locate(self, offset: int) -> BlockLocation | None:
         """The block with the first batch that ends behind `offset`; none when no batch does."""
         at = bisect_right(self._ends, offset)
         return self.blocks[at] if at < len(self.blocks) else None
 
-    def locate_time(self, timestamp_ms: int, *, from_offset: int = 0) -> BlockPlace | None:
+    def locate_time(self, timestamp_ms: int, *, from_offset: int = 0) -> BlockLocation | None:
         """The first block with a batch that reaches `timestamp_ms`, beginning with the block of `from_offset`."""
         at = bisect_right(self._ends, from_offset)
         return next((block for block in self.blocks[at:] if block.max_timestamp_ms >= timestamp_ms), None)
@@ -128,8 +128,8 @@ def _read_epochs(cursor: Cursor) -> list[EpochStart]:
     return epochs
 
 
-def _read_blocks(cursor: Cursor, footer: SegmentFooter) -> list[BlockPlace]:
-    blocks: list[BlockPlace] = []
+def _read_blocks(cursor: Cursor, footer: SegmentFooter) -> list[BlockLocation]:
+    blocks: list[BlockLocation] = []
     start = cursor.uvarint()
     end_offset, timestamp_ms = footer.base_offset, 0
     for _ in range(_count(cursor, entry_bytes_min=5)):
@@ -140,7 +140,7 @@ def _read_blocks(cursor: Cursor, footer: SegmentFooter) -> list[BlockPlace]:
         timestamp_ms += cursor.varint()
         if end - start <= BLOCK_BYTES or end_offset <= first_offset:
             raise CorruptError(_WHAT, f"block {len(blocks)} is empty")
-        blocks.append(BlockPlace(start, end, first_offset, end_offset, raw_bytes, timestamp_ms))
+        blocks.append(BlockLocation(start, end, first_offset, end_offset, raw_bytes, timestamp_ms))
         start = end
     if len(blocks) != footer.block_count or start != footer.producers_at or end_offset > footer.end_offset:
         raise CorruptError(_WHAT, "its blocks are not those the footer tells of")

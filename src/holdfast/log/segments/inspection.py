@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from crc32c import crc32c
 
-from holdfast.log.batches import BatchHeader, BatchLimits, Buffer, split
-from holdfast.log.segments.blocks import Block, open_block, walk_blocks
-from holdfast.log.segments.index import BlockPlace, SegmentIndex, read_tail, segment_meta
+from holdfast.log.batches import BatchHeader, Buffer, RecordBatchLimits, split_batches
+from holdfast.log.segments.blocks import Block, decode_block, walk_blocks
+from holdfast.log.segments.index import BlockLocation, SegmentIndex, read_tail, segment_meta
 from holdfast.log.segments.layout import (
     BLOCK_MAGIC,
     CODEC_NAMES,
@@ -24,16 +24,16 @@ from holdfast.log.segments.layout import (
     parse_header,
     read_footer,
 )
-from holdfast.log.segments.nouns import ProducerSnapshot, SegmentMeta
-from holdfast.log.segments.producers import read_producers
-from holdfast.log.segments.shared import SegmentRange, directory_bytes, has_directory, read_directory
+from holdfast.log.segments.model import ProducerSnapshot, SegmentMeta
+from holdfast.log.segments.producer_section import read_producers
+from holdfast.log.segments.shared_object import SegmentLocation, directory_bytes, has_directory, read_directory
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class IntegrityCheck:
     """One thing that was verified; `found` says what is wrong, or what was seen."""
 
     what: str
@@ -69,7 +69,7 @@ class SegmentReport:
     meta: SegmentMeta | None = None
     blocks: list[BlockReport] = field(default_factory=list)
     producers: tuple[ProducerSnapshot, ...] = ()
-    checks: list[Check] = field(default_factory=list)
+    checks: list[IntegrityCheck] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -80,9 +80,9 @@ class SegmentReport:
 class ObjectReport:
     """The segments of an object; a directory if it is a shared one."""
 
-    directory: tuple[SegmentRange, ...] | None = None
+    directory: tuple[SegmentLocation, ...] | None = None
     segments: list[SegmentReport] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=list)
+    checks: list[IntegrityCheck] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -104,19 +104,21 @@ def inspect_object(data: Buffer) -> ObjectReport:
 
 
 def _inspect_shared(view: memoryview, report: ObjectReport) -> None:
-    ranges = _attempt(report, "directory", lambda: read_directory(view))
+    ranges = _checked_read(report, "directory", lambda: read_directory(view))
     if ranges is None:
         return
     report.directory = ranges
     starts, ends = [entry.start for entry in ranges], [entry.end for entry in ranges]
     if [*starts, len(view) - directory_bytes(view)] != [0, *ends]:
-        report.checks.append(Check("directory", False, "its segments do not lie one behind another"))
+        report.checks.append(IntegrityCheck("directory", False, "its segments do not lie one behind another"))
     for entry in ranges:
         segment = inspect_segment(view[entry.start : entry.end], start=entry.start)
         report.segments.append(segment)
         meta = segment.meta
         if meta is not None and entry[2:] != (meta.topic_id, meta.partition, meta.base_offset, meta.end_offset):
-            report.checks.append(Check("directory", False, f"another segment at byte {entry.start} than it tells of"))
+            report.checks.append(
+                IntegrityCheck("directory", False, f"another segment at byte {entry.start} than it tells of")
+            )
 
 
 def inspect_segment(view: memoryview, *, start: int = 0) -> SegmentReport:
@@ -124,19 +126,21 @@ def inspect_segment(view: memoryview, *, start: int = 0) -> SegmentReport:
     with suppress(CorruptError):
         parse_header(view)  # another version is no damage: it is raised
     report = SegmentReport(start=start, end=start + len(view))
-    report.header = _attempt(report, "header", lambda: parse_header(view))
-    report.footer = footer = _attempt(report, "footer", lambda: _whole_footer(view))
+    report.header = _checked_read(report, "header", lambda: parse_header(view))
+    report.footer = footer = _checked_read(report, "footer", lambda: _whole_footer(view))
     index = None
     if footer is not None:
         _inspect_sections(view, report, footer)
-        index = _attempt(report, "index", lambda: read_tail(view)[1])
+        index = _checked_read(report, "index", lambda: read_tail(view)[1])
     if footer is not None and index is not None:
         report.meta = segment_meta(footer, index)
         _inspect_blocks(view, report, index, footer)
     elif report.header is not None:
-        _attempt(report, "block", partial(_walk, view, report, report.header.header_bytes), quiet=True)
+        _checked_read(
+            report, "block", partial(_inspect_sequentially, view, report, report.header.header_bytes), quiet=True
+        )
         found = f"{len(report.blocks)} found by walking, with no index to compare them with"
-        report.checks.append(Check("blocks", False, found))
+        report.checks.append(IntegrityCheck("blocks", False, found))
     return report
 
 
@@ -149,31 +153,31 @@ def _whole_footer(view: memoryview) -> SegmentFooter:
 
 def _inspect_sections(view: memoryview, report: SegmentReport, footer: SegmentFooter) -> None:
     section = view[footer.producers_at : footer.producers_at + footer.producers_bytes]
-    report.producers = _attempt(report, "producers", lambda: read_producers(section, footer)) or ()
+    report.producers = _checked_read(report, "producers", lambda: read_producers(section, footer)) or ()
     found = crc32c(view[: len(view) - footer.footer_bytes])
     seen = f"CRC-32C {found:08x}, the footer says {footer.body_crc:08x}"
-    report.checks.append(Check("whole segment", found == footer.body_crc, seen))
+    report.checks.append(IntegrityCheck("whole segment", found == footer.body_crc, seen))
     header = report.header
     if header is not None and (header.partition, header.base_offset) != (footer.partition, footer.base_offset):
-        report.checks.append(Check("header", False, "the footer tells of another partition or offset"))
+        report.checks.append(IntegrityCheck("header", False, "the footer tells of another partition or offset"))
 
 
 def _inspect_blocks(view: memoryview, report: SegmentReport, index: SegmentIndex, footer: SegmentFooter) -> None:
     """Each block where the index says it is. One line for all of them when all are right."""
     if report.header is not None and report.header.topic_id != index.topic_id:
-        report.checks.append(Check("index", False, f"it tells of topic {index.topic_id}"))
+        report.checks.append(IntegrityCheck("index", False, f"it tells of topic {index.topic_id}"))
     for number, place in enumerate(index.blocks):
-        _attempt(report, f"block {number}", partial(_inspect_place, view, report, place), quiet=True)
+        _checked_read(report, f"block {number}", partial(_inspect_place, view, report, place), quiet=True)
     if len(report.blocks) == len(index.blocks):
         records, batches = (
             sum(counts) for counts in zip(*((b.records, b.batches) for b in report.blocks), strict=True)
         )
         right = (records, batches) == (footer.record_count, footer.batch_count)
         seen = f"{len(report.blocks)} with {batches} batches and {records} records"
-        report.checks.append(Check("blocks", right, seen))
+        report.checks.append(IntegrityCheck("blocks", right, seen))
 
 
-def _inspect_place(view: memoryview, report: SegmentReport, place: BlockPlace) -> None:
+def _inspect_place(view: memoryview, report: SegmentReport, place: BlockLocation) -> None:
     block, *others = walk_blocks(view[place.start : place.end], at=place.start)
     if others:
         raise CorruptError("segment index", f"{1 + len(others)} blocks in the place of one, at byte {place.start}")
@@ -185,7 +189,7 @@ def _inspect_place(view: memoryview, report: SegmentReport, place: BlockPlace) -
         raise CorruptError("segment index", f"first and end offset, bytes, latest time: {said}, in the block {held}")
 
 
-def _walk(view: memoryview, report: SegmentReport, at: int) -> None:
+def _inspect_sequentially(view: memoryview, report: SegmentReport, at: int) -> None:
     """Blocks one behind another; whatever is no block ends the walk."""
     while bytes(view[at : at + len(BLOCK_MAGIC)]) == BLOCK_MAGIC:
         block = next(walk_blocks(view[at:], at=at))
@@ -194,10 +198,10 @@ def _walk(view: memoryview, report: SegmentReport, at: int) -> None:
 
 
 def _inspect_block(report: SegmentReport, block: Block) -> None:
-    headers, batches = open_block(block)
+    headers, batches = decode_block(block)
     report.blocks.append(_block_report(len(report.blocks), block, headers))
     for batch in batches:
-        split(batch, limits=BatchLimits(), stored=True)  # each batch has a checksum of its own
+        split_batches(batch, limits=RecordBatchLimits(), stored=True)  # each batch has a checksum of its own
 
 
 def _block_report(number: int, block: Block, headers: Sequence[BatchHeader]) -> BlockReport:
@@ -216,15 +220,15 @@ def _block_report(number: int, block: Block, headers: Sequence[BatchHeader]) -> 
     )
 
 
-def _attempt(
+def _checked_read(
     report: SegmentReport | ObjectReport, what: str, read: Callable[[], T], *, quiet: bool = False
 ) -> T | None:
     """What `read` returns, with a check that says how it went (only if it went wrong, with `quiet`)."""
     try:
         found = read()
     except (CorruptError, InvalidError) as error:
-        report.checks.append(Check(what, False, str(error)))
+        report.checks.append(IntegrityCheck(what, False, str(error)))
         return None
     if not quiet:
-        report.checks.append(Check(what, True, "CRC-32C right"))
+        report.checks.append(IntegrityCheck(what, True, "CRC-32C right"))
     return found

@@ -39,7 +39,7 @@ def segment_key(topic_id: str, partition: int, base: int, end: int, epoch: int, 
     """The key of the object that holds one segment alone."""
     check_id("topic id", topic_id)
     check_id("upload id", upload_id)
-    check_place(partition, base, end)
+    check_offset_range(partition, base, end)
     if not 0 <= epoch <= _OFFSET_MAX:
         raise InvalidError("epoch", epoch, "0 to 2^63 - 1")
     return f"{SEGMENTS}{topic_id}/{partition}/{base:020d}-{end:020d}-{epoch}-{upload_id}.strm"
@@ -75,7 +75,7 @@ def check_id(what: str, given: str) -> None:
         raise InvalidError(what, given, "1 to 64 letters, digits, - and _")
 
 
-def check_place(partition: int, base_offset: int, end_offset: int) -> None:
+def check_offset_range(partition: int, base_offset: int, end_offset: int) -> None:
     """Refuse numbers that cannot be a range of a partition."""
     if not 0 <= partition <= _PARTITION_MAX:
         raise InvalidError("partition", partition, "0 to 2^31 - 1")

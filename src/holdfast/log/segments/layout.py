@@ -151,11 +151,11 @@ def read_footer(tail: Buffer) -> SegmentFooter:
     check_crc("segment footer", view[at : len(view) - _CRC_AND_MAGIC_BYTES], crc)
     check_major(major)
     footer = SegmentFooter._make((*_FOOTER.unpack_from(view, at), major, minor, footer_bytes))
-    _judge(footer)
+    _check_sections(footer)
     return footer
 
 
-def _judge(footer: SegmentFooter) -> None:
+def _check_sections(footer: SegmentFooter) -> None:
     """The sections must lie one behind another, and end where the footer begins."""
     producers_end = footer.producers_at + footer.producers_bytes
     index_end = footer.index_at + footer.index_bytes

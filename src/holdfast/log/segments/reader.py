@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from holdfast.contracts.objects import Missing, Objects
-from holdfast.log.batches import Batch, Buffer, decode
-from holdfast.log.segments.blocks import open_block, walk_blocks
+from holdfast.log.batches import Buffer, RecordBatch, decode
+from holdfast.log.segments.blocks import decode_block, walk_blocks
 from holdfast.log.segments.index import SegmentIndex, read_tail, segment_meta
 from holdfast.log.segments.layout import STORED, SegmentFooter, read_footer
-from holdfast.log.segments.nouns import ProducerSnapshot, SegmentMeta
-from holdfast.log.segments.producers import read_producers
+from holdfast.log.segments.model import ProducerSnapshot, SegmentMeta
+from holdfast.log.segments.producer_section import read_producers
 from holdfast.log.segments.settings import SegmentSettings
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 from holdfast.vocabulary.settings import MIB
@@ -23,7 +23,7 @@ from holdfast.vocabulary.settings import MIB
 _CHECKED_HERE_MAX: Final = 2 * MIB
 
 
-class Reached(NamedTuple):
+class OffsetAndTimestamp(NamedTuple):
     """The first record at or after a time."""
 
     offset: int
@@ -31,7 +31,7 @@ class Reached(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class _SegmentTail:
     footer: SegmentFooter
     index: SegmentIndex
     tail: Buffer  # the bytes that opened it; empty when it was open before
@@ -90,7 +90,9 @@ class SegmentReader:
             return _batches_from(blocks, place[0], offset, bytes_max)
         return await asyncio.to_thread(_batches_from, blocks, place[0], offset, bytes_max)
 
-    async def offset_for_timestamp(self, timestamp_ms: int, *, from_offset: int = 0) -> Reached | Missing | None:
+    async def offset_for_timestamp(
+        self, timestamp_ms: int, *, from_offset: int = 0
+    ) -> OffsetAndTimestamp | Missing | None:
         """The first record at or behind `from_offset` whose timestamp is `timestamp_ms` or later."""
         opened = await self._open()
         if isinstance(opened, Missing):
@@ -108,11 +110,11 @@ class SegmentReader:
             from_offset = place.end_offset  # the record that reached the time lies before `from_offset`
         return None
 
-    async def _open(self, wanted_bytes: int = 0) -> _Opened | Missing:
+    async def _open(self, wanted_bytes: int = 0) -> _SegmentTail | Missing:
         """Footer and index; `wanted_bytes` from the end on are asked for with them, if they are not known yet."""
         # Two tasks that come first both read the tail: cheaper than to let one wait for the other's remote call.
         if self._known is not None:
-            return _Opened(*self._known, b"")
+            return _SegmentTail(*self._known, b"")
         tail = await self._get_tail(max(self._settings.tail_bytes, wanted_bytes))
         if isinstance(tail, Missing):
             return tail
@@ -126,12 +128,12 @@ class SegmentReader:
             if isinstance(tail, Missing):
                 return tail
         self._known = footer, index = read_tail(tail)
-        return _Opened(footer, index, tail)
+        return _SegmentTail(footer, index, tail)
 
     async def _get_tail(self, size_bytes: int) -> Buffer | Missing:
         return await self._fetch(max(0, self._end - self._start - size_bytes), self._end - self._start)
 
-    async def _get(self, opened: _Opened, start: int, end: int) -> Buffer | Missing:
+    async def _get(self, opened: _SegmentTail, start: int, end: int) -> Buffer | Missing:
         """Bytes [start, end) of the segment, from the tail that was just read when they are in it."""
         tail_at = self._end - self._start - len(opened.tail)
         if start >= tail_at and opened.tail:
@@ -158,7 +160,7 @@ def _batches_from(blocks: Buffer, at: int, offset: int, bytes_max: int) -> list[
     taken: list[memoryview] = []
     room = bytes_max
     for block in walk_blocks(blocks, at=at):
-        for header, batch in zip(*open_block(block), strict=True):
+        for header, batch in zip(*decode_block(block), strict=True):
             if header.last_offset < offset:
                 continue
             if taken and len(batch) > room:
@@ -168,12 +170,12 @@ def _batches_from(blocks: Buffer, at: int, offset: int, bytes_max: int) -> list[
     return taken
 
 
-def _first_reaching(blocks: Buffer, at: int, timestamp_ms: int, from_offset: int) -> Reached | None:
+def _first_reaching(blocks: Buffer, at: int, timestamp_ms: int, from_offset: int) -> OffsetAndTimestamp | None:
     for block in walk_blocks(blocks, at=at):
-        for header, batch in zip(*open_block(block), strict=True):
+        for header, batch in zip(*decode_block(block), strict=True):
             if header.max_timestamp < timestamp_ms or header.last_offset < from_offset:
                 continue
-            for record in decode(Batch(header, batch)):
+            for record in decode(RecordBatch(header, batch)):
                 if record.timestamp_ms >= timestamp_ms and record.offset >= from_offset:
-                    return Reached(record.offset, record.timestamp_ms)
+                    return OffsetAndTimestamp(record.offset, record.timestamp_ms)
     return None

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import lz4.block
 
 from holdfast.log.batches import Buffer, Record
-from holdfast.log.batches.compression import InflateError, compress, decompress
+from holdfast.log.batches.compression import DecompressError, compress, decompress
 from holdfast.log.segments.layout import MAGIC
 from holdfast.log.segments.varints import Cursor, put_uvarint, put_varint
 from holdfast.vocabulary.errors import CorruptError, InvalidError
@@ -44,7 +44,7 @@ class HeaderV1(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Losses:
+class ExportLosses:
     """Of how many records version 1 cannot hold something."""
 
     headers: int = 0
@@ -66,7 +66,7 @@ class ExportedV1(NamedTuple):
     """A segment of version 1, and what it does not hold."""
 
     data: bytes
-    losses: Losses
+    losses: ExportLosses
 
 
 def export_v1(
@@ -103,8 +103,8 @@ def export_v1(
     return ExportedV1(bytes(out), losses)
 
 
-def _losses(records: list[Record]) -> Losses:
-    return Losses(
+def _losses(records: list[Record]) -> ExportLosses:
+    return ExportLosses(
         headers=sum(1 for record in records if record.headers),
         null_values=sum(1 for record in records if record.value is None),
         empty_keys=sum(1 for record in records if record.key == b""),
@@ -211,7 +211,7 @@ def _inflate(block: memoryview, compression: str) -> Buffer:
             raise CorruptError(_WHAT, f"a block of {len(block)} bytes announces {size_bytes}")
         unpacked: bytes = lz4.block.decompress(block)
         return unpacked
-    except (InflateError, lz4.block.LZ4BlockError, ValueError) as error:
+    except (DecompressError, lz4.block.LZ4BlockError, ValueError) as error:
         raise CorruptError(_WHAT, f"{compression}: {error}") from None
 
 

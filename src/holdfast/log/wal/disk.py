@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.log.wal.frames import FRAME_MAGIC, Buffer
+from holdfast.vocabulary.alignment import DISK_BLOCK_BYTES
 from holdfast.vocabulary.errors import CorruptError
-from holdfast.vocabulary.in_place import BLOCK_BYTES
 from holdfast.vocabulary.native import native
 
 _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
@@ -42,7 +42,7 @@ def no_failpoint(_: str) -> None:
     """The failpoint of production."""
 
 
-class Disk:
+class WalDisk:
     """The real one."""
 
     def write(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
@@ -68,7 +68,7 @@ class Disk:
         It goes through `memory`, which is aligned, but for what lies right where it is: where in `memory` its last block is.
         """
         if native is not None:
-            return native.write_padded(descriptor, buffers, memory, BLOCK_BYTES, position)
+            return native.write_padded(descriptor, buffers, memory, DISK_BLOCK_BYTES, position)
         return write_padded(lambda view, at: os.pwrite(descriptor, view, at), buffers, memory, position)
 
     def sync_directory(self, directory: Path) -> None:
@@ -94,19 +94,19 @@ def write_padded(
         left = memoryview(part).cast("B")
         while left:
             if filled == len(memory):
-                position = _put(write, memory, position)
+                position = _write_fully(write, memory, position)
                 filled = 0
             taken = min(len(memory) - filled, len(left))
             memory[filled : filled + taken] = left[:taken]
             filled += taken
             left = left[taken:]
-    padding = -filled % BLOCK_BYTES
+    padding = -filled % DISK_BLOCK_BYTES
     memory[filled : filled + padding] = bytes(padding)
-    _put(write, memory[: filled + padding], position)
-    return filled - filled % BLOCK_BYTES
+    _write_fully(write, memory[: filled + padding], position)
+    return filled - filled % DISK_BLOCK_BYTES
 
 
-def _put(write: Callable[[memoryview, int], int], view: memoryview, position: int) -> int:
+def _write_fully(write: Callable[[memoryview, int], int], view: memoryview, position: int) -> int:
     while view:
         written = write(view, position)
         if written <= 0:
@@ -116,7 +116,7 @@ def _put(write: Callable[[memoryview, int], int], view: memoryview, position: in
     return position
 
 
-def write_all(disk: Disk, descriptor: int, buffers: Sequence[Buffer], position: int) -> None:
+def write_all(disk: WalDisk, descriptor: int, buffers: Sequence[Buffer], position: int) -> None:
     """Write every byte, in as many calls as the system needs."""
     for start in range(0, len(buffers), IOV_MAX):
         chunk = buffers[start : start + IOV_MAX]
@@ -131,7 +131,7 @@ def write_all(disk: Disk, descriptor: int, buffers: Sequence[Buffer], position: 
                 chunk = _rest(chunk, written)
 
 
-def sync_or_stop(disk: Disk, descriptor: int, path: Path) -> None:
+def sync_or_stop(disk: WalDisk, descriptor: int, path: Path) -> None:
     """Sync, or raise `CorruptError`: whatever the reason, nobody knows any more what is on disk."""
     try:
         disk.sync(descriptor)
@@ -141,7 +141,7 @@ def sync_or_stop(disk: Disk, descriptor: int, path: Path) -> None:
         ) from error
 
 
-def strike(disk: Disk, descriptor: int, positions: Iterable[int]) -> None:
+def invalidate_frames(disk: WalDisk, descriptor: int, positions: Iterable[int]) -> None:
     """Make sure that no frame at `positions` is ever taken for a valid one, whatever is written before it. Sync it."""
     for position in positions:
         write_all(disk, descriptor, (bytes(len(FRAME_MAGIC)),), position)

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from holdfast.log.wal.disk import NO_SPACE, Disk, Failpoint, close_quietly, sync_or_stop, write_all
+from holdfast.log.wal.disk import NO_SPACE, Failpoint, WalDisk, close_quietly, sync_or_stop, write_all
 from holdfast.log.wal.frames import FRAMES_AT, OPENING_AT, FileHeader, encode_file_header, encode_opening, salt_of
 from holdfast.log.wal.settings import WalSettings
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.settings import MIB
 
@@ -98,10 +98,17 @@ class WalFiles:
     """Makes files live and spare: after the opening the keeper's work, except `begin`, which is the writer's."""
 
     def __init__(
-        self, directory: Path, *, clock: Clock, chance: Chance, settings: WalSettings, disk: Disk, failpoint: Failpoint
+        self,
+        directory: Path,
+        *,
+        clock: Clock,
+        random: Random,
+        settings: WalSettings,
+        disk: WalDisk,
+        failpoint: Failpoint,
     ) -> None:
         self.directory = directory
-        self._clock, self._chance, self._settings = clock, chance, settings
+        self._clock, self._random, self._settings = clock, random, settings
         self._disk, self._failpoint = disk, failpoint
 
     def clear_unfinished(self) -> None:
@@ -112,7 +119,7 @@ class WalFiles:
     def prepare(self, generation: int) -> OpenFile:
         """A live file without frames, in its new generation."""
         path = self._take_spare() or self._create()
-        header = FileHeader(generation, salt_of(self._chance.token()), self._settings.file_bytes, self._clock.now_ms())
+        header = FileHeader(generation, salt_of(self._random.token()), self._settings.file_bytes, self._clock.now_ms())
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             write_all(self._disk, descriptor, (encode_file_header(header),), 0)

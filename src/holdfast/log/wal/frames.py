@@ -175,34 +175,34 @@ def decode_head(head: Buffer, mark: bytes) -> FrameHeader | None:
 
 def encode_file_header(header: FileHeader) -> bytes:
     """The record at byte 0 of a file."""
-    return _sealed(_FILE.pack(_FILE_MAGIC, VERSION, 0, *header))
+    return _with_crc(_FILE.pack(_FILE_MAGIC, VERSION, 0, *header))
 
 
 def decode_file_header(data: Buffer) -> tuple[FileHeader, int] | None:
     """The header and its format version; None if it is damaged."""
-    if (fields := _unsealed(_FILE, _FILE_MAGIC, data)) is None:
+    if (fields := _verified(_FILE, _FILE_MAGIC, data)) is None:
         return None
     return FileHeader(*fields[3:]), fields[1]
 
 
 def encode_opening(header: FileHeader, first_lsn: int, opened_at_ms: int) -> bytes:
     """The record that says with which LSN the file begins: all before it was synced. Written before its first frame."""
-    return _sealed(_OPENING.pack(_OPENING_MAGIC, VERSION, 0, header.generation, header.salt, first_lsn, opened_at_ms))
+    return _with_crc(_OPENING.pack(_OPENING_MAGIC, VERSION, 0, header.generation, header.salt, first_lsn, opened_at_ms))
 
 
 def decode_opening(data: Buffer, header: FileHeader) -> int | None:
     """The first LSN of the file; None if it was never opened in this use of the file, or the record is damaged."""
-    fields = _unsealed(_OPENING, _OPENING_MAGIC, data)
+    fields = _verified(_OPENING, _OPENING_MAGIC, data)
     if fields is None or fields[3:5] != (header.generation, header.salt):
         return None
     return int(fields[5])
 
 
-def _sealed(record: bytes) -> bytes:
+def _with_crc(record: bytes) -> bytes:
     return record + _CRC.pack(crc32c(record))
 
 
-def _unsealed(layout: Struct, magic: bytes, data: Buffer) -> tuple[int, ...] | None:
+def _verified(layout: Struct, magic: bytes, data: Buffer) -> tuple[int, ...] | None:
     if len(data) < _RECORD_BYTES or data[:4] != magic:
         return None
     if _CRC.unpack_from(data, layout.size)[0] != crc32c(data[: layout.size]):

@@ -6,12 +6,12 @@ While a process appends, the end of the newest file may look torn; stop the proc
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.log.wal.file_reader import WalReader
 from holdfast.log.wal.files import live_files, spare_files
+from holdfast.log.wal.frame_scan import ScannedFrame, scan_frames, scan_header
 from holdfast.log.wal.frames import FRAMES_AT, MARK
-from holdfast.log.wal.opening import PENDING_REPAIRS
-from holdfast.log.wal.reading import WalReader
-from holdfast.log.wal.recovery import Damage, TornTail, examine
-from holdfast.log.wal.survey import Sighting, sightings, survey_header
+from holdfast.log.wal.recovery import TornTail, WalDamage, scan_directory
+from holdfast.log.wal.startup import PENDING_REPAIRS
 from holdfast.vocabulary.errors import InvalidError
 
 
@@ -42,7 +42,7 @@ class FileReport:
 
 
 @dataclass(slots=True, kw_only=True)
-class Inspection:
+class WalInspection:
     """The whole directory. `damage` keeps it from being opened; a torn tail does not."""
 
     directory: Path
@@ -51,14 +51,14 @@ class Inspection:
     unfinished_repairs: list[str]
     set_aside: list[str]
     torn: TornTail | None
-    damage: Damage | None
+    damage: WalDamage | None
 
 
-def inspect(directory: Path) -> Inspection:
+def inspect(directory: Path) -> WalInspection:
     """Read everything. Blocks."""
     check_directory(directory)
-    verdict = examine(directory, skip_bad_sectors=True)
-    return Inspection(
+    verdict = scan_directory(directory, skip_bad_sectors=True)
+    return WalInspection(
         directory=directory,
         files=[_report(path, generation) for generation, path in live_files(directory)],
         spare_files=len(spare_files(directory)),
@@ -81,12 +81,12 @@ def _report(path: Path, generation: int) -> FileReport:
     report = FileReport(file=path.name, generation=generation)
     partitions: dict[tuple[bytes, int], PartitionReport] = {}
     with WalReader(path, skip_bad_sectors=True) as reader:
-        head = survey_header(reader, generation)
+        head = scan_header(reader, generation)
         report.first_lsn = head.first_lsn
         if head.header is None:
             report.damage.append("header damaged at byte 0")
         expected, end = head.first_lsn, FRAMES_AT
-        for seen in sightings(reader, head.mark):
+        for seen in scan_frames(reader, head.mark):
             if seen.payload is None:
                 report.damage.append(
                     f"payload of LSN {seen.head.lsn} damaged at byte {seen.position + seen.head.payload_at}"
@@ -103,7 +103,7 @@ def _report(path: Path, generation: int) -> FileReport:
     return report
 
 
-def _count(report: FileReport, partitions: dict[tuple[bytes, int], PartitionReport], seen: Sighting) -> None:
+def _count(report: FileReport, partitions: dict[tuple[bytes, int], PartitionReport], seen: ScannedFrame) -> None:
     head = seen.head
     report.last_lsn = head.lsn
     if head.kind == MARK:

@@ -10,17 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from holdfast.log.wal.file_reader import WalReader, heads_after, walk
 from holdfast.log.wal.files import live_files
-from holdfast.log.wal.frames import (
-    FRAMES_AT,
-    MARK,
-    OPENING_AT,
-    VERSION,
-    FileHeader,
-    decode_file_header,
-    decode_opening,
-)
-from holdfast.log.wal.reading import WalReader, heads_after, walk
+from holdfast.log.wal.frames import FRAMES_AT, MARK, OPENING_AT, VERSION, FileHeader, decode_file_header, decode_opening
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 from holdfast.vocabulary.settings import MIB
 
@@ -45,7 +37,7 @@ class LiveFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class WalDamage:
     """Where the WAL contradicts itself. LSNs from `lsn` on are affected."""
 
     path: Path
@@ -73,7 +65,7 @@ class TornTail:
 
 
 @dataclass(slots=True)
-class Verdict:
+class RecoveryScan:
     """Everything recovery needs to know, and nothing was changed to find it."""
 
     files: list[LiveFile] = field(default_factory=list)
@@ -81,13 +73,13 @@ class Verdict:
     next_lsn: int = 1
     next_generation: int = 1
     torn: TornTail | None = None
-    damage: Damage | None = None
+    damage: WalDamage | None = None
 
 
-def examine(directory: Path, *, read_bytes: int = 4 * MIB, skip_bad_sectors: bool = False) -> Verdict:
+def scan_directory(directory: Path, *, read_bytes: int = 4 * MIB, skip_bad_sectors: bool = False) -> RecoveryScan:
     """Read every file, in order, up to the first damage that is not a torn tail."""
     read = partial(WalReader, window_bytes=read_bytes, skip_bad_sectors=skip_bad_sectors)
-    verdict = Verdict()
+    verdict = RecoveryScan()
     live = live_files(directory)
     if live:
         verdict.next_generation = live[-1][0] + 1
@@ -112,23 +104,23 @@ def read_header(reader: WalReader, generation: int) -> FileHeader | None:
     return decoded[0]
 
 
-def _examine_file(verdict: Verdict, reader: WalReader, generation: int) -> Damage | None:
+def _examine_file(verdict: RecoveryScan, reader: WalReader, generation: int) -> WalDamage | None:
     expected = verdict.next_lsn
     header = read_header(reader, generation)
     if header is None:
-        return Damage(reader.path, 0, expected, "the header of the file is damaged")
+        return WalDamage(reader.path, 0, expected, "the header of the file is damaged")
     first_lsn = decode_opening(reader.view(OPENING_AT, FRAMES_AT - OPENING_AT), header)
     if first_lsn is None:
         stray = next(heads_after(reader, header.mark, FRAMES_AT), None)
         if stray is None:
             verdict.unused.append(reader.path)
             return None
-        return Damage(
+        return WalDamage(
             reader.path, OPENING_AT, expected, f"its opening is damaged, and a frame stands at byte {stray[0]}"
         )
     if verdict.files and first_lsn != expected:
         before = verdict.files[-1]
-        return Damage(
+        return WalDamage(
             before.path,
             before.end,
             min(expected, first_lsn),
@@ -152,11 +144,11 @@ def _examine_file(verdict: Verdict, reader: WalReader, generation: int) -> Damag
     return None
 
 
-def _examine_end(verdict: Verdict, last: LiveFile, reader: WalReader) -> None:
+def _examine_end(verdict: RecoveryScan, last: LiveFile, reader: WalReader) -> None:
     """Look behind the last frame for what a crash left, or for a sign that something is missing."""
     for position, head in heads_after(reader, last.header.mark, last.end):
         if head.last_synced >= last.next_lsn:
-            verdict.damage = Damage(
+            verdict.damage = WalDamage(
                 last.path,
                 last.end,
                 last.next_lsn,

@@ -16,15 +16,15 @@ from typing import Final
 
 import msgspec
 
-from holdfast.log.wal.disk import Disk, close_quietly, write_all
+from holdfast.log.wal.disk import WalDisk, close_quietly, write_all
+from holdfast.log.wal.file_reader import WalReader, read_frame
 from holdfast.log.wal.files import DirectoryLock
+from holdfast.log.wal.frame_copy import copy_kept_frames
 from holdfast.log.wal.frames import WalFrame
 from holdfast.log.wal.inspection import check_directory
-from holdfast.log.wal.opening import PENDING_REPAIRS
-from holdfast.log.wal.reading import WalReader, read_frame
-from holdfast.log.wal.rewriting import rewrite
-from holdfast.log.wal.triage import DOUBT, KEEP, Sorted, Triage, triage
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.log.wal.startup import PENDING_REPAIRS
+from holdfast.log.wal.triage import DOUBT, KEEP, Triage, TriagedFrame, triage
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import CorruptError
 
 _NUMBER: Final = re.compile(r"(?:^repair|\.damaged)-([0-9]+)")
@@ -72,25 +72,27 @@ def plan_repair(directory: Path, *, clock: Clock) -> RepairReport | None:
     return _report(directory, found, clock)
 
 
-def repair(directory: Path, *, clock: Clock, chance: Chance, disk: Disk | None = None) -> RepairReport | None:
+def repair(directory: Path, *, clock: Clock, random: Random, disk: WalDisk | None = None) -> RepairReport | None:
     """Repair the WAL, or finish a repair that was interrupted; None if there was nothing to do."""
     check_directory(directory)
     lock = DirectoryLock(directory)
     lock.take()
     try:
-        disk = disk or Disk()
+        disk = disk or WalDisk()
         if pending := sorted(directory.glob(PENDING_REPAIRS)):
             return _finish(directory, pending[0], disk)
         if (found := triage(directory)) is None:
             return None
         report = _report(directory, found, clock)
-        report.renames += rewrite(_again(directory), report.number, clock=clock, chance=chance, disk=disk)
+        report.renames += copy_kept_frames(
+            _second_pass(directory), report.number, clock=clock, random=random, disk=disk
+        )
         return _finish(directory, _store(directory, report, disk), disk)
     finally:
         lock.release()
 
 
-def _again(directory: Path) -> Triage:
+def _second_pass(directory: Path) -> Triage:
     """A second pass: the first one made the report, this one hands out the payloads."""
     found = triage(directory)
     if found is None:
@@ -133,7 +135,7 @@ def _report(directory: Path, found: Triage, clock: Clock) -> RepairReport:
     return report
 
 
-def _frame_report(item: Sorted, number: int) -> FrameReport:
+def _frame_report(item: TriagedFrame, number: int) -> FrameReport:
     head = item.sighting.head
     return FrameReport(
         file=f"{item.path.name}.damaged-{number}",
@@ -150,7 +152,7 @@ def _frame_report(item: Sorted, number: int) -> FrameReport:
     )
 
 
-def _store(directory: Path, report: RepairReport, disk: Disk) -> Path:
+def _store(directory: Path, report: RepairReport, disk: WalDisk) -> Path:
     making = directory / f"repair-{report.number}.tmp"
     descriptor = os.open(making, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -163,7 +165,7 @@ def _store(directory: Path, report: RepairReport, disk: Disk) -> Path:
     return pending
 
 
-def _finish(directory: Path, pending: Path, disk: Disk) -> RepairReport:
+def _finish(directory: Path, pending: Path, disk: WalDisk) -> RepairReport:
     """Do the renames that are still to be done."""
     report = _load(pending)
     for name, new_name in report.renames:

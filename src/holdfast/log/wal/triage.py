@@ -11,31 +11,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from holdfast.log.wal.file_reader import WalReader
 from holdfast.log.wal.files import live_files
+from holdfast.log.wal.frame_scan import ScannedFrame, scan_frames, scan_header
 from holdfast.log.wal.frames import FRAMES_AT, MARK, FrameHeader
-from holdfast.log.wal.reading import WalReader
-from holdfast.log.wal.recovery import Damage, PartitionKey, examine
-from holdfast.log.wal.survey import Sighting, sightings, survey_header
+from holdfast.log.wal.recovery import PartitionKey, WalDamage, scan_directory
 
 KEEP: Final = "keep"
 DOUBT: Final = "doubt"
 LOST: Final = "lost"
 
 
-class Sorted(NamedTuple):
+class TriagedFrame(NamedTuple):
     """A frame and what becomes of it."""
 
     fate: str
     path: Path
     mark: bytes
-    sighting: Sighting
+    sighting: ScannedFrame
 
 
 @dataclass(slots=True)
 class Triage:
     """One pass over the files from the damaged one on; iterate once, then read `missing` and `synced_lsn`."""
 
-    damage: Damage
+    damage: WalDamage
     files: list[tuple[int, Path]]  # the damaged file and all after it
     ends: dict[PartitionKey, int]  # where each partition ended before them
     first_lsn: int | None  # of the first of them, as far as it is known
@@ -44,19 +44,19 @@ class Triage:
     synced_lsn: int = 0  # the highest LSN that some frame says was synced
     _doubtful: set[PartitionKey] = field(default_factory=set)
 
-    def __iter__(self) -> Iterator[Sorted]:
+    def __iter__(self) -> Iterator[TriagedFrame]:
         expected = self.first_lsn
         lost: set[int] = set()
         for generation, path in self.files:
             with WalReader(path, skip_bad_sectors=True) as reader:
-                survey = survey_header(reader, generation)
-                for seen in sightings(reader, survey.mark):
+                survey = scan_header(reader, generation)
+                for seen in scan_frames(reader, survey.mark):
                     head = seen.head
                     self.synced_lsn = max(self.synced_lsn, head.last_synced)
                     if seen.payload is None:
                         lost.add(head.lsn)
                         self._doubtful.add((head.topic_id, head.partition))
-                        yield Sorted(LOST, path, survey.mark, seen)
+                        yield TriagedFrame(LOST, path, survey.mark, seen)
                         continue
                     in_order = expected is None or head.lsn >= expected
                     if expected is None and seen.position > FRAMES_AT:
@@ -66,7 +66,7 @@ class Triage:
                     if in_order:
                         expected = head.lsn + 1
                     if head.kind != MARK:
-                        yield Sorted(self._fate(head, in_order), path, survey.mark, seen)
+                        yield TriagedFrame(self._fate(head, in_order), path, survey.mark, seen)
 
     def _note_hole(self, first: int, end: int, lost: set[int]) -> None:
         """LSNs from `first` to before `end` are not there; remember those that no damaged frame explains."""
@@ -88,7 +88,7 @@ class Triage:
 
 def triage(directory: Path) -> Triage | None:
     """What a repair would do; None if the WAL needs none."""
-    verdict = examine(directory, skip_bad_sectors=True)
+    verdict = scan_directory(directory, skip_bad_sectors=True)
     if verdict.damage is None:
         return None
     live = live_files(directory)

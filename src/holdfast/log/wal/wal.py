@@ -17,18 +17,18 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from holdfast.log.wal.disk import Disk, Failpoint, no_failpoint
+from holdfast.log.wal.disk import Failpoint, WalDisk, no_failpoint
+from holdfast.log.wal.file_references import FileReferences
+from holdfast.log.wal.file_worker import FileWorker
 from holdfast.log.wal.files import OpenFile, WalFiles
 from holdfast.log.wal.frames import WalFrame, checked_bytes
-from holdfast.log.wal.keeper import Keeper
-from holdfast.log.wal.ledger import Ledger
-from holdfast.log.wal.opening import Opened, open_directory
-from holdfast.log.wal.recovered import Recovered, in_thread
+from holdfast.log.wal.in_flight import InFlightLimit
+from holdfast.log.wal.recovered_frames import RecoveredFrames, in_thread
 from holdfast.log.wal.recovery import LiveFile, PartitionKey
-from holdfast.log.wal.room import Room
 from holdfast.log.wal.settings import WalSettings
-from holdfast.log.wal.writer import Entry, Group, Reports, Told, Writer
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.log.wal.startup import OpenedWal, open_directory
+from holdfast.log.wal.writer import CommitGroup, OnAppended, PendingAppend, WalWriter, WriterCallbacks
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError, UnavailableError
 
 _log: Final = logging.getLogger(__name__)
@@ -51,18 +51,18 @@ class WalStats:
 class Wal:
     """See the module. `open` is the way in."""
 
-    def __init__(self, opened: Opened, keeper: Keeper, writer: Writer, settings: WalSettings) -> None:
+    def __init__(self, opened: OpenedWal, file_worker: FileWorker, writer: WalWriter, settings: WalSettings) -> None:
         self.directory = opened.files.directory
         self.stats = WalStats()
         # The error that stopped the WAL, once there is one. The body of `open` is cancelled and `open` raises it.
         self.failed: asyncio.Future[HoldfastError] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
-        self._opened, self._keeper, self._writer, self._settings = opened, keeper, writer, settings
+        self._opened, self._file_worker, self._writer, self._settings = opened, file_worker, writer, settings
         live = opened.recovered
-        self._ledger = Ledger(live if opened.current_live in live else [*live, opened.current_live])
-        self.recovered = Recovered(self._ledger, live, opened.torn, settings.read_bytes)
+        self._file_references = FileReferences(live if opened.current_live in live else [*live, opened.current_live])
+        self.recovered = RecoveredFrames(self._file_references, live, opened.torn, settings.read_bytes)
         self.synced_lsn = opened.next_lsn - 1
-        self._room = Room(settings.in_flight_bytes_max)
+        self._room = InFlightLimit(settings.in_flight_bytes_max)
         self._error: HoldfastError | None = None
         self._full = False  # appends are refused, or were and no file has been begun since
 
@@ -73,9 +73,9 @@ class Wal:
         directory: Path,
         *,
         clock: Clock,
-        chance: Chance,
+        random: Random,
         settings: WalSettings | None = None,
-        disk: Disk | None = None,
+        disk: WalDisk | None = None,
         failpoint: Failpoint = no_failpoint,
     ) -> AsyncIterator["Wal"]:
         """The WAL in `directory`, for the body; leaving waits until what was appended is durable.
@@ -83,13 +83,13 @@ class Wal:
         Raises `UnavailableError` if another process has it open or the disk is full, and `CorruptError` with file and position
         if something that was synced cannot be read. A failed sync cancels the body and is raised as `CorruptError`.
         """
-        settings, disk = settings or WalSettings(), disk or Disk()
-        files = WalFiles(directory, clock=clock, chance=chance, settings=settings, disk=disk, failpoint=failpoint)
+        settings, disk = settings or WalSettings(), disk or WalDisk()
+        files = WalFiles(directory, clock=clock, random=random, settings=settings, disk=disk, failpoint=failpoint)
         opening = partial(open_directory, files, settings=settings, disk=disk, failpoint=failpoint)
-        opened = await in_thread(opening, undo=Opened.abandon)
-        keeper = Keeper()
-        writer = Writer(opened, keeper, clock=clock, settings=settings, disk=disk, failpoint=failpoint)
-        wal = cls(opened, keeper, writer, settings)
+        opened = await in_thread(opening, undo=OpenedWal.abandon)
+        file_worker = FileWorker()
+        writer = WalWriter(opened, file_worker, clock=clock, settings=settings, disk=disk, failpoint=failpoint)
+        wal = cls(opened, file_worker, writer, settings)
         async with wal._running():
             with _stopped_by(wal.failed):
                 yield wal
@@ -98,7 +98,7 @@ class Wal:
         """Queue `frame`; the future is its LSN once it is durable. Fails as `append_telling` does."""
         answer: asyncio.Future[int] = self._loop.create_future()
 
-        def told(lsn: int, error: HoldfastError | None) -> None:
+        def on_durable(lsn: int, error: HoldfastError | None) -> None:
             if answer.done():
                 return  # nobody waits any more
             if error is None:
@@ -106,10 +106,10 @@ class Wal:
             else:
                 answer.set_exception(error)
 
-        self.append_telling(frame, told)
+        self.append_with_callback(frame, on_durable)
         return answer
 
-    def append_telling(self, frame: WalFrame, told: Told) -> None:
+    def append_with_callback(self, frame: WalFrame, on_durable: OnAppended) -> None:
         """Queue `frame`; `told` hears its LSN once it is durable, before anything else happens on the loop.
 
         It hears `UnavailableError` if the disk is full: nothing was written, try again; `CorruptError` if the outcome is unknown
@@ -119,7 +119,7 @@ class Wal:
             raise self._error
         size = checked_bytes(frame, self._settings.payload_bytes_max)
         self._room.enter(size)
-        self._writer.push(Entry(frame, size, told))
+        self._writer.push(PendingAppend(frame, size, on_durable))
 
     def has_room(self, size_bytes: int) -> bool:
         """Whether `room` would return at once."""
@@ -134,7 +134,7 @@ class Wal:
 
         A file is used again once all in it is released. Frames that are still in flight are not affected.
         """
-        self._retire(self._ledger.release((topic_id, partition), below_offset))
+        self._retire(self._file_references.release((topic_id, partition), below_offset))
 
     @property
     def in_flight_bytes(self) -> int:
@@ -144,21 +144,21 @@ class Wal:
     @property
     def live_bytes(self) -> int:
         """What the files occupy that hold unreleased frames; `holding_oldest` says who could make it less."""
-        return self._ledger.live_bytes
+        return self._file_references.live_bytes
 
     def holding_oldest(self) -> frozenset[PartitionKey]:
         """The partitions, as (topic id, number), that keep the oldest file from being used again."""
-        return self._ledger.holding_oldest()
+        return self._file_references.holding_oldest()
 
     def unreleased(self) -> dict[PartitionKey, int]:
         """(topic id, number) of each partition with frames in the WAL, and its end offset there."""
-        return self._ledger.unreleased()
+        return self._file_references.unreleased()
 
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
-        self._keeper.start()
-        ended = self._writer.start(Reports(self._rolled, self._synced, self._refused, self._stopped))
-        self._retire(self._ledger.free())
+        self._file_worker.start()
+        ended = self._writer.start(WriterCallbacks(self._rolled, self._synced, self._refused, self._stopped))
+        self._retire(self._file_references.free())
         try:
             yield
         finally:
@@ -171,12 +171,12 @@ class Wal:
             raise self.failed.result()
 
     def _end(self) -> None:
-        self._keeper.stop()
+        self._file_worker.stop()
         self._writer.drop_prepared()
         self._opened.lock.release()
 
-    def _synced(self, group: Group) -> None:
-        needed = self._ledger.current.needed
+    def _synced(self, group: CommitGroup) -> None:
+        needed = self._file_references.current.needed
         for frame, _, _ in group.entries:
             needed[frame.topic_id, frame.partition] = frame.base_offset + frame.count
         self.synced_lsn = group.first_lsn + len(group.entries) - 1
@@ -190,29 +190,29 @@ class Wal:
         for lsn, entry in enumerate(group.entries, group.first_lsn):
             self._tell(entry, lsn, None)
 
-    def _tell(self, entry: Entry, lsn: int, error: HoldfastError | None) -> None:
+    def _tell(self, entry: PendingAppend, lsn: int, error: HoldfastError | None) -> None:
         try:
-            entry.told(lsn, error)
+            entry.on_durable(lsn, error)
         except Exception:  # those behind it must hear all the same
             _log.exception("what was told of LSN %d of WAL %s was not understood", lsn, self.directory)
 
     def _rolled(self, file: OpenFile, first_lsn: int) -> None:
-        self._ledger.rolled(LiveFile(file.path, file.header, first_lsn, first_lsn))
+        self._file_references.rolled(LiveFile(file.path, file.header, first_lsn, first_lsn))
         self.stats.rolls += 1
         self.stats.fsyncs += 1
         if self._full:
             self._full = False
             _log.info("WAL %s has space again", self.directory)
-        self._retire(self._ledger.free())  # all in the file before may have been released while it was written
+        self._retire(self._file_references.free())  # all in the file before may have been released while it was written
 
-    def _refused(self, taken: list[Entry], error: UnavailableError) -> None:
+    def _refused(self, taken: list[PendingAppend], error: UnavailableError) -> None:
         if not self._full:  # said once, however often producers try
             self._full = True
             _log.error("appends are refused: %s", error)
         self._fail(taken, error)
         self._writer.resume()
 
-    def _stopped(self, taken: list[Entry], error: HoldfastError) -> None:
+    def _stopped(self, taken: list[PendingAppend], error: HoldfastError) -> None:
         self._give_up(error)
         self._fail(taken, error)
 
@@ -222,7 +222,7 @@ class Wal:
         if not self.failed.done():
             self.failed.set_result(error)
 
-    def _fail(self, taken: list[Entry], error: HoldfastError) -> None:
+    def _fail(self, taken: list[PendingAppend], error: HoldfastError) -> None:
         """Those queued behind fail as well: a later offset of a partition must not overtake one that failed."""
         entries = [*taken, *self._writer.queue]
         self._writer.queue.clear()  # the writer stands still until this is done
@@ -234,7 +234,7 @@ class Wal:
 
     def _retire(self, files: list[LiveFile]) -> None:
         for file in files:
-            done = self._keeper.submit(partial(self._opened.files.retire, file.path))
+            done = self._file_worker.submit(partial(self._opened.files.retire, file.path))
             done.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._retired, done.exception()))
 
     def _retired(self, error: BaseException | None) -> None:

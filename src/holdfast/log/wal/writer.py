@@ -19,72 +19,87 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
-from holdfast.log.wal.blocks import Blocks
-from holdfast.log.wal.disk import NO_SPACE, Disk, Failpoint, close_quietly, strike, sync_or_stop, write_all
+from holdfast.log.wal.direct_io import DirectWriter
+from holdfast.log.wal.disk import (
+    NO_SPACE,
+    Failpoint,
+    WalDisk,
+    close_quietly,
+    invalidate_frames,
+    sync_or_stop,
+    write_all,
+)
+from holdfast.log.wal.file_worker import FileWorker
 from holdfast.log.wal.files import OpenFile, WalFiles
 from holdfast.log.wal.frames import FRAME_BYTES, Buffer, WalFrame, encode_head
-from holdfast.log.wal.keeper import Keeper
-from holdfast.log.wal.opening import Opened, no_space, write_mark
 from holdfast.log.wal.settings import WalSettings
+from holdfast.log.wal.startup import OpenedWal, no_space, write_mark
+from holdfast.vocabulary.alignment import alignment_padding
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, UnavailableError
-from holdfast.vocabulary.in_place import gap_before
 from holdfast.vocabulary.settings import KIB
 
 _IN_PLACE_MIN_BYTES: Final = 64 * KIB
 
-Told = Callable[[int, HoldfastError | None], None]
+OnAppended = Callable[[int, HoldfastError | None], None]
 """Hears, on the loop, what became of an append: its LSN once it is durable, or -1 and the error."""
 
 
-class Entry(NamedTuple):
+class PendingAppend(NamedTuple):
     """An append on its way to the disk."""
 
     frame: WalFrame
     size: int  # with its head
-    told: Told
+    on_durable: OnAppended
 
 
-class Group(NamedTuple):
+class CommitGroup(NamedTuple):
     """Appends that reached the disk together, from `first_lsn` on, all in the file of `generation`."""
 
-    entries: list[Entry]
+    entries: list[PendingAppend]
     first_lsn: int
     size: int
     generation: int
 
 
-class Reports(NamedTuple):
+class WriterCallbacks(NamedTuple):
     """Whom the writer tells, on the loop."""
 
     rolled: Callable[[OpenFile, int], None]
-    synced: Callable[[Group], None]
-    refused: Callable[[list[Entry], UnavailableError], None]
-    failed: Callable[[list[Entry], HoldfastError], None]
+    synced: Callable[[CommitGroup], None]
+    refused: Callable[[list[PendingAppend], UnavailableError], None]
+    failed: Callable[[list[PendingAppend], HoldfastError], None]
 
 
-class Writer:
+class WalWriter:
     """Owns the current file. `push` and `resume` are called by the loop, everything private by the thread."""
 
     def __init__(
-        self, opened: Opened, keeper: Keeper, *, clock: Clock, settings: WalSettings, disk: Disk, failpoint: Failpoint
+        self,
+        opened: OpenedWal,
+        file_worker: FileWorker,
+        *,
+        clock: Clock,
+        settings: WalSettings,
+        disk: WalDisk,
+        failpoint: Failpoint,
     ) -> None:
-        self.queue: deque[Entry] = deque()
+        self.queue: deque[PendingAppend] = deque()
         self._files: WalFiles = opened.files
         self._file, self._next_lsn, self._next_generation = opened.current, opened.next_lsn, opened.next_generation
-        self._keeper, self._clock, self._settings, self._disk = keeper, clock, settings, disk
+        self._file_worker, self._clock, self._settings, self._disk = file_worker, clock, settings, disk
         self._failpoint = failpoint
-        self._blocks = Blocks(disk)
+        self._blocks = DirectWriter(disk)
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._may_go_on: SimpleQueue[None] = SimpleQueue()
         self._asleep = False
         self._closing = False
         self._marked = True  # nothing was written since the last mark
-        self._taken: list[Entry] = []  # the group in hand
+        self._taken: list[PendingAppend] = []  # the group in hand
         self._heads: list[int] = []  # where its frames begin
         self._prepared: Future[OpenFile] | None = None
 
-    def start(self, reports: Reports) -> "asyncio.Future[None]":
+    def start(self, reports: WriterCallbacks) -> "asyncio.Future[None]":
         """Begin; the answer is done when the thread has ended."""
         self._loop, self._reports = asyncio.get_running_loop(), reports
         ended: asyncio.Future[None] = self._loop.create_future()
@@ -93,7 +108,7 @@ class Writer:
         threading.Thread(target=self._serve, args=(ended,), name="wal-writer", daemon=True).start()
         return ended
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: PendingAppend) -> None:
         """Queue an append."""
         self.queue.append(entry)
         if self._asleep:
@@ -130,7 +145,7 @@ class Writer:
             finally:
                 self._blocks.close()
                 close_quietly(self._file.descriptor)
-            self._tell(_settle, ended)
+            self._tell(_resolve, ended)
 
     def _wait(self) -> bool:
         """Return True when there is something to write, False when there will never be."""
@@ -179,7 +194,7 @@ class Writer:
         if not durable:
             sync_or_stop(self._disk, self._file.descriptor, self._file.path)
         self._failpoint("group synced")
-        group = Group(self._taken, self._next_lsn, size, self._file.header.generation)
+        group = CommitGroup(self._taken, self._next_lsn, size, self._file.header.generation)
         self._taken, self._heads, self._next_lsn, self._marked = [], [], lsn, False
         self._file.position = end
         self._tell(self._reports.synced, group)
@@ -187,7 +202,7 @@ class Writer:
     def _gap_before(self, payload: Sequence[Buffer], position: int, spare: int) -> int:
         if len(payload) != 1:
             return 0
-        gap = gap_before(payload[0], position, min_bytes=_IN_PLACE_MIN_BYTES)
+        gap = alignment_padding(payload[0], position, min_bytes=_IN_PLACE_MIN_BYTES)
         return gap if gap <= spare else 0
 
     def _take(self) -> int:
@@ -215,7 +230,7 @@ class Writer:
         self._prepare_next()
 
     def _prepare_next(self) -> None:
-        self._prepared = self._keeper.submit(partial(self._files.prepare, self._next_generation))
+        self._prepared = self._file_worker.submit(partial(self._files.prepare, self._next_generation))
 
     def _refuse_group(self) -> None:
         """The disk is full: leave nothing of the group readable, tell its producers, and wait until they know."""
@@ -229,7 +244,7 @@ class Writer:
 
     def _take_back(self) -> None:
         try:
-            strike(self._disk, self._file.descriptor, self._heads)
+            invalidate_frames(self._disk, self._file.descriptor, self._heads)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
@@ -252,7 +267,7 @@ class Writer:
         self._loop.call_soon_threadsafe(listener, *facts)
 
 
-def _settle(ended: "asyncio.Future[None]") -> None:
+def _resolve(ended: "asyncio.Future[None]") -> None:
     if not ended.done():
         ended.set_result(None)
 

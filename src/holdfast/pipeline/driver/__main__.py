@@ -18,8 +18,8 @@ import logging
 import os
 import sys
 
-from holdfast.pipeline.driver.process import drive, stop_at_once
-from holdfast.pipeline.driver.settings import read_start
+from holdfast.pipeline.driver.process import exit_immediately, run_driver
+from holdfast.pipeline.driver.settings import parse_start_line
 from holdfast.vocabulary.errors import HoldfastError
 
 
@@ -33,9 +33,9 @@ def main() -> int:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)  # and the JVM reads nothing of the worker's
     try:
-        start = read_start(lines.readline())
+        start = parse_start_line(lines.readline())
         logging.basicConfig(stream=sys.stderr, level=start.log_level.upper())
-        return drive(start, lines, out)
+        return run_driver(start, lines, out)
     except HoldfastError as error:
         print(error, file=sys.stderr)
         return 2
@@ -44,4 +44,4 @@ def main() -> int:
 if __name__ == "__main__":
     code = main()
     logging.shutdown()
-    stop_at_once(code)  # threads of libraries keep nobody waiting
+    exit_immediately(code)  # threads of libraries keep nobody waiting

@@ -14,15 +14,25 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from holdfast.pipeline.driver.jobs import Jobs
-from holdfast.pipeline.driver.messages import Alive, Claims, Failed, FromDriver, Halt, Quit, Ready, Run, ToDriver
-from holdfast.pipeline.driver.settings import Start, driver_settings, reach_of, spark_of
-from holdfast.pipeline.driver.slot import Slot
-from holdfast.pipeline.driver.work import Tools
-from holdfast.spark.reading.loop import loop_thread
-from holdfast.spark.session import session
+from holdfast.client.loop_thread import loop_thread
+from holdfast.pipeline.driver.settings import DriverStart, driver_settings, reach_of, spark_of
+from holdfast.pipeline.driver.slot_processor import DriverResources
+from holdfast.pipeline.driver.slot_thread import SlotThread
+from holdfast.pipeline.driver.spark_jobs import SparkJobs
+from holdfast.pipeline.model.driver_protocol import (
+    DriverAlive,
+    DriverReady,
+    FromDriver,
+    HaltSlot,
+    QuitDriver,
+    RunSlot,
+    SlotClaims,
+    SlotFailed,
+    ToDriver,
+)
+from holdfast.spark.spark_session import session
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.errors import HoldfastError
 
 ENGINE_GONE: Final = 3
@@ -33,7 +43,7 @@ _log: Final = logging.getLogger(__name__)
 _decode: Final = msgspec.json.Decoder(ToDriver).decode
 
 
-class Speaker:
+class MessageWriter:
     """Lines to the worker, whole and one after the other."""
 
     def __init__(self, out: BinaryIO) -> None:
@@ -50,12 +60,12 @@ class Speaker:
                 _log.warning("nobody reads what this driver says")
 
 
-class Driver:
+class SlotSupervisor:
     """All slots of one worker."""
 
-    def __init__(self, tools: Tools, say: Callable[[FromDriver], None]) -> None:
+    def __init__(self, tools: DriverResources, say: Callable[[FromDriver], None]) -> None:
         self._tools, self._say = tools, say
-        self._slots: dict[str, Slot] = {}
+        self._slots: dict[str, SlotThread] = {}
         self._waiting: dict[str, list[ToDriver]] = {}  # for a slot whose former run is not quite over
         self._heard: Queue[ToDriver] = Queue()
         self._alive_ms = 0
@@ -72,7 +82,7 @@ class Driver:
                 said = self._heard.get(timeout=_TICK_MS / 1_000)
             except Empty:
                 said = None
-            if isinstance(said, Quit):
+            if isinstance(said, QuitDriver):
                 quit_by_ms = self._tools.clock.boot_ms() + _QUIT_WITHIN_MS
                 for slot in self._slots.values():
                     slot.halt(_QUIT_WITHIN_MS // 2)
@@ -84,28 +94,28 @@ class Driver:
                 return 0
 
     def _obey(self, said: ToDriver) -> None:
-        name = "" if isinstance(said, Quit) else said.slot
+        name = "" if isinstance(said, QuitDriver) else said.slot
         if name in self._waiting:
             self._waiting[name].append(said)
             return
         match said:
-            case Run():
+            case RunSlot():
                 self._run(name, said)
-            case Claims() if name in self._slots:
+            case SlotClaims() if name in self._slots:
                 self._slots[name].claims(said)
-            case Halt(within_ms=within_ms) if name in self._slots:
+            case HaltSlot(within_ms=within_ms) if name in self._slots:
                 self._slots[name].halt(within_ms)
             case _:
                 _log.info("nothing runs for %s", said)
 
-    def _run(self, name: str, said: Run) -> None:
+    def _run(self, name: str, said: RunSlot) -> None:
         if name in self._slots:
             self._waiting[name] = [said]
             return
         try:
-            self._slots[name] = Slot(said, self._tools, self._say)
+            self._slots[name] = SlotThread(said, self._tools, self._say)
         except HoldfastError as error:
-            self._say(Failed(slot=name, reason=str(error), lasting=True))
+            self._say(SlotFailed(slot=name, reason=str(error), lasting=True))
             return
         self._slots[name].start()
 
@@ -126,31 +136,33 @@ class Driver:
                 _log.exception("the engine is gone")
                 return False
             self._alive_ms = self._tools.clock.boot_ms()
-            self._say(Alive(at_ms=self._alive_ms))
+            self._say(DriverAlive(at_ms=self._alive_ms))
         return True
 
 
-def drive(start: Start, lines: BinaryIO, out: BinaryIO) -> int:
+def run_driver(start: DriverStart, lines: BinaryIO, out: BinaryIO) -> int:
     """A driver's life, from its first line to its exit code."""
-    speaker = Speaker(out)
-    clock, chance = RealClock(), RealChance()
+    speaker = MessageWriter(out)
+    clock, random = RealClock(), SystemRandom()
     settings = spark_of(start)
     spark = session(settings, app_name="holdfast-driver")
-    jobs = Jobs(spark, remote=bool(settings.remote))
+    jobs = SparkJobs(spark, remote=bool(settings.remote))
     jobs.warm_up()
-    keeper = _StoreKeeper(start.store)
-    tools = Tools(
+    keeper = _StoreOnLoopThread(start.store)
+    tools = DriverResources(
         jobs=jobs,
         store=keeper.opened(),
-        reach=reach_of(start),
+        cluster_address=reach_of(start),
         embedded=start.clickhouse,
         settings=driver_settings(start),
         clock=clock,
-        chance=chance,
+        random=random,
     )
-    driver = Driver(tools, speaker.say)
-    Thread(target=_listen, args=(lines, driver), name="stdin", daemon=True).start()
-    speaker.say(Ready(spark_version=spark.version, ui_url="" if settings.remote else spark.sparkContext.uiWebUrl or ""))
+    driver = SlotSupervisor(tools, speaker.say)
+    Thread(target=_read_messages, args=(lines, driver), name="stdin", daemon=True).start()
+    speaker.say(
+        DriverReady(spark_version=spark.version, ui_url="" if settings.remote else spark.sparkContext.uiWebUrl or "")
+    )
     code = driver.serve()
     if code == 0:
         spark.stop()
@@ -158,11 +170,11 @@ def drive(start: Start, lines: BinaryIO, out: BinaryIO) -> int:
     return code
 
 
-class _StoreKeeper:
+class _StoreOnLoopThread:
     """The store, on the loop thread of this process."""
 
     def __init__(self, url: str) -> None:
-        self._context: Any = open_store(url, clock=RealClock(), chance=RealChance())
+        self._context: Any = open_store(url, clock=RealClock(), random=SystemRandom())
 
     def opened(self) -> Any:
         """Open it."""
@@ -173,17 +185,17 @@ class _StoreKeeper:
         loop_thread().submit(self._context.__aexit__(None, None, None)).result()
 
 
-def _listen(lines: BinaryIO, driver: Driver) -> None:
+def _read_messages(lines: BinaryIO, driver: SlotSupervisor) -> None:
     """Hand lines on. When they end the worker is gone, and everything stops at once."""
     for line in lines:
         try:
             driver.hear(line)
         except msgspec.MsgspecError:
             _log.exception("a line that cannot be read")
-    stop_at_once(0)
+    exit_immediately(0)
 
 
-def stop_at_once(code: int) -> None:
+def exit_immediately(code: int) -> None:
     """End this process and its JVM without waiting for anything: the claims end by themselves."""
     from pyspark import SparkContext
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.spark.reach import Reach
+from holdfast.client.cluster_address import ClusterAddress
 from holdfast.spark.settings import LOCAL, SparkSettings
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_at_least, check_between, settings_from
@@ -17,7 +17,7 @@ from holdfast.vocabulary.settings import check_at_least, check_between, settings
 FAIR: Final = {"spark.scheduler.mode": "FAIR"}
 
 
-class SparkPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class SparkOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """See `SparkSettings`. Its values may hold secrets, so they are in no text."""
 
     master: str = LOCAL
@@ -32,7 +32,7 @@ class SparkPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
         return f"SparkPart(master={self.master!r})"
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class DriverStart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The first line. `objects` may be left out where the brokers at `bootstrap` tell it."""
 
     store: str
@@ -40,7 +40,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     bootstrap: str = ""
     clickhouse: str = ""
     """The embedded ClickHouse's URL, for sinks whose `dsn` is empty."""
-    spark: SparkPart = SparkPart()
+    spark: SparkOptions = SparkOptions()
     settings: dict[str, float] = {}
     """What differs from the defaults of `DriverSettings`, by name."""
     log_level: str = "info"
@@ -83,32 +83,32 @@ class DriverSettings:
         check_at_least("store_timeout_ms", self.store_timeout_ms, 100)
 
 
-def start_line(start: Start) -> bytes:
+def start_line(start: DriverStart) -> bytes:
     """What a worker writes first."""
     return msgspec.json.encode(start) + b"\n"
 
 
-def read_start(line: bytes | str) -> Start:
+def parse_start_line(line: bytes | str) -> DriverStart:
     """The first line, or what is wrong with it (without showing it)."""
     try:
-        return msgspec.json.decode(line, type=Start)
+        return msgspec.json.decode(line, type=DriverStart)
     except msgspec.MsgspecError as error:
         raise InvalidError("first line of a driver's stdin", "a line that cannot be read", str(error)) from None
 
 
-def driver_settings(start: Start) -> DriverSettings:
+def driver_settings(start: DriverStart) -> DriverSettings:
     """Defaults, and what the worker says instead."""
     return settings_from(DriverSettings, {name: int(value) for name, value in start.settings.items()})
 
 
-def reach_of(start: Start) -> Reach:
+def reach_of(start: DriverStart) -> ClusterAddress:
     """How executors reach the cluster; where its objects are is asked of the brokers if it was not said."""
     if start.objects:
-        return Reach(bootstrap=start.bootstrap, store=start.store, objects=start.objects)
-    return Reach(bootstrap=start.bootstrap).learned()
+        return ClusterAddress(bootstrap=start.bootstrap, store=start.store, objects=start.objects)
+    return ClusterAddress(bootstrap=start.bootstrap).with_discovered_urls()
 
 
-def spark_of(start: Start) -> SparkSettings:
+def spark_of(start: DriverStart) -> SparkSettings:
     """Slots share the executors fairly unless the operator says otherwise."""
     part = start.spark
     return SparkSettings(

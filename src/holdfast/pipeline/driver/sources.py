@@ -7,28 +7,28 @@ Kafka is asked with its own client.
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from holdfast.pipeline.driver.planning import Range
-from holdfast.pipeline.nouns import KafkaConfig
+from holdfast.client.cluster_address import ClusterAddress
+from holdfast.pipeline.driver.range_plan import PlannedRange
+from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.pipeline.sinks.contract import BlockedError
 from holdfast.spark.ranges import OffsetRange, Planner
-from holdfast.spark.reach import Reach
 from holdfast.vocabulary.errors import HoldfastError
 
 KAFKA_TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class TopicBounds:
     """Where the partitions of a topic begin and end, by number."""
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
 
 
-class Source(Protocol):
+class PipelineSource(Protocol):
     """One topic. `BlockedError`: it cannot be asked now."""
 
-    def ends(self) -> Ends:
+    def ends(self) -> TopicBounds:
         """Where partitions begin, and up to where they can be read."""
         ...
 
@@ -36,7 +36,7 @@ class Source(Protocol):
         """The first offset as young as this; the end if there is none."""
         ...
 
-    def narrowed(self, wanted: Range, bytes_max: int) -> Range:
+    def narrowed(self, wanted: PlannedRange, bytes_max: int) -> PlannedRange:
         """The range, cut where it would take more bytes, as far as that is known without reading it."""
         ...
 
@@ -48,23 +48,23 @@ class Source(Protocol):
 class HoldfastSource:
     """A topic of this cluster."""
 
-    def __init__(self, reach: Reach, topic: str) -> None:
-        self._planner, self._topic = Planner(reach), topic
+    def __init__(self, cluster_address: ClusterAddress, topic: str) -> None:
+        self._planner, self._topic = Planner(cluster_address), topic
 
-    def ends(self) -> Ends:
+    def ends(self) -> TopicBounds:
         try:
             found = self._planner.ends(self._topic)
         except (HoldfastError, OSError) as error:
             raise BlockedError(f"topic {self._topic}: {error}") from error
-        return Ends(found.starts, found.ends)
+        return TopicBounds(found.starts, found.ends)
 
     def offset_at(self, partition: int, timestamp_ms: int) -> int:
         return self._planner.offset_at(self._topic, partition, timestamp_ms)
 
-    def narrowed(self, wanted: Range, bytes_max: int) -> Range:
+    def narrowed(self, wanted: PlannedRange, bytes_max: int) -> PlannedRange:
         whole = OffsetRange(self._topic, wanted.partition, wanted.start, wanted.end)
         first = self._planner.split(whole, rows_max=wanted.end - wanted.start, bytes_max=bytes_max)[0]
-        return Range(wanted.partition, first.start, first.end)
+        return PlannedRange(wanted.partition, first.start, first.end)
 
     def close(self) -> None:
         """The planner's connections are the process's."""
@@ -77,7 +77,7 @@ class KafkaSource:
         self._config = config
         self._client: Any = None
 
-    def ends(self) -> Ends:
+    def ends(self) -> TopicBounds:
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
@@ -91,7 +91,7 @@ class KafkaSource:
             ]
         except KafkaException as error:
             raise BlockedError(f"topic {self._config.topic}: {error.args[0]}") from None
-        return Ends(tuple(low for low, _ in found), tuple(high for _, high in found))
+        return TopicBounds(tuple(low for low, _ in found), tuple(high for _, high in found))
 
     def offset_at(self, partition: int, timestamp_ms: int) -> int:
         from confluent_kafka import KafkaException, TopicPartition
@@ -103,7 +103,7 @@ class KafkaSource:
         except KafkaException as error:
             raise BlockedError(f"topic {self._config.topic}: {error.args[0]}") from None
 
-    def narrowed(self, wanted: Range, bytes_max: int) -> Range:
+    def narrowed(self, wanted: PlannedRange, bytes_max: int) -> PlannedRange:
         return wanted
 
     def close(self) -> None:
@@ -139,9 +139,9 @@ def client_settings(config: KafkaConfig) -> dict[str, Any]:
     return settings
 
 
-def open_source(config: KafkaConfig, reach: Reach) -> Source:
+def open_source(config: KafkaConfig, cluster_address: ClusterAddress) -> PipelineSource:
     """The topic of a recipe."""
-    return KafkaSource(config) if config.brokers else HoldfastSource(reach, config.topic)
+    return KafkaSource(config) if config.brokers else HoldfastSource(cluster_address, config.topic)
 
 
 class GroupOffsets:

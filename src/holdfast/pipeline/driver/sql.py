@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.clickhouse.quoting import invalid_name_reason
+from holdfast.clickhouse.types import Array, Map, Type, is_nullable, nullable, parse_type
 from holdfast.pipeline.mapping.arrow import arrow_type
-from holdfast.pipeline.mapping.nouns import PROVENANCE, Column, make_column
-from holdfast.pipeline.quoting import why_no_name
+from holdfast.pipeline.model.column_mapping import PROVENANCE, Column, make_column
 from holdfast.pipeline.sinks.lake import lake_type
-from holdfast.pipeline.types import Array, Map, Type, nullable, parse_type, takes_null
 from holdfast.vocabulary.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def view_schema(columns: tuple[Column, ...], *, overflow: bool) -> "StructType":
     from pyspark.sql.pandas.types import from_arrow_schema
 
     fields = [
-        pa.field(column.column, lake_type(arrow_type(column.kind)), takes_null(column.kind)) for column in columns
+        pa.field(column.column, lake_type(arrow_type(column.kind)), is_nullable(column.kind)) for column in columns
     ]
     if overflow:
         fields.append(pa.field("_overflow", pa.string(), False))
@@ -147,7 +147,7 @@ def columns_of(frame: "DataFrame", mapped: tuple[Column, ...]) -> tuple[Column, 
     for field in frame.schema.fields[len(CARRIED) :]:
         known = by_name.get(field.name)
         same = known is not None and view[field.name].dataType == field.dataType
-        if known is not None and same and (takes_null(known.kind) or not field.nullable):
+        if known is not None and same and (is_nullable(known.kind) or not field.nullable):
             found.append(known)
         else:
             found.append(_column(field.name, field.dataType, field.nullable))
@@ -194,7 +194,7 @@ def _check_names(own: list[tuple[int, str]]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise InvalidError("sql: column", name, "a name no other column has")
-        if (allowed := why_no_name(name)) is not None:
+        if (allowed := invalid_name_reason(name)) is not None:
             raise InvalidError("sql: column", name, allowed)
 
 

@@ -9,26 +9,26 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from holdfast.pipeline.driver import steps
-from holdfast.pipeline.driver.mapping_records import Mapped, map_records, ready, survey
-from holdfast.pipeline.driver.outcomes import Outcome, to_batch
-from holdfast.pipeline.mapping.drift import AddColumns, Stop
-from holdfast.pipeline.sinks.choosing import kept_sink
-from holdfast.pipeline.sinks.contract import BlockedError, Portion, RefusedRow, Target, Written
+from holdfast.client.cluster_address import ClusterAddress
+from holdfast.pipeline.driver.task_outcomes import TaskOutcome, to_batch
+from holdfast.pipeline.mapping.drift import AddColumns, StopPipeline
+from holdfast.pipeline.mapping.transform import MappedBatch, map_records, prepared_revision, survey
+from holdfast.pipeline.model import steps
+from holdfast.pipeline.sinks.contract import BlockedError, DeadLetterRow, FencedRange, SinkTarget, WriteResult
+from holdfast.pipeline.sinks.factory import cached_sink
 from holdfast.spark.ranges import DataLossError, OffsetRange, ReadCounters, TopicChangedError, read_range
-from holdfast.spark.reach import Reach
-from holdfast.spark.reading.memory import keep_freed, keep_loaded
+from holdfast.spark.worker_memory import freeze_loaded_objects, retain_freed_memory
 from holdfast.vocabulary.errors import FencedError, HoldfastError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class RangeJob:
     """The portions of one Spark job. It pickles."""
 
-    target: Target
-    reach: Reach | None
+    target: SinkTarget
+    cluster_address: ClusterAddress | None
     """None where records come through a DataFrame."""
-    portions: tuple[Portion, ...]
+    fenced_ranges: tuple[FencedRange, ...]
 
 
 class WarmUp:
@@ -41,71 +41,71 @@ class WarmUp:
             yield to_batch([])
 
 
-class WritePortions:
+class WriteRanges:
     """For `spark.range(n).mapInArrow`: number i of the range is portion i of the job. No record passes through the JVM."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: RangeJob) -> None:
         self._job = job
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                portion = self._job.portions[number]
-                yield to_batch([settled(self._write, portion)])
+                fenced_range = self._job.fenced_ranges[number]
+                yield to_batch([outcome_of(self._write, fenced_range)])
 
-    def _write(self, portion: Portion) -> Outcome:
+    def _write(self, fenced_range: FencedRange) -> TaskOutcome:
         counters = ReadCounters()
-        table = read_portion(self._job, portion, counters)
-        outcome = write_records(self._job, portion, table)
+        table = read_fenced_range(self._job, fenced_range, counters)
+        outcome = write_records(self._job, fenced_range, table)
         return with_counters(outcome, counters)
 
 
-class SurveyPortions:
+class SurveyRanges:
     """The same for a look before ranges are begun: what do the records ask of the mapping?"""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: RangeJob) -> None:
         self._job = job
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                portion = self._job.portions[number]
-                yield to_batch([settled(self._look, portion)])
+                fenced_range = self._job.fenced_ranges[number]
+                yield to_batch([outcome_of(self._look, fenced_range)])
 
-    def _look(self, portion: Portion) -> Outcome:
-        return surveyed(self._job, portion, read_portion(self._job, portion, ReadCounters()))
+    def _look(self, fenced_range: FencedRange) -> TaskOutcome:
+        return surveyed(self._job, fenced_range, read_fenced_range(self._job, fenced_range, ReadCounters()))
 
 
 class WriteRecords:
     """For records that come through Spark's Kafka connector: a partition of the frame is a portion."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: RangeJob) -> None:
         self._job = job
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for portion, table in tables_by_partition(self._job, batches):
+        for fenced_range, table in tables_by_partition(self._job, batches):
             steps.reached("read")
-            yield to_batch([settled(partial(self._write, table), portion)])
+            yield to_batch([outcome_of(partial(self._write, table), fenced_range)])
 
-    def _write(self, table: Any, portion: Portion) -> Outcome:
-        return write_records(self._job, portion, table)
+    def _write(self, table: Any, fenced_range: FencedRange) -> TaskOutcome:
+        return write_records(self._job, fenced_range, table)
 
 
 class SurveyRecords:
     """The look before ranges are begun, over the same records."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: RangeJob) -> None:
         self._job = job
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for portion, table in tables_by_partition(self._job, batches):
-            yield to_batch([settled(partial(self._look, table), portion)])
+        for fenced_range, table in tables_by_partition(self._job, batches):
+            yield to_batch([outcome_of(partial(self._look, table), fenced_range)])
 
-    def _look(self, table: Any, portion: Portion) -> Outcome:
-        return surveyed(self._job, portion, table)
+    def _look(self, table: Any, fenced_range: FencedRange) -> TaskOutcome:
+        return surveyed(self._job, fenced_range, table)
 
 
-def tables_by_partition(job: Job, batches: Iterator[Any]) -> Iterator[tuple[Portion, Any]]:
+def tables_by_partition(job: RangeJob, batches: Iterator[Any]) -> Iterator[tuple[FencedRange, Any]]:
     """The records of each portion as one table in the order of offsets, however they come."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -114,63 +114,65 @@ def tables_by_partition(job: Job, batches: Iterator[Any]) -> Iterator[tuple[Port
     if not found:
         return
     table = pa.Table.from_batches(found)
-    portions = {portion.partition: portion for portion in job.portions}
+    fenced_ranges = {fenced_range.partition: fenced_range for fenced_range in job.fenced_ranges}
     for number in pc.unique(table.column("partition")).to_pylist():
         part = table.filter(pc.equal(table.column("partition"), number)).sort_by("offset")
-        yield portions[number], part.combine_chunks()
+        yield fenced_ranges[number], part.combine_chunks()
 
 
-def read_portion(job: Job, portion: Portion, counters: ReadCounters) -> Any:
+def read_fenced_range(job: RangeJob, fenced_range: FencedRange, counters: ReadCounters) -> Any:
     """The records of a portion as one table, straight from object storage where they are there."""
     import pyarrow as pa
 
-    assert job.reach is not None
-    keep_freed()
+    assert job.cluster_address is not None
+    retain_freed_memory()
     recipe = job.target.recipe
-    wanted = OffsetRange(recipe.source.topic, portion.partition, portion.start, portion.end)
-    headers = ready(recipe).headers
-    batches = list(read_range(job.reach, wanted, include_headers=headers, counters=counters))
+    wanted = OffsetRange(recipe.source.topic, fenced_range.partition, fenced_range.start, fenced_range.end)
+    headers = prepared_revision(recipe).headers
+    batches = list(read_range(job.cluster_address, wanted, include_headers=headers, counters=counters))
     steps.reached("read")
     return pa.Table.from_batches(batches) if batches else None
 
 
-def surveyed(job: Job, portion: Portion, table: Any) -> Outcome:
+def surveyed(job: RangeJob, fenced_range: FencedRange, table: Any) -> TaskOutcome:
     """What the drift policy makes of a portion."""
-    done = Outcome(partition=portion.partition, kind="done")
+    done = TaskOutcome(partition=fenced_range.partition, kind="done")
     if table is None:
         return done
     match survey(job.target.recipe, table):
-        case Stop(fields, reason):
+        case StopPipeline(fields, reason):
             return replace_outcome(done, stop=f"{reason}: {', '.join(fields)}")
         case AddColumns(columns, _):
             return replace_outcome(done, columns=columns)
     return done
 
 
-def write_records(job: Job, portion: Portion, table: Any) -> Outcome:
+def write_records(job: RangeJob, fenced_range: FencedRange, table: Any) -> TaskOutcome:
     """Map a portion's records and write them."""
     mapped = mapped_records(job, table)
     steps.reached("mapped")
-    return write_mapped(job, portion, mapped, read=table.num_rows if table is not None else 0, size=sized(table))
+    return write_mapped(job, fenced_range, mapped, read=table.num_rows if table is not None else 0, size=sized(table))
 
 
-def mapped_records(job: Job, table: Any) -> Mapped | None:
+def mapped_records(job: RangeJob, table: Any) -> MappedBatch | None:
     """Rows and refusals; None: the range has no records."""
     return None if table is None else map_records(job.target.recipe, job.target.generation, table)
 
 
-def write_mapped(job: Job, portion: Portion, mapped: Mapped | None, *, read: int, size: int) -> Outcome:
+def write_mapped(
+    job: RangeJob, fenced_range: FencedRange, mapped: MappedBatch | None, *, read: int, size: int
+) -> TaskOutcome:
     """Give rows and refusals to the sink."""
     import pyarrow as pa
 
     if mapped is None:
         steps.reached("task-done")
-        return Outcome(partition=portion.partition, kind="done")
+        return TaskOutcome(partition=fenced_range.partition, kind="done")
     rows = pa.Table.from_batches([mapped.rows])
-    written = give(job.target, portion, rows, mapped.refused)
+    written = write_to_sink(job.target, fenced_range, rows, mapped.refused)
     steps.reached("task-done")
-    return Outcome(
-        partition=portion.partition,
+    return TaskOutcome(
+        partition=fenced_range.partition,
         kind="done",
         rows=written.rows,
         refused=written.refused,
@@ -183,37 +185,41 @@ def write_mapped(job: Job, portion: Portion, mapped: Mapped | None, *, read: int
     )
 
 
-def give(target: Target, portion: Portion, rows: Any, refused: Sequence[RefusedRow]) -> Written:
+def write_to_sink(
+    target: SinkTarget, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]
+) -> WriteResult:
     """Have the sink write. A task that Spark runs once more (its executor died) comes after one that may have written."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    again = portion.again or (context is not None and context.attemptNumber() > 0)
-    written = kept_sink(target).write(replace(portion, again=again), rows, refused)
-    keep_loaded()
+    again = fenced_range.again or (context is not None and context.attemptNumber() > 0)
+    written = cached_sink(target).write(replace(fenced_range, again=again), rows, refused)
+    freeze_loaded_objects()
     return written
 
 
-def settled(work: Callable[[Portion], Outcome], portion: Portion) -> Outcome:
+def outcome_of(work: Callable[[FencedRange], TaskOutcome], fenced_range: FencedRange) -> TaskOutcome:
     """What became of a portion, whatever it was. An error nobody foresaw is tried again like the others, and named."""
     try:
-        return work(portion)
+        return work(fenced_range)
     except FencedError as error:
-        return Outcome(partition=portion.partition, kind="fenced", reason=str(error))
+        return TaskOutcome(partition=fenced_range.partition, kind="fenced", reason=str(error))
     except (DataLossError, TopicChangedError) as error:
-        return Outcome(partition=portion.partition, kind="lost", reason=str(error))
+        return TaskOutcome(partition=fenced_range.partition, kind="lost", reason=str(error))
     except (BlockedError, HoldfastError) as error:
-        return Outcome(partition=portion.partition, kind="blocked", reason=str(error))
+        return TaskOutcome(partition=fenced_range.partition, kind="blocked", reason=str(error))
     except Exception as error:
-        return Outcome(partition=portion.partition, kind="blocked", reason=f"{type(error).__name__}: {error}"[:2_000])
+        return TaskOutcome(
+            partition=fenced_range.partition, kind="blocked", reason=f"{type(error).__name__}: {error}"[:2_000]
+        )
 
 
-def with_counters(outcome: Outcome, counters: ReadCounters) -> Outcome:
+def with_counters(outcome: TaskOutcome, counters: ReadCounters) -> TaskOutcome:
     """The outcome, with what reading cost."""
     return replace_outcome(outcome, bytes_objects=counters.bytes_objects, bytes_agents=counters.bytes_agents)
 
 
-def replace_outcome(outcome: Outcome, **changes: Any) -> Outcome:
+def replace_outcome(outcome: TaskOutcome, **changes: Any) -> TaskOutcome:
     """The outcome with some fields changed."""
     import msgspec
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.pipeline.filters.evaluate import Failed, Filter, compiled, make_filter
-from holdfast.pipeline.filters.nodes import Both, Field, Node, children
-from holdfast.pipeline.mapping.coerce import shown
-from holdfast.pipeline.mapping.paths import follow
-from holdfast.pipeline.records import Record, Records
+from holdfast.pipeline.filters.evaluation import EvaluationFailure, Filter, compiled, make_filter
+from holdfast.pipeline.filters.syntax_tree import BooleanOperation, Field, Node, children
+from holdfast.pipeline.mapping.coercion import shown
+from holdfast.pipeline.model.field_paths import follow
+from holdfast.pipeline.model.records import SourceRecord, SourceRecords
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_one_of
 
@@ -67,7 +67,7 @@ class Trial:
     rows: tuple[Tried, ...]
 
 
-def try_on(expression: str, records: Records) -> Trial:
+def try_on(expression: str, records: SourceRecords) -> Trial:
     """Run a filter over a sample and say for each record what became of it. A `FilterError` if it does not parse."""
     condition = make_filter(expression)
     rows = tuple(_tried(condition, row, records.at(row)) for row in range(len(records)))
@@ -75,16 +75,16 @@ def try_on(expression: str, records: Records) -> Trial:
     return Trial(verdicts.count("kept"), verdicts.count("dropped"), verdicts.count("error"), rows)
 
 
-def _tried(condition: Filter, row: int, record: Record) -> Tried:
+def _tried(condition: Filter, row: int, record: SourceRecord) -> Tried:
     answer = condition(record)
-    if isinstance(answer, Failed):
+    if isinstance(answer, EvaluationFailure):
         return Tried(row, "error", answer.reason)
     return Tried(row, "kept", "") if answer else Tried(row, "dropped", why_dropped(condition.node, record))
 
 
-def why_dropped(node: Node, record: Record) -> str:
+def why_dropped(node: Node, record: SourceRecord) -> str:
     """The first condition that was not true, and the values it saw."""
-    parts = node.parts if isinstance(node, Both) and node.operator == "and" else (node,)
+    parts = node.parts if isinstance(node, BooleanOperation) and node.operator == "and" else (node,)
     for part in parts:
         answer = Filter(part, compiled(part))(record)
         if answer is not True:
@@ -101,7 +101,7 @@ def _fields(node: Node) -> Iterator[Field]:
         yield from _fields(child)
 
 
-def _value(field: Field, record: Record) -> Any:
+def _value(field: Field, record: SourceRecord) -> Any:
     if field.root == "headers" and field.steps:
         return record.headers.get(str(field.steps[0]))
     return follow(field.steps, getattr(record, field.root))

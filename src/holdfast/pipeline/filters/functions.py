@@ -11,15 +11,15 @@ from typing import Any, Final
 
 from holdfast.pipeline.filters.automaton import TooMuchWork, automaton
 from holdfast.pipeline.filters.lexer import FilterError
-from holdfast.pipeline.filters.nodes import Call, Literal
 from holdfast.pipeline.filters.patterns import BadPattern
-from holdfast.pipeline.instants import epoch_ns, iso_ns
+from holdfast.pipeline.filters.syntax_tree import FunctionCall, Literal
+from holdfast.pipeline.model.timestamps import epoch_ns, parse_iso_ns
 
 TEXT_MAX: Final = 4_000_000
 NUMBER_BITS_MAX: Final = 128
 
 
-class Fault(Exception):  # noqa: N818 - the answer of one record, never seen outside
+class EvaluationError(Exception):
     """A record for which the filter has no answer: why."""
 
 
@@ -52,14 +52,14 @@ def kind_of(value: Any) -> str:
 def need(what: str, value: Any, *kinds: str) -> Any:
     """The value, if it is of one of these kinds."""
     if kind_of(value) not in kinds:
-        raise Fault(f"{what} takes {' or '.join(kinds)}, not {kind_of(value)}")
+        raise EvaluationError(f"{what} takes {' or '.join(kinds)}, not {kind_of(value)}")
     return value
 
 
 def bounded(number: int | float) -> int | float:
     """A number, unless it grew beyond what any column holds."""
     if isinstance(number, int) and number.bit_length() > NUMBER_BITS_MAX:
-        raise Fault(f"a number of more than {NUMBER_BITS_MAX} bits")
+        raise EvaluationError(f"a number of more than {NUMBER_BITS_MAX} bits")
     return number
 
 
@@ -90,18 +90,18 @@ def _contains(value: Any, part: Any) -> bool:
 def _matches(text: Any, pattern: Any) -> bool:
     need("matches", text, "text")
     if len(text) > TEXT_MAX:
-        raise Fault(f"matches takes at most {TEXT_MAX} characters")
+        raise EvaluationError(f"matches takes at most {TEXT_MAX} characters")
     try:
         return automaton(pattern).found_in(text)
     except TooMuchWork:
-        raise Fault("the pattern takes too long on this text") from None
+        raise EvaluationError("the pattern takes too long on this text") from None
 
 
 def _whole(name: str, change: Callable[[float], int]) -> Function:
     def run(value: Any) -> int:
         number = need(name, value, "number")
         if not math.isfinite(number):
-            raise Fault(f"{name} takes a finite number")
+            raise EvaluationError(f"{name} takes a finite number")
         return change(number)
 
     return Function(1, 1, run)
@@ -117,7 +117,7 @@ def _number(value: Any) -> int | float:
         number = float(value)
         return int(value) if value.strip().lstrip("+-").isdigit() else number
     except ValueError:
-        raise Fault("number takes the text of a number") from None
+        raise EvaluationError("number takes the text of a number") from None
 
 
 def _string(value: Any) -> str:
@@ -130,12 +130,12 @@ def _string(value: Any) -> str:
 def _time(value: Any) -> int:
     need("time", value, "text", "number")
     if isinstance(value, str):
-        ns = iso_ns(value)
+        ns = parse_iso_ns(value)
         if ns is None:
-            raise Fault("time takes ISO 8601, such as 2026-11-15T08:30:00Z")
+            raise EvaluationError("time takes ISO 8601, such as 2026-11-15T08:30:00Z")
         return ns // 1_000_000
     if not math.isfinite(value):
-        raise Fault("time takes a finite number")
+        raise EvaluationError("time takes a finite number")
     return epoch_ns(bounded(value)) // 1_000_000
 
 
@@ -169,7 +169,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
 }
 
 
-def check_call(call: Call) -> None:
+def check_call(call: FunctionCall) -> None:
     """A call that can never work is refused when the filter is read."""
     function, count = FUNCTIONS[call.name], len(call.arguments)
     if count < function.least or (function.most is not None and count > function.most):
@@ -179,7 +179,7 @@ def check_call(call: Call) -> None:
         _check_pattern(call)
 
 
-def _check_pattern(call: Call) -> None:
+def _check_pattern(call: FunctionCall) -> None:
     pattern = call.arguments[1]
     if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
         raise FilterError(pattern.place, str(pattern), "a pattern in quotes: it is checked before any record is")

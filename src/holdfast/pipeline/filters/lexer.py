@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.pipeline.filters.nodes import WORDS, Place
+from holdfast.pipeline.filters.syntax_tree import WORDS, SourcePosition
 from holdfast.vocabulary.errors import InvalidError
 
 TEXT_MAX: Final = 10_000
@@ -28,7 +28,7 @@ _SAME: Final = {"&&": "and", "||": "or", "==": "=", "<>": "!="}
 class FilterError(InvalidError):
     """A text that is no filter: where, what stands there, what was expected."""
 
-    def __init__(self, place: Place, given: str, expected: str) -> None:
+    def __init__(self, place: SourcePosition, given: str, expected: str) -> None:
         super().__init__(f"filter at {place}", given, expected)
         self.place, self.expected = place, expected
         self.args = (place, given, expected)
@@ -38,12 +38,12 @@ class FilterError(InvalidError):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class FilterToken:
     """A word, sign, name, number, text or the end."""
 
     kind: str
     value: Any
-    place: Place
+    place: SourcePosition
     raw: str = ""
     """A word as it was written: behind a dot it is a name."""
 
@@ -57,13 +57,13 @@ class Token:
         )
 
 
-def tokens(text: str) -> list[Token]:
+def tokens(text: str) -> list[FilterToken]:
     """The tokens of a filter, the end among them."""
     if len(text) > TEXT_MAX:
-        raise FilterError(Place(), f"{len(text)} characters", f"at most {TEXT_MAX}")
+        raise FilterError(SourcePosition(), f"{len(text)} characters", f"at most {TEXT_MAX}")
     found, at, line, begin = [], 0, 1, 0
     while at < len(text):
-        place = Place(line, at - begin + 1)
+        place = SourcePosition(line, at - begin + 1)
         match = _TOKEN.match(text, at)
         if match is None:
             raise _stray(text[at], place)
@@ -73,33 +73,33 @@ def tokens(text: str) -> list[Token]:
         if breaks:
             line, begin = line + breaks, at + match[0].rindex("\n") + 1
         at = match.end()
-    return [*found, Token("end", "", Place(line, at - begin + 1))]
+    return [*found, FilterToken("end", "", SourcePosition(line, at - begin + 1))]
 
 
-def _stray(character: str, place: Place) -> FilterError:
+def _stray(character: str, place: SourcePosition) -> FilterError:
     if character in "'\"`":
         return FilterError(place, f"an opening {character}", f"a closing {character}")
     return FilterError(place, repr(character), "a value, field or operator")
 
 
-def _token(match: re.Match[str], place: Place) -> Token:
+def _token(match: re.Match[str], place: SourcePosition) -> FilterToken:
     text = match[0]
     match match.lastgroup:
         case "name" if text.lower() in WORDS:
-            return Token("word", text.lower(), place, text)
+            return FilterToken("word", text.lower(), place, text)
         case "name":
-            return Token("name", text, place, text)
+            return FilterToken("name", text, place, text)
         case "number":
-            return Token("number", _number(text, place), place)
+            return FilterToken("number", _number(text, place), place)
         case "text":
-            return Token("quoted" if text[0] == "`" else "text", _unescaped(text[1:-1], place), place)
+            return FilterToken("quoted" if text[0] == "`" else "text", _unescaped(text[1:-1], place), place)
     if text == "!":
-        return Token("word", "not", place)
+        return FilterToken("word", "not", place)
     same = _SAME.get(text, text)
-    return Token("word" if same in WORDS else "sign", same, place)
+    return FilterToken("word" if same in WORDS else "sign", same, place)
 
 
-def _number(text: str, place: Place) -> int | float:
+def _number(text: str, place: SourcePosition) -> int | float:
     if len(text) > DIGITS_MAX:
         raise FilterError(place, f"a number of {len(text)} characters", f"at most {DIGITS_MAX}")
     number = int(text) if text.isdigit() else float(text)
@@ -108,7 +108,7 @@ def _number(text: str, place: Place) -> int | float:
     return number
 
 
-def _unescaped(text: str, place: Place) -> str:
+def _unescaped(text: str, place: SourcePosition) -> str:
     def plain(match: re.Match[str]) -> str:
         if match[1] not in _ESCAPES:
             raise FilterError(

@@ -8,19 +8,19 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.pipeline.filters.functions import FUNCTIONS, check_call
-from holdfast.pipeline.filters.lexer import FilterError, Token, tokens
-from holdfast.pipeline.filters.nodes import (
+from holdfast.pipeline.filters.lexer import FilterError, FilterToken, tokens
+from holdfast.pipeline.filters.syntax_tree import (
     ROOTS,
-    Both,
-    Call,
-    Chain,
-    Compare,
+    Arithmetic,
+    BooleanOperation,
+    Comparison,
     Field,
-    In,
+    FunctionCall,
     IsNull,
-    Listed,
+    ListLiteral,
     Literal,
-    Minus,
+    Membership,
+    Negation,
     Node,
     Not,
     depth_of,
@@ -40,7 +40,7 @@ def parse(text: str) -> Node:
 
 
 class _Parser:
-    def __init__(self, found: list[Token]) -> None:
+    def __init__(self, found: list[FilterToken]) -> None:
         self._tokens, self._at, self._depth, self._nodes = found, 0, 0, 0
 
     def whole(self) -> Node:
@@ -52,13 +52,13 @@ class _Parser:
         return node
 
     @property
-    def _now(self) -> Token:
+    def _now(self) -> FilterToken:
         return self._tokens[self._at]
 
     def _expected(self, what: str) -> FilterError:
         return FilterError(self._now.place, str(self._now), what)
 
-    def _next(self) -> Token:
+    def _next(self) -> FilterToken:
         token = self._now
         self._at += 1
         self._nodes += 1
@@ -94,7 +94,7 @@ class _Parser:
         place, parts = self._now.place, [read()]
         while self._take(operator):
             parts.append(read())
-        return parts[0] if len(parts) == 1 else Both(operator, tuple(parts), place)
+        return parts[0] if len(parts) == 1 else BooleanOperation(operator, tuple(parts), place)
 
     def _not(self) -> Node:
         place = self._now.place
@@ -113,19 +113,19 @@ class _Parser:
             return IsNull(left, negated, place)
         if self._is("not") and self._tokens[self._at + 1].value == "in":
             self._next(), self._next()
-            return In(left, self._among(), True, place)
+            return Membership(left, self._among(), True, place)
         if self._take("in"):
-            return In(left, self._among(), False, place)
+            return Membership(left, self._among(), False, place)
         return left
 
-    def _compared(self, operator: str, left: Node, right: Node, last: Token) -> Node:
+    def _compared(self, operator: str, left: Node, right: Node, last: FilterToken) -> Node:
         """`x = null` is what people write for `x is null`, and no other comparison with null says anything."""
         for one, other in ((left, right), (right, left)):
             if other == Literal(None):
                 if operator not in ("=", "!="):
                     raise FilterError(last.place, "null", "a value: nothing is greater or less than null")
                 return IsNull(one, operator == "!=", left.place)
-        return Compare(operator, left, right, left.place)
+        return Comparison(operator, left, right, left.place)
 
     def _among(self) -> Node:
         """What is behind `in`: a list in parentheses or brackets, or a field that holds an array or object."""
@@ -133,7 +133,7 @@ class _Parser:
         if not self._is("("):
             return self._sum()
         self._next()
-        return Listed(self._items(")"), place)
+        return ListLiteral(self._items(")"), place)
 
     def _items(self, end: str) -> tuple[Node, ...]:
         items = [self._deeper(self._any)]
@@ -149,7 +149,7 @@ class _Parser:
         place, first, rest = self._now.place, read(), list[tuple[str, Node]]()
         while self._is(*operators):
             rest.append((str(self._next().value), read()))
-        return Chain(first, tuple(rest), place) if rest else first
+        return Arithmetic(first, tuple(rest), place) if rest else first
 
     def _signed(self) -> Node:
         place = self._now.place
@@ -158,7 +158,7 @@ class _Parser:
         of = self._deeper(self._signed)
         if isinstance(of, Literal) and isinstance(of.value, int | float) and not isinstance(of.value, bool):
             return Literal(-of.value, place)
-        return Minus(of, place)
+        return Negation(of, place)
 
     def _postfix(self) -> Node:
         """A value, and methods behind it: `fields.name.lower()` is `lower(fields.name)`."""
@@ -190,26 +190,26 @@ class _Parser:
             self._need(")")
             return node
         if self._take("["):
-            return Listed(self._items("]"), token.place)
+            return ListLiteral(self._items("]"), token.place)
         raise self._expected("a value or field")
 
-    def _call(self, name: Token, before: tuple[Node, ...]) -> Node:
+    def _call(self, name: FilterToken, before: tuple[Node, ...]) -> Node:
         if name.value not in FUNCTIONS:
             raise FilterError(name.place, f"'{name.value}'", "one of the functions " + ", ".join(FUNCTIONS))
         self._need("(")
         behind = () if self._take(")") else self._items(")")
-        call = Call(str(name.value), (*before, *behind), name.place)
+        call = FunctionCall(str(name.value), (*before, *behind), name.place)
         check_call(call)
         return call
 
-    def _field(self, name: Token) -> Node:
+    def _field(self, name: FilterToken) -> Node:
         """A bare name is a field of the value; `flat['a.b']` is click-sink's way to write `fields.a.b`."""
         root, steps = str(name.value), list[str | int]()
         if root not in (*ROOTS, "flat"):
             root, steps = "fields", [root]
         return self._steps(root, steps, name)
 
-    def _steps(self, root: str, steps: list[str | int], name: Token) -> Node:
+    def _steps(self, root: str, steps: list[str | int], name: FilterToken) -> Node:
         while True:
             following = self._tokens[self._at + 1] if self._is(".", "[") else None
             if following is None:

@@ -9,8 +9,8 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
 
+from holdfast.clickhouse.types import Array, DateTime, DateTime64, Decimal, Map, Scalar, Type, is_nullable, unwrap
 from holdfast.pipeline.mapping.scalars import DATE_DAYS_MAX, DATETIME64_S, DATETIME_S_MAX, tick_digits
-from holdfast.pipeline.types import Array, DateTime, DateTime64, Decimal, Map, Scalar, Type, bare, takes_null
 
 _NONE: Final = type(None)
 _UNITS: Final = {0: "s", 3: "ms", 6: "us", 9: "ns"}
@@ -25,7 +25,7 @@ def arrow_type(kind: Type) -> Any:
     """What a column of this type is in Arrow. A UUID is its text: ClickHouse reads it from that."""
     import pyarrow as pa
 
-    match bare(kind):
+    match unwrap(kind):
         case Scalar("Bool"):
             return pa.bool_()
         case Scalar("Float32" | "Float64" as name):
@@ -54,10 +54,10 @@ def quick(kind: Type, values: list[Any]) -> Any | None:
     import pyarrow as pa
 
     kinds = set(map(type, values))
-    if _NONE in kinds and not takes_null(kind):
+    if _NONE in kinds and not is_nullable(kind):
         return None
     kinds.discard(_NONE)
-    build = _builder(bare(kind), kinds)
+    build = _builder(unwrap(kind), kinds)
     if build is None:
         return None
     try:

@@ -8,22 +8,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.pipeline.mapping.nouns import OVERFLOW_COLUMN, PROVENANCE, Mapping
-from holdfast.pipeline.quoting import identifier, qualified
-from holdfast.pipeline.types import INTEGERS, DateTime, DateTime64, Scalar, Type, parse_type, sortable
+from holdfast.clickhouse.quoting import qualified_name, quote_identifier
+from holdfast.clickhouse.types import INTEGERS, DateTime, DateTime64, Scalar, Type, is_sortable, parse_type
+from holdfast.pipeline.model.column_mapping import OVERFLOW_COLUMN, PROVENANCE, Mapping
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_between, check_one_of
 
 ENGINES: Final = ("MergeTree", "ReplacingMergeTree")
 PARTITION_FUNCTIONS: Final = ("toYYYYMM", "toYYYYMMDD", "toMonday", "toYear")
-WINDOW: Final = "non_replicated_deduplication_window"
+DEDUP_WINDOW_SETTING: Final = "non_replicated_deduplication_window"
 WINDOW_DEFAULT: Final = 10_000
 """Inserts whose tokens ClickHouse remembers. A plain MergeTree remembers none, and then a repeated insert is a second one."""
-WINDOW_MAX: Final = 1_000_000
+DEDUP_WINDOW_MAX: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class TableSpec:
     """A pipeline's table as it should be. Wrong settings are an `InvalidError` when it is made."""
 
     database: str
@@ -40,14 +40,14 @@ class Table:
     """Whether there is a column for what the mapping does not know."""
 
     def __post_init__(self) -> None:
-        identifier(self.database), identifier(self.name)
+        quote_identifier(self.database), quote_identifier(self.name)
         check_one_of("engine", self.engine, ENGINES)
-        check_between("window", self.window, 1, WINDOW_MAX)
+        check_between("window", self.window, 1, DEDUP_WINDOW_MAX)
         types = self.columns()
         if not self.order_by or len(set(self.order_by)) < len(self.order_by):
             raise InvalidError("order_by", self.order_by, "one or more different columns")
         for column in self.order_by:
-            if not sortable(_known("order_by", column, types)):
+            if not is_sortable(_known("order_by", column, types)):
                 raise InvalidError("order_by", column, f"a column without null, array or map; this is {types[column]}")
         self._check_version(types)
         self._check_partition(types)
@@ -85,7 +85,7 @@ class Table:
     @property
     def full_name(self) -> str:
         """Database and name, quoted."""
-        return qualified(self.database, self.name)
+        return qualified_name(self.database, self.name)
 
 
 def _known(what: str, column: str, types: dict[str, Type]) -> Type:
@@ -94,31 +94,31 @@ def _known(what: str, column: str, types: dict[str, Type]) -> Type:
     return types[column]
 
 
-def create_table(table: Table) -> str:
+def create_table(table: TableSpec) -> str:
     """The statement that makes the table if there is none."""
-    columns = ",\n".join(f"    {identifier(name)} {kind}" for name, kind in table.columns().items())
-    version = f"({identifier(table.version_column)})" if table.version_column else ""
+    columns = ",\n".join(f"    {quote_identifier(name)} {kind}" for name, kind in table.columns().items())
+    version = f"({quote_identifier(table.version_column)})" if table.version_column else ""
     lines = [f"CREATE TABLE IF NOT EXISTS {table.full_name}\n(\n{columns}\n)", f"ENGINE = {table.engine}{version}"]
     if table.partition_by is not None:
         function, column = table.partition_by
-        lines.append(f"PARTITION BY {function}({identifier(column)})")
-    lines.append(f"ORDER BY ({', '.join(map(identifier, table.order_by))})")
-    lines.append(f"SETTINGS {WINDOW} = {table.window}")
+        lines.append(f"PARTITION BY {function}({quote_identifier(column)})")
+    lines.append(f"ORDER BY ({', '.join(map(quote_identifier, table.order_by))})")
+    lines.append(f"SETTINGS {DEDUP_WINDOW_SETTING} = {table.window}")
     return "\n".join(lines)
 
 
-def add_columns(table: Table, names: Sequence[str]) -> str:
+def add_columns(table: TableSpec, names: Sequence[str]) -> str:
     """The statement that adds some of the table's columns."""
     kinds = table.columns()
-    changes = ", ".join(f"ADD COLUMN IF NOT EXISTS {identifier(name)} {kinds[name]}" for name in names)
+    changes = ", ".join(f"ADD COLUMN IF NOT EXISTS {quote_identifier(name)} {kinds[name]}" for name in names)
     return f"ALTER TABLE {table.full_name} {changes}"
 
 
-def change_type(table: Table, name: str) -> str:
+def change_type(table: TableSpec, name: str) -> str:
     """The statement that gives a column the type it should have."""
-    return f"ALTER TABLE {table.full_name} MODIFY COLUMN {identifier(name)} {table.columns()[name]}"
+    return f"ALTER TABLE {table.full_name} MODIFY COLUMN {quote_identifier(name)} {table.columns()[name]}"
 
 
-def set_window(table: Table) -> str:
+def set_window(table: TableSpec) -> str:
     """The statement that makes an existing table remember inserts."""
-    return f"ALTER TABLE {table.full_name} MODIFY SETTING {WINDOW} = {table.window}"
+    return f"ALTER TABLE {table.full_name} MODIFY SETTING {DEDUP_WINDOW_SETTING} = {table.window}"

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
-from holdfast.pipeline.mapping.coerce import Refusal, Refused, shown
-from holdfast.pipeline.mapping.infer import Names, infer
-from holdfast.pipeline.mapping.nouns import COLUMNS_MAX, Column, Mapping, make_column
-from holdfast.pipeline.mapping.paths import parse_path
+from holdfast.clickhouse.types import Array, Map, nullable
+from holdfast.pipeline.mapping.coercion import RejectedRecord, ValueRejection, shown
+from holdfast.pipeline.mapping.inference import Names, infer
 from holdfast.pipeline.mapping.scalars import text_of
-from holdfast.pipeline.types import Array, Map, nullable
+from holdfast.pipeline.model.column_mapping import COLUMNS_MAX, Column, Mapping, make_column
+from holdfast.pipeline.model.field_paths import parse_path
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_one_of
 
@@ -27,7 +27,7 @@ FIELDS_SHOWN_MAX: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
+class NoDrift:
     """Nothing is unknown, or the policy does not mind."""
 
 
@@ -47,24 +47,24 @@ class Overflow:
 
 
 @dataclass(frozen=True, slots=True)
-class Divert:
+class DivertToDlq:
     """These records go to the DLQ, the others go on."""
 
-    refused: Sequence[tuple[int, Refused]]
+    refused: Sequence[tuple[int, RejectedRecord]]
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopPipeline:
     """The pipeline stops before this batch and says so."""
 
     fields: tuple[str, ...]
     reason: str
 
 
-Decision: TypeAlias = GoOn | AddColumns | Overflow | Divert | Stop
+Decision: TypeAlias = NoDrift | AddColumns | Overflow | DivertToDlq | StopPipeline
 
 
-class Known:
+class KnownFields:
     """The fields a mapping knows, level by level."""
 
     def __init__(self, mapping: Mapping) -> None:
@@ -113,29 +113,29 @@ def decide(policy: str, mapping: Mapping, values: Sequence[Any]) -> Decision:
     """What a batch of decoded records asks for under a policy."""
     check_one_of("drift policy", policy, POLICIES)
     if policy == "ignore":
-        return GoOn()
-    known = Known(mapping)
+        return NoDrift()
+    known = KnownFields(mapping)
     unknown = {row: found for row, value in enumerate(values) if (found := known.unknown(value))}
     if not unknown:
-        return GoOn()
+        return NoDrift()
     if policy == "add_column":
         return _add_columns(mapping, list(unknown.values()))
     if policy == "overflow":
         return Overflow({row: text_of(found) for row, found in unknown.items()})
     if policy == "dlq":
-        return Divert([(row, _refused(found)) for row, found in unknown.items()])
+        return DivertToDlq([(row, _refused(found)) for row, found in unknown.items()])
     return _stop(list(unknown.values()), "the mapping does not know these fields")
 
 
-def _refused(found: dict[str, Any]) -> Refused:
-    return Refused(
-        tuple(Refusal("", shown({key: found[key]}), "", "a field the mapping does not know") for key in found)
+def _refused(found: dict[str, Any]) -> RejectedRecord:
+    return RejectedRecord(
+        tuple(ValueRejection("", shown({key: found[key]}), "", "a field the mapping does not know") for key in found)
     )
 
 
-def _stop(unknown: list[dict[str, Any]], reason: str) -> Stop:
+def _stop(unknown: list[dict[str, Any]], reason: str) -> StopPipeline:
     fields = sorted({key for found in unknown for key in found})
-    return Stop(tuple(fields[:FIELDS_SHOWN_MAX]), reason)
+    return StopPipeline(tuple(fields[:FIELDS_SHOWN_MAX]), reason)
 
 
 def _add_columns(mapping: Mapping, unknown: list[dict[str, Any]]) -> Decision:

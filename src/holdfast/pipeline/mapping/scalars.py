@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from holdfast.pipeline.instants import DAY_S, NS, epoch_ns, iso_ns
-from holdfast.pipeline.types import FLOATS, INTEGERS, DateTime, DateTime64, Decimal, Scalar, Type
+from holdfast.clickhouse.types import FLOATS, INTEGERS, DateTime, DateTime64, Decimal, Scalar, Type
+from holdfast.pipeline.model.timestamps import NS_PER_S, S_PER_DAY, epoch_ns, parse_iso_ns
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -33,7 +33,7 @@ _BOOLS: Final = {"true": True, "false": False, "1": True, "0": False}
 _FLOAT32_MAX: Final = 3.4028234663852886e38
 
 
-class Unfit(Exception):  # noqa: N818 - an answer between two functions of this package, never seen outside
+class ConversionError(Exception):
     """This value cannot be stored: the rule it breaks."""
 
     def __init__(self, rule: str) -> None:
@@ -70,7 +70,7 @@ def _bool(value: Any) -> bool:
         return value == 1
     if isinstance(value, str) and value.lower() in _BOOLS:
         return _BOOLS[value.lower()]
-    raise Unfit("only true, false, 0, 1 and their texts are a Bool")
+    raise ConversionError("only true, false, 0, 1 and their texts are a Bool")
 
 
 def _integers(name: str) -> Convert:
@@ -79,10 +79,10 @@ def _integers(name: str) -> Convert:
     def convert(value: Any) -> int:
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         if not whole and not (isinstance(value, str) and _INTEGER.fullmatch(value)):
-            raise Unfit("only whole numbers, their texts, true and false are an integer")
+            raise ConversionError("only whole numbers, their texts, true and false are an integer")
         number = int(value)
         if not least <= number <= most:
-            raise Unfit(f"{name} holds {least} to {most}")
+            raise ConversionError(f"{name} holds {least} to {most}")
         return number
 
     return convert
@@ -100,14 +100,14 @@ def _float64(value: Any) -> float:
             if _NUMBER.fullmatch(value) and math.isfinite(number := float(value)):
                 return number
     except OverflowError:
-        raise Unfit("beyond the range of a Float64") from None
-    raise Unfit("only numbers within range, their texts, NaN, Infinity, true and false are a float")
+        raise ConversionError("beyond the range of a Float64") from None
+    raise ConversionError("only numbers within range, their texts, NaN, Infinity, true and false are a float")
 
 
 def _float32(value: Any) -> float:
     number = _float64(value)
     if math.isfinite(number) and abs(number) > _FLOAT32_MAX:
-        raise Unfit("beyond the range of a Float32")
+        raise ConversionError("beyond the range of a Float32")
     return number
 
 
@@ -123,9 +123,9 @@ def _decimals(precision: int, scale: int) -> Convert:
         while exponent < -scale and digits[-1] == 0:
             digits, exponent = digits[:-1], exponent + 1
         if exponent < -scale:
-            raise Unfit(f"more than {scale} digits behind the point")
+            raise ConversionError(f"more than {scale} digits behind the point")
         if len(digits) + exponent > before:
-            raise Unfit(f"more than {before} digits before the point")
+            raise ConversionError(f"more than {before} digits before the point")
         return Number((sign, digits, exponent))
 
     return convert
@@ -143,21 +143,21 @@ def _number(value: Any) -> Number:
             return value
     except (InvalidOperation, ValueError):
         pass
-    raise Unfit("only finite numbers and their texts are a Decimal")
+    raise ConversionError("only finite numbers and their texts are a Decimal")
 
 
 def text_of(value: Any) -> str:
     """Text as it is; anything else as its JSON."""
     if isinstance(value, str):
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-            raise Unfit("text with a lone surrogate is not Unicode")
+            raise ConversionError("text with a lone surrogate is not Unicode")
         return value
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     try:
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError, RecursionError):
-        raise Unfit("only JSON values have a text") from None
+        raise ConversionError("only JSON values have a text") from None
 
 
 def quoted(text: str) -> str:
@@ -169,13 +169,13 @@ def _uuid(value: Any) -> str:
     if isinstance(value, str) and _HEX.fullmatch(value):
         digits = value.replace("-", "").lower()
         return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
-    raise Unfit("32 hexadecimal digits, with or without hyphens, are a UUID")
+    raise ConversionError("32 hexadecimal digits, with or without hyphens, are a UUID")
 
 
 def _ns(value: Any) -> int:
     """Nanoseconds since 1970 of a text or number."""
     if isinstance(value, str):
-        ns = iso_ns(value)
+        ns = parse_iso_ns(value)
         if ns is not None:
             return ns
         if _INTEGER.fullmatch(value):
@@ -184,20 +184,22 @@ def _ns(value: Any) -> int:
             return epoch_ns(number)
     elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return epoch_ns(value)
-    raise Unfit("ISO 8601 (2026-11-15, 2026-11-15T08:30:00.5Z) and seconds, ms, µs or ns since 1970 are a time")
+    raise ConversionError(
+        "ISO 8601 (2026-11-15, 2026-11-15T08:30:00.5Z) and seconds, ms, µs or ns since 1970 are a time"
+    )
 
 
 def _date(value: Any) -> int:
-    days = _ns(value) // (DAY_S * NS)
+    days = _ns(value) // (S_PER_DAY * NS_PER_S)
     if not 0 <= days <= DATE_DAYS_MAX:
-        raise Unfit("Date holds 1970-01-01 to 2149-06-06")
+        raise ConversionError("Date holds 1970-01-01 to 2149-06-06")
     return days
 
 
 def _seconds(value: Any) -> int:
-    seconds = _ns(value) // NS
+    seconds = _ns(value) // NS_PER_S
     if not 0 <= seconds <= DATETIME_S_MAX:
-        raise Unfit("DateTime holds 1970-01-01 to 2106-02-07 06:28:15")
+        raise ConversionError("DateTime holds 1970-01-01 to 2106-02-07 06:28:15")
     return seconds
 
 
@@ -213,8 +215,8 @@ def _ticks(scale: int) -> Convert:
 
     def convert(value: Any) -> int:
         ns = _ns(value)
-        if not least <= ns // NS <= most or (scale == 9 and ns > INT64_MAX):
-            raise Unfit(f"DateTime64({scale}) holds 1900-01-01 to {until}")
+        if not least <= ns // NS_PER_S <= most or (scale == 9 and ns > INT64_MAX):
+            raise ConversionError(f"DateTime64({scale}) holds 1900-01-01 to {until}")
         return ns // cut * pad
 
     return convert

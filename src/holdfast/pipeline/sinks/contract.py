@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from holdfast.pipeline import nouns
-from holdfast.pipeline.mapping.nouns import Column
-from holdfast.pipeline.nouns import Recipe
-from holdfast.spark.reach import Reach
+from holdfast.client.cluster_address import ClusterAddress
+from holdfast.pipeline.model import definition
+from holdfast.pipeline.model.column_mapping import Column
+from holdfast.pipeline.model.definition import Revision
 from holdfast.vocabulary.errors import HoldfastError
 
 EXACTLY_ONCE: Final = "exactly-once"
@@ -22,17 +22,17 @@ AT_LEAST_ONCE: Final = "at-least-once"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class SinkTarget:
     """Everything a sink is made of. It pickles; what may hold a password is not shown."""
 
     pipeline_id: str
     generation: int
-    recipe: Recipe = field(repr=False)
+    recipe: Revision = field(repr=False)
     columns: tuple[Column, ...]
     """The columns of the rows: the mapping's, or those of the SQL's result."""
     embedded: str = field(default="", repr=False)
     """The URL of the embedded ClickHouse."""
-    reach: Reach | None = None
+    cluster_address: ClusterAddress | None = None
     """This cluster, for sinks that are topics."""
 
     @property
@@ -46,7 +46,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Portion:
+class FencedRange:
     """One range of one partition, and the epoch it is written under. `again`: somebody may have written it already."""
 
     partition: int
@@ -57,15 +57,15 @@ class Portion:
     fence: int = 0
     """What `Sink.fence` gave for it."""
 
-    def token(self, target: Target) -> str:
+    def token(self, target: SinkTarget) -> str:
         """What the sink knows the range by."""
-        return nouns.token(
+        return definition.insert_token(
             target.pipeline_id, target.generation, target.recipe.source.topic, self.partition, self.start, self.end
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedRow:
+class DeadLetterRow:
     """A record that is not a row: its bytes as they were, and why."""
 
     offset: int
@@ -75,10 +75,10 @@ class RefusedRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WriteResult:
     """What became of a portion. `staged` is what `commit` needs, for sinks that the driver commits."""
 
-    portion: Portion
+    fenced_range: FencedRange
     rows: int = 0
     refused: int = 0
     staged: str = ""
@@ -96,7 +96,7 @@ class BlockedError(HoldfastError):
         return self.reason
 
 
-class Sink(Protocol):
+class PipelineSink(Protocol):
     """One target. `write` runs in tasks, everything else on the driver. Not for several threads at once."""
 
     @property
@@ -115,11 +115,11 @@ class Sink(Protocol):
         """
         ...
 
-    def write(self, portion: Portion, rows: Any, refused: Sequence[RefusedRow]) -> Written:
+    def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         """Write a portion's rows (a `pyarrow.Table`, with provenance) and refusals. `FencedError`, `BlockedError`."""
         ...
 
-    def commit(self, written: Sequence[Written]) -> None:
+    def commit(self, written: Sequence[WriteResult]) -> None:
         """Make visible what tasks have staged, all of it at once. Nothing where `write` was the effect itself."""
         ...
 

@@ -11,20 +11,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.pipeline.driver import steps
-from holdfast.pipeline.nouns import DeltaConfig
-from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, BlockedError, Portion, RefusedRow, Target, Written
-from holdfast.pipeline.sinks.files import Place, parquet_bytes, parse_place, sync_folder
+from holdfast.pipeline.model import steps
+from holdfast.pipeline.model.definition import DeltaConfig
+from holdfast.pipeline.sinks.contract import (
+    EXACTLY_ONCE,
+    BlockedError,
+    DeadLetterRow,
+    FencedRange,
+    SinkTarget,
+    WriteResult,
+)
+from holdfast.pipeline.sinks.files import FileLocation, parquet_bytes, parse_location, sync_folder
 from holdfast.pipeline.sinks.lake import (
     StagedFile,
     lake_schema,
-    put_refused,
+    put_dead_letters,
     range_name,
     staged_files,
     staged_text,
     to_lake,
 )
-from holdfast.vocabulary.clock import Chance, RealChance
+from holdfast.vocabulary.clock import Random, SystemRandom
 from holdfast.vocabulary.errors import InvalidError
 
 TRIES_MAX: Final = 20
@@ -35,12 +42,12 @@ class DeltaSink:
 
     guarantee = EXACTLY_ONCE
 
-    def __init__(self, target: Target, *, chance: Chance | None = None) -> None:
+    def __init__(self, target: SinkTarget, *, random: Random | None = None) -> None:
         config = target.recipe.sink
         if not isinstance(config, DeltaConfig):
             raise InvalidError("sink", type(config).__name__, "delta")
-        self._target, self._chance = target, chance or RealChance()
-        self._place: Place = parse_place(config.url)
+        self._target, self._random = target, random or SystemRandom()
+        self._place: FileLocation = parse_location(config.url)
         self._schema = lake_schema(target)
         self._partition_by = list(config.partition_by)
         for name in self._partition_by:
@@ -79,13 +86,15 @@ class DeltaSink:
         """The transaction of the partition is fence enough."""
         return epoch
 
-    def write(self, portion: Portion, rows: Any, refused: Sequence[RefusedRow]) -> Written:
+    def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         steps.reached("inserting")
-        files = [self._stage(portion, values, part) for values, part in self._parts(to_lake(rows, self._schema))]
+        files = [self._stage(fenced_range, values, part) for values, part in self._parts(to_lake(rows, self._schema))]
         steps.reached("inserted")
-        put_refused(self._place, self._target, portion, refused)
+        put_dead_letters(self._place, self._target, fenced_range, refused)
         steps.reached("dlq-inserted")
-        return Written(portion=portion, rows=rows.num_rows, refused=len(refused), staged=staged_text(files))
+        return WriteResult(
+            fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused), staged=staged_text(files)
+        )
 
     def _parts(self, rows: Any) -> list[tuple[dict[str, str | None], Any]]:
         """The rows by partition of the table; partition columns are in the commit, not in the file."""
@@ -106,24 +115,27 @@ class DeltaSink:
             parts.append((texts, rows.filter(chosen).drop_columns(self._partition_by)))
         return parts
 
-    def _stage(self, portion: Portion, values: dict[str, str | None], rows: Any) -> StagedFile:
-        path = f"{range_name(self._target, portion)}-{self._chance.token()}.parquet"
+    def _stage(self, fenced_range: FencedRange, values: dict[str, str | None], rows: Any) -> StagedFile:
+        path = f"{range_name(self._target, fenced_range)}-{self._random.token()}.parquet"
         body = parquet_bytes(rows)
         self._place.put(path, body)
         return StagedFile(path=path, size=len(body), rows=rows.num_rows, values=values)
 
-    def commit(self, written: Sequence[Written]) -> None:
+    def commit(self, written: Sequence[WriteResult]) -> None:
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
 
         for _ in range(TRIES_MAX):
             with _blocking(self._place):
                 table = self._table()
-                new = [each for each in written if not self._there(table, each.portion)]
+                new = [each for each in written if not self._there(table, each.fenced_range)]
                 actions = [_action(file) for each in new for file in staged_files(each.staged)]
                 if not actions:
                     return
-                ends = [Transaction(self._target.fence_key(each.portion.partition), each.portion.end) for each in new]
+                ends = [
+                    Transaction(self._target.fence_key(each.fenced_range.partition), each.fenced_range.end)
+                    for each in new
+                ]
                 try:
                     table.create_write_transaction(
                         actions,
@@ -138,9 +150,9 @@ class DeltaSink:
                 return
         raise BlockedError(f"{self._place.url}: {TRIES_MAX} commits lost against others")
 
-    def _there(self, table: Any, portion: Portion) -> bool:
-        end = table.transaction_version(self._target.fence_key(portion.partition))
-        return end is not None and end >= portion.end
+    def _there(self, table: Any, fenced_range: FencedRange) -> bool:
+        end = table.transaction_version(self._target.fence_key(fenced_range.partition))
+        return end is not None and end >= fenced_range.end
 
     def _table(self) -> Any:
         from deltalake import DeltaTable
@@ -172,7 +184,7 @@ def _partition_text(value: Any) -> str | None:
 
 
 @contextmanager
-def _blocking(place: Place) -> Iterator[None]:
+def _blocking(place: FileLocation) -> Iterator[None]:
     """Errors of the table's storage are in the way; try again."""
     from deltalake.exceptions import DeltaError
 

@@ -13,14 +13,14 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.pipeline.sinks.contract import BlockedError
-from holdfast.vocabulary.clock import Chance, RealChance
+from holdfast.vocabulary.clock import Random, SystemRandom
 from holdfast.vocabulary.errors import InvalidError
 
 SCHEMES = ("", "file", "s3", "gs", "az")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FileLocation:
     """A folder on a disk, or a prefix of an object store. `options` may hold secrets."""
 
     url: str
@@ -28,12 +28,12 @@ class Place:
     local: bool
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def put(self, name: str, body: bytes, *, chance: Chance | None = None) -> None:
+    def put(self, name: str, body: bytes, *, random: Random | None = None) -> None:
         """Write a file below the place. `BlockedError` if the disk or the store does not take it."""
         failures: tuple[type[Exception], ...] = (OSError, *_remote_errors())
         try:
             if self.local:
-                _put_local(Path(self.url) / name, body, (chance or RealChance()).token())
+                _put_local(Path(self.url) / name, body, (random or SystemRandom()).token())
             else:
                 self._store().put(name, body)
         except failures as error:
@@ -52,7 +52,7 @@ class Place:
         return from_url(self.url, config=options)
 
 
-def parse_place(text: str) -> Place:
+def parse_location(text: str) -> FileLocation:
     """A path, `file:///path`, or `s3://bucket/prefix?region=…` with the options of `docs/objects.md`."""
     parts = urlsplit(text)
     if parts.scheme not in SCHEMES or not (parts.netloc or parts.path):
@@ -60,8 +60,8 @@ def parse_place(text: str) -> Place:
             "url", parts._replace(query="", netloc="…").geturl(), "a path, file:///…, s3://…, gs://…, az://…"
         )
     if parts.scheme in ("", "file"):
-        return Place(unquote(parts.path), True)
-    return Place(parts._replace(query="").geturl(), False, dict(parse_qsl(parts.query)))
+        return FileLocation(unquote(parts.path), True)
+    return FileLocation(parts._replace(query="").geturl(), False, dict(parse_qsl(parts.query)))
 
 
 def parquet_bytes(table: Any) -> bytes:

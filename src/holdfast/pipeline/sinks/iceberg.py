@@ -10,20 +10,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from holdfast.pipeline.driver import steps
-from holdfast.pipeline.nouns import IcebergConfig
-from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, BlockedError, Portion, RefusedRow, Target, Written
-from holdfast.pipeline.sinks.files import Place, parquet_bytes, parse_place
+from holdfast.pipeline.model import steps
+from holdfast.pipeline.model.definition import IcebergConfig
+from holdfast.pipeline.sinks.contract import (
+    EXACTLY_ONCE,
+    BlockedError,
+    DeadLetterRow,
+    FencedRange,
+    SinkTarget,
+    WriteResult,
+)
+from holdfast.pipeline.sinks.files import FileLocation, parquet_bytes, parse_location
 from holdfast.pipeline.sinks.lake import (
     StagedFile,
     lake_schema,
-    put_refused,
+    put_dead_letters,
     range_name,
     staged_files,
     staged_text,
     to_lake,
 )
-from holdfast.vocabulary.clock import Chance, RealChance
+from holdfast.vocabulary.clock import Random, SystemRandom
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 TRIES_MAX: Final = 20
@@ -38,16 +45,16 @@ class IcebergSink:
 
     guarantee = EXACTLY_ONCE
 
-    def __init__(self, target: Target, *, chance: Chance | None = None) -> None:
+    def __init__(self, target: SinkTarget, *, random: Random | None = None) -> None:
         config = target.recipe.sink
         if not isinstance(config, IcebergConfig):
             raise InvalidError("sink", type(config).__name__, "iceberg")
         if "." not in config.table:
             raise InvalidError("table", config.table, "namespace.table")
-        self._target, self._config, self._chance = target, config, chance or RealChance()
+        self._target, self._config, self._random = target, config, random or SystemRandom()
         self._schema = lake_schema(target)
         self._catalog: Any = None
-        self._place: Place | None = None
+        self._place: FileLocation | None = None
 
     def prepare(self) -> tuple[str, ...]:
         from pyiceberg.exceptions import NamespaceAlreadyExistsError
@@ -75,28 +82,30 @@ class IcebergSink:
         """The property of the partition is fence enough."""
         return epoch
 
-    def write(self, portion: Portion, rows: Any, refused: Sequence[RefusedRow]) -> Written:
+    def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         steps.reached("inserting")
         with _blocking(self._config.table):
             place = self._staging()
         files = []
         if rows.num_rows:
-            name = f"data/{range_name(self._target, portion)}-{self._chance.token()}.parquet"
+            name = f"data/{range_name(self._target, fenced_range)}-{self._random.token()}.parquet"
             body = parquet_bytes(to_lake(rows, self._schema))
             place.put(name, body)
             files.append(StagedFile(path=name, size=len(body), rows=rows.num_rows))
         steps.reached("inserted")
-        put_refused(place, self._target, portion, refused)
+        put_dead_letters(place, self._target, fenced_range, refused)
         steps.reached("dlq-inserted")
-        return Written(portion=portion, rows=rows.num_rows, refused=len(refused), staged=staged_text(files))
+        return WriteResult(
+            fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused), staged=staged_text(files)
+        )
 
-    def commit(self, written: Sequence[Written]) -> None:
+    def commit(self, written: Sequence[WriteResult]) -> None:
         from pyiceberg.exceptions import CommitFailedException
 
         for _ in range(TRIES_MAX):
             with _blocking(self._config.table):
                 table = self._opened().load_table(self._config.table)
-                new = [each for each in written if not self._there(table, each.portion)]
+                new = [each for each in written if not self._there(table, each.fenced_range)]
                 paths = [f"{table.location()}/{file.path}" for each in new for file in staged_files(each.staged)]
                 if not paths:
                     return
@@ -107,26 +116,26 @@ class IcebergSink:
                 return
         raise BlockedError(f"{self._config.table}: {TRIES_MAX} commits lost against others")
 
-    def _append(self, table: Any, new: Sequence[Written], paths: list[str]) -> None:
+    def _append(self, table: Any, new: Sequence[WriteResult], paths: list[str]) -> None:
         from pyiceberg.table import TableProperties
 
         # In memory only. With retries, a commit that lost would be made again from a state nobody looked at.
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
-        ends = {self._property(each.portion): str(each.portion.end) for each in new}
-        tokens = ",".join(each.portion.token(self._target) for each in new)
+        ends = {self._property(each.fenced_range): str(each.fenced_range.end) for each in new}
+        tokens = ",".join(each.fenced_range.token(self._target) for each in new)
         with table.transaction() as transaction:
             transaction.set_properties(ends)
             transaction.add_files(paths, snapshot_properties={SNAPSHOT_PROPERTY: tokens}, check_duplicate_files=False)
 
-    def _property(self, portion: Portion) -> str:
-        return PROPERTY + self._target.fence_key(portion.partition)
+    def _property(self, fenced_range: FencedRange) -> str:
+        return PROPERTY + self._target.fence_key(fenced_range.partition)
 
-    def _there(self, table: Any, portion: Portion) -> bool:
-        return int(table.properties.get(self._property(portion), "-1")) >= portion.end
+    def _there(self, table: Any, fenced_range: FencedRange) -> bool:
+        return int(table.properties.get(self._property(fenced_range), "-1")) >= fenced_range.end
 
-    def _staging(self) -> Place:
+    def _staging(self) -> FileLocation:
         if self._place is None:
-            self._place = parse_place(self._opened().load_table(self._config.table).location())
+            self._place = parse_location(self._opened().load_table(self._config.table).location())
         return self._place
 
     def _opened(self) -> Any:
@@ -135,7 +144,7 @@ class IcebergSink:
                 from pyiceberg.catalog.sql import SqlCatalog
             except ModuleNotFoundError as missing:
                 raise InvalidError("sink", f"no module {missing.name}", "pip install 'holdfast[lake]'") from None
-            warehouse = parse_place(self._config.warehouse)
+            warehouse = parse_location(self._config.warehouse)
             url = f"file://{warehouse.url}" if warehouse.local else warehouse.url
             self._catalog = SqlCatalog("holdfast", uri=self._config.catalog_uri, warehouse=url)
         return self._catalog

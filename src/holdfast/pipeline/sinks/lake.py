@@ -13,10 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.pipeline.mapping.arrow import arrow_type
-from holdfast.pipeline.mapping.nouns import OVERFLOW_COLUMN
-from holdfast.pipeline.sinks.contract import Portion, RefusedRow, Target
-from holdfast.pipeline.sinks.files import Place, parquet_bytes
-from holdfast.pipeline.sinks.refused import refused_rows
+from holdfast.pipeline.model.column_mapping import OVERFLOW_COLUMN
+from holdfast.pipeline.sinks.contract import DeadLetterRow, FencedRange, SinkTarget
+from holdfast.pipeline.sinks.dead_letter_rows import dead_letter_rows
+from holdfast.pipeline.sinks.files import FileLocation, parquet_bytes
 
 DLQ_FOLDER: Final = "_dlq"
 _SIGNED: Final = {"uint8": "int16", "uint16": "int32", "uint32": "int64"}
@@ -42,15 +42,15 @@ def staged_files(text: str) -> list[StagedFile]:
     return msgspec.json.decode(text, type=list[StagedFile]) if text else []
 
 
-def range_name(target: Target, portion: Portion) -> str:
+def range_name(target: SinkTarget, fenced_range: FencedRange) -> str:
     """A range as a file's name: sorted by offset."""
     return (
-        f"{target.pipeline_id}-{target.generation}-{target.recipe.source.topic}-{portion.partition:05d}-"
-        f"{portion.start:020d}-{portion.end:020d}"
+        f"{target.pipeline_id}-{target.generation}-{target.recipe.source.topic}-{fenced_range.partition:05d}-"
+        f"{fenced_range.start:020d}-{fenced_range.end:020d}"
     )
 
 
-def lake_schema(target: Target) -> Any:
+def lake_schema(target: SinkTarget) -> Any:
     """The columns of a target as both formats have them."""
     import pyarrow as pa
 
@@ -95,8 +95,10 @@ def to_lake(rows: Any, schema: Any) -> Any:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def put_refused(place: Place, target: Target, portion: Portion, refused: Sequence[RefusedRow]) -> None:
+def put_dead_letters(
+    place: FileLocation, target: SinkTarget, fenced_range: FencedRange, refused: Sequence[DeadLetterRow]
+) -> None:
     """Refused records as a Parquet file that is named by its range: written again, it is the same file."""
     if refused:
-        name = f"{DLQ_FOLDER}/{range_name(target, portion)}.parquet"
-        place.put(name, parquet_bytes(refused_rows(target, portion, refused)))
+        name = f"{DLQ_FOLDER}/{range_name(target, fenced_range)}.parquet"
+        place.put(name, parquet_bytes(dead_letter_rows(target, fenced_range, refused)))

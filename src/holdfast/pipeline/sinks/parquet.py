@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.pipeline.driver import steps
-from holdfast.pipeline.nouns import ParquetConfig
-from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, Portion, RefusedRow, Target, Written
-from holdfast.pipeline.sinks.files import parquet_bytes, parse_place
-from holdfast.pipeline.sinks.lake import put_refused
+from holdfast.pipeline.model import steps
+from holdfast.pipeline.model.definition import ParquetConfig
+from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, DeadLetterRow, FencedRange, SinkTarget, WriteResult
+from holdfast.pipeline.sinks.files import parquet_bytes, parse_location
+from holdfast.pipeline.sinks.lake import put_dead_letters
 from holdfast.vocabulary.errors import InvalidError
 
 
@@ -21,11 +21,11 @@ class ParquetSink:
 
     guarantee = EXACTLY_ONCE
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: SinkTarget) -> None:
         config = target.recipe.sink
         if not isinstance(config, ParquetConfig):
             raise InvalidError("sink", type(config).__name__, "parquet")
-        self._target, self._place = target, parse_place(config.url)
+        self._target, self._place = target, parse_location(config.url)
 
     def prepare(self) -> tuple[str, ...]:
         return ()
@@ -34,24 +34,24 @@ class ParquetSink:
         """Names are fence enough: what a zombie writes is what its successor writes."""
         return epoch
 
-    def write(self, portion: Portion, rows: Any, refused: Sequence[RefusedRow]) -> Written:
+    def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         steps.reached("inserting")
         if rows.num_rows:
-            self._place.put(file_name(self._target, portion), parquet_bytes(rows))
+            self._place.put(file_name(self._target, fenced_range), parquet_bytes(rows))
         steps.reached("inserted")
-        put_refused(self._place, self._target, portion, refused)
+        put_dead_letters(self._place, self._target, fenced_range, refused)
         steps.reached("dlq-inserted")
-        return Written(portion=portion, rows=rows.num_rows, refused=len(refused))
+        return WriteResult(fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused))
 
-    def commit(self, written: Sequence[Written]) -> None:
+    def commit(self, written: Sequence[WriteResult]) -> None:
         """Every file was an effect of its own."""
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-def file_name(target: Target, portion: Portion) -> str:
+def file_name(target: SinkTarget, fenced_range: FencedRange) -> str:
     """`generation=1/topic=orders/partition=3/{start}-{end}.parquet`, with offsets of twenty digits."""
     topic = quote(target.recipe.source.topic, safe="")
-    folder = f"generation={target.generation}/topic={topic}/partition={portion.partition}"
-    return f"{folder}/{portion.start:020d}-{portion.end:020d}.parquet"
+    folder = f"generation={target.generation}/topic={topic}/partition={fenced_range.partition}"
+    return f"{folder}/{fenced_range.start:020d}-{fenced_range.end:020d}.parquet"

@@ -15,15 +15,22 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.client.loop_thread import run
 from holdfast.log.topics import UnknownTopicError
-from holdfast.pipeline.driver import steps
-from holdfast.pipeline.nouns import TopicConfig
-from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, BlockedError, Portion, RefusedRow, Target, Written
+from holdfast.pipeline.model import steps
+from holdfast.pipeline.model.definition import TopicSinkConfig
+from holdfast.pipeline.sinks.contract import (
+    EXACTLY_ONCE,
+    BlockedError,
+    DeadLetterRow,
+    FencedRange,
+    SinkTarget,
+    WriteResult,
+)
 from holdfast.spark.ranges import Planner
-from holdfast.spark.reading.loop import run
 from holdfast.spark.sink.options import SinkOptions
 from holdfast.spark.sink.pieces import pack, unpack
-from holdfast.spark.sink.writers import Sink as TopicWriter
+from holdfast.spark.sink.writers import TopicWriter as TopicWriter
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 DLQ_SUFFIX: Final = ".dlq"
@@ -35,17 +42,17 @@ class TopicSink:
 
     guarantee = EXACTLY_ONCE
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: SinkTarget) -> None:
         config = target.recipe.sink
-        if not isinstance(config, TopicConfig):
+        if not isinstance(config, TopicSinkConfig):
             raise InvalidError("sink", type(config).__name__, "topic")
-        if target.reach is None or not target.reach.bootstrap or not target.reach.store:
+        if target.cluster_address is None or not target.cluster_address.bootstrap or not target.cluster_address.store:
             raise InvalidError("sink topic", config.topic, "a cluster whose brokers, store and objects are known")
-        self._target, self._config, self._reach = target, config, target.reach
-        self._writer = TopicWriter(SinkOptions(topic=config.topic), target.reach)
+        self._target, self._config, self._cluster_address = target, config, target.cluster_address
+        self._writer = TopicWriter(SinkOptions(topic=config.topic), target.cluster_address)
 
     def prepare(self) -> tuple[str, ...]:
-        with Planner(self._reach) as planner:
+        with Planner(self._cluster_address) as planner:
             if not self._there(planner, self._config.topic):
                 raise BlockedError(f"the topic {self._config.topic} is not there")
             if not self._there(planner, self._config.topic + DLQ_SUFFIX):
@@ -65,36 +72,36 @@ class TopicSink:
         """The ledger of the partition is fence enough."""
         return epoch
 
-    def write(self, portion: Portion, rows: Any, refused: Sequence[RefusedRow]) -> Written:
+    def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         steps.reached("inserting")
         try:
-            pieces = self._writer.stage(self._batches(rows, portion, refused))
+            pieces = self._writer.stage(self._batches(rows, fenced_range, refused))
         except HoldfastError as error:
             raise BlockedError(f"topic {self._config.topic}: {error}") from None
         steps.reached("inserted")
         steps.reached("dlq-inserted")
         staged = base64.b64encode(pack(pieces)).decode()
-        return Written(portion=portion, rows=rows.num_rows, refused=len(refused), staged=staged)
+        return WriteResult(fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused), staged=staged)
 
-    def commit(self, written: Sequence[Written]) -> None:
+    def commit(self, written: Sequence[WriteResult]) -> None:
         for each in written:
             if not each.staged:
                 continue
             pieces = unpack(base64.b64decode(each.staged))
-            query = f"pipeline-{self._target.fence_key(each.portion.partition)}"
+            query = f"pipeline-{self._target.fence_key(each.fenced_range.partition)}"
             try:
-                run(self._writer.publish(query, each.portion.end, pieces))
+                run(self._writer.publish(query, each.fenced_range.end, pieces))
             except HoldfastError as error:
                 raise BlockedError(f"topic {self._config.topic}: {error}") from None
 
     def close(self) -> None:
         """What is open belongs to the process."""
 
-    def _batches(self, rows: Any, portion: Portion, refused: Sequence[RefusedRow]) -> Iterator[Any]:
+    def _batches(self, rows: Any, fenced_range: FencedRange, refused: Sequence[DeadLetterRow]) -> Iterator[Any]:
         for at in range(0, rows.num_rows, _BATCH_ROWS):
             yield self._records(rows.slice(at, _BATCH_ROWS))
         if refused:
-            yield self._refusals(portion, refused)
+            yield self._refusals(fenced_range, refused)
 
     def _records(self, rows: Any) -> Any:
         import pyarrow as pa
@@ -109,13 +116,13 @@ class TopicSink:
             }
         )
 
-    def _refusals(self, portion: Portion, refused: Sequence[RefusedRow]) -> Any:
+    def _refusals(self, fenced_range: FencedRange, refused: Sequence[DeadLetterRow]) -> Any:
         """Payloads as they were; why and whence in the headers."""
         import pyarrow as pa
 
         told = {
             "holdfast.topic": self._target.recipe.source.topic,
-            "holdfast.partition": str(portion.partition),
+            "holdfast.partition": str(fenced_range.partition),
             "holdfast.generation": str(self._target.generation),
             "holdfast.recipe": str(self._target.recipe.version),
         }

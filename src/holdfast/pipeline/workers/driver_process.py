@@ -16,14 +16,21 @@ from typing import Final
 
 import msgspec
 
-from holdfast.pipeline.driver.messages import LINE_BYTES_MAX, Alive, FromDriver, Quit, Ready, ToDriver
-from holdfast.pipeline.workers.processes import kill, kill_all
+from holdfast.pipeline.model.driver_protocol import (
+    LINE_BYTES_MAX,
+    DriverAlive,
+    DriverReady,
+    FromDriver,
+    QuitDriver,
+    ToDriver,
+)
+from holdfast.pipeline.workers.process_session import kill, kill_all
 from holdfast.vocabulary.clock import Clock
 
 _log: Final = logging.getLogger(__name__)
 
 COMMAND: Final = (sys.executable, "-m", "holdfast.pipeline.driver")
-_LEASH: Final = str(Path(__file__).with_name("leash.py"))
+_EXEC_WITH_PARENT: Final = str(Path(__file__).with_name("exec_with_parent.py"))
 _STDERR_LINE_MAX: Final = 4_000
 _KILL_WITHIN_MS: Final = 5_000
 _LOOK_MS: Final = 50
@@ -41,7 +48,7 @@ class DriverProcess:
     ) -> None:
         self._process, self._clock, self._hear = process, clock, hear
         self.started_ms = self.heard_ms = clock.boot_ms()
-        self.ready: Ready | None = None
+        self.ready: DriverReady | None = None
         self.trouble = ""
         self.dead = asyncio.Event()
         """Nobody of its session is left. Only then may somebody else do its work without being fenced against it."""
@@ -57,7 +64,7 @@ class DriverProcess:
         if self.dead.is_set() or stdin is None or stdin.is_closing():
             return
         if stdin.transport.get_write_buffer_size() > LINE_BYTES_MAX:
-            self.condemn("it does not read what it is told")
+            self.terminate("it does not read what it is told")
             return
         stdin.write(msgspec.json.encode(message) + b"\n")
 
@@ -65,7 +72,7 @@ class DriverProcess:
         """For how long nothing was heard of it."""
         return self._clock.boot_ms() - self.heard_ms
 
-    def condemn(self, why: str) -> None:
+    def terminate(self, why: str) -> None:
         """Kill it; `dead` says when it is."""
         if not self.dead.is_set():
             self.trouble = self.trouble or why
@@ -73,14 +80,14 @@ class DriverProcess:
 
     async def quit(self, *, within_ms: int) -> None:
         """Ask it to end, and see to it that it does."""
-        self.say(Quit())
+        self.say(QuitDriver())
         if self._process.stdin is not None:
             self._process.stdin.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(within_ms / 1000):
                 await self.dead.wait()
         if not self.dead.is_set():
-            self.condemn("it did not quit in time")
+            self.terminate("it did not quit in time")
 
     async def watch(self) -> None:
         """Read what it says until it ends, then bury it: when this returns, nobody of its session is left."""
@@ -102,19 +109,19 @@ class DriverProcess:
             while line := await stdout.readline():
                 self._take(line)
         except msgspec.MsgspecError as error:
-            self.condemn(f"it said what nobody understands: {error}")
+            self.terminate(f"it said what nobody understands: {error}")
         except ValueError:
-            self.condemn(f"it said a line of more than {LINE_BYTES_MAX} bytes")
+            self.terminate(f"it said a line of more than {LINE_BYTES_MAX} bytes")
         except Exception as error:  # whatever it said, it must not leave a driver that nobody listens to
             _log.exception("what driver %d said could not be taken in", self.pid)
-            self.condemn(f"what it said could not be taken in: {error}")
+            self.terminate(f"what it said could not be taken in: {error}")
 
     def _take(self, line: bytes) -> None:
         message = _decode.decode(line)
         self.heard_ms = self._clock.boot_ms()
-        if isinstance(message, Ready):
+        if isinstance(message, DriverReady):
             self.ready = message
-        if not isinstance(message, Alive):
+        if not isinstance(message, DriverAlive):
             self._hear(message)
 
     async def _log_errors(self) -> None:
@@ -137,7 +144,7 @@ def _told_by(code: int) -> str:
 
 
 @asynccontextmanager
-async def driving(
+async def running_driver(
     *,
     clock: Clock,
     first_line: bytes,
@@ -148,7 +155,7 @@ async def driving(
     """A driver for the body; leaving it kills what is left. It may die before the body ends: see `dead`."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        _LEASH,
+        _EXEC_WITH_PARENT,
         str(os.getpid()),
         *command,
         stdin=asyncio.subprocess.PIPE,
@@ -165,5 +172,5 @@ async def driving(
     try:
         yield driver
     finally:
-        driver.condemn("its worker stopped")
+        driver.terminate("its worker stopped")
         await asyncio.shield(watching)

@@ -15,29 +15,29 @@ from typing import Final
 from holdfast.contracts.store import Store
 from holdfast.kernel.session import HeldSession, hold_session
 from holdfast.log.topics import Topics
-from holdfast.pipeline.catalog import PipelineStore
-from holdfast.pipeline.driver.messages import FromDriver, Ready
-from holdfast.pipeline.nouns import KafkaConfig
-from holdfast.pipeline.workers.holding import HeldSlots
-from holdfast.pipeline.workers.keeper import Drive, DriverKeeper
-from holdfast.pipeline.workers.outlook import Outlook, looking
-from holdfast.pipeline.workers.publishing import Publisher
-from holdfast.pipeline.workers.reconciling import Reconciler
-from holdfast.pipeline.workers.records import WorkerRecord
-from holdfast.pipeline.workers.registries import GenerationRegistry
+from holdfast.pipeline.catalog.store import PipelineStore
+from holdfast.pipeline.catalog.worker_status import WorkerRecord
+from holdfast.pipeline.model.definition import KafkaConfig
+from holdfast.pipeline.model.driver_protocol import DriverReady, FromDriver
+from holdfast.pipeline.workers.cluster_view import ClusterView, watching_cluster
+from holdfast.pipeline.workers.desired_slots import PartitionCounts
+from holdfast.pipeline.workers.driver_supervisor import DriverSupervisor, StartDriver
+from holdfast.pipeline.workers.generation_registry import GenerationRegistry
+from holdfast.pipeline.workers.held_slots import HeldSlots
+from holdfast.pipeline.workers.partition_count import count_partitions
+from holdfast.pipeline.workers.reconciler import Reconciler
 from holdfast.pipeline.workers.settings import WorkerSettings
-from holdfast.pipeline.workers.sources import count_partitions
-from holdfast.pipeline.workers.wanting import Counts
-from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
+from holdfast.pipeline.workers.status_publisher import StatusPublisher
+from holdfast.vocabulary.clock import Clock, Random, backoff_ms
 from holdfast.vocabulary.errors import ExpiredError, OutcomeUnknownError, UnavailableError
-from holdfast.vocabulary.tasks import Bell, beside
+from holdfast.vocabulary.tasks import Notify, background_tasks
 
 _log: Final = logging.getLogger(__name__)
 _TICK_MS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class WorkerIdentity:
     """Who a worker is."""
 
     id: str
@@ -46,49 +46,56 @@ class About:
     version: str
 
 
-class Worker:
+class PipelineWorker:
     """One worker. Made by `working`."""
 
     def __init__(
-        self, store: Store, *, about: About, drive: Drive, settings: WorkerSettings, clock: Clock, chance: Chance
+        self,
+        store: Store,
+        *,
+        about: WorkerIdentity,
+        drive: StartDriver,
+        settings: WorkerSettings,
+        clock: Clock,
+        random: Random,
     ) -> None:
         self.id, self._about = about.id, about
-        self._store, self._settings, self._clock, self._chance = store, settings, clock, chance
-        self._bell = Bell()
+        self._store, self._settings, self._clock, self._random = store, settings, clock, random
+        self._notify = Notify()
         self._stopping = False
         self._stopped = asyncio.Event()
         self._started_at_ms = clock.now_ms()
-        self._catalog = PipelineStore(store, clock=clock, chance=chance)
-        self._topics = Topics(store, clock=clock, chance=chance)
+        self._catalog = PipelineStore(store, clock=clock, random=random)
+        self._topics = Topics(store, clock=clock, random=random)
         self.reconciler: Reconciler | None = None
-        self.keeper = DriverKeeper(
-            drive, hear=self._hear, on_death=self._driver_died, settings=settings, clock=clock, chance=chance
+        self.keeper = DriverSupervisor(
+            drive, hear=self._hear, on_death=self._driver_died, settings=settings, clock=clock, random=random
         )
 
     # --- life
 
     async def run(self) -> None:
         """Work until `stop` is asked, through lost sessions and dead drivers."""
-        async with beside(self.keeper.keep()):
+        async with background_tasks(self.keeper.keep()):
             attempt = 0
             while not self._stopping:
                 began_ms = self._clock.boot_ms()
                 try:
                     async with hold_session(
-                        self._store, clock=self._clock, chance=self._chance, settings=self._settings.session
+                        self._store, clock=self._clock, random=self._random, settings=self._settings.session
                     ) as session:
                         await self._work(session)
                 except (ExpiredError, UnavailableError, OutcomeUnknownError) as error:
                     lived_ms = self._clock.boot_ms() - began_ms
                     attempt = 0 if lived_ms > self._settings.lease_ttl_ms else attempt + 1
-                    pause_ms = backoff_ms(attempt, base_ms=100, max_ms=5_000, chance=self._chance)
+                    pause_ms = backoff_ms(attempt, base_ms=100, max_ms=5_000, random=self._random)
                     _log.warning(
                         "worker %s stopped everything and begins anew in %.0f ms: %s", self.id, pause_ms, error
                     )
                     _heed_cancellation()
                     await self._clock.sleep_ms(pause_ms)
             self.keeper.want(False)
-            self.keeper.condemn_idle()
+            self.keeper.end_idle()
             while self.keeper.exists:
                 await self._clock.sleep_ms(20)
         self._stopped.set()
@@ -98,17 +105,19 @@ class Worker:
         self._stopping = True
         if self.reconciler is not None:
             self.reconciler.stopping = True
-        self._bell.ring()
+        self._notify.notify()
         await self._stopped.wait()
 
     async def _work(self, session: HeldSession) -> None:
-        async with looking(self._store, bell=self._bell, clock=self._clock, chance=self._chance) as outlook:
+        async with watching_cluster(
+            self._store, notify=self._notify, clock=self._clock, random=self._random
+        ) as outlook:
             reconciler = self._reconciler(session, outlook)
             await self._announce(session, reconciler.record())
             self.reconciler = reconciler
             reconciler.stopping = self._stopping
             try:
-                async with beside(self._tick(session, reconciler)):
+                async with background_tasks(self._tick(session, reconciler)):
                     await self._reconcile_until_done(session, reconciler)
             finally:
                 await reconciler.close()
@@ -117,27 +126,27 @@ class Worker:
     async def _reconcile_until_done(self, session: HeldSession, reconciler: Reconciler) -> None:
         failures = 0
         while not (self._stopping and not reconciler.runs and not reconciler.slots.held):
-            wait_ms = self._chance.jitter(self._settings.interval_ms)
+            wait_ms = self._random.jitter(self._settings.interval_ms)
             if reconciler.runs:
                 wait_ms = min(wait_ms, self._settings.status_ms)
             try:
                 await reconciler.reconcile()
                 failures = 0
             except (UnavailableError, OutcomeUnknownError) as error:
-                wait_ms = min(wait_ms, backoff_ms(failures, base_ms=50, max_ms=2_000, chance=self._chance))
+                wait_ms = min(wait_ms, backoff_ms(failures, base_ms=50, max_ms=2_000, random=self._random))
                 failures += 1
                 _log.warning("worker %s looks again in %.0f ms: %s", self.id, wait_ms, error)
             if self.keeper.healthy:
                 session.progress()
             if not (self._stopping and not reconciler.runs and not reconciler.slots.held):
-                await self._bell.wait_ms(self._clock, reconciler.idle_ms(wait_ms))
+                await self._notify.wait_ms(self._clock, reconciler.idle_ms(wait_ms))
 
     async def _tick(self, session: HeldSession, reconciler: Reconciler) -> None:
         """What must not wait for a slow store: the driver's liveness, and its news of later deadlines."""
         tick_ms = min(_TICK_MS_MAX, self._settings.alive_ms / 4, self._settings.lease_ttl_ms / 20)
         while True:
-            reconciler.judge()
-            reconciler.say_claims()
+            reconciler.check_liveness()
+            reconciler.send_claims()
             await self._clock.sleep_ms(tick_ms)
 
     async def _announce(self, session: HeldSession, record: WorkerRecord) -> None:
@@ -148,11 +157,11 @@ class Worker:
                 _log.warning("worker %s waits for session %s, which has its name, to end", self.id, namesake)
                 said = True
             session.progress()
-            await self._bell.wait_ms(self._clock, self._settings.interval_ms)
+            await self._notify.wait_ms(self._clock, self._settings.interval_ms)
 
-    def _reconciler(self, session: HeldSession, outlook: Outlook) -> Reconciler:
-        store, settings, clock, chance = self._store, self._settings, self._clock, self._chance
-        self._publisher = Publisher(store, session.id, clock=clock, chance=chance)
+    def _reconciler(self, session: HeldSession, outlook: ClusterView) -> Reconciler:
+        store, settings, clock, random = self._store, self._settings, self._clock, self._random
+        self._publisher = StatusPublisher(store, session.id, clock=clock, random=random)
         about = WorkerRecord(
             id=self.id,
             host=self._about.host,
@@ -169,9 +178,9 @@ class Worker:
                 store,
                 namespace,
                 partitions,
-                bell=self._bell,
+                notify=self._notify,
                 clock=clock,
-                chance=chance,
+                random=random,
                 ttl_ms=settings.lease_ttl_ms,
             )
 
@@ -186,10 +195,10 @@ class Worker:
                 outlook=outlook,
                 settings=settings,
                 clock=clock,
-                chance=chance,
+                random=random,
             ),
             keeper=self.keeper,
-            counts=Counts(
+            counts=PartitionCounts(
                 store,
                 source_of=self._source_of,
                 count=self._count,
@@ -201,9 +210,9 @@ class Worker:
             publisher=self._publisher,
             new_registry=new_registry,
             settings=settings,
-            bell=self._bell,
+            notify=self._notify,
             clock=clock,
-            chance=chance,
+            random=random,
         )
 
     async def _source_of(self, pipeline_id: str, recipe: int) -> KafkaConfig:
@@ -215,17 +224,17 @@ class Worker:
     # --- the driver
 
     def _hear(self, message: FromDriver) -> None:
-        if isinstance(message, Ready):
-            self.keeper.heard_ready()
+        if isinstance(message, DriverReady):
+            self.keeper.on_ready()
             _log.info("Spark %s is up", message.spark_version)
         if self.reconciler is not None:
             self.reconciler.heard(message)
-        self._bell.ring()
+        self._notify.notify()
 
     def _driver_died(self, why: str) -> None:
         if self.reconciler is not None:
             self.reconciler.driver_died(why)
-        self._bell.ring()
+        self._notify.notify()
 
 
 def _heed_cancellation() -> None:
@@ -236,15 +245,15 @@ def _heed_cancellation() -> None:
 
 
 @asynccontextmanager
-async def working(
-    store: Store, *, about: About, drive: Drive, settings: WorkerSettings, clock: Clock, chance: Chance
-) -> AsyncIterator[Worker]:
+async def running_worker(
+    store: Store, *, about: WorkerIdentity, drive: StartDriver, settings: WorkerSettings, clock: Clock, random: Random
+) -> AsyncIterator[PipelineWorker]:
     """A worker for the body. Leaving it politely gives everything back; cancelling it kills the driver."""
-    worker = Worker(store, about=about, drive=drive, settings=settings, clock=clock, chance=chance)
-    async with beside(worker.run()):
+    worker = PipelineWorker(store, about=about, drive=drive, settings=settings, clock=clock, random=random)
+    async with background_tasks(worker.run()):
         try:
             yield worker
             await worker.stop()
         except BaseException:
-            worker.keeper.condemn("its worker was cancelled")
+            worker.keeper.terminate("its worker was cancelled")
             raise

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.client.cluster_address import ClusterAddress
 from holdfast.log.batches.compression import codec_number
-from holdfast.spark.reach import Reach
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import KIB, MIB, check_between, settings_from
 
 # Spark hands its own options to every sink, too.
-_SPARKS: Final = frozenset({"checkpointlocation", "path"})
-_REACH: Final = ("bootstrap", "store", "objects")
+_SPARK_OPTIONS: Final = frozenset({"checkpointlocation", "path"})
+_ADDRESS_OPTIONS: Final = ("bootstrap", "store", "objects")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,23 +50,23 @@ class SinkOptions:
 _NAMES: Final = {name.replace("_", ""): name for name in SinkOptions.__slots__}
 
 
-def read_options(given: Mapping[str, str]) -> tuple[SinkOptions, Reach]:
+def parse_sink_options(given: Mapping[str, str]) -> tuple[SinkOptions, ClusterAddress]:
     """Options by the names Spark has them under: without regard to case. An unknown one is an `InvalidError`."""
     values: dict[str, object] = {}
-    reach: dict[str, str] = {}
+    cluster_address: dict[str, str] = {}
     for name, value in given.items():
         plain = name.lower()
         if plain in _NAMES:
             values[_NAMES[plain]] = value
-        elif plain in _REACH:
-            reach[plain] = value
-        elif plain not in _SPARKS:
-            raise InvalidError("option", name, "one of " + ", ".join(sorted((*_REACH, *_spellings()))))
-    if not reach.get("bootstrap"):
+        elif plain in _ADDRESS_OPTIONS:
+            cluster_address[plain] = value
+        elif plain not in _SPARK_OPTIONS:
+            raise InvalidError("option", name, "one of " + ", ".join(sorted((*_ADDRESS_OPTIONS, *_camel_case_names()))))
+    if not cluster_address.get("bootstrap"):
         raise InvalidError("option bootstrap", "", "the Kafka address of a broker, as in 127.0.0.1:9092")
-    return settings_from(SinkOptions, values), Reach(**reach)
+    return settings_from(SinkOptions, values), ClusterAddress(**cluster_address)
 
 
-def _spellings() -> list[str]:
+def _camel_case_names() -> list[str]:
     """The options' names as people write them."""
     return [first + "".join(map(str.title, rest)) for first, *rest in (name.split("_") for name in _NAMES.values())]

@@ -10,18 +10,18 @@ from typing import Final
 
 import msgspec
 
-STAGED: Final = "spark/staged/"
+STAGED_PREFIX: Final = "spark/staged/"
 HOUR_MS: Final = 3_600_000
 
 
-class Target(msgspec.Struct, frozen=True, array_like=True):
+class TopicRef(msgspec.Struct, frozen=True, array_like=True):
     """A topic as it was when rows were placed."""
 
     name: str
     id: str
 
 
-class Content(msgspec.Struct, frozen=True, array_like=True):
+class PieceContent(msgspec.Struct, frozen=True, array_like=True):
     """The batches of one partition in a piece: `target` is a place in the list's topics; sizes in bytes, counts in records."""
 
     target: int
@@ -30,19 +30,19 @@ class Content(msgspec.Struct, frozen=True, array_like=True):
     counts: list[int]
 
 
-class Piece(msgspec.Struct, frozen=True, array_like=True):
+class StagedPiece(msgspec.Struct, frozen=True, array_like=True):
     """Batches in the order of `contents`, under `key`; without a key they are `body`."""
 
     key: str
     body: bytes
-    contents: list[Content]
+    contents: list[PieceContent]
 
 
-class PieceList(msgspec.Struct, frozen=True, array_like=True):
+class StagedPieceList(msgspec.Struct, frozen=True, array_like=True):
     """Pieces in the order in which they are published, and the topics they speak of."""
 
-    targets: list[Target]
-    pieces: list[Piece]
+    targets: list[TopicRef]
+    pieces: list[StagedPiece]
 
     @property
     def records(self) -> int:
@@ -56,29 +56,29 @@ class PieceList(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(PieceList)
+_decoder: Final = msgspec.msgpack.Decoder(StagedPieceList)
 
 
-def pack(pieces: PieceList) -> bytes:
+def pack(pieces: StagedPieceList) -> bytes:
     """The list as bytes."""
     return _encoder.encode(pieces)
 
 
-def unpack(data: bytes) -> PieceList:
+def unpack(data: bytes) -> StagedPieceList:
     """The list that `pack` wrote."""
     return _decoder.decode(data)
 
 
-def joined(lists: list[PieceList]) -> PieceList:
+def merge_piece_lists(lists: list[StagedPieceList]) -> StagedPieceList:
     """Several tasks' lists as one, in this order."""
-    places: dict[Target, int] = {}
+    places: dict[TopicRef, int] = {}
     pieces = []
     for each in lists:
         moved = [places.setdefault(target, len(places)) for target in each.targets]
         for piece in each.pieces:
             contents = [msgspec.structs.replace(found, target=moved[found.target]) for found in piece.contents]
             pieces.append(msgspec.structs.replace(piece, contents=contents))
-    return PieceList(list(places), pieces)
+    return StagedPieceList(list(places), pieces)
 
 
 def hour_of(now_ms: int) -> int:
@@ -88,9 +88,9 @@ def hour_of(now_ms: int) -> int:
 
 def staged_key(hour: int, token: str) -> str:
     """Where a piece, or a list of pieces, is kept."""
-    return f"{STAGED}{hour:09d}/{token}"
+    return f"{STAGED_PREFIX}{hour:09d}/{token}"
 
 
 def hour_in(key: str) -> int:
     """The hour that a key carries."""
-    return int(key.removeprefix(STAGED).partition("/")[0])
+    return int(key.removeprefix(STAGED_PREFIX).partition("/")[0])

@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyarrow import compute
 from pyarrow import types as t
 
-from holdfast.spark.sink.placing import Numbers
-from holdfast.spark.sink.texts import as_bytes, check_type
+from holdfast.spark.sink.json_values import as_bytes, check_type
+from holdfast.spark.sink.partitioner import NumpyArray
 from holdfast.vocabulary.errors import InvalidError
 
 COLUMNS: Final = ("key", "value", "headers", "partition", "topic", "timestamp")
@@ -32,7 +32,7 @@ class Rows(NamedTuple):
     headers: list[Headers] | None
     partitions: pa.Array | None
     topics: pa.Array | None
-    times_ms: Numbers
+    times_ms: NumpyArray
 
 
 def check_columns(schema: pa.Schema, *, topic: str) -> None:
@@ -49,8 +49,8 @@ def check_columns(schema: pa.Schema, *, topic: str) -> None:
         kind = schema.field(name).type
         if name in ("key", "value"):
             check_type(kind, name)
-        elif not _KINDS[name][0](kind):
-            raise InvalidError(f"type of column {name}", str(kind), _KINDS[name][1])
+        elif not _COLUMN_TYPES[name][0](kind):
+            raise InvalidError(f"type of column {name}", str(kind), _COLUMN_TYPES[name][1])
 
 
 def _is_headers(kind: pa.DataType) -> bool:
@@ -61,7 +61,7 @@ def _is_headers(kind: pa.DataType) -> bool:
     return named and t.is_string(key.type) and (t.is_binary(value.type) or t.is_string(value.type))
 
 
-_KINDS: Final[dict[str, tuple[Callable[[pa.DataType], bool], str]]] = {
+_COLUMN_TYPES: Final[dict[str, tuple[Callable[[pa.DataType], bool], str]]] = {
     "headers": (_is_headers, "array<struct<key: string, value: binary>>"),
     "partition": (t.is_integer, "integer"),
     "topic": (t.is_string, "string"),
@@ -97,11 +97,11 @@ def _header_value(value: bytes | str | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
 
 
-def _times(column: pa.Array | None, rows: int, now_ms: int) -> Numbers:
+def _times(column: pa.Array | None, rows: int, now_ms: int) -> NumpyArray:
     if column is None:
         return np.full(rows, now_ms, dtype=np.int64)
     whole = compute.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz))
-    times: Numbers = whole.cast(pa.int64()).fill_null(now_ms).to_numpy(zero_copy_only=False)
+    times: NumpyArray = whole.cast(pa.int64()).fill_null(now_ms).to_numpy(zero_copy_only=False)
     if rows and times.min() < 0:
         raise InvalidError("column timestamp", f"{int(times.min())} ms", "1970 or later")
     return times

@@ -1,7 +1,7 @@
 """What Spark calls: `batch_writer` for `df.write`, `stream_writer` for `df.writeStream`.
 
 Spark makes a writer in a Python process of the driver and pickles it to the tasks; commit and abort run in other processes of the
-driver. So a writer holds values only; whatever is open belongs to the process (`holdfast.spark.reading`).
+driver. So a writer holds values only; whatever is open belongs to the process (`holdfast.client`).
 """
 
 import logging
@@ -16,19 +16,19 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
-from holdfast.spark.reach import Reach
-from holdfast.spark.reading.loop import run
-from holdfast.spark.reading.opened import Direct, opened
-from holdfast.spark.sink.brokers import KafkaBrokers
-from holdfast.spark.sink.encoding import Topic
-from holdfast.spark.sink.ledger import ONCE
-from holdfast.spark.sink.options import SinkOptions, read_options
-from holdfast.spark.sink.pieces import PieceList, joined, pack, unpack
-from holdfast.spark.sink.publishing import Publisher, Step, nothing
+from holdfast.client.cluster_address import ClusterAddress
+from holdfast.client.loop_thread import run
+from holdfast.client.producer import KafkaIdempotentProducer
+from holdfast.spark.clusters import DirectAccess, open_cluster
+from holdfast.spark.sink.encoder import SinkTopic
+from holdfast.spark.sink.options import SinkOptions, parse_sink_options
+from holdfast.spark.sink.pieces import StagedPieceList, merge_piece_lists, pack, unpack
+from holdfast.spark.sink.publisher import SinkPublisher, Step, ignore_step
+from holdfast.spark.sink.query_state import UNNAMED_WRITE_PREFIX
 from holdfast.spark.sink.rows import check_columns
-from holdfast.spark.sink.staging import Stager
-from holdfast.spark.sink.sweeping import sweep_if_due
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.spark.sink.stager import PieceStager
+from holdfast.spark.sink.sweeper import sweep_if_due
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, InvalidError
 
 _log: Final = logging.getLogger(__name__)
@@ -47,29 +47,29 @@ class StagedMessage(WriterCommitMessage):
 
 
 @dataclass(frozen=True)
-class Sink:
+class TopicWriter:
     """One writer's values, and what is done with them in whichever process has it."""
 
     options: SinkOptions
-    reach: Reach
-    on_step: Step = nothing
+    cluster_address: ClusterAddress
+    on_step: Step = ignore_step
 
     async def check_topic(self) -> None:
         """Refuse a topic that is not there, before any work is done."""
         if self.options.topic:
             await self._topic(await self._direct(), self.options.topic)
 
-    def stage(self, batches: Iterator[pa.RecordBatch]) -> PieceList:
+    def stage(self, batches: Iterator[pa.RecordBatch]) -> StagedPieceList:
         """A task's work."""
         stager = run(self._stager())
         for batch in batches:
             run(stager.add(batch))
         return run(stager.finish())
 
-    async def publish(self, query: str, batch: int, pieces: PieceList, *, forget: bool = False) -> None:
+    async def publish(self, query: str, batch: int, pieces: StagedPieceList, *, forget: bool = False) -> None:
         """The driver's work."""
         direct = await self._direct()
-        brokers = KafkaBrokers(self.reach.bootstrap)
+        brokers = KafkaIdempotentProducer(self.cluster_address.bootstrap)
         try:
             publisher = self._publisher(direct, brokers)
             await publisher.publish(query, batch, pieces)
@@ -79,55 +79,55 @@ class Sink:
             await brokers.close()
         await self._sweep(direct)
 
-    async def abandon(self, query: str, batch: int, pieces: PieceList) -> None:
+    async def abandon(self, query: str, batch: int, pieces: StagedPieceList) -> None:
         """The driver's work when a batch failed."""
         direct = await self._direct()
-        brokers = KafkaBrokers(self.reach.bootstrap)
+        brokers = KafkaIdempotentProducer(self.cluster_address.bootstrap)
         try:
             await self._publisher(direct, brokers).abandon(query, batch, pieces)
         finally:
             await brokers.close()
 
-    async def _sweep(self, direct: Direct) -> None:
+    async def _sweep(self, direct: DirectAccess) -> None:
         try:
             await sweep_if_due(store=direct.store, objects=direct.objects, clock=RealClock())
         except HoldfastError as failure:
             _log.warning("staged pieces were not swept: %s", failure)
 
-    async def _stager(self) -> Stager:
+    async def _stager(self) -> PieceStager:
         direct = await self._direct()
 
-        async def find(name: str) -> Topic:
+        async def find(name: str) -> SinkTopic:
             return await self._topic(direct, name)
 
         context = TaskContext.get()
-        return Stager(
+        return PieceStager(
             self.options,
             objects=direct.objects,
             find_topic=find,
             clock=RealClock(),
-            chance=RealChance(),
+            random=SystemRandom(),
             spread=context.partitionId() if context is not None else 0,
         )
 
-    def _publisher(self, direct: Direct, brokers: KafkaBrokers) -> Publisher:
-        return Publisher(
+    def _publisher(self, direct: DirectAccess, brokers: KafkaIdempotentProducer) -> SinkPublisher:
+        return SinkPublisher(
             store=direct.store,
             objects=direct.objects,
             brokers=brokers,
             clock=RealClock(),
-            chance=RealChance(),
+            random=SystemRandom(),
             stall_ms_max=self.options.stall_ms_max,
             on_step=self.on_step,
         )
 
-    async def _topic(self, direct: Direct, name: str) -> Topic:
+    async def _topic(self, direct: DirectAccess, name: str) -> SinkTopic:
         found = await direct.topics.get(name)
         config = found.config
-        return Topic(found.name, found.id, found.partitions, config.max_message_bytes, config.compacted)
+        return SinkTopic(found.name, found.id, found.partitions, config.max_message_bytes, config.compacted)
 
-    async def _direct(self) -> Direct:
-        direct = (await opened(self.reach)).direct
+    async def _direct(self) -> DirectAccess:
+        direct = (await open_cluster(self.cluster_address)).direct
         if direct is None:
             raise InvalidError(
                 "options store and objects",
@@ -140,7 +140,7 @@ class Sink:
 class HoldfastWriter(DataSourceArrowWriter):
     """`df.write.format("holdfast")`."""
 
-    def __init__(self, sink: Sink, query: str, *, forget: bool) -> None:
+    def __init__(self, sink: TopicWriter, query: str, *, forget: bool) -> None:
         self._sink, self._query, self._forget = sink, query, forget
         self._number = sink.options.write_number
 
@@ -148,16 +148,16 @@ class HoldfastWriter(DataSourceArrowWriter):
         return StagedMessage(self._query, pack(self._sink.stage(iterator)))
 
     def commit(self, messages: Messages) -> None:
-        run(self._sink.publish(self._query, self._number, _gathered(messages), forget=self._forget))
+        run(self._sink.publish(self._query, self._number, _merge_messages(messages), forget=self._forget))
 
     def abort(self, messages: Messages) -> None:
-        run(self._sink.abandon(self._query, self._number, _gathered(messages)))
+        run(self._sink.abandon(self._query, self._number, _merge_messages(messages)))
 
 
 class HoldfastStreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("holdfast")`."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: TopicWriter) -> None:
         self._sink = sink
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
@@ -168,41 +168,43 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
         return StagedMessage(f"stream/{query}", pack(self._sink.stage(iterator)))
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 (Spark's name)
-        query = _query_of(messages)
+        query = _query_id(messages)
         if query:
-            run(self._sink.publish(query, batchId, _gathered(messages)))
+            run(self._sink.publish(query, batchId, _merge_messages(messages)))
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 (Spark's name)
-        query = _query_of(messages)
+        query = _query_id(messages)
         if query:
-            run(self._sink.abandon(query, batchId, _gathered(messages)))
+            run(self._sink.abandon(query, batchId, _merge_messages(messages)))
 
 
 def batch_writer(
-    options: Mapping[str, str], schema: StructType, overwrite: bool, *, on_step: Step = nothing
+    options: Mapping[str, str], schema: StructType, overwrite: bool, *, on_step: Step = ignore_step
 ) -> HoldfastWriter:
     """The writer of one batch write. With the option `writeId` it happens once under that name."""
-    sink = _sink(options, schema, overwrite, on_step)
+    sink = _topic_writer(options, schema, overwrite, on_step)
     named = sink.options.write_id
-    return HoldfastWriter(sink, f"write/{named}" if named else ONCE + RealChance().token(), forget=not named)
+    return HoldfastWriter(
+        sink, f"write/{named}" if named else UNNAMED_WRITE_PREFIX + SystemRandom().token(), forget=not named
+    )
 
 
 def stream_writer(
-    options: Mapping[str, str], schema: StructType, overwrite: bool, *, on_step: Step = nothing
+    options: Mapping[str, str], schema: StructType, overwrite: bool, *, on_step: Step = ignore_step
 ) -> HoldfastStreamWriter:
     """The writer of a streaming query."""
-    sink = _sink(options, schema, overwrite, on_step)
+    sink = _topic_writer(options, schema, overwrite, on_step)
     if sink.options.write_id:
         raise InvalidError("option writeId", sink.options.write_id, "nothing: a streaming query has a name of its own")
     return HoldfastStreamWriter(sink)
 
 
-def _sink(options: Mapping[str, str], schema: StructType, overwrite: bool, on_step: Step) -> Sink:
+def _topic_writer(options: Mapping[str, str], schema: StructType, overwrite: bool, on_step: Step) -> TopicWriter:
     if overwrite:
         raise InvalidError("output mode", "overwrite", "append: records of a topic are never replaced")
-    told, reach = read_options(options)
+    told, cluster_address = parse_sink_options(options)
     check_columns(_arrow_schema(schema), topic=told.topic)
-    sink = Sink(told, reach.learned(), on_step)
+    sink = TopicWriter(told, cluster_address.with_discovered_urls(), on_step)
     run(sink.check_topic())
     return sink
 
@@ -229,11 +231,11 @@ def _has_variant(kind: DataType) -> bool:
     return False
 
 
-def _gathered(messages: Messages) -> PieceList:
+def _merge_messages(messages: Messages) -> StagedPieceList:
     """What all tasks staged, in the order of the tasks; those that failed have no message."""
-    return joined([unpack(each.pieces) for each in messages if isinstance(each, StagedMessage)])
+    return merge_piece_lists([unpack(each.pieces) for each in messages if isinstance(each, StagedMessage)])
 
 
-def _query_of(messages: Messages) -> str:
+def _query_id(messages: Messages) -> str:
     """Whose batch it is; nobody's if it had no task."""
     return next((each.query for each in messages if isinstance(each, StagedMessage)), "")

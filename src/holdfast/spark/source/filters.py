@@ -19,13 +19,13 @@ _NO_END: Final = 1 << 63
 
 
 @dataclass(slots=True)
-class Bounds:
+class FilterBounds:
     """What the filters leave: which topics and partitions, which offsets, which times."""
 
     topics: set[str] | None = None
-    partitions: "list[Span]" = field(default_factory=list)
+    partitions: "list[IntRange]" = field(default_factory=list)
     partitions_in: set[int] | None = None
-    offsets: "Span" = field(default_factory=lambda: Span())
+    offsets: "IntRange" = field(default_factory=lambda: IntRange())
     floor_ms: int | None = None
     ceiling_ms: int | None = None
 
@@ -43,24 +43,24 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class IntRange:
     """Whole numbers from `start` to before `end`."""
 
     start: int = 0
     end: int = _NO_END
 
-    def within(self, other: "Span") -> "Span":
+    def within(self, other: "IntRange") -> "IntRange":
         """What both hold."""
-        return Span(max(self.start, other.start), min(self.end, other.end))
+        return IntRange(max(self.start, other.start), min(self.end, other.end))
 
 
-def push(filters: Iterable["Filter"]) -> "tuple[Bounds, list[Filter]]":
+def push_filters(filters: Iterable["Filter"]) -> "tuple[FilterBounds, list[Filter]]":
     """The bounds that follow from the filters, and the filters that Spark must apply itself."""
-    bounds = Bounds()
-    return bounds, [each for each in filters if not _pushed(bounds, each)]
+    bounds = FilterBounds()
+    return bounds, [each for each in filters if not _push_filter(bounds, each)]
 
 
-def _pushed(bounds: Bounds, given: "Filter") -> bool:
+def _push_filter(bounds: FilterBounds, given: "Filter") -> bool:
     """Take one filter into the bounds; whether they now obey it to the row."""
     name, values = type(given).__name__, _values(given)
     column: tuple[str, ...] = getattr(given, "attribute", ())
@@ -70,14 +70,14 @@ def _pushed(bounds: Bounds, given: "Filter") -> bool:
         bounds.topics = set(values) if bounds.topics is None else bounds.topics & set(values)
         return True
     if column[0] in ("partition", "offset") and all(type(value) is int for value in values):
-        return _pushed_number(bounds, column[0], name, values)
+        return _push_number(bounds, column[0], name, values)
     if column[0] == "timestamp" and all(isinstance(value, datetime) and value.tzinfo for value in values):
         _push_time(bounds, name, values)
     return False
 
 
-def _pushed_number(bounds: Bounds, column: str, name: str, values: Sequence[int]) -> bool:
-    span = _span(name, values)
+def _push_number(bounds: FilterBounds, column: str, name: str, values: Sequence[int]) -> bool:
+    span = _int_range(name, values)
     if column == "partition":
         if name == "In":
             bounds.partitions_in = set(values) if bounds.partitions_in is None else bounds.partitions_in & set(values)
@@ -90,23 +90,23 @@ def _pushed_number(bounds: Bounds, column: str, name: str, values: Sequence[int]
     return name != "In"  # between the least and the greatest are others
 
 
-def _span(name: str, values: Sequence[int]) -> Span | None:
+def _int_range(name: str, values: Sequence[int]) -> IntRange | None:
     if not values:
-        return Span(0, 0)
+        return IntRange(0, 0)
     value = values[0]
     spans = {
-        "EqualTo": Span(value, value + 1),
-        "EqualNullSafe": Span(value, value + 1),
-        "GreaterThan": Span(value + 1),
-        "GreaterThanOrEqual": Span(value),
-        "LessThan": Span(end=value),
-        "LessThanOrEqual": Span(end=value + 1),
-        "In": Span(min(values), max(values) + 1),
+        "EqualTo": IntRange(value, value + 1),
+        "EqualNullSafe": IntRange(value, value + 1),
+        "GreaterThan": IntRange(value + 1),
+        "GreaterThanOrEqual": IntRange(value),
+        "LessThan": IntRange(end=value),
+        "LessThanOrEqual": IntRange(end=value + 1),
+        "In": IntRange(min(values), max(values) + 1),
     }
     return spans.get(name)
 
 
-def _push_time(bounds: Bounds, name: str, values: Sequence[datetime]) -> None:
+def _push_time(bounds: FilterBounds, name: str, values: Sequence[datetime]) -> None:
     if not values:
         return
     least, greatest = _floor_ms(min(values)), _floor_ms(max(values))
@@ -126,8 +126,8 @@ def _values(given: "Filter") -> Sequence[Any] | None:
         return None
     value = given.value
     values = list(value) if type(given).__name__ == "In" else [value]
-    return [each for each in values if each is not None] if type(given).__name__ == "In" else _unless_null(values)
+    return [each for each in values if each is not None] if type(given).__name__ == "In" else _none_if_null(values)
 
 
-def _unless_null(values: list[Any]) -> list[Any] | None:
+def _none_if_null(values: list[Any]) -> list[Any] | None:
     return None if None in values else values

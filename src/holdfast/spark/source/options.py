@@ -10,25 +10,32 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
+from holdfast.client.cluster_address import ClusterAddress
 from holdfast.log.topics import check_name
-from holdfast.spark.reach import Reach
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import MIB
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 
-_WHERE: Final = ("bootstrap", "store", "objects", "topics", "topicsPattern", "partitions")
-_HOW: Final = ("startingOffsets", "startingTimestamp", "failOnDataLoss", "includeHeaders", "rowsPerTask", "figures")
-_BATCH: Final = ("endingOffsets", "endingTimestamp", "bytesPerTask", "timestampDisorder")
-_STREAMING: Final = ("maxRowsPerTrigger", "maxBytesPerTrigger", "minRows")
-_PARTITIONS: Final = 'numbers such as "0,2,5-7", or JSON such as {"orders": [0, 2]}'
-_OFFSETS: Final = 'or JSON such as {"orders": {"0": 17, "1": -2}}, where -2 is earliest and -1 latest'
-_TIME: Final = 'milliseconds since 1970, or a time such as "2026-03-01T12:00:00Z"'
+_SELECTION_OPTIONS: Final = ("bootstrap", "store", "objects", "topics", "topicsPattern", "partitions")
+_READ_OPTIONS: Final = (
+    "startingOffsets",
+    "startingTimestamp",
+    "failOnDataLoss",
+    "includeHeaders",
+    "rowsPerTask",
+    "figures",
+)
+_BATCH_OPTIONS: Final = ("endingOffsets", "endingTimestamp", "bytesPerTask", "timestampDisorder")
+_STREAM_OPTIONS: Final = ("maxRowsPerTrigger", "maxBytesPerTrigger", "minRows")
+_PARTITIONS_FORM: Final = 'numbers such as "0,2,5-7", or JSON such as {"orders": [0, 2]}'
+_OFFSETS_FORM: Final = 'or JSON such as {"orders": {"0": 17, "1": -2}}, where -2 is earliest and -1 latest'
+_TIME_FORM: Final = 'milliseconds since 1970, or a time such as "2026-03-01T12:00:00Z"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class OffsetRangeLimit:
     """Where reading begins or ends, partition by partition: by offset (EARLIEST and LATEST, too), or by time."""
 
     default: int
@@ -44,13 +51,13 @@ class Edge:
 class SourceOptions:
     """What a query asks the source for."""
 
-    reach: Reach
+    cluster_address: ClusterAddress
     topics: tuple[str, ...] = ()
     pattern: str = ""
     partitions: frozenset[int] | None = None
     partitions_by_topic: Mapping[str, frozenset[int]] | None = None
-    start: Edge
-    end: Edge
+    start: OffsetRangeLimit
+    end: OffsetRangeLimit
     rows_max: int | None = None
     bytes_max: int | None = None
     rows_min: int | None = None
@@ -68,18 +75,20 @@ class SourceOptions:
         return self.partitions is None or partition in self.partitions
 
 
-def read_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """The options of a batch or streaming query. Names are taken without regard to case, as everywhere in Spark."""
-    options = _Given(given, streaming=streaming)
-    start = _edge(
+    options = _RawOptions(given, streaming=streaming)
+    start = _range_limit(
         options, "starting", LATEST if streaming else EARLIEST, words={"earliest": EARLIEST, "latest": LATEST}
     )
-    end = _edge(options, "ending", LATEST, words={"latest": LATEST})
-    _check_end(end)
+    end = _range_limit(options, "ending", LATEST, words={"latest": LATEST})
+    _check_ending_offsets(end)
     names, pattern = _topics(options)
     numbers, by_topic = _partitions(options, names)
     return SourceOptions(
-        reach=Reach(bootstrap=options.text("bootstrap"), store=options.text("store"), objects=options.text("objects")),
+        cluster_address=ClusterAddress(
+            bootstrap=options.text("bootstrap"), store=options.text("store"), objects=options.text("objects")
+        ),
         topics=names,
         pattern=pattern,
         partitions=numbers,
@@ -100,18 +109,18 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 
 def include_headers(given: Mapping[str, str]) -> bool:
     """Whether the query wants the column `headers`."""
-    return _Given({name: value for name, value in given.items() if name.lower() == "includeheaders"}).flag(
+    return _RawOptions({name: value for name, value in given.items() if name.lower() == "includeheaders"}).flag(
         "includeHeaders", default=False
     )
 
 
-class _Given:
+class _RawOptions:
     """Options by name, each read as what it must be."""
 
     def __init__(self, given: Mapping[str, str], *, streaming: bool = False) -> None:
         self._values = {name.lower(): value.strip() for name, value in given.items()}
-        known = [*_WHERE, *_HOW, *(_STREAMING if streaming else _BATCH)]
-        others = {name.lower(): name for name in (_BATCH if streaming else _STREAMING)}
+        known = [*_SELECTION_OPTIONS, *_READ_OPTIONS, *(_STREAM_OPTIONS if streaming else _BATCH_OPTIONS)]
+        others = {name.lower(): name for name in (_BATCH_OPTIONS if streaming else _STREAM_OPTIONS)}
         for name in given:
             if name.lower() in others:
                 kind = "batch reads (spark.read)" if streaming else "streams (spark.readStream)"
@@ -156,7 +165,7 @@ class _Given:
         return read
 
 
-def _topics(options: _Given) -> tuple[tuple[str, ...], str]:
+def _topics(options: _RawOptions) -> tuple[tuple[str, ...], str]:
     text, pattern = options.text("topics"), options.text("topicsPattern")
     if bool(text) == bool(pattern):
         given = f"{text} and {pattern}" if text else "nothing"
@@ -175,16 +184,16 @@ def _topics(options: _Given) -> tuple[tuple[str, ...], str]:
 
 
 def _partitions(
-    options: _Given, topics: tuple[str, ...]
+    options: _RawOptions, topics: tuple[str, ...]
 ) -> tuple[frozenset[int] | None, dict[str, frozenset[int]] | None]:
     text = options.text("partitions")
     if not text:
         return None, None
     if text.startswith("{"):
         found = {}
-        for topic, numbers in options.json("partitions", _PARTITIONS).items():
+        for topic, numbers in options.json("partitions", _PARTITIONS_FORM).items():
             if not isinstance(numbers, list) or not all(type(each) is int and each >= 0 for each in numbers):
-                raise InvalidError("option partitions", text, _PARTITIONS)
+                raise InvalidError("option partitions", text, _PARTITIONS_FORM)
             if topics and topic not in topics:
                 raise InvalidError("option partitions", topic, "one of the topics: " + ", ".join(topics))
             found[topic] = frozenset(numbers)
@@ -193,21 +202,21 @@ def _partitions(
     for part in text.split(","):
         bounds = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
         if bounds is None or int(bounds[2] or bounds[1]) < int(bounds[1]):
-            raise InvalidError("option partitions", text, _PARTITIONS)
+            raise InvalidError("option partitions", text, _PARTITIONS_FORM)
         chosen |= set(range(int(bounds[1]), int(bounds[2] or bounds[1]) + 1))
     return frozenset(chosen), None
 
 
-def _edge(options: _Given, side: str, default: int, *, words: Mapping[str, int]) -> Edge:
+def _range_limit(options: _RawOptions, side: str, default: int, *, words: Mapping[str, int]) -> OffsetRangeLimit:
     name, time_name = f"{side}Offsets", f"{side}Timestamp"
     text, time = options.text(name), options.text(time_name)
     if text and time:
         raise InvalidError(f"options {name} and {time_name}", f"{text} and {time}", "only one of the two")
     if time:
-        return Edge(default=default, timestamp_ms=_timestamp_ms(time_name, time))
+        return OffsetRangeLimit(default=default, timestamp_ms=_timestamp_ms(time_name, time))
     if not text or text.lower() in words:
-        return Edge(default=words.get(text.lower(), default))
-    allowed = f"{', '.join(words)}, {_OFFSETS}"
+        return OffsetRangeLimit(default=words.get(text.lower(), default))
+    allowed = f"{', '.join(words)}, {_OFFSETS_FORM}"
     offsets: dict[str, dict[int, int]] = {}
     for topic, partitions in options.json(name, allowed).items():
         if not isinstance(partitions, dict):
@@ -216,10 +225,10 @@ def _edge(options: _Given, side: str, default: int, *, words: Mapping[str, int])
             if not number.isdecimal() or type(offset) is not int or offset < EARLIEST:
                 raise InvalidError(f"option {name}", {topic: {number: offset}}, allowed)
             offsets.setdefault(topic, {})[int(number)] = offset
-    return Edge(default=default, offsets=offsets)
+    return OffsetRangeLimit(default=default, offsets=offsets)
 
 
-def _check_end(end: Edge) -> None:
+def _check_ending_offsets(end: OffsetRangeLimit) -> None:
     for topic, partitions in end.offsets.items():
         for number, offset in partitions.items():
             if offset == EARLIEST:
@@ -232,7 +241,7 @@ def _timestamp_ms(name: str, text: str) -> int:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidError(f"option {name}", text, _TIME) from None
+        raise InvalidError(f"option {name}", text, _TIME_FORM) from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     return int(time.timestamp() * 1000)

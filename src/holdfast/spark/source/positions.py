@@ -21,7 +21,7 @@ class TopicPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class StreamPosition:
     """A position in some topics. `json` is what Spark writes into its checkpoint."""
 
     topics: Mapping[str, TopicPosition] = field(default_factory=dict)
@@ -35,11 +35,11 @@ class Position:
         return {"version": _VERSION, "topics": topics}
 
 
-def read_position(written: Mapping[str, Any]) -> Position:
+def parse_position(written: Mapping[str, Any]) -> StreamPosition:
     """The position that `json` wrote."""
     if written.get("version") != _VERSION:
         raise InvalidError("checkpointed offset", dict(written), f"one of version {_VERSION}, as this source writes it")
-    return Position(
+    return StreamPosition(
         {
             name: TopicPosition(each["id"], {int(number): int(at) for number, at in each["offsets"].items()})
             for name, each in written["topics"].items()

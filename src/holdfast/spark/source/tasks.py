@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
+from holdfast.client.cluster_address import ClusterAddress
 from holdfast.spark.ranges import OffsetRange, ReadCounters, TimeBounds, read_range
-from holdfast.spark.reach import Reach
-from holdfast.spark.reading.memory import keep_freed, keep_loaded
-from holdfast.spark.source.figures import count
 from holdfast.spark.source.options import SourceOptions
-from holdfast.spark.source.planning import Piece
+from holdfast.spark.source.plan import TopicRange
+from holdfast.spark.source.read_metrics import append_counters
+from holdfast.spark.worker_memory import freeze_loaded_objects, retain_freed_memory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,43 +23,43 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 
-class Work(NamedTuple):
+class TaskOptions(NamedTuple):
     """How every task of a query reads."""
 
-    reach: Reach
+    cluster_address: ClusterAddress
     include_headers: bool
     skip_lost: bool
     times: TimeBounds
     figures: str
 
 
-class Task(InputPartition):
+class ReadTask(InputPartition):
     """Some ranges, read one after the other."""
 
-    def __init__(self, pieces: Sequence[Piece], work: Work) -> None:
+    def __init__(self, pieces: Sequence[TopicRange], work: TaskOptions) -> None:
         super().__init__(None)
         self.pieces, self.work = tuple(pieces), work
 
 
-def work_of(options: SourceOptions, reach: Reach, times: TimeBounds) -> Work:
+def task_options(options: SourceOptions, cluster_address: ClusterAddress, times: TimeBounds) -> TaskOptions:
     """How the tasks of this query read."""
-    return Work(reach, options.include_headers, not options.fail_on_data_loss, times, options.figures)
+    return TaskOptions(cluster_address, options.include_headers, not options.fail_on_data_loss, times, options.figures)
 
 
-def cut(pieces: Iterable[Piece], rows_max: int) -> list[Piece]:
+def split_by_rows(pieces: Iterable[TopicRange], rows_max: int) -> list[TopicRange]:
     """Pieces of at most so many offsets, by arithmetic alone."""
     found = []
     for (topic, number, start, end), topic_id in ((_fields(each.range), each.topic_id) for each in pieces):
         parts = -(-(end - start) // rows_max)
         for part in range(parts):
             begin, stop = start + (end - start) * part // parts, start + (end - start) * (part + 1) // parts
-            found.append(Piece(OffsetRange(topic, number, begin, stop), topic_id))
+            found.append(TopicRange(OffsetRange(topic, number, begin, stop), topic_id))
     return found
 
 
-def grouped(pieces: Sequence[Piece], sizes: Sequence[float]) -> list[list[Piece]]:
+def group_by_size(pieces: Sequence[TopicRange], sizes: Sequence[float]) -> list[list[TopicRange]]:
     """Neighbours together, as long as their sizes are no more than 1 in sum."""
-    groups: list[list[Piece]] = []
+    groups: list[list[TopicRange]] = []
     room = 0.0
     for piece, size in zip(pieces, sizes, strict=True):
         if not groups or size > room + 1e-9:
@@ -70,23 +70,23 @@ def grouped(pieces: Sequence[Piece], sizes: Sequence[float]) -> list[list[Piece]
     return groups
 
 
-def stream_tasks(pieces: Sequence[Piece], rows_per_task: int, work: Work) -> list[Task]:
+def stream_tasks(pieces: Sequence[TopicRange], rows_per_task: int, work: TaskOptions) -> list[ReadTask]:
     """The tasks of a stream's batch."""
-    parts = cut(pieces, rows_per_task)
+    parts = split_by_rows(pieces, rows_per_task)
     sizes = [(each.range.end - each.range.start) / rows_per_task for each in parts]
-    return [Task(group, work) for group in grouped(parts, sizes)]
+    return [ReadTask(group, work) for group in group_by_size(parts, sizes)]
 
 
 def run_task(task: InputPartition) -> "Iterator[pa.RecordBatch]":
     """The records of a task's ranges."""
-    if not isinstance(task, Task):  # Spark's own, where there is nothing to read
+    if not isinstance(task, ReadTask):  # Spark's own, where there is nothing to read
         return
-    keep_freed()
+    retain_freed_memory()
     counters, work = ReadCounters(), task.work
     try:
         for piece in task.pieces:
             yield from read_range(
-                work.reach,
+                work.cluster_address,
                 piece.range,
                 include_headers=work.include_headers,
                 counters=counters,
@@ -95,7 +95,7 @@ def run_task(task: InputPartition) -> "Iterator[pa.RecordBatch]":
                 skip_lost=work.skip_lost,
             )
     finally:
-        count(work.figures, counters)
+        append_counters(work.figures, counters)
         _log.info(
             "read %d rows in %d ranges: %d bytes from objects, %d from agents",
             counters.rows,
@@ -103,7 +103,7 @@ def run_task(task: InputPartition) -> "Iterator[pa.RecordBatch]":
             counters.bytes_objects,
             counters.bytes_agents,
         )
-        keep_loaded()
+        freeze_loaded_objects()
 
 
 def _fields(each: OffsetRange) -> tuple[str, int, int, int]:

@@ -12,10 +12,10 @@ from typing import Final, TypeVar, cast
 import grpc
 
 from holdfast.stores.etcd import etcd_pb2 as pb
-from holdfast.stores.etcd.failures import BROKEN, AnswerLostError, Failure, failure_of, refusal
-from holdfast.stores.etcd.methods import AUTHENTICATE, A, Method, Q
+from holdfast.stores.etcd.errors import CALL_ERRORS, CallFailure, EtcdAnswerLostError, classify_failure, error_for
+from holdfast.stores.etcd.rpc_methods import AUTHENTICATE, A, Q, RpcMethod
 from holdfast.stores.etcd.settings import EtcdAddress, EtcdSettings
-from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
+from holdfast.vocabulary.clock import Clock, Random, backoff_ms
 from holdfast.vocabulary.errors import ClosedError, InvalidError, UnavailableError
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Endpoint:
         )
         self._unary: dict[str, object] = {}
 
-    def unary(self, method: Method[Q, A]) -> "grpc.aio.UnaryUnaryMultiCallable[Q, A]":
+    def unary(self, method: RpcMethod[Q, A]) -> "grpc.aio.UnaryUnaryMultiCallable[Q, A]":
         """The callable for a method, made once."""
         made = self._unary.get(method.path)
         if made is None:
@@ -68,11 +68,11 @@ def was_cancelled() -> bool:
 class EtcdClient:
     """Calls with deadlines, failover and login. `breaks` counts failed calls: after one, the server may be another."""
 
-    def __init__(self, address: EtcdAddress, settings: EtcdSettings, *, clock: Clock, chance: Chance) -> None:
+    def __init__(self, address: EtcdAddress, settings: EtcdSettings, *, clock: Clock, random: Random) -> None:
         self.address, self.settings = address, settings
         self.breaks = 0
         self.endpoints: list[Endpoint] = []
-        self._clock, self._chance = clock, chance
+        self._clock, self._random = clock, random
         self._current = 0
         self._closed = False
         self._metadata = grpc.aio.Metadata(_REQUIRE_LEADER)
@@ -83,10 +83,10 @@ class EtcdClient:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, address: EtcdAddress, settings: EtcdSettings, *, clock: Clock, chance: Chance
+        cls, address: EtcdAddress, settings: EtcdSettings, *, clock: Clock, random: Random
     ) -> AsyncIterator["EtcdClient"]:
         """Channels to all endpoints, logged in, for the body. Connections are made when first used."""
-        client = cls(address, settings, clock=clock, chance=chance)
+        client = cls(address, settings, clock=clock, random=random)
         credentials = await asyncio.to_thread(address.credentials)
         try:
             client.endpoints.extend(Endpoint(target, credentials, settings) for target in address.endpoints)
@@ -96,7 +96,7 @@ class EtcdClient:
             client._closed = True
             await asyncio.gather(*(endpoint.channel.close(None) for endpoint in client.endpoints))
 
-    async def ask(self, method: Method[Q, A], question: Q, *, repeatable: bool = True, within_ms: int = 0) -> A:
+    async def ask(self, method: RpcMethod[Q, A], question: Q, *, repeatable: bool = True, within_ms: int = 0) -> A:
         """Call, on whichever endpoint answers. `AnswerLostError` only if not `repeatable`."""
 
         async def once(endpoint: Endpoint, timeout_s: float) -> A:
@@ -104,7 +104,7 @@ class EtcdClient:
 
         return await self.attempt(once, repeatable=repeatable, within_ms=within_ms)
 
-    async def ask_at(self, endpoint: Endpoint, method: Method[Q, A], question: Q) -> A:
+    async def ask_at(self, endpoint: Endpoint, method: RpcMethod[Q, A], question: Q) -> A:
         """Call one endpoint once; raises what gRPC raises."""
         return await endpoint.unary(method)(question, timeout=self.try_ms / 1000, metadata=self._metadata)
 
@@ -117,25 +117,25 @@ class EtcdClient:
             endpoint = self.endpoints[self._current]
             try:
                 return await once(endpoint, (min(left_ms, self.try_ms) if repeatable else left_ms) / 1000)
-            except BROKEN as error:
-                failure, shown = failure_of(error)
+            except CALL_ERRORS as error:
+                failure, shown = classify_failure(error)
             except asyncio.CancelledError:
                 if not self._closed or was_cancelled():
                     raise
-                failure, shown = Failure.LOST, "the store was closed"  # closing a channel cancels its calls
-            if failure in (Failure.NOT_DONE, Failure.LOST):
+                failure, shown = CallFailure.LOST, "the store was closed"  # closing a channel cancels its calls
+            if failure in (CallFailure.NOT_DONE, CallFailure.LOST):
                 self.leave(endpoint)
-            if failure in (Failure.LOST, Failure.NO_SPACE) and not repeatable:
-                raise AnswerLostError(f"{endpoint.target}: {shown}")
-            if failure is Failure.TOKEN and self.address.user and logins < 2:
+            if failure in (CallFailure.LOST, CallFailure.NO_SPACE) and not repeatable:
+                raise EtcdAnswerLostError(f"{endpoint.target}: {shown}")
+            if failure is CallFailure.TOKEN and self.address.user and logins < 2:
                 logins += 1
                 await self.log_in()
-            elif failure in (Failure.NOT_DONE, Failure.LOST):
+            elif failure in (CallFailure.NOT_DONE, CallFailure.LOST):
                 if self._closed:
                     raise ClosedError(self.address.shown)
-                await self._clock.sleep_ms(backoff_ms(tries, base_ms=10, max_ms=250, chance=self._chance))
+                await self._clock.sleep_ms(backoff_ms(tries, base_ms=10, max_ms=250, random=self._random))
             else:
-                raise refusal(failure, shown, self.address.shown)
+                raise error_for(failure, shown, self.address.shown)
             tries += 1
             left_ms = deadline_ms - self._clock.boot_ms()
             if left_ms <= 0:
@@ -145,7 +145,7 @@ class EtcdClient:
                     " has a leader and can be reached from here (etcdctl endpoint health)",
                 )
 
-    def stream(self, method: Method[Q, A], endpoint: Endpoint) -> "grpc.aio.StreamStreamCall[Q, A]":
+    def stream(self, method: RpcMethod[Q, A], endpoint: Endpoint) -> "grpc.aio.StreamStreamCall[Q, A]":
         """Start a stream both ways; whoever starts it cancels it."""
         started = endpoint.channel.stream_stream(
             method.path, method.question.SerializeToString, method.answer.FromString

@@ -8,26 +8,28 @@ from collections.abc import Sequence
 from holdfast.contracts.store import Committed, Conflict, NotCommitted, Operation, Put, Requirement
 from holdfast.stores.etcd import etcd_pb2 as pb
 from holdfast.stores.etcd.client import EtcdClient
-from holdfast.stores.etcd.failures import AnswerLostError, LeaseGoneError
+from holdfast.stores.etcd.commit_slots import CommitId, CommitSlot, CommitSlots
+from holdfast.stores.etcd.errors import EtcdAnswerLostError, LeaseNotFoundError
+from holdfast.stores.etcd.identity_guard import IdentityGuard
 from holdfast.stores.etcd.keyspace import Keyspace, lease_of
-from holdfast.stores.etcd.methods import LEASE_TIME_TO_LIVE, TXN
-from holdfast.stores.etcd.sentinel import Sentinel
-from holdfast.stores.etcd.slots import CommitId, Slot, Slots
+from holdfast.stores.etcd.rpc_methods import LEASE_TIME_TO_LIVE, TXN
 from holdfast.stores.etcd.transactions import (
-    check_question,
-    commit_question,
+    check_request,
+    commit_request,
     found_in,
     is_lost_race,
     pair_in,
-    refuse_question,
+    refuse_request,
 )
 from holdfast.vocabulary.errors import HoldfastError, InvalidError, OutcomeUnknownError
 
 
-class Commits:
+class CommitSender:
     """The writing half of a store."""
 
-    def __init__(self, client: EtcdClient, slots: Slots, sentinel: Sentinel, keyspace: Keyspace, mark: bytes) -> None:
+    def __init__(
+        self, client: EtcdClient, slots: CommitSlots, sentinel: IdentityGuard, keyspace: Keyspace, mark: bytes
+    ) -> None:
         self._client, self._slots, self._sentinel, self._keyspace = client, slots, sentinel, keyspace
         self._mark = mark
 
@@ -37,7 +39,7 @@ class Commits:
             slot = await self._slots.take()
             try:
                 outcome = await self._send(slot, require, apply)
-            except LeaseGoneError:
+            except LeaseNotFoundError:
                 # Either a session is dead or this writer is; in the second case nothing was done and a new writer may try.
                 if await self._slots.check(slot.writer):
                     return await self._dead_session(require, apply)
@@ -47,7 +49,7 @@ class Commits:
 
     async def check(self, require: Sequence[Requirement]) -> Committed | Conflict:
         """A commit with nothing to apply: a consistent look at what is required."""
-        question = check_question(self._keyspace, require)
+        question = check_request(self._keyspace, require)
         # The read makes the transaction linearizable: one without any is answered from a member's own state.
         question.success.add().request_range.key = self._keyspace.incarnation
         asked_at = self._sentinel.check()
@@ -61,11 +63,11 @@ class Commits:
     async def resolve(self, commit_id: str) -> Committed | NotCommitted:
         """As in the contract."""
         asked = CommitId.parse(commit_id)
-        question = refuse_question(self._keyspace.slot(asked.lease, asked.number), asked.at, asked.lease)
+        question = refuse_request(self._keyspace.slot(asked.lease, asked.number), asked.at, asked.lease)
         asked_at = self._sentinel.check()
         try:
             answer = await self._client.ask(TXN, question)  # repeating it is harmless: it finds its own mark
-        except LeaseGoneError:
+        except LeaseNotFoundError:
             raise _too_late(commit_id) from None
         self._sentinel.saw(answer.header, asked_at)
         if answer.succeeded:
@@ -76,12 +78,12 @@ class Commits:
         return Committed(pair.mod_revision) if pair.value == b"%d" % asked.sequence else NotCommitted()
 
     async def _send(
-        self, slot: Slot, require: Sequence[Requirement], apply: Sequence[Operation]
+        self, slot: CommitSlot, require: Sequence[Requirement], apply: Sequence[Operation]
     ) -> Committed | Conflict | None:
         """Send a commit and see to its slot, whatever happens. None: slot or store were not as we left them; try again."""
         reusable = False  # a cancelled commit, too, has an unknown outcome
         try:
-            question = commit_question(self._keyspace, require, apply, slot, self._mark)
+            question = commit_request(self._keyspace, require, apply, slot, self._mark)
             asked_at = self._sentinel.check()
             answer = await self._client.ask(TXN, question, repeatable=False)
             if answer.succeeded:
@@ -93,7 +95,7 @@ class Commits:
             if is_lost_race(require, found):
                 reusable = True
                 return Conflict(found)
-        except AnswerLostError as lost:
+        except EtcdAnswerLostError as lost:
             raise OutcomeUnknownError(slot.commit_id, str(lost)) from None
         except HoldfastError:
             reusable = True  # refused, or never sent
@@ -113,7 +115,7 @@ class Commits:
             question = pb.LeaseTimeToLiveRequest(ID=lease_of(session))
             try:
                 left_s = (await self._client.ask(LEASE_TIME_TO_LIVE, question)).TTL
-            except LeaseGoneError:
+            except LeaseNotFoundError:
                 left_s = -1
             if left_s < 0:
                 dead = session

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from holdfast.contracts.checks import prefix_end
 from holdfast.contracts.store import Change, Changed, Entry
+from holdfast.contracts.validation import prefix_end
 from holdfast.stores.etcd import etcd_pb2 as pb
 
 _SESSION: Final = re.compile(r"[0-9a-f]{1,16}")

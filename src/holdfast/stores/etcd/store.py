@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Self
 
-from holdfast.contracts.checks import StoreLimits, check_commit, check_ttl
 from holdfast.contracts.store import (
     Changed,
     Committed,
@@ -22,22 +21,23 @@ from holdfast.contracts.store import (
     Session,
     StoreFacts,
 )
+from holdfast.contracts.validation import StoreLimits, check_commit, check_ttl
 from holdfast.stores.etcd import etcd_pb2 as pb
+from holdfast.stores.etcd.bootstrap import EtcdIdentity, check_servers, read_or_create_identity
 from holdfast.stores.etcd.client import EtcdClient
-from holdfast.stores.etcd.commits import Commits
-from holdfast.stores.etcd.failures import CompactedError, LeaseGoneError
+from holdfast.stores.etcd.commit_slots import CommitSlots
+from holdfast.stores.etcd.commits import CommitSender
+from holdfast.stores.etcd.errors import CompactedError, LeaseNotFoundError
+from holdfast.stores.etcd.identity_guard import IdentityGuard
+from holdfast.stores.etcd.keep_alive import KeepAliveStreams
 from holdfast.stores.etcd.keyspace import Keyspace, lease_of
-from holdfast.stores.etcd.methods import LEASE_GRANT, LEASE_REVOKE, RANGE
-from holdfast.stores.etcd.opening import Opened, check_servers, establish
-from holdfast.stores.etcd.renewals import Renewals
-from holdfast.stores.etcd.sentinel import Sentinel
+from holdfast.stores.etcd.rpc_methods import LEASE_GRANT, LEASE_REVOKE, RANGE
 from holdfast.stores.etcd.settings import EtcdAddress, EtcdSettings, parse_url
-from holdfast.stores.etcd.slots import Slots
-from holdfast.stores.etcd.watching import Compacted, Watcher, Watching
+from holdfast.stores.etcd.watchers import EtcdWatcher, EtcdWatchers, HistoryCompacted
 from holdfast.stores.urls import StoreUrl
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import ClosedError
-from holdfast.vocabulary.tasks import beside
+from holdfast.vocabulary.tasks import background_tasks
 
 _TTL_S_MIN: Final = 2
 
@@ -50,20 +50,20 @@ class EtcdStore:
         client: EtcdClient,
         *,
         facts: StoreFacts,
-        opened: Opened,
+        opened: EtcdIdentity,
         limits: StoreLimits,
         clock: Clock,
-        chance: Chance,
+        random: Random,
     ) -> None:
         self.facts = facts
         self._client, self._limits = client, limits
         self._keyspace = keyspace = Keyspace(client.address.prefix)
         self._ended: Exception | None = None
-        self._sentinel = Sentinel(client, keyspace, opened, clock=clock, on_fault=self._end)
-        self._renewals = Renewals(client)
-        self._slots = Slots(client, self._renewals, keyspace, clock=clock, chance=chance)
-        self._commits = Commits(client, self._slots, self._sentinel, keyspace, opened.mark)
-        self._watching = Watching(client, settle=self._sentinel.settle, clock=clock, chance=chance)
+        self._sentinel = IdentityGuard(client, keyspace, opened, clock=clock, on_fault=self._end)
+        self._renewals = KeepAliveStreams(client)
+        self._slots = CommitSlots(client, self._renewals, keyspace, clock=clock, random=random)
+        self._commits = CommitSender(client, self._slots, self._sentinel, keyspace, opened.mark)
+        self._watching = EtcdWatchers(client, settle=self._sentinel.settle, clock=clock, random=random)
 
     @classmethod
     @asynccontextmanager
@@ -74,12 +74,12 @@ class EtcdStore:
         settings: EtcdSettings | None = None,
         limits: StoreLimits | None = None,
         clock: Clock,
-        chance: Chance,
+        random: Random,
     ) -> AsyncIterator["EtcdStore"]:
         """The store below `address.prefix`, checked, for the body."""
-        async with EtcdClient.open(address, settings or EtcdSettings(), clock=clock, chance=chance) as client:
+        async with EtcdClient.open(address, settings or EtcdSettings(), clock=clock, random=random) as client:
             checked = await check_servers(client)
-            opened = await establish(client, Keyspace(address.prefix), chance)
+            opened = await read_or_create_identity(client, Keyspace(address.prefix), random)
             facts = StoreFacts(
                 engine="etcd",
                 server=checked.server,
@@ -88,10 +88,10 @@ class EtcdStore:
                 notes=checked.notes,
             )
             limits = limits or StoreLimits()
-            store = cls(client, facts=facts, opened=opened, limits=limits, clock=clock, chance=chance)
+            store = cls(client, facts=facts, opened=opened, limits=limits, clock=clock, random=random)
             await store._slots.start()
             try:
-                async with beside(store._slots.keep_writing(), store._sentinel.stand(store._watching)):
+                async with background_tasks(store._slots.keep_writing(), store._sentinel.stand(store._watching)):
                     yield store
             finally:
                 store._end(ClosedError(address.shown))
@@ -150,7 +150,7 @@ class EtcdStore:
         await self._ready()
         try:
             answer = await self._client.ask(LEASE_REVOKE, pb.LeaseRevokeRequest(ID=lease_of(session_id)))
-        except LeaseGoneError:
+        except LeaseNotFoundError:
             return
         self._sentinel.saw_member(answer.header)
 
@@ -200,7 +200,7 @@ class EtcdStore:
 class _Changes:
     """A watcher in the words of the contract."""
 
-    def __init__(self, watcher: Watcher, keyspace: Keyspace) -> None:
+    def __init__(self, watcher: EtcdWatcher, keyspace: Keyspace) -> None:
         self._watcher, self._keyspace = watcher, keyspace
 
     def __aiter__(self) -> Self:
@@ -208,12 +208,12 @@ class _Changes:
 
     async def __anext__(self) -> Changed | Resync:
         happened = await anext(self._watcher)
-        if isinstance(happened, Compacted):
+        if isinstance(happened, HistoryCompacted):
             return Resync(happened.revision)
         return self._keyspace.changed(happened.revision, happened.events)
 
 
-def open_url(url: StoreUrl, clock: Clock, chance: Chance) -> AbstractAsyncContextManager[EtcdStore]:
+def open_url(url: StoreUrl, clock: Clock, random: Random) -> AbstractAsyncContextManager[EtcdStore]:
     """`etcd://[user:password@]host:port[,host:port…][/prefix]`, or `etcds://` for TLS; see `settings` for the options."""
     address, settings = parse_url(url)
-    return EtcdStore.open(address, settings=settings, clock=clock, chance=chance)
+    return EtcdStore.open(address, settings=settings, clock=clock, random=random)

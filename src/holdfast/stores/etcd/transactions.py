@@ -9,17 +9,17 @@ from typing import Final
 
 from holdfast.contracts.store import AtVersion, Entry, Operation, Put, Requirement
 from holdfast.stores.etcd import etcd_pb2 as pb
+from holdfast.stores.etcd.commit_slots import CommitSlot
 from holdfast.stores.etcd.keyspace import Keyspace, lease_of
-from holdfast.stores.etcd.slots import Slot
 
 _REFUSED: Final = b'"refused"'  # in a slot: the commit that was to write here must never land
 
 
-def commit_question(
-    keyspace: Keyspace, require: Sequence[Requirement], apply: Sequence[Operation], slot: Slot, mark: bytes
+def commit_request(
+    keyspace: Keyspace, require: Sequence[Requirement], apply: Sequence[Operation], slot: CommitSlot, mark: bytes
 ) -> pb.TxnRequest:
     """A commit that lands only while its slot is as the writer left it, and writes its sequence there."""
-    question = check_question(keyspace, require)
+    question = check_request(keyspace, require)
     require_revision(question, slot.key, slot.at)
     if not slot.at:
         # A slot that exists proves that this is the store it was written to; for a new one, the store's mark must.
@@ -38,7 +38,7 @@ def commit_question(
     return question
 
 
-def check_question(keyspace: Keyspace, require: Sequence[Requirement]) -> pb.TxnRequest:
+def check_request(keyspace: Keyspace, require: Sequence[Requirement]) -> pb.TxnRequest:
     """Compares what is required; reads it if that fails."""
     question = pb.TxnRequest()
     for requirement in require:
@@ -48,7 +48,7 @@ def check_question(keyspace: Keyspace, require: Sequence[Requirement]) -> pb.Txn
     return question
 
 
-def refuse_question(key: bytes, at: int, lease: int) -> pb.TxnRequest:
+def refuse_request(key: bytes, at: int, lease: int) -> pb.TxnRequest:
     """Make a slot's outstanding commit impossible, or read what it left."""
     question = pb.TxnRequest()
     require_revision(question, key, at)

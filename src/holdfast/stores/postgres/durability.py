@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.vocabulary.errors import InvalidError
 
 if TYPE_CHECKING:
-    from holdfast.stores.postgres.connections import Connection
+    from holdfast.stores.postgres.connection_pool import Connection
 
 _VERSION_MIN: Final = 13
 _QUESTION: Final = """

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
-from holdfast.stores.postgres.connections import in_words
+from holdfast.stores.postgres.connection_pool import describe_error
 from holdfast.stores.postgres.settings import PostgresSettings
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 if TYPE_CHECKING:
-    from holdfast.stores.postgres.connections import Connection, Row
+    from holdfast.stores.postgres.connection_pool import Connection, Row
 
 # Not by to_regclass: that may remember, from before we had the lock, that there was no such table.
 _HAS_META: Final = """
@@ -42,7 +42,7 @@ def views() -> str:
     return (files(__package__) / "views.sql").read_text()
 
 
-async def bring_up_to_date(
+async def migrate_schema(
     connection: "Connection", settings: PostgresSettings, *, service: str, incarnation: str
 ) -> tuple[str, ...]:
     """Make or migrate the store. `incarnation` names it if it is new. Returns notes."""
@@ -79,7 +79,7 @@ async def _renew_views(connection: "Connection", settings: PostgresSettings, ser
             await connection.execute(settings.sql(views()))
             await connection.execute(settings.sql("UPDATE {schema}.meta SET views_digest = $1"), digest)
     except asyncpg.PostgresError as error:
-        return (f"views for people are not up to date ({in_words(error)})",)
+        return (f"views for people are not up to date ({describe_error(error)})",)
     return ()
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 from urllib.parse import urlencode, urlunsplit
 
-from holdfast.stores.batching import BatchLimits
+from holdfast.stores.batcher import WriteBatchLimits
 from holdfast.stores.urls import StoreUrl
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_at_least, settings_from
@@ -52,7 +52,7 @@ class PostgresSettings:
         check_at_least("log_page_commits", self.log_page_commits, 1)
         check_at_least("commit_ids_kept_ms", self.commit_ids_kept_ms, 1_000)
         check_at_least("prune_every_ms", self.prune_every_ms, 100)
-        BatchLimits(writes_max=self.batch_writes_max, bytes_max=self.batch_bytes_max)
+        WriteBatchLimits(writes_max=self.batch_writes_max, bytes_max=self.batch_bytes_max)
 
     @property
     def channel(self) -> str:
@@ -64,7 +64,7 @@ class PostgresSettings:
         return text.replace("{schema}", f'"{self.schema}"').replace("{channel}", self.channel)
 
 
-def read_url(url: StoreUrl) -> tuple[str, PostgresSettings]:
+def parse_url(url: StoreUrl) -> tuple[str, PostgresSettings]:
     """The driver's URL and our settings."""
     ours = tuple(field.name for field in fields(PostgresSettings))
     url.check_options(*ours, *_DRIVER_OPTIONS)

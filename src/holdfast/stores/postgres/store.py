@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
-from holdfast.contracts.checks import StoreLimits, check_commit, check_key, check_ttl
 from holdfast.contracts.store import (
     Changed,
     Committed,
@@ -23,18 +22,19 @@ from holdfast.contracts.store import (
     Session,
     StoreFacts,
 )
-from holdfast.stores.batching import Batcher, BatchLimits, Pending
-from holdfast.stores.feed import Feed, LogPage
-from holdfast.stores.postgres.background import Background
-from holdfast.stores.postgres.batch import Commit, Outcome, PendingCommit, decode, encode
-from holdfast.stores.postgres.log import read_page
-from holdfast.stores.postgres.opening import open_server
-from holdfast.stores.postgres.server import AnswerLostError, Server
-from holdfast.stores.postgres.settings import PostgresSettings, read_url
+from holdfast.contracts.validation import StoreLimits, check_commit, check_key, check_ttl
+from holdfast.stores.batcher import PendingWrite, WriteBatcher, WriteBatchLimits
+from holdfast.stores.change_feed import ChangeFeed, ChangeLogPage
+from holdfast.stores.postgres.background_tasks import PostgresBackgroundTasks
+from holdfast.stores.postgres.bootstrap import open_client
+from holdfast.stores.postgres.change_log import read_page
+from holdfast.stores.postgres.client import PostgresAnswerLostError, PostgresClient
+from holdfast.stores.postgres.commit_batch import CommitRequest, Outcome, PendingCommit, decode, encode
+from holdfast.stores.postgres.settings import PostgresSettings, parse_url
 from holdfast.stores.urls import StoreUrl
-from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
+from holdfast.vocabulary.clock import Clock, Random, backoff_ms
 from holdfast.vocabulary.errors import ClosedError, OutcomeUnknownError, UnavailableError
-from holdfast.vocabulary.tasks import beside
+from holdfast.vocabulary.tasks import background_tasks
 
 _WHAT: Final = "PostgreSQL store"
 
@@ -70,22 +70,29 @@ class PostgresStore:
     """An open store. `open` gives one; see `contracts.store.Store` for what each method promises."""
 
     def __init__(
-        self, server: Server, feed: Feed, facts: StoreFacts, *, clock: Clock, chance: Chance, limits: StoreLimits
+        self,
+        server: PostgresClient,
+        feed: ChangeFeed,
+        facts: StoreFacts,
+        *,
+        clock: Clock,
+        random: Random,
+        limits: StoreLimits,
     ) -> None:
         settings = server.settings
-        self._background = Background(server, feed, clock=clock, chance=chance)
+        self._background = PostgresBackgroundTasks(server, feed, clock=clock, random=random)
         self.facts = facts
         self._server, self._feed = server, feed
-        self._clock, self._chance, self._limits = clock, chance, limits
+        self._clock, self._random, self._limits = clock, random, limits
         self._closed = False
         self._get, self._commit, self._resolve = (settings.sql(text) for text in (_GET, _COMMIT, _RESOLVE))
         self._scans = {
             reverse: settings.sql(_SCAN.replace("{order}", "DESC" if reverse else "ASC")) for reverse in (False, True)
         }
         self._sessions = {name: settings.sql(text) for name, text in _SESSION_CALLS.items()}
-        batch = BatchLimits(writes_max=settings.batch_writes_max, bytes_max=settings.batch_bytes_max)
-        self._commits: Batcher[Commit, Outcome] = Batcher(_WHAT, self._run_commits, batch)
-        self._renewals: Batcher[str, bool] = Batcher(_WHAT, self._run_renewals, batch)
+        batch = WriteBatchLimits(writes_max=settings.batch_writes_max, bytes_max=settings.batch_bytes_max)
+        self._commits: WriteBatcher[CommitRequest, Outcome] = WriteBatcher(_WHAT, self._run_commits, batch)
+        self._renewals: WriteBatcher[str, bool] = WriteBatcher(_WHAT, self._run_renewals, batch)
 
     @classmethod
     @asynccontextmanager
@@ -96,16 +103,16 @@ class PostgresStore:
         *,
         shown: str,
         clock: Clock,
-        chance: Chance,
+        random: Random,
         limits: StoreLimits | None = None,
     ) -> AsyncIterator["PostgresStore"]:
         """Connect, check, bring the schema up to date, and serve for the body. `shown` is the URL without secrets."""
-        server, feed, facts = await open_server(url, settings, service=shown, clock=clock, chance=chance)
-        store = cls(server, feed, facts, clock=clock, chance=chance, limits=limits or StoreLimits())
+        server, feed, facts = await open_client(url, settings, service=shown, clock=clock, random=random)
+        store = cls(server, feed, facts, clock=clock, random=random, limits=limits or StoreLimits())
         background = store._background
         try:
             async with (
-                beside(background.follow_log(), background.reap_when_due(), background.prune()),
+                background_tasks(background.follow_log(), background.reap_when_due(), background.prune()),
                 store._commits.running(),
                 store._renewals.running(),
             ):
@@ -120,13 +127,13 @@ class PostgresStore:
     async def get(self, key: str) -> Entry | None:
         self._check_open()
         check_key(key, self._limits)
-        rows = await self._server.ask(self._get, key)
+        rows = await self._server.query(self._get, key)
         return Entry(key, rows[0]["value"].encode(), rows[0]["version"], rows[0]["session"]) if rows else None
 
     async def scan(self, start: str, end: str, *, limit: int | None = None, reverse: bool = False) -> Scan:
         self._check_open()
         asked_at = self._server.guard.check()
-        rows = await self._server.ask(self._scans[reverse], start, end, None if limit is None else limit + 1)
+        rows = await self._server.query(self._scans[reverse], start, end, None if limit is None else limit + 1)
         if not rows:
             self._server.lost_store("its tables are empty")
         version = rows[0]["head"]
@@ -141,22 +148,22 @@ class PostgresStore:
         self._check_open()
         known_version = self._server.guard.check()
         check_commit(require, apply, self._limits)
-        commit = Commit(tuple(require), tuple(apply))
+        commit = CommitRequest(tuple(require), tuple(apply))
         # Ids grow with time: new ones go to one end of their index, and the oldest are found at the other.
-        commit_id = f"{known_version:012x}-{self._chance.token()}"
+        commit_id = f"{known_version:012x}-{self._random.token()}"
         return await self._commits.submit(commit_id, commit, size_bytes=commit.size_bytes)
 
     async def resolve(self, commit_id: str) -> Committed | NotCommitted:
         self._check_open()
-        row = await self._server.ask_one(self._resolve, commit_id)
+        row = await self._server.query_one(self._resolve, commit_id)
         version = row["committed_as"]
         return NotCommitted() if version is None else Committed(version)
 
     async def open_session(self, ttl_ms: int) -> Session:
         self._check_open()
         check_ttl(ttl_ms, self._limits)
-        session_id = self._chance.token()  # ours, so that asking twice opens one
-        await self._server.ask_one(self._sessions["open"], session_id, ttl_ms)
+        session_id = self._random.token()  # ours, so that asking twice opens one
+        await self._server.query_one(self._sessions["open"], session_id, ttl_ms)
         return Session(session_id, ttl_ms)
 
     async def keep_alive(self, session_id: str) -> bool:
@@ -166,7 +173,7 @@ class PostgresStore:
 
     async def close_session(self, session_id: str) -> None:
         self._check_open()
-        await self._server.ask_one(self._sessions["close"], session_id)
+        await self._server.query_one(self._sessions["close"], session_id)
 
     def watch(self, prefix: str, *, from_version: int) -> AbstractAsyncContextManager[AsyncIterator[Changed | Resync]]:
         self._check_open()
@@ -183,7 +190,7 @@ class PostgresStore:
         if self._closed:
             raise ClosedError(_WHAT)
 
-    async def _read_log(self, after: int) -> LogPage:
+    async def _read_log(self, after: int) -> ChangeLogPage:
         """A page of the log for a watcher that is far behind; breaks are mended here, a watch only ends on purpose."""
         attempt = 0
         while True:
@@ -191,7 +198,7 @@ class PostgresStore:
             try:
                 page, _ = await read_page(self._server, after)
             except UnavailableError:
-                await self._clock.sleep_ms(backoff_ms(attempt, base_ms=50, max_ms=2_000, chance=self._chance))
+                await self._clock.sleep_ms(backoff_ms(attempt, base_ms=50, max_ms=2_000, random=self._random))
                 attempt += 1
                 continue
             return page
@@ -201,8 +208,10 @@ class PostgresStore:
         asked_at = server.guard.check()
         arrays = encode(batch)
         try:
-            rows = await server.ask_once(self._commit, server.guard.incarnation, asked_at, *arrays, via=server.commits)
-        except AnswerLostError as lost:
+            rows = await server.query_once(
+                self._commit, server.guard.incarnation, asked_at, *arrays, via=server.commits
+            )
+        except PostgresAnswerLostError as lost:
             return [
                 # A commit without operations only looks: asking again is safe.
                 OutcomeUnknownError(write.id, str(lost))
@@ -214,17 +223,17 @@ class PostgresStore:
         server.guard.saw(last["outcome"], asked_at=asked_at, incarnation=last["detail"])
         return decode(rows, len(batch))
 
-    async def _run_renewals(self, batch: Sequence[Pending[str, bool]]) -> Sequence[bool]:
+    async def _run_renewals(self, batch: Sequence[PendingWrite[str, bool]]) -> Sequence[bool]:
         asked = [renewal.work for renewal in batch]
-        row = await self._server.ask_one(self._sessions["renew"], asked, via=self._server.renewals)
+        row = await self._server.query_one(self._sessions["renew"], asked, via=self._server.renewals)
         alive = set(row["alive"] or ())
         if not row["as_known"] or not alive.issuperset(asked):
-            row = await self._server.ask_one(self._sessions["renew or reap"], asked, via=self._server.renewals)
+            row = await self._server.query_one(self._sessions["renew or reap"], asked, via=self._server.renewals)
             alive = set(row["alive"])
         return [session_id in alive for session_id in asked]
 
 
-def open_url(url: StoreUrl, clock: Clock, chance: Chance) -> AbstractAsyncContextManager[PostgresStore]:
+def open_url(url: StoreUrl, clock: Clock, random: Random) -> AbstractAsyncContextManager[PostgresStore]:
     """`postgresql://user:password@host:5432/database?schema=holdfast`."""
-    driver_url, settings = read_url(url)
-    return PostgresStore.open(driver_url, settings, shown=url.shown, clock=clock, chance=chance)
+    driver_url, settings = parse_url(url)
+    return PostgresStore.open(driver_url, settings, shown=url.shown, clock=clock, random=random)

@@ -1,5 +1,5 @@
 -- Views for people: `SELECT * FROM holdfast.partition_leases`. Made again at open whenever this text changes.
--- Where the keys are is said in kernel/keys.py and kernel/registry/keys.py; '0' is the character after '/', so each range below
+-- Where the keys are is said in kernel/keys.py and registry/keys.py; '0' is the character after '/', so each range below
 -- is one prefix. json, not jsonb: a value may hold \u0000, which jsonb refuses.
 
 DROP VIEW IF EXISTS {schema}.all_keys;

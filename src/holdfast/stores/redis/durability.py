@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from redis.exceptions import ResponseError
 
-from holdfast.stores.redis.link import Link, pack
-from holdfast.stores.redis.refusals import code_of
+from holdfast.stores.redis.connection import RedisConnection, pack
+from holdfast.stores.redis.error_replies import code_of
 from holdfast.stores.redis.settings import RedisAddress
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
@@ -21,7 +21,7 @@ _UNSAFE: Final = "or open it with ?unsafe=1, which accepts that acknowledged com
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class DurabilityReport:
     """What the server said of itself. `faults` is empty when a commit survives a crash."""
 
     server: str
@@ -36,7 +36,7 @@ class Examined:
         return "append-only file, fsync before every answer"
 
 
-async def examine(link: Link, address: RedisAddress, *, unsafe: bool) -> Examined:
+async def check_durability(link: RedisConnection, address: RedisAddress, *, unsafe: bool) -> DurabilityReport:
     """Ask the server for its settings and refuse it unless they keep what the contract promises."""
     request = pack("INFO") + b"".join(pack("CONFIG", "GET", name) for name in (*_CONFIGURED, "aof-load-truncated"))
     info_reply, *config_replies = await link.ask(request, len(_CONFIGURED) + 2)
@@ -55,7 +55,7 @@ async def examine(link: Link, address: RedisAddress, *, unsafe: bool) -> Examine
     faults = [*_find_faults(info), *_find_config_faults(config_replies)]
     if faults and not unsafe:
         raise InvalidError(f"durability of {server}", "; ".join(faults), f"{_remedy(faults)}, {_UNSAFE}")
-    return Examined(server, tuple(faults), tuple(_find_notes(info, config_replies[-1])))
+    return DurabilityReport(server, tuple(faults), tuple(_find_notes(info, config_replies[-1])))
 
 
 def _read_info(reply: bytes) -> dict[str, str]:

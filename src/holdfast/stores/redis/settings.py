@@ -59,7 +59,7 @@ class RedisAddress:
     key_file: str | None = None
 
 
-def read_url(url: StoreUrl) -> tuple[RedisAddress, RedisSettings]:
+def parse_url(url: StoreUrl) -> tuple[RedisAddress, RedisSettings]:
     """The address and the settings a URL names, or what is wrong with it."""
     names = tuple(each.name for each in fields(RedisSettings))
     url.check_options(*names, *_TLS_FILES)

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Final
 
-from holdfast.contracts.checks import StoreLimits, check_commit, check_ttl
 from holdfast.contracts.store import (
     Changed,
     Committed,
@@ -22,26 +21,21 @@ from holdfast.contracts.store import (
     Session,
     StoreFacts,
 )
-from holdfast.stores.feed import Feed
-from holdfast.stores.guard import Guard
-from holdfast.stores.redis.founding import found
-from holdfast.stores.redis.layout import (
-    PRUNE,
-    RESOLVE,
-    SCAN,
-    Layout,
-    unpack_entry,
-)
-from holdfast.stores.redis.link import pack
-from holdfast.stores.redis.pump import Pump
-from holdfast.stores.redis.reaper import Reaper
-from holdfast.stores.redis.settings import RedisAddress, RedisSettings, read_url
-from holdfast.stores.redis.traffic import STORE, Traffic
-from holdfast.stores.redis.writes import close_write, commit_write, keep_alive_write, open_write, reap_write
+from holdfast.contracts.validation import StoreLimits, check_commit, check_ttl
+from holdfast.stores.change_feed import ChangeFeed
+from holdfast.stores.redis.bootstrap import found
+from holdfast.stores.redis.change_log import ChangeLogFollower
+from holdfast.stores.redis.client import STORE, RedisClient
+from holdfast.stores.redis.connection import pack
+from holdfast.stores.redis.key_layout import PRUNE, RESOLVE, SCAN, KeyLayout, unpack_entry
+from holdfast.stores.redis.session_reaper import SessionReaper
+from holdfast.stores.redis.settings import RedisAddress, RedisSettings, parse_url
+from holdfast.stores.redis.write_batch import close_write, commit_write, keep_alive_write, open_write, reap_write
 from holdfast.stores.urls import StoreUrl
-from holdfast.vocabulary.clock import Chance, Clock
+from holdfast.stores.version_guard import VersionGuard
+from holdfast.vocabulary.clock import Clock, Random
 from holdfast.vocabulary.errors import ClosedError, InvalidError, UnavailableError
-from holdfast.vocabulary.tasks import beside
+from holdfast.vocabulary.tasks import background_tasks
 
 _NO_LIMIT: Final = 1 << 50
 
@@ -55,27 +49,29 @@ class RedisStore:
         settings: RedisSettings,
         *,
         clock: Clock,
-        chance: Chance,
+        random: Random,
         limits: StoreLimits,
         facts: StoreFacts,
         version: int,
     ) -> None:
         self.facts = facts
-        self._settings, self._limits, self._chance = settings, limits, chance
-        self._layout = layout = Layout(settings.namespace)
+        self._settings, self._limits, self._random = settings, limits, random
+        self._layout = layout = KeyLayout(settings.namespace)
         self._closed = False
-        self._feed = Feed(head=version)
-        guard = Guard(
+        self._feed = ChangeFeed(head=version)
+        guard = VersionGuard(
             f"namespace {settings.namespace} of {address.shown}",
             incarnation=facts.incarnation,
             version=version,
             on_fault=self._feed.end,
         )
         self._guard = guard
-        self._reaper = Reaper(clock=clock, chance=chance)
+        self._reaper = SessionReaper(clock=clock, random=random)
         due = self._reaper.note
-        self._traffic = Traffic(address, layout, settings, guard=guard, clock=clock, chance=chance, on_due=due)
-        self._pump = Pump(self._traffic, self._feed, guard, layout, settings, clock=clock, chance=chance, on_due=due)
+        self._traffic = RedisClient(address, layout, settings, guard=guard, clock=clock, random=random, on_due=due)
+        self._pump = ChangeLogFollower(
+            self._traffic, self._feed, guard, layout, settings, clock=clock, random=random, on_due=due
+        )
 
     @classmethod
     @asynccontextmanager
@@ -85,23 +81,23 @@ class RedisStore:
         settings: RedisSettings,
         *,
         clock: Clock,
-        chance: Chance,
+        random: Random,
         limits: StoreLimits | None = None,
     ) -> AsyncIterator["RedisStore"]:
         """Check the server, found the namespace if it is new, and serve for the body."""
-        facts, version = await found(address, settings, chance)
+        facts, version = await found(address, settings, random)
         store = cls(
             address,
             settings,
             clock=clock,
-            chance=chance,
+            random=random,
             limits=limits or StoreLimits(),
             facts=facts,
             version=version,
         )
         async with store._traffic.running():
             try:
-                async with beside(
+                async with background_tasks(
                     store._pump.follow(),
                     store._pump.tick(),
                     store._pump.listen(address),
@@ -143,7 +139,7 @@ class RedisStore:
         command = RESOLVE.call((self._layout.meta,), self.facts.incarnation, asked_at, lane, batch, place)
         status, head, told = await self._traffic.read(command)
         if status == b"back":
-            raise self._traffic.went_back(head, told, asked_at=asked_at)
+            raise self._traffic.regression_error(head, told, asked_at=asked_at)
         # Lost answers leave lanes behind, so their aftermath is when to clear old ones.
         with suppress(UnavailableError):
             await self._traffic.read(PRUNE.call((self._layout.meta,), self._settings.outcomes_kept_s))
@@ -152,7 +148,7 @@ class RedisStore:
     async def open_session(self, ttl_ms: int) -> Session:
         self._check_usable()
         check_ttl(ttl_ms, self._limits)
-        session_id = self._chance.token()
+        session_id = self._random.token()
         await self._traffic.write(lambda: open_write(session_id, ttl_ms))
         return Session(session_id, ttl_ms)
 
@@ -216,7 +212,7 @@ def _read_commit_id(commit_id: str) -> tuple[str, int, int]:
     return lane, int(batch), int(place)
 
 
-def open_url(url: StoreUrl, clock: Clock, chance: Chance) -> AbstractAsyncContextManager[RedisStore]:
+def open_url(url: StoreUrl, clock: Clock, random: Random) -> AbstractAsyncContextManager[RedisStore]:
     """`redis://`, `rediss://` (TLS), `valkey://` or `valkeys://`; see `RedisSettings` for the options."""
-    address, settings = read_url(url)
-    return RedisStore.open(address, settings, clock=clock, chance=chance)
+    address, settings = parse_url(url)
+    return RedisStore.open(address, settings, clock=clock, random=random)

@@ -17,7 +17,7 @@
 What SQLite's readers and writers cannot know of each other, this package adds: a change log, sessions, commit ids, a doorbell.
 """
 
-from holdfast.stores.sqlite.location import SqliteSettings
+from holdfast.stores.sqlite.settings import SqliteSettings
 from holdfast.stores.sqlite.store import SqliteStore, open_url
 
 __all__ = ["SqliteSettings", "SqliteStore", "open_url"]

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.stores.sqlite import host
-from holdfast.stores.sqlite.faults import database
-from holdfast.vocabulary.clock import Chance
+from holdfast.stores.sqlite.errors import database
+from holdfast.vocabulary.clock import Random
 from holdfast.vocabulary.errors import InvalidError
 
-ConnectionKind = type[sqlite3.Connection]
+ConnectionClass = type[sqlite3.Connection]
 
 APPLICATION_ID: Final = 0x484F4C44  # "HOLD", in the file's header
 SQLITE_MIN: Final = (3, 35, 0)
@@ -27,7 +27,7 @@ _FULL: Final = 2
 _WAL_RESET_FIXED: Final = ((3, 44, 6), (3, 50, 7), (3, 51, 3))
 
 
-def check_place(path: Path) -> None:
+def check_file_system(path: Path) -> None:
     """Make the directory, and refuse a path that cannot be a database."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def not_writable(path: Path, error: Exception) -> InvalidError:
     return InvalidError("path of the database", str(path), f"a file in a place this process can write to ({error})")
 
 
-def connect(path: Path, *, kind: ConnectionKind, timeout_ms: int) -> sqlite3.Connection:
+def connect(path: Path, *, kind: ConnectionClass, timeout_ms: int) -> sqlite3.Connection:
     """A connection without hidden transactions."""
     return sqlite3.connect(path, timeout=timeout_ms / 1000, isolation_level=None, factory=kind)
 
@@ -91,7 +91,7 @@ def notes(path: Path) -> list[str]:
     return found
 
 
-def migrate(connection: sqlite3.Connection, path: Path, *, chance: Chance) -> None:
+def migrate(connection: sqlite3.Connection, path: Path, *, random: Random) -> None:
     """Bring the schema and the views up to date, inside the caller's transaction."""
     scripts = sorted(_PACKAGE.joinpath("migrations").iterdir(), key=lambda script: script.name)
     (found,) = connection.execute("PRAGMA user_version").fetchone()
@@ -112,7 +112,7 @@ def migrate(connection: sqlite3.Connection, path: Path, *, chance: Chance) -> No
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {len(scripts)}")
     if found == 0:
-        connection.execute("INSERT INTO head VALUES (1, ?, '', 0, '')", (chance.token(),))
+        connection.execute("INSERT INTO head VALUES (1, ?, '', 0, '')", (random.token(),))
     _update_views(connection)
 
 

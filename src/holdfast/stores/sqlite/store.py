@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from holdfast.contracts.checks import StoreLimits, check_commit, check_key, check_ttl
 from holdfast.contracts.store import (
     Changed,
     Committed,
@@ -27,21 +26,22 @@ from holdfast.contracts.store import (
     Scan,
     Session,
 )
-from holdfast.stores.feed import Feed, LogPage
-from holdfast.stores.guard import Guard
-from holdfast.stores.sqlite import faults
-from holdfast.stores.sqlite.batch import BatchRunner, Done
-from holdfast.stores.sqlite.doorbell import COMMITTED, SESSION_OPENED
-from holdfast.stores.sqlite.location import SqliteSettings, located
-from holdfast.stores.sqlite.opening import Opened, opened
-from holdfast.stores.sqlite.reader import Look, Reader
-from holdfast.stores.sqlite.schema import ConnectionKind
+from holdfast.contracts.validation import StoreLimits, check_commit, check_key, check_ttl
+from holdfast.stores.change_feed import ChangeFeed, ChangeLogPage
+from holdfast.stores.sqlite import errors
+from holdfast.stores.sqlite.database import OpenDatabase, open_database
+from holdfast.stores.sqlite.notifier import COMMITTED, SESSION_OPENED
+from holdfast.stores.sqlite.schema import ConnectionClass
+from holdfast.stores.sqlite.settings import SqliteSettings, parse_url
+from holdfast.stores.sqlite.snapshot_reader import HeadSnapshot, SnapshotReader
 from holdfast.stores.sqlite.transaction import Transaction
-from holdfast.stores.sqlite.writer import Writer
+from holdfast.stores.sqlite.write_batch import BatchResult, BatchRunner
+from holdfast.stores.sqlite.write_queue import WriteQueue
 from holdfast.stores.urls import StoreUrl
-from holdfast.vocabulary.clock import Chance, Clock, backoff_ms
+from holdfast.stores.version_guard import VersionGuard
+from holdfast.vocabulary.clock import Clock, Random, backoff_ms
 from holdfast.vocabulary.errors import ClosedError, CorruptError, UnavailableError
-from holdfast.vocabulary.tasks import Bell, beside
+from holdfast.vocabulary.tasks import Notify, background_tasks
 
 # Of many processes that see the same session overdue, the first to look reaps it; the others find nothing to do.
 _REAP_SPREAD_MS: Final = 100
@@ -51,14 +51,14 @@ class SqliteStore:
     """One client of a database file. Reads go to the reader's thread, everything else to the writer's."""
 
     def __init__(
-        self, database: Opened, *, clock: Clock, chance: Chance, settings: SqliteSettings, limits: StoreLimits
+        self, database: OpenDatabase, *, clock: Clock, random: Random, settings: SqliteSettings, limits: StoreLimits
     ) -> None:
-        self._clock, self._chance, self._settings, self._limits = clock, chance, settings, limits
+        self._clock, self._random, self._settings, self._limits = clock, random, settings, limits
         self.facts = database.facts
-        self._name = faults.database(database.files.path)
+        self._name = errors.database(database.files.path)
         self._bell = database.bell
-        self._feed = Feed(head=database.version)
-        guard = Guard(
+        self._feed = ChangeFeed(head=database.version)
+        guard = VersionGuard(
             self._name,
             incarnation=database.facts.incarnation,
             version=database.version,
@@ -71,12 +71,12 @@ class SqliteStore:
             incarnation=database.facts.incarnation,
             boot_id=database.boot_id,
             clock=clock,
-            chance=chance,
+            random=random,
             settings=settings,
-            ring=self._ring_others,
+            notify=self._ring_others,
         )
-        self._commit_ids = (f"{prefix}-{n:x}" for prefix in (chance.token(),) for n in itertools.count())
-        self._writer = Writer(
+        self._commit_ids = (f"{prefix}-{n:x}" for prefix in (random.token(),) for n in itertools.count())
+        self._writer = WriteQueue(
             runner=runner,
             guard=guard,
             worker=database.writer_thread,
@@ -84,16 +84,16 @@ class SqliteStore:
             watched=lambda: self._feed.watched,
             on_done=self._on_done,
         )
-        self._reader = Reader(
+        self._reader = SnapshotReader(
             connection=database.reading,
             files=database.files,
             guard=guard,
             worker=database.reader_thread,
             clock=clock,
-            chance=chance,
+            random=random,
             settings=settings,
         )
-        self._look_now = Bell()
+        self._look_now = Notify()
         self._closed = False
 
     @classmethod
@@ -103,19 +103,19 @@ class SqliteStore:
         path: Path,
         *,
         clock: Clock,
-        chance: Chance,
+        random: Random,
         settings: SqliteSettings | None = None,
         limits: StoreLimits | None = None,
-        connection_kind: ConnectionKind = sqlite3.Connection,
+        connection_kind: ConnectionClass = sqlite3.Connection,
     ) -> AsyncIterator["SqliteStore"]:
         """Open the database at `path`, a real path. `connection_kind` lets tests lose what a disk may lose."""
         settings = settings or SqliteSettings()
-        async with opened(path, clock=clock, chance=chance, settings=settings, kind=connection_kind) as database:
-            store = cls(database, clock=clock, chance=chance, settings=settings, limits=limits or StoreLimits())
+        async with open_database(path, clock=clock, random=random, settings=settings, kind=connection_kind) as database:
+            store = cls(database, clock=clock, random=random, settings=settings, limits=limits or StoreLimits())
             loop = asyncio.get_running_loop()
             loop.add_reader(database.bell.listener, store._on_ring)
             try:
-                async with store._writer.running(), beside(store._follow()):
+                async with store._writer.running(), background_tasks(store._follow()):
                     try:
                         yield store
                     finally:
@@ -152,7 +152,7 @@ class SqliteStore:
     async def open_session(self, ttl_ms: int) -> Session:
         self._check_open()
         check_ttl(ttl_ms, self._limits)
-        session_id = self._chance.token()
+        session_id = self._random.token()
         await self._writer.write(partial(Transaction.open_session, session_id=session_id, ttl_ms=ttl_ms))
         return Session(session_id, ttl_ms)
 
@@ -170,7 +170,7 @@ class SqliteStore:
 
     @asynccontextmanager
     async def _watch(self, prefix: str, from_version: int) -> AsyncIterator[AsyncIterator[Changed | Resync]]:
-        self._look_now.ring()  # nobody looked at the log while nobody watched
+        self._look_now.notify()  # nobody looked at the log while nobody watched
         async with self._feed.watch(prefix, from_version=from_version, read_log=self._read_log) as changes:
             yield changes
 
@@ -178,7 +178,7 @@ class SqliteStore:
         if self._closed:
             raise ClosedError(self._name)
 
-    async def _read_log(self, after: int) -> LogPage:
+    async def _read_log(self, after: int) -> ChangeLogPage:
         """For a watcher that is further behind than memory. Breaks are mended here: a watch does not end with them."""
         for attempt in itertools.count():
             self._check_open()
@@ -189,7 +189,7 @@ class SqliteStore:
         raise AssertionError("counts for ever")
 
     async def _pause(self, attempt: int) -> None:
-        await self._clock.sleep_ms(backoff_ms(attempt, base_ms=20, max_ms=1_000, chance=self._chance))
+        await self._clock.sleep_ms(backoff_ms(attempt, base_ms=20, max_ms=1_000, random=self._random))
 
     # Following the log: other processes' commits come by doorbell or at the tick, our own by hand.
 
@@ -213,7 +213,7 @@ class SqliteStore:
             failures = 0
             await self._look_now.wait_ms(self._clock, self._until_next_look_ms(look))
 
-    def _publish(self, look: Look) -> bool:
+    def _publish(self, look: HeadSnapshot) -> bool:
         """Hand a look's page to the watchers; say whether there is more to read."""
         if not self._feed.watched:
             self._feed.restart_at(look.head.version)  # a watcher to come reads the log from where it wants
@@ -225,39 +225,39 @@ class SqliteStore:
             self._feed.publish(commit)
         return self._feed.head < look.head.version
 
-    def _until_next_look_ms(self, look: Look) -> float:
-        tick_ms = self._chance.jitter(self._settings.tick_ms)
+    def _until_next_look_ms(self, look: HeadSnapshot) -> float:
+        tick_ms = self._random.jitter(self._settings.tick_ms)
         if look.head.due_ms is None:
             return tick_ms
-        spread_ms = self._chance.jitter(_REAP_SPREAD_MS / 2, share=1)
+        spread_ms = self._random.jitter(_REAP_SPREAD_MS / 2, share=1)
         return min(tick_ms, max(0, look.head.due_ms - self._clock.boot_ms()) + spread_ms)
 
-    def _on_done(self, done: Done) -> None:
+    def _on_done(self, done: BatchResult) -> None:
         """A batch of ours was committed: no need to read from the log what is known here, if nothing came in between."""
         if done.opened_session:
-            self._look_now.ring()
+            self._look_now.notify()
         if not done.committed or not self._feed.watched:
             return
         if done.changed and done.changed[0].version == self._feed.head + 1:
             for commit in done.changed:
                 self._feed.publish(commit)
         else:
-            self._look_now.ring()
+            self._look_now.notify()
 
     def _on_ring(self) -> None:
         rings = self._bell.heard()
         if self._feed.watched or SESSION_OPENED in rings:
-            self._look_now.ring()
+            self._look_now.notify()
 
-    def _ring_others(self, done: Done) -> None:
+    def _ring_others(self, done: BatchResult) -> None:
         """On the writer's thread, after COMMIT."""
         if done.opened_session:
-            self._bell.ring(SESSION_OPENED)
+            self._bell.notify(SESSION_OPENED)
         elif done.committed:
-            self._bell.ring(COMMITTED)
+            self._bell.notify(COMMITTED)
 
 
-def open_url(url: StoreUrl, clock: Clock, chance: Chance) -> AbstractAsyncContextManager[SqliteStore]:
+def open_url(url: StoreUrl, clock: Clock, random: Random) -> AbstractAsyncContextManager[SqliteStore]:
     """`sqlite:///relative.db` or `sqlite:////absolute.db`, with `SqliteSettings` as options."""
-    path, settings = located(url)
-    return SqliteStore.open(path, clock=clock, chance=chance, settings=settings)
+    path, settings = parse_url(url)
+    return SqliteStore.open(path, clock=clock, random=random, settings=settings)

@@ -21,7 +21,7 @@ from holdfast.contracts.store import (
     Put,
     Requirement,
 )
-from holdfast.stores.sqlite import faults
+from holdfast.stores.sqlite import errors
 
 _LOG: Final = "INSERT INTO changes VALUES (?, ?, ?, ?, ?)"
 
@@ -44,7 +44,7 @@ def read_head(connection: sqlite3.Connection) -> Head:
         "incarnation, boot_id, gone_until FROM head"
     ).fetchone()
     if row is None:
-        raise faults.corrupt("the row of `head` is gone")
+        raise errors.corrupt("the row of `head` is gone")
     return Head(*row)
 
 

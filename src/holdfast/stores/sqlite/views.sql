@@ -1,5 +1,5 @@
 -- Views for people: `sqlite3 -readonly holdfast.db 'SELECT * FROM partition_leases'`. Made again at open whenever this text changes.
--- Where the keys are is said in kernel/keys.py and kernel/registry/keys.py; '0' is the character after '/', so each range
+-- Where the keys are is said in kernel/keys.py and registry/keys.py; '0' is the character after '/', so each range
 -- below is one prefix. Times are UTC, except for deadlines: those are on the host's boot clock, in milliseconds.
 
 CREATE VIEW all_keys AS

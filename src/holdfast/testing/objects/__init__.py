@@ -36,12 +36,12 @@ class ObjectsHarness(Protocol):
         ...
 
 
-NewObjects = Callable[[], AbstractAsyncContextManager[ObjectsHarness]]
+NewObjectsHarness = Callable[[], AbstractAsyncContextManager[ObjectsHarness]]
 
-ENGINES: Final = ("memory", "folder", "seaweedfs", "moto")
+OBJECT_ENGINES: Final = ("memory", "folder", "seaweedfs", "moto")
 
 
-def serving(engine: str, directory: Path) -> AbstractContextManager[NewObjects]:
+def serving(engine: str, directory: Path) -> AbstractContextManager[NewObjectsHarness]:
     """Start what `engine` needs in `directory`, for as many harnesses as wanted."""
-    started: AbstractContextManager[NewObjects] = import_module(f"{__name__}.{engine}").serving(directory)
+    started: AbstractContextManager[NewObjectsHarness] = import_module(f"{__name__}.{engine}").serving(directory)
     return started

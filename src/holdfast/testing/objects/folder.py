@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from holdfast.contracts.objects import Objects
-from holdfast.objects.retrying import RetryingObjects, RetrySettings
+from holdfast.objects.retry import RetryingObjects, RetrySettings
 from holdfast.objects.urls import open_objects
-from holdfast.testing.objects import NewObjects
-from holdfast.testing.objects.faults import FaultyObjects
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.testing.faulty_objects import FaultyObjects
+from holdfast.testing.objects import NewObjectsHarness
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 
 class FolderHarness:
@@ -25,12 +25,12 @@ class FolderHarness:
 
     @asynccontextmanager
     async def client(self, *, deadline_ms: int = 30_000) -> AsyncIterator[Objects]:
-        clock, chance = RealClock(), RealChance()
-        async with open_objects(self.url, clock=clock, chance=chance) as objects:
-            faulty = FaultyObjects(objects, clock=clock, chance=chance)
+        clock, random = RealClock(), SystemRandom()
+        async with open_objects(self.url, clock=clock, random=random) as objects:
+            faulty = FaultyObjects(objects, clock=clock, random=random)
             self._clients.append(faulty)
             settings = RetrySettings(deadline_ms=deadline_ms, pause_ms=20)
-            yield RetryingObjects(faulty, clock=clock, chance=chance, settings=settings)
+            yield RetryingObjects(faulty, clock=clock, random=random, settings=settings)
 
     def lose_answer_to(self, marker: str) -> None:
         for faulty in self._clients:
@@ -45,7 +45,7 @@ class FolderHarness:
 
 
 @contextmanager
-def serving(directory: Path) -> Iterator[NewObjects]:
+def serving(directory: Path) -> Iterator[NewObjectsHarness]:
     """Nothing to start; folders below `directory`."""
     numbers = itertools.count(1)
 

@@ -6,25 +6,25 @@ from pathlib import Path
 
 from holdfast.contracts.objects import Objects
 from holdfast.objects.memory import MemoryObjects
-from holdfast.objects.retrying import RetryingObjects, RetrySettings
-from holdfast.testing.objects import NewObjects
-from holdfast.testing.objects.faults import FaultyObjects
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.objects.retry import RetryingObjects, RetrySettings
+from holdfast.testing.faulty_objects import FaultyObjects
+from holdfast.testing.objects import NewObjectsHarness
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 
-class MemoryHarness:
+class MemoryObjectsHarness:
     """Clients of one `MemoryObjects`. It has no server: to restart one means nothing here."""
 
     name = "memory"
     url = ""
 
     def __init__(self, objects: Objects) -> None:
-        self.faulty = FaultyObjects(objects, clock=RealClock(), chance=RealChance())
+        self.faulty = FaultyObjects(objects, clock=RealClock(), random=SystemRandom())
 
     @asynccontextmanager
     async def client(self, *, deadline_ms: int = 30_000) -> AsyncIterator[Objects]:
         settings = RetrySettings(deadline_ms=deadline_ms, pause_ms=20)
-        yield RetryingObjects(self.faulty, clock=RealClock(), chance=RealChance(), settings=settings)
+        yield RetryingObjects(self.faulty, clock=RealClock(), random=SystemRandom(), settings=settings)
 
     def lose_answer_to(self, marker: str) -> None:
         self.faulty.lose_answer_to(marker)
@@ -37,12 +37,12 @@ class MemoryHarness:
 
 
 @contextmanager
-def serving(directory: Path) -> Iterator[NewObjects]:
+def serving(directory: Path) -> Iterator[NewObjectsHarness]:
     """Nothing to start."""
 
     @asynccontextmanager
-    async def new() -> AsyncIterator[MemoryHarness]:
+    async def new() -> AsyncIterator[MemoryObjectsHarness]:
         async with MemoryObjects.open(clock=RealClock()) as objects:
-            yield MemoryHarness(objects)
+            yield MemoryObjectsHarness(objects)
 
     yield new

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.testing.objects import NewObjects
+from holdfast.testing.objects import NewObjectsHarness
 from holdfast.testing.objects.s3 import BUCKET, harnesses
-from holdfast.testing.servers import ServerProcess
+from holdfast.testing.server_process import ServerProcess
 
 
 class MotoServer(ServerProcess):
@@ -34,7 +34,7 @@ class MotoServer(ServerProcess):
 
 
 @contextmanager
-def serving(directory: Path) -> Iterator[NewObjects]:
+def serving(directory: Path) -> Iterator[NewObjectsHarness]:
     """One server for all; each harness has a prefix of its own."""
     with MotoServer(directory).running() as server:
         yield harnesses(server)

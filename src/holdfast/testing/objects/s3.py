@@ -8,10 +8,10 @@ from typing import Final
 
 from holdfast.contracts.objects import Objects
 from holdfast.objects.urls import open_objects
-from holdfast.testing.objects import NewObjects
-from holdfast.testing.proxy import FaultProxy
-from holdfast.testing.servers import ServerProcess
-from holdfast.vocabulary.clock import RealChance, RealClock
+from holdfast.testing.fault_proxy import FaultProxy
+from holdfast.testing.objects import NewObjectsHarness
+from holdfast.testing.server_process import ServerProcess
+from holdfast.vocabulary.clock import RealClock, SystemRandom
 
 BUCKET: Final = "holdfast"
 _CREDENTIALS: Final = "region=us-east-1&access_key_id=any&secret_access_key=any"
@@ -32,7 +32,7 @@ class S3Harness:
 
     def client(self, *, deadline_ms: int = 30_000) -> AbstractAsyncContextManager[Objects]:
         url = f"{self.url}&deadline_ms={deadline_ms}"
-        return open_objects(url, clock=RealClock(), chance=RealChance())
+        return open_objects(url, clock=RealClock(), random=SystemRandom())
 
     def lose_answer_to(self, marker: str) -> None:
         self._proxy.lose_answer_to(marker)
@@ -44,7 +44,7 @@ class S3Harness:
         await asyncio.to_thread(self.server.restart)
 
 
-def harnesses(server: ServerProcess) -> NewObjects:
+def harnesses(server: ServerProcess) -> NewObjectsHarness:
     """Harnesses of one running server, each with a prefix of its own."""
     numbers = itertools.count(1)
 

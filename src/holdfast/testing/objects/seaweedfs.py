@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.testing.objects import NewObjects
+from holdfast.testing.objects import NewObjectsHarness
 from holdfast.testing.objects.s3 import BUCKET, harnesses
-from holdfast.testing.servers import ServerProcess, free_port
+from holdfast.testing.server_process import ServerProcess, free_port
 
 
 class SeaweedServer(ServerProcess):
@@ -62,7 +62,7 @@ def _answers(method: str, url: str, body: bytes) -> bool:
 
 
 @contextmanager
-def serving(directory: Path) -> Iterator[NewObjects]:
+def serving(directory: Path) -> Iterator[NewObjectsHarness]:
     """One server for all; each harness has a prefix of its own."""
     with SeaweedServer(directory).running() as server:
         yield harnesses(server)

@@ -1,7 +1,7 @@
 """Deletes: of what is there and of what is not."""
 
 from holdfast.contracts.objects import Missing, Objects
-from holdfast.testing.objects_contract.steps import keys_below, put
+from holdfast.testing.objects_contract.operations import keys_below, put
 
 
 class ObjectDeletion:

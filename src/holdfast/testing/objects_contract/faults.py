@@ -2,9 +2,9 @@
 
 import asyncio
 
-from holdfast.contracts.objects import AlreadyThere, Missing, Objects, Stored
+from holdfast.contracts.objects import AlreadyExists, Missing, Objects, Stored
 from holdfast.testing.objects import ObjectsHarness
-from holdfast.testing.objects_contract.steps import keys_below, put, read
+from holdfast.testing.objects_contract.operations import keys_below, put, read
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -17,7 +17,7 @@ class ObjectFaults:
     ) -> None:
         await put(objects, "warm")
         harness.lose_answer_to("lost-7f3a")
-        assert await objects.put("lost-7f3a", [b"body"]) == AlreadyThere("lost-7f3a")
+        assert await objects.put("lost-7f3a", [b"body"]) == AlreadyExists("lost-7f3a")
         assert await objects.get("lost-7f3a") == b"body"
 
     async def test_an_engine_that_is_away_is_unavailable_by_the_deadline(
@@ -80,4 +80,4 @@ class ObjectFaults:
             assert await keys_below(second, "reopened/") == [f"reopened/{n}" for n in range(5)]
             for n in range(5):
                 assert await read(second, f"reopened/{n}") == f"reopened/{n}".encode()
-            assert await second.put("reopened/0", [b"other"]) == AlreadyThere("reopened/0")
+            assert await second.put("reopened/0", [b"other"]) == AlreadyExists("reopened/0")

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.contracts.objects import Missing, Objects
-from holdfast.testing.objects_contract.steps import put
+from holdfast.testing.objects_contract.operations import put
 from holdfast.vocabulary.errors import InvalidError
 
 BODY = bytes(range(100))

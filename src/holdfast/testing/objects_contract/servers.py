@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from holdfast.contracts.objects import AlreadyThere, Missing, Objects, Stored
+from holdfast.contracts.objects import AlreadyExists, Missing, Objects, Stored
 from holdfast.testing.objects import ObjectsHarness
-from holdfast.testing.objects_contract.steps import keys_below, put
+from holdfast.testing.objects_contract.operations import keys_below, put
 from holdfast.vocabulary.errors import UnavailableError
 
 
@@ -29,7 +29,7 @@ class ObjectServers:
                     outcome = await objects.put(key, [body])
                 except UnavailableError:
                     continue  # not acknowledged
-                assert outcome in (Stored(key, len(body)), AlreadyThere(key))
+                assert outcome in (Stored(key, len(body)), AlreadyExists(key))
                 acknowledged[key] = body
 
         async def read() -> None:
@@ -71,4 +71,4 @@ class ObjectServers:
         async with harness.client() as fresh:
             assert await fresh.get("durable/large") == large
             assert await fresh.get("durable/empty") == b""
-            assert await fresh.put("durable/empty", [b"x"]) == AlreadyThere("durable/empty")
+            assert await fresh.put("durable/empty", [b"x"]) == AlreadyExists("durable/empty")

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from holdfast.contracts.objects import AlreadyThere, Buffer, Missing, Objects, Stored
+from holdfast.contracts.objects import AlreadyExists, Buffer, Missing, Objects, Stored
 from holdfast.testing.objects import ObjectsHarness
-from holdfast.testing.objects_contract.steps import ODD_KEYS, REFUSED_KEYS, put, read
+from holdfast.testing.objects_contract.operations import ODD_KEYS, REFUSED_KEYS, put, read
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import MIB
 
@@ -42,7 +42,7 @@ class ObjectWrites:
         assert await objects.get("empty") == b""
         assert await objects.get("empty", start=3, end=9) == b""
         assert await objects.get_tail("empty", 8) == b""
-        assert await objects.put("empty", [b"x"]) == AlreadyThere("empty")
+        assert await objects.put("empty", [b"x"]) == AlreadyExists("empty")
 
     async def test_a_large_object_arrives_whole(self, objects: Objects) -> None:
         block = bytes(range(256)) * 4_096  # 1 MiB
@@ -53,7 +53,7 @@ class ObjectWrites:
 
     async def test_a_key_that_exists_is_left_alone(self, objects: Objects) -> None:
         await put(objects, "taken", b"first")
-        assert await objects.put("taken", [b"second, and longer"]) == AlreadyThere("taken")
+        assert await objects.put("taken", [b"second, and longer"]) == AlreadyExists("taken")
         assert await objects.get("taken") == b"first"
 
     async def test_of_racing_writers_one_wins_and_its_body_stays(self, harness: ObjectsHarness) -> None:
@@ -92,7 +92,7 @@ class ObjectWrites:
         await put(objects, key, b"odd")
         assert await objects.get(key) == b"odd"
         assert [info.key async for info in objects.list(key.partition("/")[0] + "/")] == [key]
-        assert await objects.put(key, [b"again"]) == AlreadyThere(key)
+        assert await objects.put(key, [b"again"]) == AlreadyExists(key)
         await objects.delete([key])
         assert await objects.get(key) == Missing(key)
 

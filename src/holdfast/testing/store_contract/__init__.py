@@ -8,7 +8,7 @@ Whoever writes an engine runs it like this (pytest with pytest-asyncio):
     pytest.register_assert_rewrite("holdfast.testing.store_contract")  # before anything imports it
 
     @pytest_asyncio.fixture
-    async def harness():  # a `holdfast.testing.harness.Harness` with a fresh namespace
+    async def harness():  # a `holdfast.testing.harness.StoreHarness` with a fresh namespace
         async with my_engine_harness() as harness:
             yield harness
 
@@ -35,11 +35,11 @@ The suite knows the contract's text, never an engine. It waits for conditions, s
 `patience_s` on a class says for how long.
 """
 
-from holdfast.testing.store_contract.closing import StoreClosing
+from holdfast.testing.store_contract.close import StoreClosing
 from holdfast.testing.store_contract.commits import StoreCommits
 from holdfast.testing.store_contract.expiry import StoreExpiry
 from holdfast.testing.store_contract.faults import StoreFaults
-from holdfast.testing.store_contract.late import StoreLateRequests
+from holdfast.testing.store_contract.late_requests import StoreLateRequests
 from holdfast.testing.store_contract.races import StoreRaces
 from holdfast.testing.store_contract.scans import StoreScans
 from holdfast.testing.store_contract.servers import StoreServers

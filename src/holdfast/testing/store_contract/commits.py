@@ -4,7 +4,6 @@ from typing import Final
 
 import pytest
 
-from holdfast.contracts.checks import StoreLimits
 from holdfast.contracts.store import (
     Absent,
     AtVersion,
@@ -17,8 +16,9 @@ from holdfast.contracts.store import (
     Requirement,
     Store,
 )
-from holdfast.testing.harness import Harness
-from holdfast.testing.store_contract.steps import TOP, ContractSuite, put, text, write
+from holdfast.contracts.validation import StoreLimits
+from holdfast.testing.harness import StoreHarness
+from holdfast.testing.store_contract.suite import TOP, ContractSuite, put, text, write
 from holdfast.vocabulary.errors import InvalidError
 
 LIMITS: Final = StoreLimits()
@@ -65,7 +65,7 @@ REFUSED: Final[dict[str, tuple[tuple[Requirement, ...], tuple[Operation, ...]]]]
 class StoreCommits(ContractSuite):
     """A commit applies all or nothing, and says which."""
 
-    async def test_the_store_says_what_it_is(self, harness: Harness, store: Store) -> None:
+    async def test_the_store_says_what_it_is(self, harness: StoreHarness, store: Store) -> None:
         facts = store.facts
         assert all((facts.engine, facts.server, facts.durability, facts.incarnation))
         async with harness.client() as other:
@@ -82,7 +82,7 @@ class StoreCommits(ContractSuite):
         assert (await store.scan("exact/", "exact0")).entries == (entry,)
 
     async def test_every_client_reads_a_commit_as_soon_as_it_is_acknowledged(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         async with harness.client() as other:
             for n in range(30):
@@ -91,7 +91,9 @@ class StoreCommits(ContractSuite):
                 assert await reader.get("mine") == Entry("mine", text(n), version)
                 assert (await reader.scan("mine", "mine" + TOP)).entries == (Entry("mine", text(n), version),)
 
-    async def test_versions_grow_from_commit_to_commit_whoever_commits(self, harness: Harness, store: Store) -> None:
+    async def test_versions_grow_from_commit_to_commit_whoever_commits(
+        self, harness: StoreHarness, store: Store
+    ) -> None:
         async with harness.client() as second, harness.client() as third:
             versions = [await put(client, f"turn/{n}", n) for n in range(20) for client in (store, second, third)]
         assert versions == sorted(set(versions))

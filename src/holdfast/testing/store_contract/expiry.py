@@ -3,9 +3,9 @@
 import asyncio
 
 from holdfast.contracts.store import Absent, Change, Committed, Conflict, Entry, Put, Store
-from holdfast.testing.harness import Harness
+from holdfast.testing.harness import StoreHarness
 from holdfast.testing.store_contract.owners import running_owner
-from holdfast.testing.store_contract.steps import ContractSuite, put, text, write
+from holdfast.testing.store_contract.suite import ContractSuite, put, text, write
 
 SLACK_MS = 300  # how much later than its deadline a session must be over when somebody asks
 
@@ -14,7 +14,7 @@ class StoreExpiry(ContractSuite):
     """A session is dead once a commit says so: not before its TTL, not long after, and for ever."""
 
     async def test_an_unrenewed_session_ends_in_one_commit_that_removes_all_its_keys(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         stays = await put(store, "due/stays")
         opened_at_ms = self.clock.boot_ms()
@@ -34,7 +34,7 @@ class StoreExpiry(ContractSuite):
         # The store's clock may run at another rate than ours, but not by this much.
         assert lived_ms >= session.ttl_ms * 0.95 - 5, f"ended after {lived_ms} ms of {session.ttl_ms} ms"
 
-    async def test_a_key_vanishes_only_with_a_commit(self, harness: Harness, store: Store) -> None:
+    async def test_a_key_vanishes_only_with_a_commit(self, harness: StoreHarness, store: Store) -> None:
         session = await store.open_session(self.ttl_ms(harness))
         version = await put(store, "vanish", 1, session=session.id)
         async with harness.client() as reader:
@@ -51,7 +51,7 @@ class StoreExpiry(ContractSuite):
                 assert follower.states("vanish") == [None]
 
     async def test_a_contender_takes_over_after_the_deadline_and_not_before(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         opened_at_ms = self.clock.boot_ms()
         session = await store.open_session(self.ttl_ms(harness))
@@ -75,7 +75,9 @@ class StoreExpiry(ContractSuite):
             assert seat is not None
             assert (seat.value, seat.session) == (b'"bob"', None)
 
-    async def test_a_session_that_is_overdue_when_somebody_asks_is_over(self, harness: Harness, store: Store) -> None:
+    async def test_a_session_that_is_overdue_when_somebody_asks_is_over(
+        self, harness: StoreHarness, store: Store
+    ) -> None:
         ttl_ms = self.ttl_ms(harness)
         bare, holding, left = [await store.open_session(ttl_ms) for _ in range(3)]
         await put(store, "overdue/1", 1, session=holding.id)
@@ -89,7 +91,7 @@ class StoreExpiry(ContractSuite):
         assert outcome.dead_session == left.id
         assert (await store.scan("overdue/", "overdue0")).entries == ()
 
-    async def test_keep_alive_keeps_a_session_and_its_keys(self, harness: Harness, store: Store) -> None:
+    async def test_keep_alive_keeps_a_session_and_its_keys(self, harness: StoreHarness, store: Store) -> None:
         # A renewal that is late because this process was held up proves nothing: begin again with a longer TTL.
         for at_least in (600, 2_000, 6_000):
             session = await store.open_session(self.ttl_ms(harness, at_least=at_least))
@@ -111,7 +113,7 @@ class StoreExpiry(ContractSuite):
         raise AssertionError("this machine is too slow to renew in time, even every 1.5 s")
 
     async def test_at_the_very_deadline_a_session_is_either_renewed_or_dead(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         ttl_ms = self.ttl_ms(harness)
 
@@ -136,7 +138,7 @@ class StoreExpiry(ContractSuite):
         outcomes = await asyncio.gather(*(renew_at(offset_ms) for offset_ms in range(-120, 420, 12)))
         assert not outcomes[-1], "a session long overdue was renewed"
 
-    async def test_each_session_ends_by_itself(self, harness: Harness, store: Store) -> None:
+    async def test_each_session_ends_by_itself(self, harness: StoreHarness, store: Store) -> None:
         ttl_ms = self.ttl_ms(harness)
         short, long, freed = (
             await store.open_session(ttl_ms), await store.open_session(60_000), await store.open_session(ttl_ms)
@@ -164,7 +166,7 @@ class StoreExpiry(ContractSuite):
         await store.close_session(long.id)
 
     async def test_an_owner_that_was_stopped_loses_its_key_and_learns_it_when_it_goes_on(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         # SIGSTOP where the store can be reached by another process; a clock that stands still where it cannot.
         start = (await store.scan("owned", "owned0")).version

@@ -7,14 +7,14 @@ from typing import Final
 import pytest
 
 from holdfast.contracts.store import Absent, Committed, Conflict, Entry, NotCommitted, Put, Store
-from holdfast.testing.harness import Harness
-from holdfast.testing.store_contract.steps import ContractSuite, put, text, write
+from holdfast.testing.harness import StoreHarness
+from holdfast.testing.store_contract.suite import ContractSuite, put, text, write
 from holdfast.vocabulary.errors import OutcomeUnknownError, UnavailableError
 
 MARKER: Final = "lost-on-the-way"
 
 
-class Ledger(ContractSuite):
+class WriteHistory(ContractSuite):
     """What a writer was told about each of its keys, to be compared with what the store holds."""
 
     def __init__(self, store: Store) -> None:
@@ -56,7 +56,7 @@ class StoreFaults(ContractSuite):
     """An error says whether the commit happened, or that nobody knows yet; and then it can be found out."""
 
     async def test_a_lost_answer_is_an_unknown_outcome_that_resolves_to_committed(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         lost = await self.losing_the_answer(harness, store.commit(apply=[Put(f"{MARKER}/1", b"1"), Put("too", b"2")]))
         entry = await store.get(f"{MARKER}/1")
@@ -68,7 +68,7 @@ class StoreFaults(ContractSuite):
             assert await other.resolve(lost.commit_id) == Committed(entry.version)
 
     async def test_an_unknown_outcome_stays_committed_when_its_key_has_moved_on(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         lost = await self.losing_the_answer(harness, store.commit(apply=[Put(f"{MARKER}/1", b"1")]))
         async with harness.client() as other:
@@ -78,7 +78,7 @@ class StoreFaults(ContractSuite):
         assert await store.resolve(lost.commit_id) == Committed(entry.version)
         assert await store.get(f"{MARKER}/1") == Entry(f"{MARKER}/1", b"2", moved)
 
-    async def test_a_lost_conflict_resolves_to_not_committed(self, harness: Harness, store: Store) -> None:
+    async def test_a_lost_conflict_resolves_to_not_committed(self, harness: StoreHarness, store: Store) -> None:
         version = await put(store, f"{MARKER}/1", 1)
         lost = await self.losing_the_answer(
             harness, store.commit(require=[Absent(f"{MARKER}/1")], apply=[Put(f"{MARKER}/1", b"2")])
@@ -88,7 +88,7 @@ class StoreFaults(ContractSuite):
                 assert await client.resolve(lost.commit_id) == NotCommitted()
         assert await store.get(f"{MARKER}/1") == Entry(f"{MARKER}/1", b"1", version)
 
-    async def test_a_lost_request_never_happened(self, harness: Harness, store: Store) -> None:
+    async def test_a_lost_request_never_happened(self, harness: StoreHarness, store: Store) -> None:
         key = f"{MARKER}/1"
         harness.lose_request(MARKER)
         async with asyncio.timeout(self.patience_s):
@@ -103,9 +103,9 @@ class StoreFaults(ContractSuite):
         assert isinstance(again, Committed)
         assert await store.get(key) == Entry(key, b"2", again.version)
 
-    async def test_commits_beside_a_lost_one_are_told_the_truth(self, harness: Harness, store: Store) -> None:
+    async def test_commits_beside_a_lost_one_are_told_the_truth(self, harness: StoreHarness, store: Store) -> None:
         for lose in (harness.lose_answer_to, harness.lose_request):
-            ledger = Ledger(store)
+            ledger = WriteHistory(store)
             lose(MARKER)
             keys = [f"beside/{lose.__name__}/{n}" for n in range(30)]
             keys[15] += f"/{MARKER}"
@@ -115,7 +115,7 @@ class StoreFaults(ContractSuite):
             await ledger.settle()
 
     async def test_every_commit_is_accounted_for_when_connections_break_under_it(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         async def cut_a_few_times() -> None:
             for _ in range(5):
@@ -125,7 +125,7 @@ class StoreFaults(ContractSuite):
         await self.write_through(store, cut_a_few_times)
 
     async def test_a_store_out_of_reach_says_so_in_time_and_works_again_afterwards(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         version = await put(store, "reach/1", 1)
         session = await store.open_session(60_000)
@@ -159,7 +159,9 @@ class StoreFaults(ContractSuite):
         assert isinstance(await store.commit(require=[Absent("reach/2")], apply=[Put("reach/2", b"1")]), Committed)
         assert isinstance(await store.commit(require=[Absent("reach/2")], apply=[Put("reach/2", b"1")]), Conflict)
 
-    async def losing_the_answer(self, harness: Harness, commit: Awaitable[Committed | Conflict]) -> OutcomeUnknownError:
+    async def losing_the_answer(
+        self, harness: StoreHarness, commit: Awaitable[Committed | Conflict]
+    ) -> OutcomeUnknownError:
         """Let the commit be done and its answer be lost; what its caller was told."""
         harness.lose_answer_to(MARKER)
         async with asyncio.timeout(self.patience_s):
@@ -170,7 +172,7 @@ class StoreFaults(ContractSuite):
 
     async def write_through(self, store: Store, hurt: Callable[[], Awaitable[None]]) -> None:
         """Write all the time while the store is hurt, then hold every answer against the store."""
-        ledger, hurting = Ledger(store), asyncio.Event()
+        ledger, hurting = WriteHistory(store), asyncio.Event()
 
         async def keep_writing(writer: int) -> None:
             n = 0

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
-from holdfast.testing.harness import Harness
-from holdfast.testing.owner import own
-from holdfast.vocabulary.clock import RealChance, RealClock
-from holdfast.vocabulary.tasks import beside
+from holdfast.testing.harness import StoreHarness
+from holdfast.testing.owner import hold_key
+from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.tasks import background_tasks
 
 
 class Owner(Protocol):
@@ -30,7 +30,7 @@ class Owner(Protocol):
 
 
 @asynccontextmanager
-async def running_owner(harness: Harness, *, ttl_ms: int, key: str) -> AsyncIterator[Owner]:
+async def running_owner(harness: StoreHarness, *, ttl_ms: int, key: str) -> AsyncIterator[Owner]:
     """An owner of `key`: a child process if one can reach the store."""
     running = _process(harness.url, ttl_ms, key) if harness.url else _task(harness, ttl_ms, key)
     async with running as owner:
@@ -94,11 +94,13 @@ class _TaskOwner:
 
 
 @asynccontextmanager
-async def _task(harness: Harness, ttl_ms: int, key: str) -> AsyncIterator[Owner]:
+async def _task(harness: StoreHarness, ttl_ms: int, key: str) -> AsyncIterator[Owner]:
     clock = _StandingClock()
     said: asyncio.Queue[str] = asyncio.Queue()
     async with (
         harness.client() as store,
-        beside(own(store, clock=clock, chance=RealChance(), ttl_ms=ttl_ms, key=key, say=said.put_nowait)),
+        background_tasks(
+            hold_key(store, clock=clock, random=SystemRandom(), ttl_ms=ttl_ms, key=key, say=said.put_nowait)
+        ),
     ):
         yield _TaskOwner(clock, said)

@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Delete, Entry, Put, Requirement, Store
-from holdfast.testing.harness import Harness
-from holdfast.testing.store_contract.steps import ContractSuite, head, put, text, write
+from holdfast.testing.harness import StoreHarness
+from holdfast.testing.store_contract.suite import ContractSuite, head, put, text, write
 
 
 class StoreRaces(ContractSuite):
@@ -17,7 +17,7 @@ class StoreRaces(ContractSuite):
 
     @pytest.mark.parametrize("created", [True, False], ids=["to create", "to replace"])
     async def test_of_fifty_racing_commits_on_one_key_exactly_one_wins(
-        self, harness: Harness, store: Store, created: bool
+        self, harness: StoreHarness, store: Store, created: bool
     ) -> None:
         require: Requirement = Absent("race") if created else AtVersion("race", await put(store, "race", "old"))
         async with AsyncExitStack() as clients:
@@ -32,7 +32,7 @@ class StoreRaces(ContractSuite):
         lost = [outcome for outcome in outcomes if isinstance(outcome, Conflict)]
         assert [outcome.found["race"] for outcome in lost] == [winner] * 49
 
-    async def test_no_update_is_lost_between_read_and_commit(self, harness: Harness, store: Store) -> None:
+    async def test_no_update_is_lost_between_read_and_commit(self, harness: StoreHarness, store: Store) -> None:
         await put(store, "counter", 0)
 
         async def count(client: Store, times: int) -> None:
@@ -50,7 +50,7 @@ class StoreRaces(ContractSuite):
         assert entry.value == b"48"
 
     async def test_versions_follow_commit_order_and_a_watcher_sees_each_once(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         start = await head(store)
         acknowledged: Counter[int] = Counter()
@@ -93,7 +93,7 @@ class StoreRaces(ContractSuite):
         assert {entry.key: entry for entry in scan.entries} == replayed
 
     async def test_a_commit_that_began_after_another_was_acknowledged_has_a_higher_version(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         spans: list[tuple[int, int, int]] = []  # began, acknowledged, version; on one counter of moments
         moment = 0

@@ -5,10 +5,10 @@ from typing import Final
 
 import pytest
 
-from holdfast.contracts.checks import prefix_end
 from holdfast.contracts.store import Delete, Put, Scan, Store
-from holdfast.testing.harness import Harness
-from holdfast.testing.store_contract.steps import ContractSuite, put, text, write
+from holdfast.contracts.validation import prefix_end
+from holdfast.testing.harness import StoreHarness
+from holdfast.testing.store_contract.suite import ContractSuite, put, text, write
 
 # Where byte order, UTF-16 order, locales and pattern languages disagree
 ODD_NAMES: Final = (  # noqa: SIM905 - forty strings in a list hide what they are
@@ -76,7 +76,7 @@ class StoreScans(ContractSuite):
         await write(store, Delete("segment/00000000"))
         assert await floor(99) is None
 
-    async def test_a_scan_says_which_version_it_saw(self, harness: Harness, store: Store) -> None:
+    async def test_a_scan_says_which_version_it_saw(self, harness: StoreHarness, store: Store) -> None:
         async with harness.client() as other:
             for n in range(10):
                 version = await put(store, "now/1", n)
@@ -87,7 +87,7 @@ class StoreScans(ContractSuite):
 
     @pytest.mark.parametrize("reverse", [False, True])
     async def test_a_large_scan_is_of_one_version_while_others_write(
-        self, harness: Harness, store: Store, reverse: bool
+        self, harness: StoreHarness, store: Store, reverse: bool
     ) -> None:
         # Each commit writes the same number at both ends of the range, so a scan that pages at two versions is torn.
         filler = [Put(f"wide/m/{n:05}", text("x" * 200)) for n in range(4_000)]

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from holdfast.contracts.store import Absent, Committed, Entry, NotCommitted, Put, Store
-from holdfast.testing.harness import Harness
+from holdfast.testing.harness import StoreHarness
 from holdfast.testing.store_contract.commits import REFUSED
 from holdfast.testing.store_contract.faults import MARKER, StoreFaults
-from holdfast.testing.store_contract.steps import ContractSuite, head, put, text
+from holdfast.testing.store_contract.suite import ContractSuite, head, put, text
 from holdfast.testing.store_contract.watches import StoreWatches
 from holdfast.vocabulary.errors import CorruptError, InvalidError, OutcomeUnknownError, UnavailableError
 
@@ -17,17 +17,17 @@ class StoreServers(ContractSuite):
     """What was acknowledged survives the server; a server that forgot it stops everybody."""
 
     async def test_no_commit_is_missed_or_repeated_when_the_server_restarts(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         await StoreWatches().watch_through(harness, store, harness.restart)
 
     async def test_every_commit_is_accounted_for_when_the_server_is_killed_under_it(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         await StoreFaults().write_through(store, harness.restart)
 
     async def test_acknowledged_commits_and_living_sessions_survive_a_restart(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         kept = await store.open_session(60_000)
         versions = [await put(store, f"durable/{n}", n, session=kept.id if n % 2 else None) for n in range(20)]
@@ -51,7 +51,7 @@ class StoreServers(ContractSuite):
             assert await fresh.get("durable/1") is None
 
     async def test_a_session_still_ends_when_the_server_restarted_meanwhile(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         session = await store.open_session(self.ttl_ms(harness))
         version = await put(store, "brief", 1, session=session.id)
@@ -66,7 +66,7 @@ class StoreServers(ContractSuite):
         await self.eventually(refused, "a dead session is refused after a restart")
 
     async def test_an_outcome_resolved_as_not_committed_stays_so_after_a_restart(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         harness.lose_request(MARKER)
         with pytest.raises((OutcomeUnknownError, UnavailableError)) as lost:
@@ -79,7 +79,9 @@ class StoreServers(ContractSuite):
                 assert await fresh.resolve(lost.value.commit_id) == NotCommitted()
             assert await fresh.get(f"{MARKER}/1") is None
 
-    async def test_what_is_invalid_is_refused_without_asking_the_server(self, harness: Harness, store: Store) -> None:
+    async def test_what_is_invalid_is_refused_without_asking_the_server(
+        self, harness: StoreHarness, store: Store
+    ) -> None:
         await harness.set_reachable(False)
         try:
             async with asyncio.timeout(2):
@@ -91,7 +93,7 @@ class StoreServers(ContractSuite):
         finally:
             await harness.set_reachable(True)
 
-    async def test_a_store_out_of_reach_cannot_be_opened_and_says_so(self, harness: Harness) -> None:
+    async def test_a_store_out_of_reach_cannot_be_opened_and_says_so(self, harness: StoreHarness) -> None:
         await harness.set_reachable(False)
         try:
             async with asyncio.timeout(self.patience_s):
@@ -104,7 +106,7 @@ class StoreServers(ContractSuite):
         async with harness.client() as store:
             assert isinstance(await store.commit(require=[Absent("open")], apply=[Put("open", b"1")]), Committed)
 
-    async def test_a_store_that_went_back_in_time_stops_every_holder(self, harness: Harness) -> None:
+    async def test_a_store_that_went_back_in_time_stops_every_holder(self, harness: StoreHarness) -> None:
         async with (
             harness.client() as committing,
             harness.client() as renewing,
@@ -119,14 +121,14 @@ class StoreServers(ContractSuite):
             for n in range(20):  # everybody has seen versions that the backup does not know
                 await asyncio.gather(*(self.surely(client, Put(f"back/{n}", b"1")) for client in clients))
             async with watching.watch("back/", from_version=start) as commits:
-                await harness.go_back()
+                await harness.restore_saved()
                 for ask in (
                     lambda: renewing.keep_alive(session.id),
                     lambda: reading.get("back/kept"),
                     lambda: committing.commit(apply=[Put("back/new", b"1")]),
                 ):
-                    await self.eventually_raises(CorruptError, ask)
-                await self.eventually_raises(CorruptError, lambda: anext(commits))
+                    await self.wait_until_raises(CorruptError, ask)
+                await self.wait_until_raises(CorruptError, lambda: anext(commits))
             for client in clients:  # once caught, always refused
                 with pytest.raises(CorruptError):
                     await client.get("back/kept")

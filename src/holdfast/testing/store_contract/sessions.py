@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.contracts.store import Absent, AtVersion, Change, Changed, Committed, Conflict, Entry, Put, Store
-from holdfast.testing.harness import Harness
-from holdfast.testing.store_contract.steps import ContractSuite, head, put, text, write
+from holdfast.testing.harness import StoreHarness
+from holdfast.testing.store_contract.suite import ContractSuite, head, put, text, write
 from holdfast.vocabulary.errors import InvalidError
 
 LONG_TTL_MS = 60_000  # no test of this file lasts that long
@@ -14,7 +14,7 @@ class StoreSessions(ContractSuite):
     """A key put under a session is there as long as the session, and no key else depends on it."""
 
     async def test_a_session_has_an_id_of_its_own_and_at_least_the_ttl_asked_for(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         ttl_ms = self.ttl_ms(harness, at_least=1_500)
         sessions = [await store.open_session(ttl_ms) for _ in range(5)]
@@ -41,7 +41,7 @@ class StoreSessions(ContractSuite):
         await store.close_session(session.id)
 
     async def test_closing_a_session_removes_all_its_keys_at_once_in_one_commit(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         session = await store.open_session(LONG_TTL_MS)
         keys = sorted(f"mine/{n}" for n in range(120))  # more than one commit could write
@@ -58,7 +58,7 @@ class StoreSessions(ContractSuite):
             assert stays < ended.version < put_after.version
             assert ended.changes == tuple(Change(key, None) for key in keys)
 
-    async def test_a_closed_session_is_dead_for_ever(self, harness: Harness, store: Store) -> None:
+    async def test_a_closed_session_is_dead_for_ever(self, harness: StoreHarness, store: Store) -> None:
         session = await store.open_session(LONG_TTL_MS)
         assert await store.keep_alive(session.id)
         await store.close_session(session.id)
@@ -103,7 +103,7 @@ class StoreSessions(ContractSuite):
         await store.close_session(session.id)
         assert (await store.scan("freed/", "freed0")).entries == (Entry("freed/1", b"2", version),)
 
-    async def test_a_key_moved_to_another_session_outlives_the_first(self, harness: Harness, store: Store) -> None:
+    async def test_a_key_moved_to_another_session_outlives_the_first(self, harness: StoreHarness, store: Store) -> None:
         async with harness.client() as other:
             old, new = await store.open_session(LONG_TTL_MS), await other.open_session(LONG_TTL_MS)
             before = await put(store, "moved", "old", session=old.id)

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 from holdfast.contracts.store import Change, Changed, Delete, Entry, Put, Resync, Store
-from holdfast.testing.harness import Harness
-from holdfast.testing.store_contract.steps import ContractSuite, head, put, text, write
+from holdfast.testing.harness import StoreHarness
+from holdfast.testing.store_contract.suite import ContractSuite, head, put, text, write
 
 
 class StoreWatches(ContractSuite):
@@ -72,7 +72,7 @@ class StoreWatches(ContractSuite):
             await follower.reached(end)
             assert follower.versions == [end]
 
-    async def test_changes_are_pushed(self, harness: Harness, store: Store) -> None:
+    async def test_changes_are_pushed(self, harness: StoreHarness, store: Store) -> None:
         start = await head(store)
         async with harness.client() as watcher, self.following(watcher, "push/", from_version=start) as follower:
             begun_at_ms = self.clock.boot_ms()
@@ -99,7 +99,7 @@ class StoreWatches(ContractSuite):
         values = [each.changes[0].entry for each in seen if isinstance(each, Changed)]
         assert [entry and entry.value for entry in values] == [b"0", b"1", b"2"]
 
-    async def test_many_watchers_each_see_their_own(self, harness: Harness, store: Store) -> None:
+    async def test_many_watchers_each_see_their_own(self, harness: StoreHarness, store: Store) -> None:
         start = await head(store)
         async with harness.client() as other, AsyncExitStack() as watches:
             followers = [
@@ -120,7 +120,7 @@ class StoreWatches(ContractSuite):
                 await follower.reached(versions[8 + n % 4])
                 assert follower.versions == versions[n % 4 :: 4]
 
-    async def test_a_watcher_that_starts_far_behind_catches_up(self, harness: Harness, store: Store) -> None:
+    async def test_a_watcher_that_starts_far_behind_catches_up(self, harness: StoreHarness, store: Store) -> None:
         start = await head(store)
         versions: list[int] = []
 
@@ -152,7 +152,9 @@ class StoreWatches(ContractSuite):
         assert seen == [*sorted(versions), end]
         assert state == {entry.key: entry for entry in (await store.scan("far/", "far0")).entries}
 
-    async def test_no_commit_is_missed_or_repeated_when_connections_break(self, harness: Harness, store: Store) -> None:
+    async def test_no_commit_is_missed_or_repeated_when_connections_break(
+        self, harness: StoreHarness, store: Store
+    ) -> None:
         async def cut_a_few_times() -> None:
             for _ in range(4):
                 await harness.cut()
@@ -161,7 +163,7 @@ class StoreWatches(ContractSuite):
         await self.watch_through(harness, store, cut_a_few_times)
 
     async def test_no_commit_is_missed_or_repeated_when_the_store_is_away_for_a_while(
-        self, harness: Harness, store: Store
+        self, harness: StoreHarness, store: Store
     ) -> None:
         async def be_away() -> None:
             await harness.set_reachable(False)
@@ -172,7 +174,7 @@ class StoreWatches(ContractSuite):
 
         await self.watch_through(harness, store, be_away)
 
-    async def watch_through(self, harness: Harness, store: Store, hurt: Callable[[], Awaitable[None]]) -> None:
+    async def watch_through(self, harness: StoreHarness, store: Store, hurt: Callable[[], Awaitable[None]]) -> None:
         """Write and watch all the time while the store is hurt; what was watched is what was written."""
         start = await head(store)
         written: list[tuple[int, bytes]] = []

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Final
 
-from holdfast.gateways.http.metrics.exposition import Family, Source, counted, gauge
+from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counters_of, gauge
 from holdfast.groups.service import GroupService
 
-_GROUPS: Final = {
+_GROUP_HELP: Final = {
     "joins": "Requests to join a group.",
     "rebalances": "Generations begun.",
     "members_expired": "Members that fell silent.",
@@ -19,14 +19,14 @@ _GROUPS: Final = {
 }
 
 
-def group_metrics(groups: GroupService) -> Source:
+def group_metrics(groups: GroupService) -> MetricSource:
     """The numbers of the groups coordinated here."""
 
-    async def families() -> Iterable[Family]:
+    async def families() -> Iterable[MetricFamily]:
         leading = groups.leading
         led = len(leading.shards()) if leading is not None else 0
         return (
-            *counted("holdfast_groups", groups.counters, _GROUPS),
+            *counters_of("holdfast_groups", groups.counters, _GROUP_HELP),
             gauge("holdfast_groups_shards_led", "Shards of groups coordinated here.", led),
         )
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from holdfast.gateways.http.metrics.exposition import Family, Source, counter, gauge
+from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counter, gauge
 from holdfast.gateways.kafka.server import KafkaServer
 
 
-def kafka_metrics(server: KafkaServer) -> Source:
+def kafka_metrics(server: KafkaServer) -> MetricSource:
     """The numbers of a Kafka face."""
 
-    async def families() -> Iterable[Family]:
+    async def families() -> Iterable[MetricFamily]:
         return (
             counter("holdfast_kafka_requests_total", "Kafka requests begun.", server.requests),
             counter("holdfast_kafka_malformed_total", "Kafka connections closed for what they sent.", server.malformed),

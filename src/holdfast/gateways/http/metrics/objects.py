@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from holdfast.gateways.http.metrics.exposition import Family, Source, counter, gauge
-from holdfast.objects.caching import CachingObjects
-from holdfast.objects.counting import Counters
+from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counter, gauge
+from holdfast.objects.cache import CachingObjects
+from holdfast.objects.counters import ObjectCounters
 
-_TALLY: Final = {
+_REQUEST_METRICS: Final = {
     "calls": ("holdfast_objects_requests_total", "Requests to object storage."),
     "errors": ("holdfast_objects_errors_total", "Requests to object storage that failed."),
     "throttled": ("holdfast_objects_throttled_total", "Requests that object storage asked to slow down."),
@@ -18,24 +18,26 @@ _TALLY: Final = {
 }
 
 
-def object_metrics(counters: Counters, cache: CachingObjects) -> Source:
+def object_metrics(counters: ObjectCounters, cache: CachingObjects) -> MetricSource:
     """The numbers of object storage."""
 
-    async def families() -> Iterable[Family]:
+    async def families() -> Iterable[MetricFamily]:
         return [*_requests(counters), *_cache(cache)]
 
     return families
 
 
-def _requests(counters: Counters) -> Iterator[Family]:
+def _requests(counters: ObjectCounters) -> Iterator[MetricFamily]:
     tallies = [({"operation": operation, "cause": cause}, tally) for operation, cause, tally in counters.each()]
-    for name, (family, said) in _TALLY.items():
-        yield Family(family, "counter", said, [(labels, float(getattr(tally, name))) for labels, tally in tallies])
+    for name, (family, help_text) in _REQUEST_METRICS.items():
+        yield MetricFamily(
+            family, "counter", help_text, [(labels, float(getattr(tally, name))) for labels, tally in tallies]
+        )
     seconds = [(labels, tally.took_ms / 1000) for labels, tally in tallies]
-    yield Family("holdfast_objects_seconds_total", "counter", "Time spent waiting for object storage.", seconds)
+    yield MetricFamily("holdfast_objects_seconds_total", "counter", "Time spent waiting for object storage.", seconds)
 
 
-def _cache(cache: CachingObjects) -> Iterator[Family]:
+def _cache(cache: CachingObjects) -> Iterator[MetricFamily]:
     tally = cache.tally
     yield counter("holdfast_cache_hits_total", "Reads answered from the cache.", tally.ram_hits, tier="ram")
     yield counter("holdfast_cache_hits_total", "Reads answered from the cache.", tally.disk_hits, tier="disk")

@@ -6,14 +6,14 @@ Every node tells the same, so take `max by (pipeline, …)` over nodes before su
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, get_args
 
-from holdfast.gateways.http.metrics.exposition import Family, Labels, Source
-from holdfast.pipeline.service import PipelineService
-from holdfast.pipeline.status import PipelineStatus, State
-from holdfast.pipeline.workers.records import SlotStatus, WorkerRecord
+from holdfast.gateways.http.metrics.exposition import Labels, MetricFamily, MetricSource
+from holdfast.pipeline.catalog.worker_status import SlotStatus, WorkerRecord
+from holdfast.pipeline.service.service import PipelineService
+from holdfast.pipeline.service.status import PipelineStatus, State
 
 Value = Callable[[PipelineStatus], float | None]
 
-_SLOT: Final = {
+_SLOT_METRICS: Final = {
     "rows": ("holdfast_pipeline_rows_total", "Rows written by a slot since it was started."),
     "batches": ("holdfast_pipeline_batches_total", "Batches written by a slot since it was started."),
     "filtered": ("holdfast_pipeline_filtered_rows_total", "Records a slot's filter left out."),
@@ -21,26 +21,28 @@ _SLOT: Final = {
 }
 
 
-def pipeline_metrics(pipelines: PipelineService) -> Source:
+def pipeline_metrics(pipelines: PipelineService) -> MetricSource:
     """The numbers of all pipelines."""
 
-    async def families() -> Iterable[Family]:
+    async def families() -> Iterable[MetricFamily]:
         return [*_pipelines(await pipelines.statuses()), *_workers(await pipelines.workers())]
 
     return families
 
 
-def _pipelines(statuses: Sequence[PipelineStatus]) -> Iterator[Family]:
+def _pipelines(statuses: Sequence[PipelineStatus]) -> Iterator[MetricFamily]:
     slots = [(_labels(status, slot), slot) for status in statuses for slot in status.slots]
-    for field, (name, said) in _SLOT.items():
-        yield Family(name, "counter", said, [(labels, float(getattr(slot, field))) for labels, slot in slots])
+    for field, (name, help_text) in _SLOT_METRICS.items():
+        yield MetricFamily(
+            name, "counter", help_text, [(labels, float(getattr(slot, field))) for labels, slot in slots]
+        )
     read: list[tuple[Labels, float]] = []
     for labels, slot in slots:
         read += [
             ({**labels, "from": "objects"}, slot.bytes_objects),
             ({**labels, "from": "agents"}, slot.bytes_agents),
         ]
-    yield Family("holdfast_pipeline_read_bytes_total", "counter", "Bytes a slot read, by where from.", read)
+    yield MetricFamily("holdfast_pipeline_read_bytes_total", "counter", "Bytes a slot read, by where from.", read)
     yield _gauge("holdfast_pipeline_lag_rows", "Records not yet written.", statuses, lambda each: each.lag_rows)
     yield _gauge(
         "holdfast_pipeline_lag_seconds",
@@ -66,18 +68,18 @@ def _pipelines(statuses: Sequence[PipelineStatus]) -> Iterator[Family]:
         for each in statuses
         for state in get_args(State)
     ]
-    yield Family("holdfast_pipeline_state", "gauge", "1 for the state it is in.", states)
+    yield MetricFamily("holdfast_pipeline_state", "gauge", "1 for the state it is in.", states)
 
 
-def _workers(workers: Sequence[WorkerRecord]) -> Iterator[Family]:
+def _workers(workers: Sequence[WorkerRecord]) -> Iterator[MetricFamily]:
     able = [({"able": "true"}, float(sum(each.able for each in workers)))]
     unable = [({"able": "false"}, float(sum(not each.able for each in workers)))]
-    yield Family("holdfast_workers", "gauge", "Live workers, by whether they take slots.", [*able, *unable])
+    yield MetricFamily("holdfast_workers", "gauge", "Live workers, by whether they take slots.", [*able, *unable])
 
 
-def _gauge(name: str, said: str, statuses: Sequence[PipelineStatus], value: Value) -> Family:
+def _gauge(name: str, help_text: str, statuses: Sequence[PipelineStatus], value: Value) -> MetricFamily:
     told = [({"pipeline": each.name}, number) for each in statuses if (number := value(each)) is not None]
-    return Family(name, "gauge", said, told)
+    return MetricFamily(name, "gauge", help_text, told)
 
 
 def _labels(status: PipelineStatus, slot: SlotStatus) -> dict[str, str]:

@@ -7,21 +7,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from holdfast import __version__
-from holdfast.gateways.http.metrics.exposition import Family, Source, counter, gauge
+from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counter, gauge
 from holdfast.vocabulary.clock import Clock
 
 
-def process_metrics(clock: Clock) -> Source:
+def process_metrics(clock: Clock) -> MetricSource:
     """The numbers of this process; made when it starts."""
     began_ms = clock.now_ms()
 
-    async def families() -> Iterable[Family]:
+    async def families() -> Iterable[MetricFamily]:
         return await asyncio.to_thread(lambda: list(_families(began_ms)))
 
     return families
 
 
-def _families(began_ms: int) -> Iterator[Family]:
+def _families(began_ms: int) -> Iterator[MetricFamily]:
     used = resource.getrusage(resource.RUSAGE_SELF)
     yield counter("process_cpu_seconds_total", "Processor time used.", used.ru_utime + used.ru_stime)
     yield gauge("process_start_time_seconds", "When it started, in seconds since 1970.", began_ms / 1000)

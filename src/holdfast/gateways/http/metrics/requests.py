@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from holdfast.gateways.http.metrics.exposition import Family, counter, gauge
+from holdfast.gateways.http.metrics.exposition import MetricFamily, counter, gauge
 
-_SECONDS: Final = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0)
+_BUCKET_BOUNDS_S: Final = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0)
 
 
 class RequestCounters:
     """Since the process began. Routes are those of the application, so there are as many as there are."""
 
     def __init__(self) -> None:
-        self.under_way = self.turned_away = self.connections = self.hung_up = self.malformed = 0
+        self.in_flight = self.rejected = self.connections = self.aborted = self.malformed = 0
         self._by_status: dict[tuple[str, str, int], int] = {}
         self._by_route: dict[tuple[str, str], list[float]] = {}
 
@@ -21,44 +21,44 @@ class RequestCounters:
         key = (method, route, status)
         self._by_status[key] = self._by_status.get(key, 0) + 1
         took_s = took_ms / 1000
-        seen = self._by_route.setdefault((method, route), [0.0] * (len(_SECONDS) + 2))
-        for at, bound in enumerate(_SECONDS):
+        seen = self._by_route.setdefault((method, route), [0.0] * (len(_BUCKET_BOUNDS_S) + 2))
+        for at, bound in enumerate(_BUCKET_BOUNDS_S):
             seen[at] += took_s <= bound
         seen[-2] += 1
         seen[-1] += took_s
 
-    async def families(self) -> Iterable[Family]:
+    async def families(self) -> Iterable[MetricFamily]:
         """For Prometheus."""
         return list(self._families())
 
-    def _families(self) -> Iterator[Family]:
+    def _families(self) -> Iterator[MetricFamily]:
         answered = [
             ({"method": method, "route": route, "status": str(status)}, float(count))
             for (method, route, status), count in sorted(self._by_status.items())
         ]
-        yield Family("holdfast_http_requests_total", "counter", "HTTP requests answered.", answered)
+        yield MetricFamily("holdfast_http_requests_total", "counter", "HTTP requests answered.", answered)
         suffixed: list[tuple[str, dict[str, str], float]] = []
         for (method, route), seen in sorted(self._by_route.items()):
             labels = {"method": method, "route": route}
-            bounds = (*(f"{bound:g}" for bound in _SECONDS), "+Inf")
+            bounds = (*(f"{bound:g}" for bound in _BUCKET_BOUNDS_S), "+Inf")
             suffixed += [("_bucket", {**labels, "le": bound}, seen[at]) for at, bound in enumerate(bounds)]
             suffixed += [("_count", labels, seen[-2]), ("_sum", labels, seen[-1])]
-        yield Family(
+        yield MetricFamily(
             "holdfast_http_request_seconds",
             "histogram",
             "How long HTTP requests took, from their head to the end of the answer.",
             suffixed=suffixed,
         )
-        yield gauge("holdfast_http_requests_under_way", "HTTP requests being answered.", self.under_way)
+        yield gauge("holdfast_http_requests_under_way", "HTTP requests being answered.", self.in_flight)
         yield counter(
             "holdfast_http_turned_away_total",
             "HTTP requests refused because too many were under way.",
-            self.turned_away,
+            self.rejected,
         )
         yield gauge("holdfast_http_connections", "Open HTTP connections.", self.connections)
         yield counter(
             "holdfast_http_hung_up_total",
             "HTTP connections closed because they were too many or too slow.",
-            self.hung_up,
+            self.aborted,
         )
         yield counter("holdfast_http_malformed_total", "What came in and was not HTTP.", self.malformed)

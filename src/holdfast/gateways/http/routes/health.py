@@ -11,17 +11,17 @@ from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 
 from holdfast import __version__
-from holdfast.gateways.http.backend import Backend
-from holdfast.gateways.http.health import Checked, asked
-from holdfast.gateways.http.metrics.exposition import MEDIA_TYPE, Family, Source, exposition, gauge
+from holdfast.gateways.http.backend import HttpBackend
+from holdfast.gateways.http.health import Checked, run_checks
+from holdfast.gateways.http.metrics.exposition import MEDIA_TYPE, MetricFamily, MetricSource, gauge, render_exposition
 from holdfast.gateways.http.problems import MEDIA_TYPE as PROBLEM
-from holdfast.gateways.http.problems import NOT_READY, encoded, headers_of, problem
+from holdfast.gateways.http.problems import NOT_READY, encode_problem, problem, problem_headers
 from holdfast.vocabulary.errors import HoldfastError
 
 _log: Final = logging.getLogger(__name__)
 
-Sources = NamedDependency[SkipValidation[Sequence[Source]]]
-Face = NamedDependency[SkipValidation[Backend]]
+SourcesDependency = NamedDependency[SkipValidation[Sequence[MetricSource]]]
+BackendDependency = NamedDependency[SkipValidation[HttpBackend]]
 
 
 class Live(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,20 +45,22 @@ async def live() -> Live:
 
 
 @get("/ready", tags=["health"], summary="Whether it can do its work", responses={})
-async def ready(backend: Face) -> Response[Ready | bytes]:
+async def ready(backend: BackendDependency) -> Response[Ready | bytes]:
     """200 if the store answers and the agent has joined; 503 with the reason of each check that does not hold."""
-    checks = await asked(backend.checks, within_ms=backend.settings.ready_ms)
+    checks = await run_checks(backend.checks, timeout_ms=backend.settings.ready_ms)
     if all(each.ok for each in checks):
         return Response(Ready(status="ready", checks=checks))
-    said = problem(NOT_READY, "; ".join(f"{each.name}: {each.reason}" for each in checks if not each.ok))
-    body = encoded(said, {"checks": msgspec.to_builtins(checks)})
-    return Response(body, status_code=said.status, media_type=PROBLEM, headers=headers_of(said))
+    problem_details = problem(NOT_READY, "; ".join(f"{each.name}: {each.reason}" for each in checks if not each.ok))
+    body = encode_problem(problem_details, {"checks": msgspec.to_builtins(checks)})
+    return Response(
+        body, status_code=problem_details.status, media_type=PROBLEM, headers=problem_headers(problem_details)
+    )
 
 
 @get("/metrics", tags=["health"], summary="Numbers for Prometheus", media_type="text/plain")
-async def metrics(backend: Face, sources: Sources) -> Response[bytes]:
+async def metrics(backend: BackendDependency, sources: SourcesDependency) -> Response[bytes]:
     """Every counter of this process, and what the store says of pipelines, in Prometheus' text format."""
-    families: list[Family] = []
+    families: list[MetricFamily] = []
     failed = 0
     for source in sources:
         try:
@@ -68,7 +70,7 @@ async def metrics(backend: Face, sources: Sources) -> Response[bytes]:
             failed += 1
             _log.warning("some metrics are left out: %s", error or "no answer in time")
     families.append(gauge("holdfast_metrics_missing", "Parts of this page that could not be read.", failed))
-    return Response(exposition(families), media_type=MEDIA_TYPE)
+    return Response(render_exposition(families), media_type=MEDIA_TYPE)
 
 
 HANDLERS = (live, ready, metrics)

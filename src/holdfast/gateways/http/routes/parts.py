@@ -12,20 +12,27 @@ from litestar import Response, get, put
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, RawBody
 
-from holdfast.gateways.http.errors import MissingPartError, UnreadableError
-from holdfast.gateways.http.etags import expected_parts, parts_etag
-from holdfast.gateways.http.routes.asking import ONE, Asked, Pipelines, pipeline_id, seen, tagged
-from holdfast.pipeline.checking import Part
+from holdfast.gateways.http.errors import MalformedBodyError, MissingPartError
+from holdfast.gateways.http.etags import expected_part_versions, parts_etag
+from holdfast.gateways.http.routes.dependencies import (
+    PIPELINE_PATH,
+    HttpRequest,
+    PipelinesDependency,
+    if_match_version,
+    pipeline_id,
+    with_etag,
+)
+from holdfast.pipeline.catalog.encoding import StoredPart
+from holdfast.pipeline.catalog.parts import Part
+from holdfast.pipeline.catalog.secrets import redacted
 from holdfast.pipeline.filters.config import FiltersConfig
-from holdfast.pipeline.mapping.nouns import Mapping as ColumnMapping
-from holdfast.pipeline.mapping.nouns import mapping_json
-from holdfast.pipeline.nouns import ClickHouseConfig, DriftPolicy, KafkaConfig, SinkConfig, SqlConfig
-from holdfast.pipeline.secrets import redacted
-from holdfast.pipeline.service import PipelineService
-from holdfast.pipeline.stored import StoredPart
+from holdfast.pipeline.model.column_mapping import Mapping as ColumnMapping
+from holdfast.pipeline.model.column_mapping import mapping_json
+from holdfast.pipeline.model.definition import ClickHouseConfig, DriftPolicy, KafkaConfig, SinkConfig, SqlConfig
+from holdfast.pipeline.service.service import PipelineService
 from holdfast.vocabulary.errors import InvalidError
 
-_DEFAULTS: Final[Mapping[str, Part]] = {"filters": FiltersConfig(), "sql": SqlConfig(), "drift": DriftPolicy()}
+_PART_DEFAULTS: Final[Mapping[str, Part]] = {"filters": FiltersConfig(), "sql": SqlConfig(), "drift": DriftPolicy()}
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,95 +46,99 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     drift: DriftPolicy | msgspec.UnsetType = msgspec.UNSET
 
 
-def _shown(part: Part) -> Any:
+def _redacted_json(part: Part) -> Any:
     """A part as anybody may see it."""
     safe = redacted(part)
     return mapping_json(safe) if isinstance(safe, ColumnMapping) else safe
 
 
-async def _stored(pipelines: PipelineService, named: str, part: str) -> StoredPart:
+async def _stored_part(pipelines: PipelineService, named: str, part: str) -> StoredPart:
     saved = (await pipelines.catalog.parts(await pipeline_id(pipelines, named))).get(part)
     if saved is not None:
         return saved
-    if part not in _DEFAULTS:
+    if part not in _PART_DEFAULTS:
         raise MissingPartError(part, named, "it was not saved yet")
-    return StoredPart(part, _DEFAULTS[part], 0, 0)
+    return StoredPart(part, _PART_DEFAULTS[part], 0, 0)
 
 
-def _family(path: str, part: str, kind: Any, only: type | None = None) -> tuple[HTTPRouteHandler, HTTPRouteHandler]:
+def _part_routes(
+    path: str, part: str, kind: Any, only: type | None = None
+) -> tuple[HTTPRouteHandler, HTTPRouteHandler]:
     """GET and PUT of one part. `only`: what the sink must be for this path."""
 
-    @get(f"{ONE}/{path}", tags=["parts"], summary=f"Its {part}", name=f"get {path}", opt={"answer": kind})
-    async def read(pipelines: Pipelines, pipeline: FromPath[str]) -> Response[Any]:
-        saved = await _stored(pipelines, pipeline, part)
+    @get(f"{PIPELINE_PATH}/{path}", tags=["parts"], summary=f"Its {part}", name=f"get {path}", opt={"answer": kind})
+    async def read(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> Response[Any]:
+        saved = await _stored_part(pipelines, pipeline, part)
         if only is not None and not isinstance(saved.value, only):
             raise MissingPartError(path, pipeline, "its sink is of another kind; read it as sink-config")
-        return tagged(_shown(saved.value), saved.version, part)
+        return with_etag(_redacted_json(saved.value), saved.version, part)
 
     @put(
-        f"{ONE}/{path}",
+        f"{PIPELINE_PATH}/{path}",
         tags=["parts"],
         summary=f"Save its {part}",
         name=f"put {path}",
         opt={"body": kind, "answer": kind},
     )
-    async def write(request: Asked, pipelines: Pipelines, pipeline: FromPath[str], body: RawBody) -> Response[Any]:
+    async def write(
+        request: HttpRequest, pipelines: PipelinesDependency, pipeline: FromPath[str], body: RawBody
+    ) -> Response[Any]:
         at = await pipeline_id(pipelines, pipeline)
-        given = _object(body)
+        given = _json_object(body)
         if only is not None and given.get("kind", "clickhouse") != "clickhouse":
             raise InvalidError(
                 f"{part}.kind", str(given["kind"])[:100], "clickhouse; other sinks are saved as sink-config"
             )
-        after, saved = await pipelines.catalog.put_part(at, part, given, expected=seen(request, part))
+        after, saved = await pipelines.catalog.put_part(at, part, given, expected=if_match_version(request, part))
         problems = {"x-holdfast-problems": str(len(after.problems))} if after.problems else {}
-        return tagged(_shown(saved.value), saved.version, part, **problems)
+        return with_etag(_redacted_json(saved.value), saved.version, part, **problems)
 
     return read, write
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _json_object(body: bytes) -> dict[str, Any]:
     try:
         given = msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise UnreadableError(str(error)) from None
+        raise MalformedBodyError(str(error)) from None
     if not isinstance(given, dict):
-        raise UnreadableError("expected an object")
+        raise MalformedBodyError("expected an object")
     return given
 
 
-@get(f"{ONE}/parts", tags=["parts"], summary="All its parts")
-async def get_parts(pipelines: Pipelines, pipeline: FromPath[str]) -> Response[dict[str, Any]]:
+@get(f"{PIPELINE_PATH}/parts", tags=["parts"], summary="All its parts")
+async def get_parts(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> Response[dict[str, Any]]:
     """Every part that was saved, as `holdfast pipeline apply` reads it; the ETag holds each one's version."""
     found = await pipelines.catalog.find(pipeline)
     saved = await pipelines.catalog.parts(found.id)
-    return _together(saved)
+    return _parts_response(saved)
 
 
-@put(f"{ONE}/parts", tags=["parts"], summary="Save several parts", opt={"body": Parts})
+@put(f"{PIPELINE_PATH}/parts", tags=["parts"], summary="Save several parts", opt={"body": Parts})
 async def put_parts(
-    request: Asked, pipelines: Pipelines, pipeline: FromPath[str], body: RawBody
+    request: HttpRequest, pipelines: PipelinesDependency, pipeline: FromPath[str], body: RawBody
 ) -> Response[dict[str, Any]]:
     """Save parts together, all or none. With the ETag of `GET …/parts` in `If-Match`, only over those versions."""
     at = await pipeline_id(pipelines, pipeline)
-    given = _object(body)
-    wanted = expected_parts(given, request.headers)
+    given = _json_object(body)
+    wanted = expected_part_versions(given, request.headers)
     after, saved = await pipelines.catalog.put_parts(at, given, expected=wanted)
-    return _together(saved, **{"x-holdfast-problems": str(len(after.problems))})
+    return _parts_response(saved, **{"x-holdfast-problems": str(len(after.problems))})
 
 
-def _together(saved: Mapping[str, StoredPart], **more: str) -> Response[dict[str, Any]]:
+def _parts_response(saved: Mapping[str, StoredPart], **more: str) -> Response[dict[str, Any]]:
     tag = parts_etag({name: part.version for name, part in saved.items()})
-    return Response({name: _shown(part.value) for name, part in saved.items()}, headers={"etag": tag, **more})
+    return Response({name: _redacted_json(part.value) for name, part in saved.items()}, headers={"etag": tag, **more})
 
 
 HANDLERS = (
-    *_family("kafka-config", "source", KafkaConfig),
-    *_family("clickhouse-config", "sink", ClickHouseConfig, ClickHouseConfig),
-    *_family("sink-config", "sink", SinkConfig),
-    *_family("mapping", "mapping", ColumnMapping),
-    *_family("filters-config", "filters", FiltersConfig),
-    *_family("sql-config", "sql", SqlConfig),
-    *_family("drift-config", "drift", DriftPolicy),
+    *_part_routes("kafka-config", "source", KafkaConfig),
+    *_part_routes("clickhouse-config", "sink", ClickHouseConfig, ClickHouseConfig),
+    *_part_routes("sink-config", "sink", SinkConfig),
+    *_part_routes("mapping", "mapping", ColumnMapping),
+    *_part_routes("filters-config", "filters", FiltersConfig),
+    *_part_routes("sql-config", "sql", SqlConfig),
+    *_part_routes("drift-config", "drift", DriftPolicy),
     get_parts,
     put_parts,
 )

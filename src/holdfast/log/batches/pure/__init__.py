@@ -1,12 +1,12 @@
 """The kernel in Python: the twin of `holdfast._native`, equal in every answer, for hosts without a compiler.
 
 It also is the readable statement of what the C sources do. What each function takes and returns is in
-`holdfast.log.batches.native.Kernel`.
+`holdfast.log.batches.kernels.BatchKernel`.
 """
 
 from holdfast.log.batches.pure.columns import columns
 from holdfast.log.batches.pure.headers import scan
-from holdfast.log.batches.pure.reading import check, read
-from holdfast.log.batches.pure.writing import write
+from holdfast.log.batches.pure.record_reader import check, read
+from holdfast.log.batches.pure.record_writer import write
 
 __all__ = ["check", "columns", "read", "scan", "write"]

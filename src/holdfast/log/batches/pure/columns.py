@@ -9,18 +9,10 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from holdfast.log.batches.header import (
-    APPEND_TIME,
-    CODEC_MASK,
-    CONTROL,
-    HEADER,
-    HEADER_BYTES,
-    BatchHeader,
-    Buffer,
-)
-from holdfast.log.batches.pure.headers import judge
-from holdfast.log.batches.pure.reading import NULL, Broken, Span, bad_count, read_raw
-from holdfast.log.batches.rules import Rule
+from holdfast.log.batches.header import APPEND_TIME, CODEC_MASK, CONTROL, HEADER, HEADER_BYTES, BatchHeader, Buffer
+from holdfast.log.batches.pure.headers import first_fault
+from holdfast.log.batches.pure.record_reader import NULL, ByteRange, RecordFault, is_count_invalid, read_record
+from holdfast.log.batches.rules import BatchRule
 
 _INLINE = Struct("=i12s")
 _DISTANT = Struct("=i4sii")
@@ -33,7 +25,7 @@ Inflate = Callable[[int, memoryview, int], Buffer]
 FaultTuple = tuple[int, int, int, int]
 
 
-class _Piece(NamedTuple):
+class _BatchPart(NamedTuple):
     header: BatchHeader
     at: int  # of the batch, counted over all input buffers
     records: bytes  # a copy to read from; views point into the original
@@ -49,7 +41,7 @@ class _Views:
         self.valid = bytearray()
         self.rows = self.nulls = 0
 
-    def add(self, piece: _Piece, span: Span) -> None:
+    def add(self, piece: _BatchPart, span: ByteRange) -> None:
         if span is NULL:
             self._add(_NULL_VIEW, 0)
         else:
@@ -83,12 +75,12 @@ class _Decoder:
         self.mended: bytearray | None = None
         self.mended_index = 0
 
-    def decode(self, piece: _Piece) -> FaultTuple | None:
+    def decode(self, piece: _BatchPart) -> FaultTuple | None:
         header = piece.header
         at, index, previous = 0, -1, -1
         try:
             for index in range(header.count):  # noqa: B007 - the fault says which record
-                raw = read_raw(piece.records, at, header, previous, contiguous=False)
+                raw = read_record(piece.records, at, header, previous, contiguous=False)
                 self.offsets.append(header.base_offset + raw.offset_delta)
                 self.timestamps.append(raw.timestamp)
                 self.types.append(1 if header.attributes & APPEND_TIME else 0)
@@ -97,21 +89,21 @@ class _Decoder:
                 if self.with_headers:
                     self._add_headers(piece, raw.headers)
                 at, previous = raw.end, raw.offset_delta
-        except Broken as broken:
+        except RecordFault as broken:
             return (int(broken.rule), piece.at, index, broken.given)
         if at != len(piece.records):
-            return (int(Rule.TRAILING), piece.at, header.count, len(piece.records) - at)
+            return (int(BatchRule.TRAILING), piece.at, header.count, len(piece.records) - at)
         return None
 
-    def _add_headers(self, piece: _Piece, headers: list[tuple[Span, Span]]) -> None:
+    def _add_headers(self, piece: _BatchPart, headers: list[tuple[ByteRange, ByteRange]]) -> None:
         if self.header_keys.rows > _INT32_MAX - len(headers):
-            raise Broken(Rule.HEADERS, len(headers))
+            raise RecordFault(BatchRule.HEADERS, len(headers))
         for key, value in headers:
             self._add_key(piece, key)
             self.header_values.add(piece, value)
         self.lists.append(self.header_keys.rows)
 
-    def _add_key(self, piece: _Piece, key: Span) -> None:
+    def _add_key(self, piece: _BatchPart, key: ByteRange) -> None:
         """Arrow strings are UTF-8, Kafka's are whatever came: broken ones get U+FFFD, in a data buffer of their own."""
         text = piece.records[key[0] : key[1]]
         mended = str(text, "utf-8", "replace").encode()
@@ -146,7 +138,7 @@ class _Decoder:
 def columns(buffers: Sequence[Buffer], inflate: Inflate, with_headers: bool, /) -> tuple[object, ...] | FaultTuple:
     """The fields of `native.Columns` for all records that are not control records, or the first fault."""
     data: list[Buffer] = []
-    pieces: list[_Piece] = []
+    pieces: list[_BatchPart] = []
     before = 0
     for buffer in tuple(buffers):
         fault = _split(buffer, before, inflate, data, pieces)
@@ -162,7 +154,7 @@ def columns(buffers: Sequence[Buffer], inflate: Inflate, with_headers: bool, /) 
 
 
 def _split(
-    buffer: Buffer, before: int, inflate: Inflate, data: list[Buffer], pieces: list[_Piece]
+    buffer: Buffer, before: int, inflate: Inflate, data: list[Buffer], pieces: list[_BatchPart]
 ) -> FaultTuple | None:
     view = memoryview(buffer)
     if len(view) > _INT32_MAX:
@@ -171,7 +163,7 @@ def _split(
     at = end = 0
     while end < len(view):
         at = end
-        broken = judge(view, at, True, _UNLIMITED, _UNLIMITED)
+        broken = first_fault(view, at, True, _UNLIMITED, _UNLIMITED)
         if broken is not None:
             return (int(broken[0]), before + at, -1, broken[1])
         header = BatchHeader._make(HEADER.unpack_from(view, at))
@@ -182,13 +174,13 @@ def _split(
         if header.attributes & CODEC_MASK:
             plain = inflate(header.attributes & CODEC_MASK, records, before + at)
             data.append(plain)
-            piece = _Piece(header, before + at, bytes(plain), len(data) - 1, 0)
+            piece = _BatchPart(header, before + at, bytes(plain), len(data) - 1, 0)
         else:
             if data_index < 0:
                 data.append(buffer)
                 data_index = len(data) - 1
-            piece = _Piece(header, before + at, bytes(records), data_index, at + HEADER_BYTES)
-        if bad_count(header, len(piece.records)):
-            return (int(Rule.COUNT), before + at, -1, header.count)
+            piece = _BatchPart(header, before + at, bytes(records), data_index, at + HEADER_BYTES)
+        if is_count_invalid(header, len(piece.records)):
+            return (int(BatchRule.COUNT), before + at, -1, header.count)
         pieces.append(piece)
     return None

@@ -8,13 +8,20 @@ from collections.abc import Mapping, Sequence
 from threading import Event
 from typing import Any, Final
 
-from holdfast.pipeline.driver import steps
+from holdfast.clickhouse.client import ClickHouseClient, ClickHouseError, RefusedByFenceError
+from holdfast.pipeline.model import steps
 from holdfast.pipeline.sinks.clickhouse import statements, tables
-from holdfast.pipeline.sinks.clickhouse.connection import AnswerError, Connection, RefusedByFenceError
-from holdfast.pipeline.sinks.clickhouse.inserting import Insert, insert_now, insert_surely
-from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, BlockedError, Portion, RefusedRow, Target, Written
-from holdfast.pipeline.sinks.refused import refused_rows
-from holdfast.vocabulary.clock import Chance, Clock, RealChance, RealClock
+from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_now, insert_resolved
+from holdfast.pipeline.sinks.contract import (
+    EXACTLY_ONCE,
+    BlockedError,
+    DeadLetterRow,
+    FencedRange,
+    SinkTarget,
+    WriteResult,
+)
+from holdfast.pipeline.sinks.dead_letter_rows import dead_letter_rows
+from holdfast.vocabulary.clock import Clock, Random, RealClock, SystemRandom
 from holdfast.vocabulary.errors import FencedError, InvalidError
 
 _WAIT_BEYOND_MS: Final = 10_000
@@ -24,7 +31,7 @@ _POLL_MS: Final = 50
 class ClickHouseSink:
     """One target in one process."""
 
-    def __init__(self, target: Target, *, clock: Clock | None = None, chance: Chance | None = None) -> None:
+    def __init__(self, target: SinkTarget, *, clock: Clock | None = None, random: Random | None = None) -> None:
         config = tables.config_of(target)
         dsn = config.dsn or target.embedded
         if not dsn:
@@ -32,16 +39,16 @@ class ClickHouseSink:
         self._target, self._table = target, tables.table_of(target)
         self._database = tables.database_of(target)
         self._timeout_ms = config.insert_timeout_ms
-        self._connection = Connection(dsn, timeout_ms=config.insert_timeout_ms + _WAIT_BEYOND_MS)
-        self._clock, self._chance = clock or RealClock(), chance or RealChance()
-        self._looked: tables.Looked | None = None
+        self._connection = ClickHouseClient(dsn, timeout_ms=config.insert_timeout_ms + _WAIT_BEYOND_MS)
+        self._clock, self._random = clock or RealClock(), random or SystemRandom()
+        self._looked: tables.TableCheck | None = None
 
     @property
     def guarantee(self) -> str:
         return self._looked.guarantee if self._looked is not None else EXACTLY_ONCE
 
     def prepare(self) -> tuple[str, ...]:
-        self._looked = tables.make_ready(self._target, self._connection)
+        self._looked = tables.prepare_tables(self._target, self._connection)
         return self._looked.warnings
 
     def fence(self, partition: int, epoch: int) -> int:
@@ -66,53 +73,60 @@ class ClickHouseSink:
                 raise BlockedError(f"{running} earlier inserts of partition {partition} still run")
             Event().wait(_POLL_MS / 1_000)
 
-    def write(self, portion: Portion, rows: Any, refused: Sequence[RefusedRow]) -> Written:
+    def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         steps.reached("inserting")
-        token, warnings = portion.token(self._target), []
+        token, warnings = fenced_range.token(self._target), []
         if rows.num_rows:
             kinds = statements.kinds_of(self._table, rows.schema.names)
-            warnings += self._insert(portion, self._table.name, kinds, rows, token)
+            warnings += self._insert(fenced_range, self._table.name, kinds, rows, token)
         steps.reached("inserted")
         if refused:
-            letters, dlq = refused_rows(self._target, portion, refused), self._table.name + statements.DLQ_SUFFIX
-            warnings += self._insert(portion, dlq, statements.DLQ_COLUMNS, letters, f"{token}:dlq")
+            letters, dlq = (
+                dead_letter_rows(self._target, fenced_range, refused),
+                self._table.name + statements.DLQ_SUFFIX,
+            )
+            warnings += self._insert(fenced_range, dlq, statements.DLQ_COLUMNS, letters, f"{token}:dlq")
         steps.reached("dlq-inserted")
-        return Written(portion=portion, rows=rows.num_rows, refused=len(refused), warnings=tuple(warnings))
+        return WriteResult(
+            fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused), warnings=tuple(warnings)
+        )
 
-    def commit(self, written: Sequence[Written]) -> None:
+    def commit(self, written: Sequence[WriteResult]) -> None:
         """Every insert was an effect of its own."""
 
     def close(self) -> None:
         self._connection.close()
 
-    def _insert(self, portion: Portion, table: str, kinds: Mapping[str, str], rows: Any, token: str) -> list[str]:
-        key = self._target.fence_key(portion.partition)
-        insert = Insert(
+    def _insert(
+        self, fenced_range: FencedRange, table: str, kinds: Mapping[str, str], rows: Any, token: str
+    ) -> list[str]:
+        key = self._target.fence_key(fenced_range.partition)
+        insert = FencedInsert(
             database=self._database,
             table=table,
             kinds=kinds,
             rows=rows,
             token=token,
-            place=statements.of_range(self._target, portion),
+            place=statements.of_range(self._target, fenced_range),
             fence=key,
-            epoch=statements.number_of(portion),
-            query=statements.query_id(self._target, portion, self._chance.token()),
+            epoch=statements.number_of(fenced_range),
+            query=statements.query_id(self._target, fenced_range, self._random.token()),
             timeout_ms=self._timeout_ms,
         )
         try:
-            if portion.again:
-                return self._told(portion, insert, insert_surely(self._connection, insert))
+            if fenced_range.again:
+                return self._told(fenced_range, insert, insert_resolved(self._connection, insert))
             insert_now(self._connection, insert)
         except RefusedByFenceError:
-            raise FencedError(key, portion.epoch, self._newest(key) // statements.TRIES) from None
-        except AnswerError as error:
+            raise FencedError(key, fenced_range.epoch, self._newest(key) // statements.TRIES) from None
+        except ClickHouseError as error:
             raise BlockedError(error.reason) from None
         return []
 
-    def _told(self, portion: Portion, insert: Insert, there: tuple[int, int]) -> list[str]:
+    def _told(self, fenced_range: FencedRange, insert: FencedInsert, there: tuple[int, int]) -> list[str]:
         replaces = insert.table == self._table.name and self._table.engine != "MergeTree"
         if there == insert.made or replaces:
             return []
-        place = f"offsets {portion.start} to {portion.end - 1} of partition {portion.partition} in {insert.name}"
+        place = f"offsets {fenced_range.start} to {fenced_range.end - 1} of partition {fenced_range.partition} in {insert.name}"
         makes = f"the recipe makes {insert.made[0]} of {insert.made[1]}"
         return [f"provenance: {place} are {there[0]} rows of {there[1]} records; {makes}"]

@@ -9,9 +9,9 @@ for all of it. The block is as the client sent it, in the order of offsets: no s
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from holdfast.pipeline.mapping.ddl import WINDOW, Table
-from holdfast.pipeline.quoting import identifier, literal, qualified
-from holdfast.pipeline.sinks.contract import Portion, Target
+from holdfast.clickhouse.quoting import qualified_name, quote_identifier, quote_literal
+from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, TableSpec
+from holdfast.pipeline.sinks.contract import FencedRange, SinkTarget
 
 FENCE_TABLE: Final = "holdfast_fence"
 FENCE_MESSAGE: Final = "holdfast: a newer epoch owns this partition"
@@ -45,29 +45,31 @@ def fence_number(epoch: int, newest: int) -> int | None:
     return epoch * TRIES + (tried + 1 if told == epoch else 0)
 
 
-def number_of(portion: Portion) -> int:
+def number_of(fenced_range: FencedRange) -> int:
     """What a portion is written under; the first try of its epoch if nobody said."""
-    return portion.fence or portion.epoch * TRIES
+    return fenced_range.fence or fenced_range.epoch * TRIES
 
 
-def query_id(target: Target, portion: Portion, nonce: str) -> str:
+def query_id(target: SinkTarget, fenced_range: FencedRange, nonce: str) -> str:
     """Names an insert, so that a successor finds those begun before. What the fence compares is the sixth part."""
-    number = number_of(portion)
-    return f"holdfast:{target.fence_key(portion.partition)}:{number}:{portion.start}-{portion.end}:{nonce}"
+    number = number_of(fenced_range)
+    return (
+        f"holdfast:{target.fence_key(fenced_range.partition)}:{number}:{fenced_range.start}-{fenced_range.end}:{nonce}"
+    )
 
 
-def older_queries(target: Target, partition: int, epoch: int) -> str:
+def older_queries(target: SinkTarget, partition: int, epoch: int) -> str:
     """The condition on `query_id` that finds inserts begun before."""
-    prefix = literal(f"holdfast:{target.fence_key(partition)}:")
+    prefix = quote_literal(f"holdfast:{target.fence_key(partition)}:")
     return f"startsWith(query_id, {prefix}) AND toUInt64OrZero(splitByChar(':', query_id)[6]) < {epoch}"
 
 
-def kill_older(target: Target, partition: int, epoch: int) -> str:
+def kill_older(target: SinkTarget, partition: int, epoch: int) -> str:
     """End inserts of older epochs, and return when they have ended."""
     return f"KILL QUERY WHERE {older_queries(target, partition, epoch)} SYNC"
 
 
-def count_older(target: Target, partition: int, epoch: int) -> str:
+def count_older(target: SinkTarget, partition: int, epoch: int) -> str:
     """How many inserts of older epochs run."""
     return f"SELECT count() FROM system.processes WHERE {older_queries(target, partition, epoch)}"
 
@@ -75,39 +77,39 @@ def count_older(target: Target, partition: int, epoch: int) -> str:
 def create_fence(database: str) -> str:
     """Epochs by partition. The newest counts, whatever order they come in."""
     return (
-        f"CREATE TABLE IF NOT EXISTS {qualified(database, FENCE_TABLE)} "
+        f"CREATE TABLE IF NOT EXISTS {qualified_name(database, FENCE_TABLE)} "
         "(k String, epoch UInt64, at DateTime64(3) DEFAULT now64(3)) ENGINE = ReplacingMergeTree(epoch) ORDER BY k"
     )
 
 
 def write_fence(database: str, key: str, epoch: int) -> str:
     """Tell an epoch."""
-    return f"INSERT INTO {qualified(database, FENCE_TABLE)} (k, epoch) VALUES ({literal(key)}, {epoch})"
+    return f"INSERT INTO {qualified_name(database, FENCE_TABLE)} (k, epoch) VALUES ({quote_literal(key)}, {epoch})"
 
 
 def read_fence(database: str, key: str) -> str:
     """The newest epoch told; 0: none."""
-    return f"SELECT max(epoch) FROM {qualified(database, FENCE_TABLE)} WHERE k = {literal(key)}"
+    return f"SELECT max(epoch) FROM {qualified_name(database, FENCE_TABLE)} WHERE k = {quote_literal(key)}"
 
 
 def create_dlq(database: str, table: str, window: int) -> str:
     """The table of refused records. Its partition column is named as the pipeline's own are."""
-    columns = ", ".join(f"{identifier(name)} {kind}" for name, kind in DLQ_COLUMNS.items())
+    columns = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in DLQ_COLUMNS.items())
     return (
-        f"CREATE TABLE IF NOT EXISTS {qualified(database, table + DLQ_SUFFIX)} "
+        f"CREATE TABLE IF NOT EXISTS {qualified_name(database, table + DLQ_SUFFIX)} "
         f"({columns}, time DateTime64(3) DEFAULT now64(3)) "
-        f"ENGINE = MergeTree ORDER BY (_generation, _topic, _partition, _offset) SETTINGS {WINDOW} = {window}"
+        f"ENGINE = MergeTree ORDER BY (_generation, _topic, _partition, _offset) SETTINGS {DEDUP_WINDOW_SETTING} = {window}"
     )
 
 
 def oldest_surplus(database: str, table: str, kept: int) -> str:
     """When the newest of those refused records came that are too many; no row: there are not too many."""
-    return f"SELECT time FROM {qualified(database, table + DLQ_SUFFIX)} ORDER BY time DESC LIMIT 1 OFFSET {kept}"
+    return f"SELECT time FROM {qualified_name(database, table + DLQ_SUFFIX)} ORDER BY time DESC LIMIT 1 OFFSET {kept}"
 
 
 def trim_dlq(database: str, table: str, kept: int) -> str:
     """Remove refused records that are older than the newest `kept`. Those of the same moment stay together."""
-    name = qualified(database, table + DLQ_SUFFIX)
+    name = qualified_name(database, table + DLQ_SUFFIX)
     return f"ALTER TABLE {name} DELETE WHERE time <= ({oldest_surplus(database, table, kept)})"
 
 
@@ -116,9 +118,9 @@ def fenced_insert(name: str, kinds: Mapping[str, str], *, database: str, key: st
 
     `only` is a condition on the rows.
     """
-    columns = ", ".join(map(identifier, kinds))
-    structure = literal(", ".join(f"{identifier(column)} {kind}" for column, kind in kinds.items()))
-    fence = f"throwIf(({read_fence(database, key)}) > {epoch}, {literal(FENCE_MESSAGE)}) = 0"
+    columns = ", ".join(map(quote_identifier, kinds))
+    structure = quote_literal(", ".join(f"{quote_identifier(column)} {kind}" for column, kind in kinds.items()))
+    fence = f"throwIf(({read_fence(database, key)}) > {epoch}, {quote_literal(FENCE_MESSAGE)}) = 0"
     where = f"{fence} AND {only}" if only else fence
     return f"INSERT INTO {name} ({columns}) SELECT {columns} FROM input({structure}) WHERE {where} FORMAT ArrowStream"
 
@@ -143,10 +145,10 @@ def insert_settings(token: str, query: str, *, timeout_ms: int) -> dict[str, str
     }
 
 
-def of_range(target: Target, portion: Portion) -> str:
+def of_range(target: SinkTarget, fenced_range: FencedRange) -> str:
     """The condition that finds the rows of a range."""
-    source = f"_generation = {target.generation} AND _topic = {literal(target.recipe.source.topic)}"
-    return f"{source} AND _partition = {portion.partition} AND _offset >= {portion.start} AND _offset < {portion.end}"
+    source = f"_generation = {target.generation} AND _topic = {quote_literal(target.recipe.source.topic)}"
+    return f"{source} AND _partition = {fenced_range.partition} AND _offset >= {fenced_range.start} AND _offset < {fenced_range.end}"
 
 
 def present(name: str, place: str) -> str:
@@ -163,7 +165,7 @@ def lost(name: str, partition_key: str, place: str) -> str:
     return f"{where} NOT IN (SELECT {where} FROM {name} WHERE {place})"
 
 
-def kinds_of(table: Table, names: Sequence[str]) -> dict[str, str]:
+def kinds_of(table: TableSpec, names: Sequence[str]) -> dict[str, str]:
     """The types of some of a table's columns, as `input` wants them said."""
     known = {name: str(kind) for name, kind in table.columns().items()}
     return {name: known[name] for name in names}

@@ -1,0 +1,210 @@
+"""Every setting there is: its dotted name (as in a TOML file), its environment variables, its flag, its type and its default.
+
+The everyday ones are listed here; the tuning values are the fields of the settings classes, so that a new field of a class is a
+setting without another line. The one rule: `[section] name` in TOML is `HOLDFAST_SECTION_NAME` in the environment.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Final, get_type_hints
+
+from holdfast.agent.settings import AgentSettings
+from holdfast.app.config.settings import LOG_FORMATS, LOG_LEVELS, ROLES, EmbeddedSettings
+from holdfast.gateways.http.settings import HttpSettings
+from holdfast.gateways.kafka.settings import KafkaSettings
+from holdfast.groups.settings import GroupSettings
+from holdfast.kernel.membership import MembershipSettings
+from holdfast.kernel.plan_executor import PlanExecutorSettings
+from holdfast.kernel.planner import PlannerSettings
+from holdfast.kernel.session import SessionSettings
+from holdfast.log.maintenance import MaintenanceSettings
+from holdfast.log.settings import LogSettings
+from holdfast.log.wal import WalSettings
+from holdfast.objects.cache import CacheSettings
+from holdfast.pipeline.workers.settings import WorkerSettings
+from holdfast.spark.settings import SparkSettings
+
+PREFIX: Final = "HOLDFAST_"
+SECTIONS: Final[Mapping[str, type]] = {
+    "agent": AgentSettings,
+    "session": SessionSettings,
+    "membership": MembershipSettings,
+    "planner": PlannerSettings,
+    "follower": PlanExecutorSettings,
+    "log": LogSettings,
+    "wal": WalSettings,
+    "upkeep": MaintenanceSettings,
+    "kafka": KafkaSettings,
+    "http": HttpSettings,
+    "groups": GroupSettings,
+    "cache": CacheSettings,
+    "worker": WorkerSettings,
+    "spark": SparkSettings,
+    "embedded": EmbeddedSettings,
+}
+_SCALARS: Final = (bool, int, float, str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting. `everyday`: shown without `--all`. `url`: its secrets are hidden wherever it is shown; `hidden`: all of it is.
+
+    `repeated`: its flag may be given several times; in one text the values stand one after another, as in a shell.
+    """
+
+    name: str
+    kind: Any
+    default: object
+    flag: str = ""
+    metavar: str = ""
+    help: str = ""
+    choices: tuple[str, ...] = ()
+    everyday: bool = False
+    url: bool = False
+    hidden: bool = False
+    repeated: bool = False
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Its environment variables, the one to show first."""
+        by_flag = PREFIX + self.flag.removeprefix("--").replace("-", "_").upper() if self.flag else ""
+        by_name = PREFIX + self.name.replace(".", "_").upper()
+        return (by_flag, by_name) if by_flag and by_flag != by_name else (by_name,)
+
+
+def everyday_setting(name: str, default: object, flag: str, metavar: str, help_: str, **more: Any) -> Setting:
+    """An everyday setting."""
+    kind = more.pop("kind", str)
+    return Setting(name=name, kind=kind, default=default, flag=flag, metavar=metavar, help=help_, everyday=True, **more)
+
+
+def _worker_settings() -> Iterator[Setting]:
+    default = WorkerSettings()
+    yield everyday_setting("worker.id", "", "--worker-id", "ID", "this worker's name (default: the agent's)")
+    yield everyday_setting(
+        "worker.interval_ms",
+        default.interval_ms,
+        "--worker-interval",
+        "MS",
+        "how often a worker looks at pipelines and slots; changes wake it at once",
+        kind=int,
+    )
+    yield everyday_setting(
+        "worker.lease_ttl_ms",
+        default.lease_ttl_ms,
+        "--worker-lease-ttl",
+        "MS",
+        "how long a worker's slots are its own after it was last heard of; at least twice the interval",
+        kind=int,
+    )
+    yield everyday_setting(
+        "worker.slots_per_pipeline_max",
+        default.slots_per_pipeline_max,
+        "--max-slots-per-pipeline",
+        "N",
+        "how many slots of one pipeline this worker takes",
+        kind=int,
+    )
+    yield everyday_setting(
+        "worker.no_leases",
+        False,
+        "--no-leases",
+        "",
+        "run one instance of every started pipeline here, whatever its replicas",
+        kind=bool,
+    )
+    yield everyday_setting("spark.master", SparkSettings().master, "--spark-master", "URL", "where pipelines run")
+    yield everyday_setting(
+        "spark.remote", "", "--spark-remote", "URL", "a Spark Connect server (sc://host:port) instead", url=True
+    )
+    yield everyday_setting(
+        "spark.conf",
+        "",
+        "--spark-conf",
+        "NAME=VALUE",
+        "a setting of Spark's own; may be repeated",
+        hidden=True,
+        repeated=True,
+    )
+
+
+def _everyday() -> Iterator[Setting]:
+    yield everyday_setting(
+        "data", "holdfast-data", "--data", "DIR", "what this process keeps: WAL, names, and by default the rest too"
+    )
+    yield everyday_setting(
+        "store", "", "--store", "URL", "the coordination store (default: sqlite, in the data directory)", url=True
+    )
+    yield everyday_setting(
+        "objects", "", "--objects", "URL", "object storage (default: a folder in the data directory)", url=True
+    )
+    yield everyday_setting(
+        "kafka.listen", "127.0.0.1:9092", "--kafka", "HOST:PORT", "where Kafka is spoken; port 0 picks a free one"
+    )
+    yield everyday_setting(
+        "kafka.advertise",
+        "",
+        "--advertise",
+        "HOST:PORT",
+        "what clients are told to connect to (default: where it listens)",
+    )
+    yield everyday_setting(
+        "http.listen",
+        "127.0.0.1:8080",
+        "--http",
+        "HOST:PORT",
+        "where HTTP is spoken: administration, health and metrics; port 0 picks a free one, off does without",
+    )
+    yield everyday_setting(
+        "roles", ",".join(ROLES), "--roles", "ROLES", f"what this process does, of {','.join(ROLES)}"
+    )
+    yield everyday_setting(
+        "agent.id", "", "--agent-id", "ID", "this agent's name (default: drawn once, kept in the data directory)"
+    )
+    yield everyday_setting("agent.zone", "", "--zone", "ZONE", "where it stands: Kafka's rack")
+    yield everyday_setting("agent.group", "default", "--group", "GROUP", "the group of agents it belongs to")
+    yield everyday_setting(
+        "clickhouse",
+        "embedded",
+        "--clickhouse",
+        "URL",
+        "where sinks that name no ClickHouse write: embedded (in the data directory, with the worker role), off, or a URL",
+        url=True,
+    )
+    yield from _worker_settings()
+    yield everyday_setting(
+        "insecure",
+        False,
+        "--insecure",
+        "",
+        "listen beyond loopback although nothing protects this server yet",
+        kind=bool,
+    )
+    yield everyday_setting(
+        "print_addresses", "", "--print-addresses", "FILE", "write the addresses as JSON once everything listens"
+    )
+    yield everyday_setting("logging.format", "text", "--log", "FORMAT", "how log lines look", choices=LOG_FORMATS)
+    yield everyday_setting("logging.level", "info", "--log-level", "LEVEL", "from which level on", choices=LOG_LEVELS)
+    yield everyday_setting("stop_ms", 45_000, "--stop-ms", "MS", "how long a polite stop may take", kind=int)
+
+
+def _tuning(taken: set[str]) -> Iterator[Setting]:
+    for section, kind in SECTIONS.items():
+        kinds = get_type_hints(kind)
+        for field in fields(kind):
+            name = f"{section}.{field.name}"
+            if kinds[field.name] in _SCALARS and field.default is not MISSING and name not in taken | _DERIVED:
+                yield Setting(name=name, kind=kinds[field.name], default=field.default)
+
+
+# They follow from where the faces listen, and from which Python serves.
+_DERIVED: Final = {"agent.address", "spark.executor_python"}
+
+
+def _catalogue() -> dict[str, Setting]:
+    listed = list(_everyday())
+    listed += _tuning({setting.name for setting in listed})
+    return {setting.name: setting for setting in listed}
+
+
+CATALOGUE: Final[Mapping[str, Setting]] = _catalogue()

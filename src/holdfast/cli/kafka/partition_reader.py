@@ -1,0 +1,152 @@
+"""Records of chosen partitions as they come: from a position to another, the last few, or for ever."""
+
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, TopicPartition
+
+from holdfast.cli.kafka.consumer import (
+    is_partition_end,
+    open_consumer,
+    partition_ref_of,
+    poll_batch,
+    record_of,
+    records_in,
+)
+from holdfast.cli.kafka.offsets import OffsetRange, PartitionRef, offsets_at, partition_label, require_offset_ranges
+from holdfast.cli.kafka.positions import End, Position
+from holdfast.cli.kafka.record_format import ConsumedRecord
+from holdfast.cli.kafka.signals import StopFlag
+from holdfast.client.kafka_errors import KafkaRefusedError
+from holdfast.client.librdkafka import KafkaClient
+
+Batches = Iterator[list[ConsumedRecord]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeRequest:
+    """What to read of which topics; no partitions are all of them. `tail` takes the place of start and until."""
+
+    topics: Sequence[str]
+    partitions: Sequence[int]
+    start: Position
+    until: Position
+    tail: int | None
+    follow: bool
+    count: int | None
+
+
+def read_partitions(connection: KafkaClient, reading: ConsumeRequest, stop_flag: StopFlag) -> Batches:
+    """The records, in batches as they come; ends where it shall unless it follows, and when `wish` says so."""
+    left = reading.count
+    with closing(_read(connection, reading, stop_flag)) as batches:
+        for batch in batches:
+            wanted = batch[:left]
+            yield wanted
+            left = None if left is None else left - len(wanted)
+            if left == 0:
+                return
+
+
+def _read(
+    connection: KafkaClient, reading: ConsumeRequest, stop_flag: StopFlag
+) -> Generator[list[ConsumedRecord], None, None]:
+    spans = require_offset_ranges(connection, _places(connection, reading))
+    with open_consumer(connection, {"group.id": "holdfast-cli", "auto.offset.reset": "earliest"}) as consumer:
+        if reading.tail is not None:
+            yield _last(connection, consumer, spans, reading.tail, stop_flag)
+            starts = {place: span.latest for place, span in spans.items()}
+        else:
+            starts = offsets_at(connection, reading.start, spans)
+        if reading.follow:
+            _assign(consumer, starts)
+            for batch in poll_batch(connection, consumer, stop_flag, patience_s=lambda: float("inf")):
+                yield records_in(connection, batch)
+        elif reading.tail is None:
+            yield from _ranges(connection, consumer, starts, offsets_at(connection, reading.until, spans), stop_flag)
+
+
+def _ranges(
+    connection: KafkaClient,
+    consumer: Consumer,
+    starts: Mapping[PartitionRef, int],
+    ends: Mapping[PartitionRef, int],
+    stop_flag: StopFlag,
+) -> Batches:
+    """Everything from start to before end, in each partition."""
+    unfinished = {place: end for place, end in ends.items() if starts[place] < end}
+    if not unfinished:
+        return
+    _assign(consumer, {place: starts[place] for place in unfinished})
+    for batch in poll_batch(connection, consumer, stop_flag, patience_s=lambda: connection.bootstrap.timeout_s):
+        wanted: list[ConsumedRecord] = []
+        for message in batch:
+            place = partition_ref_of(message)
+            end = unfinished.get(place, -1)
+            if is_partition_end(message):  # the last offsets may hold no record: a marker, or what compaction took
+                unfinished.pop(place, None)
+                continue
+            record = record_of(connection, message)
+            if record.offset < end:
+                wanted.append(record)
+            if record.offset + 1 >= end and place in unfinished:
+                del unfinished[place]
+                consumer.pause([TopicPartition(*place)])
+        yield wanted
+        if not unfinished:
+            return
+
+
+def _last(
+    connection: KafkaClient,
+    consumer: Consumer,
+    spans: Mapping[PartitionRef, OffsetRange],
+    count: int,
+    stop_flag: StopFlag,
+) -> list[ConsumedRecord]:
+    """The last `count` records of all partitions together, by their timestamps.
+
+    A partition may have fewer records than offsets (compaction, markers): then it is read again from farther back.
+    """
+    kept: dict[PartitionRef, deque[ConsumedRecord]] = {}
+    wanted, width = dict(spans), count
+    while wanted and not stop_flag.asked:
+        starts = {place: max(span.earliest, span.latest - width) for place, span in wanted.items()}
+        kept.update({place: deque(maxlen=count) for place in wanted})
+        for batch in _ranges(connection, consumer, starts, offsets_at(connection, End(), wanted), stop_flag):
+            for record in batch:
+                kept[record.topic, record.partition].append(record)
+        wanted = {
+            place: span for place, span in wanted.items() if len(kept[place]) < count and starts[place] > span.earliest
+        }
+        width *= 4
+    return merged(list(kept.values()))[-count:]
+
+
+def merged(partitions: Sequence[Sequence[ConsumedRecord]]) -> list[ConsumedRecord]:
+    """All records by time; those of one partition stay in the order of their offsets whatever their times."""
+    timed: list[tuple[int, ConsumedRecord]] = []
+    for records in partitions:
+        latest_ms = -1
+        for record in records:
+            latest_ms = max(latest_ms, -1 if record.timestamp_ms is None else record.timestamp_ms)
+            timed.append((latest_ms, record))
+    return [record for _, record in sorted(timed, key=lambda each: each[0])]
+
+
+def _assign(consumer: Consumer, starts: Mapping[PartitionRef, int]) -> None:
+    places = [TopicPartition(*place, offset) for place, offset in starts.items()]
+    consumer.assign(places)
+    consumer.resume(places)  # one that was read to its end is paused, and stays so through an assignment
+
+
+def _places(connection: KafkaClient, reading: ConsumeRequest) -> list[PartitionRef]:
+    described = connection.describe(reading.topics).values()
+    there = [(topic.name, info.id) for topic in described for info in topic.partitions]
+    wanted = [(topic, number) for topic in reading.topics for number in reading.partitions]
+    for place in wanted:
+        if place not in there:
+            raise KafkaRefusedError("partition", partition_label(place), f"does not exist at {connection.bootstrap}")
+    return list(dict.fromkeys(wanted)) or there

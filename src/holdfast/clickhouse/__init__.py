@@ -1,0 +1,1 @@
+"""ClickHouse as Holdfast uses it: types, quoting, conversions and a client; `embedded` is the chDB server."""

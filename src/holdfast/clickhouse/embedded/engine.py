@@ -1,0 +1,196 @@
+"""chDB, opened once per process with what it may reach cut down to its own tables.
+
+    DIR/lock             held by the process that has the directory
+    DIR/config/*.xml     written at each start: who the engine's one user is and what it may do
+    DIR/engine/          ClickHouse's own files
+    DIR/scratch/         emptied at each start
+
+The one rule: nothing forks after the engine is loaded; a forked child of it hangs.
+
+`default` is an ordinary database here. chDB by itself lays it over the file system, where a table may be called `/etc/passwd`;
+that overlay is moved aside under a name nobody is granted anything on.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+from xml.sax.saxutils import escape
+
+from holdfast.clickhouse.embedded.errors import QueryError, engine_error
+from holdfast.clickhouse.embedded.restrictions import deny_table_functions
+from holdfast.clickhouse.embedded.settings import ClickHouseSettings
+from holdfast.vocabulary.clock import Random
+from holdfast.vocabulary.errors import InvalidError, UnavailableError
+
+_LOCK: Final = "lock"
+_PLAIN_PATH: Final = re.compile(r"[^?&#%]+")
+
+_GRANTS: Final = (
+    "GRANT SELECT, INSERT, ALTER, CREATE, DROP, UNDROP TABLE, TRUNCATE, OPTIMIZE, SHOW, CHECK, KILL QUERY, dictGet ON *.*",
+    "GRANT SYSTEM MERGES, SYSTEM TTL MERGES, SYSTEM MOVES, SYSTEM FLUSH, SYSTEM DROP CACHE, SYSTEM VIEWS ON *.*",
+    "GRANT CREATE TEMPORARY TABLE, CREATE ARBITRARY TEMPORARY TABLE ON *.*",
+)
+_MERGE_TREE_VARIANTS: Final = (
+    "",
+    "Replacing",
+    "Summing",
+    "Aggregating",
+    "Collapsing",
+    "VersionedCollapsing",
+    "Coalescing",
+)
+_ALLOWED_ENGINES: Final = (
+    *(f"{kind}MergeTree" for kind in _MERGE_TREE_VARIANTS),
+    *(
+        "Memory",
+        "Null",
+        "Log",
+        "TinyLog",
+        "StripeLog",
+        "Buffer",
+        "Set",
+        "Join",
+        "Merge",
+        "Dictionary",
+        "EmbeddedRocksDB",
+    ),
+    *("View", "MaterializedView", "Atomic"),
+)
+# Settings that name files or hosts.
+_READONLY_SETTINGS: Final = (
+    *(
+        "format_template_row",
+        "format_template_resultset",
+        "format_schema",
+        "format_schema_source",
+        "output_format_schema",
+    ),
+    *("format_avro_schema_registry_url", "input_format_record_errors_file_path", "rename_files_after_processing"),
+)
+
+
+class ChdbEngine:
+    """The loaded engine. Every statement takes a connection of its own: it costs a tenth of a millisecond and starts clean."""
+
+    def __init__(self, library: Any, place: str) -> None:
+        self._library, self._place = library, place
+        self._kept = self.connect()
+        answer = self._kept.query("SELECT version(), timezone(), hostName()", "TSV").bytes().decode().rstrip("\n")
+        self.version, self.timezone, self.host = answer.split("\t")
+        names = self._kept.query("SELECT lower(name) FROM system.table_functions", "TSV").bytes().decode()
+        deny_table_functions(frozenset(names.split()))
+
+    def connect(self) -> Any:
+        """A connection, with settings, temporary tables and a current database of its own."""
+        try:
+            return self._library.connect(self._place)
+        except RuntimeError as error:
+            raise engine_error(error) from None
+
+    def query(self, statement: str, format_name: str = "TSV") -> bytes:
+        """One small statement on a connection of its own."""
+        connection = self.connect()
+        try:
+            return bytes(connection.query(statement, format_name).bytes())
+        except RuntimeError as error:
+            raise engine_error(error) from None
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Let go of the last connection; the engine writes down what it has."""
+        self._kept.close()
+
+
+@contextmanager
+def open_engine(settings: ClickHouseSettings, data: Path, *, random: Random) -> Iterator[ChdbEngine]:
+    """The engine on a directory that is held, for the body."""
+    config = _write_config(settings, data)
+    _create_default_database(data / "engine", random)
+    scratch = data / "scratch"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    os.putenv("TMPDIR", str(scratch))  # for the engine, which makes a directory there when it is imported
+    try:
+        library = import_module("chdb._chdb")
+    except ModuleNotFoundError:
+        raise UnavailableError("chDB", "it is not installed: pip install 'holdfast[clickhouse]'") from None
+    try:
+        engine = ChdbEngine(library, f"{data / 'engine'}?config-file={config}")
+    except QueryError as error:
+        raise UnavailableError(f"engine in {data}", error.text) from None
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+@contextmanager
+def locked_data_directory(data: Path) -> Iterator[Path]:
+    """The directory, made if need be, for this process alone. `UnavailableError` names the process that has it."""
+    if not _PLAIN_PATH.fullmatch(str(data)):
+        raise InvalidError("data directory", str(data), "a path without ? & # %")
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(data / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise InvalidError("data directory", str(data), f"a directory this user may write ({error.strerror})") from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace") or "unknown"
+            raise UnavailableError(
+                f"data directory {data}",
+                f"process {holder} uses it; stop that one, or give this one a --data of its own",
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield data
+    finally:
+        os.close(descriptor)
+
+
+def _write_config(settings: ClickHouseSettings, data: Path) -> Path:
+    """Write what the engine reads when it starts, and say where."""
+    place = data / "config"
+    place.mkdir(exist_ok=True)
+    users, config = place / "users.xml", place / "config.xml"
+    engines = (f"GRANT TABLE ENGINE ON {name}" for name in _ALLOWED_ENGINES)
+    grants = "".join(f"<query>{each}</query>" for each in (*_GRANTS, *engines))
+    fixed = "".join(f"<{name}><readonly/></{name}>" for name in _READONLY_SETTINGS)
+    longest = settings.query_ms_max / 1000
+    users.write_text(
+        "<clickhouse><users><default><password></password><networks><ip>::/0</ip></networks><profile>default</profile>"
+        f"<quota>default</quota><grants>{grants}</grants></default></users><quotas><default/></quotas>"
+        f"<profiles><default><max_execution_time>{longest:g}</max_execution_time><constraints><max_execution_time>"
+        f"<min>0.001</min><max>{longest:g}</max></max_execution_time>{fixed}</constraints></default></profiles></clickhouse>\n"
+    )
+    memory = f"<max_server_memory_usage>{settings.memory_bytes_max}</max_server_memory_usage>"
+    config.write_text(
+        f"<clickhouse><default_database>_files</default_database><users_config>{escape(str(users))}</users_config>"
+        f"{memory if settings.memory_bytes_max else ''}</clickhouse>\n"
+    )
+    return config
+
+
+def _create_default_database(engine: Path, random: Random) -> None:
+    """Have `default` be there before the engine starts, which would otherwise make it an overlay of the file system."""
+    metadata = engine / "metadata"
+    metadata.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        (
+            metadata / "default"
+        ).unlink()  # a symlink the engine makes for people; found at a start, it makes the overlay take its place
+    if not (metadata / "default.sql").exists():
+        digits = (random.token() + random.token())[:32]
+        uuid = f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
+        unfinished = metadata / ".default.sql"
+        unfinished.write_text(f"ATTACH DATABASE _ UUID '{uuid}'\nENGINE = Atomic\n")
+        unfinished.replace(metadata / "default.sql")

@@ -1,0 +1,255 @@
+"""A request's statement, carried out: settings and parameters first, then the statement, its data piece by piece.
+
+The one rule: an insert whose body did not arrive whole is cancelled, never finished.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast.clickhouse.embedded.engine import ChdbEngine
+from holdfast.clickhouse.embedded.errors import (
+    READONLY,
+    SYNTAX_ERROR,
+    TOO_MANY_BYTES,
+    TOO_MANY_ROWS_OR_BYTES,
+    UNKNOWN_SETTING,
+    QueryError,
+    engine_error,
+    query_error,
+)
+from holdfast.clickhouse.embedded.kill_query import kill_queries, processes_subquery
+from holdfast.clickhouse.embedded.results import SELF_DESCRIBING_FORMATS, STREAMABLE_FORMATS, QueryResult
+from holdfast.clickhouse.embedded.running_queries import RunningQueries, RunningQuery, cancellation_or
+from holdfast.clickhouse.embedded.sessions import EXPRESSION_SETTINGS, Sessions
+from holdfast.clickhouse.embedded.settings import ClickHouseSettings
+from holdfast.clickhouse.embedded.statement import (
+    INPUT_TABLE,
+    INSERT,
+    KILL,
+    SELECT,
+    Statement,
+    parse_statement,
+    select_header_only,
+    substitute_processes,
+)
+from holdfast.clickhouse.quoting import quote_identifier, quote_literal
+from holdfast.vocabulary.clock import Clock
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEAD_BYTES: Final = 256 * 1024  # of a body without `query=`: a statement with data behind it ends within
+_LISTED_QUERY_BYTES: Final = 10_000  # of a statement, in the list of those that run
+
+
+@dataclass(slots=True, kw_only=True)
+class QueryRequest:
+    """What a client asks, freed of HTTP."""
+
+    query: bytes
+    body: Iterator[bytes]
+    user: str
+    query_id: str
+    database: str = ""
+    default_format: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    session_id: str = ""
+    session_ms: int = 60_000
+    session_check: bool = False
+    read_only: bool = False
+    whole: bool = False
+
+
+class QueryExecutor:
+    """Carries requests out, each on a connection of its own or on its session's."""
+
+    def __init__(
+        self, engine: ChdbEngine, registry: RunningQueries, settings: ClickHouseSettings, *, clock: Clock
+    ) -> None:
+        self.engine, self.registry, self._settings = engine, registry, settings
+        self.sessions = Sessions(engine, settings, clock=clock)
+
+    @contextmanager
+    def answer(self, request: QueryRequest, one: RunningQuery) -> Iterator[QueryResult]:
+        """The answer, whose first piece is there; the engine is busy with it until the body is left."""
+        statement = self._statement(request)
+        one.query = statement.text[:_LISTED_QUERY_BYTES].decode(errors="replace")
+        with ExitStack() as stack:
+            if statement.kind != KILL and not statement.reads_processes:
+                stack.enter_context(self.registry.slot(one))
+            connection = stack.enter_context(self._connection(request, one))
+            try:
+                yield self._execute(connection, request, statement, one)
+            except RuntimeError as error:
+                raise cancellation_or(one, engine_error(error)) from None
+            except QueryError as error:
+                raise cancellation_or(one, error) from None
+
+    def _statement(self, request: QueryRequest) -> Statement:
+        """Parse `query=`, or the head of the body. What stays in `request.body` is data."""
+        if request.query:
+            return parse_statement(request.query)
+        head = bytearray()
+        for piece in request.body:
+            head += piece
+            if len(head) >= _HEAD_BYTES:
+                break
+        if len(head) >= _HEAD_BYTES:
+            found = parse_statement(bytes(head)) if head[:64].lstrip()[:6].lower() == b"insert" else None
+            if found is not None and found.takes_data:
+                return found
+            for piece in request.body:
+                head += piece
+                if len(head) > self._settings.query_bytes_max:
+                    raise query_error(
+                        TOO_MANY_BYTES, f"the statement has more than {self._settings.query_bytes_max} bytes"
+                    )
+        if not head.strip():
+            raise query_error(SYNTAX_ERROR, "Empty query")
+        return parse_statement(bytes(head))
+
+    @contextmanager
+    def _connection(self, request: QueryRequest, one: RunningQuery) -> Iterator[Any]:
+        with self.sessions.connection(
+            request.session_id, request.session_ms, check=request.session_check
+        ) as connection:
+            try:
+                kept = self.sessions.values(connection, request.settings) if request.session_id else {}
+                if request.database:
+                    connection.query(f"USE {quote_identifier(request.database)}", "Null")
+                self._set(connection, request, one)
+                yield connection
+            except RuntimeError as error:
+                raise cancellation_or(one, engine_error(error)) from None
+            finally:
+                if request.session_id:
+                    self.sessions.restore(connection, kept)
+
+    def _set(self, connection: Any, request: QueryRequest, one: RunningQuery) -> None:
+        given = dict(request.settings)
+        for name in given:
+            if not _NAME.fullmatch(name):
+                raise query_error(UNKNOWN_SETTING, f"Unknown setting '{name}'")
+        given["log_comment"] = one.log_comment(given.get("log_comment", ""))
+        given |= {f"param_{name}": value for name, value in request.parameters.items() if _NAME.fullmatch(name)}
+        if request.read_only and given.get("readonly", "0") == "0":
+            given["readonly"] = "2"
+        connection.query(
+            "SET " + ", ".join(f"{name} = {quote_literal(value)}" for name, value in given.items()), "Null"
+        )
+
+    def _execute(self, connection: Any, request: QueryRequest, statement: Statement, one: RunningQuery) -> QueryResult:
+        one.check()
+        if statement.kind == INSERT:
+            if request.read_only:
+                raise query_error(READONLY, "Cannot execute query in readonly mode: GET only reads, use POST")
+            return self._insert(connection, request, statement, one)
+        format_name = statement.format or request.default_format or "TabSeparated"
+        if statement.kind == KILL:
+            rows = kill_queries(self.engine, self.registry, statement.text, one)
+            return self._execute_buffered(connection, rows, format_name)
+        text = statement.text
+        if statement.reads_processes:
+            text = substitute_processes(text, processes_subquery(self.registry, one))
+        if statement.kind == SELECT and format_name in STREAMABLE_FORMATS and not request.whole:
+            return self._execute_streaming(connection, text, format_name, one)
+        return self._execute_buffered(connection, text, format_name)
+
+    def _execute_buffered(self, connection: Any, text: bytes, format_name: str) -> QueryResult:
+        result = connection.query(text, format_name)
+        whole = bytes(result.bytes())
+        if len(whole) > self._settings.answer_bytes_max:
+            raise query_error(
+                TOO_MANY_ROWS_OR_BYTES,
+                f"the answer has {len(whole)} bytes and {format_name} cannot be streamed: allowed are "
+                f"{self._settings.answer_bytes_max}; take one of {', '.join(STREAMABLE_FORMATS)}",
+            )
+        return QueryResult(iter((whole,)), format_name, whole, _statistics(result))
+
+    def _execute_streaming(self, connection: Any, text: bytes, format_name: str, one: RunningQuery) -> QueryResult:
+        """An answer of which only the first block is waited for."""
+        blocks = _stream_blocks(connection, connection.send_query(text, format_name), one)
+        first = next(blocks, b"")
+        if not first and format_name in SELF_DESCRIBING_FORMATS:
+            return self._execute_buffered(connection, select_header_only(text), format_name)
+
+        def pieces() -> Iterator[bytes]:
+            yield first
+            yield from blocks
+
+        return QueryResult(STREAMABLE_FORMATS[format_name](pieces()), format_name)
+
+    def _insert(self, connection: Any, request: QueryRequest, statement: Statement, one: RunningQuery) -> QueryResult:
+        if not statement.takes_data:
+            return self._execute_buffered(connection, statement.text, "TabSeparated")
+        pieces = _insert_data(statement, request.body)
+        if statement.structure:
+            table = INPUT_TABLE
+            # input() is one stream, whose rows stay in order; by default two threads fill a table, and two read it.
+            connection.query("SET max_threads = 1, max_insert_threads = 1", "Null")
+            connection.query(
+                b"CREATE TEMPORARY TABLE " + table + b" (" + statement.structure + b") ENGINE = Memory", "Null"
+            )
+            try:
+                _stream_insert(connection, b"INSERT INTO " + table, statement.format, pieces, one)
+                one.check()
+                return self._execute_buffered(connection, statement.text, "TabSeparated")
+            finally:
+                if request.session_id:
+                    connection.query(b"DROP TEMPORARY TABLE IF EXISTS " + table, "Null")
+        result = _stream_insert(connection, statement.text, statement.format, pieces, one)
+        return QueryResult(iter((b"",)), "TabSeparated", b"", _statistics(result))
+
+
+def _insert_data(statement: Statement, body: Iterator[bytes]) -> Iterator[bytes]:
+    if statement.data:
+        yield statement.data
+    yield from body
+
+
+def _stream_insert(connection: Any, text: bytes, format_name: str, pieces: Iterator[bytes], one: RunningQuery) -> Any:
+    """Give the engine an insert's data as they come. They are data: nothing in them is computed."""
+    if format_name.lower() == "values":
+        connection.query("SET " + ", ".join(f"{name} = 0" for name in EXPRESSION_SETTINGS), "Null")
+    handle = connection.send_insert(text, format_name)
+    try:
+        for piece in pieces:
+            one.check()
+            if piece:
+                connection.insert_append(handle, piece)
+        one.check()
+    except BaseException:
+        connection.insert_cancel(handle)
+        raise
+    return connection.insert_done(handle)
+
+
+def _stream_blocks(connection: Any, handle: Any, one: RunningQuery) -> Iterator[bytes]:
+    ended = False
+    try:
+        while not ended:
+            one.check()
+            try:
+                block = bytes(connection.streaming_fetch_result(handle).bytes())
+            except RuntimeError as error:
+                ended = True
+                raise cancellation_or(one, engine_error(error)) from None
+            ended = not block
+            if block:
+                yield block
+    finally:
+        if not ended:
+            connection.streaming_cancel_query(handle)
+
+
+def _statistics(result: Any) -> dict[str, int]:
+    return {
+        "read_rows": result.storage_rows_read(),
+        "read_bytes": result.storage_bytes_read(),
+        "written_rows": result.rows_written(),
+        "written_bytes": result.bytes_written(),
+        "result_rows": result.rows_read(),
+        "elapsed_ns": int(result.elapsed() * 1e9),
+    }

@@ -1,0 +1,105 @@
+"""What the kernel lets the engine reach: its own directory, the libraries it is made of, and no other host.
+
+Linux's Landlock (5.13 or later; hosts from 6.7 on), which needs no privilege. It holds for the thread that asks for it and for all
+threads that one starts, for good. The one rule: whoever calls into the engine runs on such a thread.
+"""
+
+import ctypes
+import logging
+import os
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+_log: Final = logging.getLogger(__name__)
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same number on every architecture
+_VERSION_FLAG: Final = 1
+_PATH_BENEATH: Final = 1
+_SET_NO_NEW_PRIVS: Final = 38
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = (1 << bit for bit in range(4))
+_READ: Final = _EXECUTE | _READ_FILE | _READ_DIR
+_FILE_ACCESS: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | 1 << 14 | 1 << 15
+_TCP: Final = 0b11  # to bind and to connect
+_SIGNALS_AND_SOCKETS: Final = 0b11  # to processes that are not confined with us
+# How many kinds of access a version of the interface knows.
+_ACCESS_RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15}
+_ACCESS_RIGHTS_LATEST: Final = 16
+
+_READABLE_PATHS: Final = (
+    *("/usr", "/lib", "/lib64", "/bin", "/etc/localtime", "/etc/timezone", "/etc/ld.so.cache", "/sys/fs/cgroup"),
+    *("/sys/devices/system", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/loadavg", "/proc/uptime"),
+    *("/sys/kernel/mm/transparent_hugepage", "/proc/sys/vm/overcommit_memory", "/proc/self/auxv"),
+    *("/proc/self/maps", "/proc/self/stat", "/proc/self/statm", "/proc/self/status", "/proc/self/cgroup"),
+)
+_DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+
+
+def confine(data: Path) -> bool:
+    """Confine this thread and all it starts to `data`; False if this kernel cannot. It cannot be taken back."""
+    version = _syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG) if sys.platform == "linux" else -1
+    if version < 1:
+        _log.warning("this kernel has no Landlock: only ClickHouse's grants keep its users from other files and hosts")
+        return False
+    every = (1 << _ACCESS_RIGHTS.get(version, _ACCESS_RIGHTS_LATEST)) - 1
+    attributes = struct.pack("<QQQ", every, _TCP if version >= 4 else 0, _SIGNALS_AND_SOCKETS if version >= 6 else 0)
+    ruleset = _checked(_syscall(_CREATE_RULESET, attributes, 24 if version >= 6 else 16 if version >= 4 else 8, 0))
+    try:
+        for path, access in _allowed(data, every):
+            _allow(ruleset, path, access & every)
+        _checked(_libc().prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        _checked(_syscall(_RESTRICT_SELF, ruleset, 0))
+    finally:
+        os.close(ruleset)
+    return True
+
+
+def _allowed(data: Path, every: int) -> Iterator[tuple[Path, int]]:
+    yield data, every
+    for path in _existing((*_READABLE_PATHS, sys.prefix, sys.base_prefix, *_packages())):
+        yield path, _READ
+    for path in _existing(_DEVICES):
+        yield path, _READ_FILE | _WRITE_FILE
+
+
+def _packages() -> Iterator[str]:
+    """Where the code is that may still be imported, should it be elsewhere than the interpreter's own."""
+    for name in ("holdfast", "chdb"):
+        spec = find_spec(name)
+        yield from (spec.submodule_search_locations or ()) if spec is not None else ()
+
+
+def _existing(paths: Iterable[str]) -> list[Path]:
+    found = {Path(path).resolve() for path in paths if path and Path(path).exists()}
+    return sorted(path for path in found if path != Path("/"))
+
+
+def _allow(ruleset: int, path: Path, access: int) -> None:
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        access = access if path.is_dir() else access & _FILE_ACCESS
+        _checked(_syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("<Qi", access, descriptor), 0))
+    finally:
+        os.close(descriptor)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _syscall(number: int, *arguments: int | bytes | None) -> int:
+    return int(_libc().syscall(ctypes.c_long(number), *map(_as_c, arguments)))
+
+
+def _as_c(argument: int | bytes | None) -> object:
+    return ctypes.c_long(argument) if isinstance(argument, int) else argument
+
+
+def _checked(outcome: int) -> int:
+    if outcome < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"Landlock: {os.strerror(number)}")
+    return outcome

@@ -1,0 +1,325 @@
+"""What is asked of a cluster's brokers: topics, offsets, the tail of a partition, and where store and objects are.
+
+    DescribeConfigs v4, Metadata v12, ListOffsets v7, Fetch v13 (by topic id: a topic made again is another one)
+
+The one rule: who leads is looked up when it is not known and after every refusal, and a question is repeated until its time is up:
+a partition without a leader is mostly one that changes hands.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from holdfast.client.addresses import BrokerAddress, parse_bootstrap
+from holdfast.client.connection import BrokerConnection
+from holdfast.log.topics import UnknownTopicError
+from holdfast.vocabulary.clock import Clock, RealClock
+from holdfast.vocabulary.errors import HoldfastError, UnavailableError
+from holdfast.vocabulary.settings import MIB
+
+T = TypeVar("T")
+
+STORE_URL: Final = "holdfast.store.url"
+OBJECTS_URL: Final = "holdfast.objects.url"
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+_BROKER_RESOURCE: Final = 4  # a resource type of DescribeConfigs
+_NONE, _OUT_OF_RANGE, _UNKNOWN_TOPIC, _UNKNOWN_ID = 0, 1, 3, 100
+_RETRIABLE: Final = {
+    3,
+    5,
+    6,
+    7,
+    9,
+    74,
+    75,
+    76,
+    78,
+    79,
+    100,
+}  # leaders that change, epochs that are not known yet, time-outs
+_RETRY_PAUSE_MS: Final = 100
+
+
+class ClusterUrls(NamedTuple):
+    """Where store and objects are; "" is what the brokers do not tell."""
+
+    store: str
+    objects: str
+
+
+class TopicInfo(NamedTuple):
+    """A topic as brokers and store know it."""
+
+    name: str
+    id: str
+    partitions: int
+
+
+class FetchResult(NamedTuple):
+    """Batches of a partition one behind the other, the last perhaps cut; and where the log begins and ends."""
+
+    records: memoryview
+    start_offset: int
+    high_watermark: int
+
+
+class OutOfRangeError(HoldfastError):
+    """The leader does not have the offset: the log is from `start` to `end`."""
+
+    def __init__(self, start: int, end: int) -> None:
+        super().__init__(start, end)
+        self.start, self.end = start, end
+
+
+@dataclass(slots=True)
+class _MetadataCache:
+    """What the last Metadata said of the cluster."""
+
+    addresses: dict[int, BrokerAddress] = field(default_factory=dict)
+    leaders: dict[tuple[str, int], int] = field(default_factory=dict)
+
+
+class BrokerClient:
+    """A cluster's brokers, as one process talks to them. On the loop's thread only."""
+
+    def __init__(self, bootstrap: str, *, clock: Clock | None = None, timeout_ms: int = 30_000) -> None:
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._clock = clock if clock is not None else RealClock()
+        self._timeout_ms = timeout_ms
+        self._connections: dict[BrokerAddress, BrokerConnection] = {}
+        self._metadata_cache = _MetadataCache()
+
+    @classmethod
+    async def fetch_cluster_urls(cls, bootstrap: str) -> ClusterUrls:
+        """What the brokers tell of store and objects."""
+        agents = cls(bootstrap)
+        try:
+            return await agents.urls()
+        finally:
+            await agents.close()
+
+    async def close(self) -> None:
+        """Hang up everywhere."""
+        for connection in self._connections.values():
+            await connection.close()
+        self._connections.clear()
+
+    async def urls(self) -> ClusterUrls:
+        """Where store and objects are, as one of the brokers tells it."""
+        return await self._retry_until_deadline(self._urls)
+
+    async def cluster_id(self) -> str:
+        """The cluster's own name."""
+        return str((await self._retry_until_deadline(lambda: self._metadata(()))).cluster_id or "")
+
+    async def topics(self) -> list[TopicInfo]:
+        """Every topic that is not the cluster's own, by name."""
+        answer = await self._retry_until_deadline(lambda: self._metadata(None))
+        return sorted(_topic_info(each) for each in answer.topics if not each.is_internal and each.error_code == _NONE)
+
+    async def topic(self, name: str) -> TopicInfo:
+        """One topic. `UnknownTopicError`. Asking does not make it."""
+
+        async def look() -> TopicInfo:
+            (found,) = (await self._metadata((name,))).topics
+            if int(found.error_code) in (_UNKNOWN_TOPIC, 17):  # 17: no topic can have this name
+                raise UnknownTopicError(name)
+            if found.error_code != _NONE:
+                raise UnavailableError(f"topic {name}", f"the brokers say {found.error_code.name}")
+            return _topic_info(found)
+
+        return await self._retry_until_deadline(look)
+
+    async def available_offsets(self, topic: str, times_ms: dict[int, int], *, wait_ms: int) -> dict[int, int]:
+        """The same for those partitions that have a leader who answers within `wait_ms`."""
+        found: dict[int, int] = {}
+        with suppress(UnavailableError, TimeoutError):
+            async with asyncio.timeout(wait_ms / 1_000):  # a broker that is frozen answers nothing at all
+                await self.offsets(topic, times_ms, wait_ms=wait_ms, found=found)
+        return found
+
+    async def offsets(
+        self,
+        topic: str,
+        times_ms: dict[int, int],
+        *,
+        wait_ms: int | None = None,
+        found: dict[int, int] | None = None,
+    ) -> dict[int, int]:
+        """Partition → the first offset at or after its time (-1 if there is none); EARLIEST and LATEST are times, too.
+
+        Answers are put into `found` as they come.
+        """
+        found = {} if found is None else found
+
+        async def look() -> dict[int, int]:
+            if len(found) == len(times_ms):
+                return found
+            missing = {number: time_ms for number, time_ms in times_ms.items() if number not in found}
+            for node, numbers in (await self._group_by_leader(topic, missing)).items():
+                asked = {number: times_ms[number] for number in numbers}
+                found.update(await self._list_offsets(node, topic, asked))
+            if len(found) < len(times_ms):
+                raise UnavailableError(f"topic {topic}", "some of its partitions are changing hands")
+            return found
+
+        return await self._retry_until_deadline(look, wait_ms=wait_ms)
+
+    async def fetch(self, topic: TopicInfo, number: int, offset: int, *, bytes_max: int = 4 * MIB) -> FetchResult:
+        """What the leader has from `offset` on; nothing if that is its end. `OutOfRangeError`, `UnknownTopicError`."""
+        return await self._retry_until_deadline(lambda: self._fetch(topic, number, offset, bytes_max))
+
+    async def _fetch(self, facts: TopicInfo, number: int, offset: int, bytes_max: int) -> FetchResult:
+        from kio.schema.fetch.v13.request import FetchPartition, FetchRequest, FetchTopic
+
+        topic = facts.name
+        node = next(iter(await self._group_by_leader(topic, {number: 0})))
+        asked: Any = FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=bytes_max)  # type: ignore[arg-type]
+        request = FetchRequest(
+            max_wait=timedelta(0),  # type: ignore[arg-type]
+            min_bytes=0,  # type: ignore[arg-type]
+            max_bytes=bytes_max,  # type: ignore[arg-type]
+            topics=(FetchTopic(topic_id=UUID(facts.id), partitions=(asked,)),),
+            forgotten_topics_data=(),
+        )
+        answer = await self._request(node, request)
+        self._check(topic, number, int(answer.error_code))
+        (found,) = answer.responses[0].partitions
+        if found.error_code == _OUT_OF_RANGE:
+            ends = await self.offsets(topic, {number: LATEST})
+            starts = await self.offsets(topic, {number: EARLIEST})
+            raise OutOfRangeError(starts[number], ends[number])
+        if found.error_code == _UNKNOWN_ID and (await self.topic(topic)).id != facts.id:
+            raise UnknownTopicError(topic)
+        self._check(topic, number, int(found.error_code))
+        return FetchResult(memoryview(found.records or b""), found.log_start_offset, found.high_watermark)
+
+    async def _list_offsets(self, node: int, topic: str, times_ms: dict[int, int]) -> dict[int, int]:
+        from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+        asked = tuple(
+            ListOffsetsPartition(partition_index=number, timestamp=time_ms)  # type: ignore[arg-type]
+            for number, time_ms in times_ms.items()
+        )
+        request = ListOffsetsRequest(
+            replica_id=-1,  # type: ignore[arg-type]
+            isolation_level=0,  # type: ignore[arg-type]
+            topics=(ListOffsetsTopic(name=topic, partitions=asked),),  # type: ignore[arg-type]
+        )
+        found = {}
+        for each in (await self._request(node, request)).topics[0].partitions:
+            with suppress(UnavailableError):  # the others are answered for; this one is asked for again
+                self._check(topic, each.partition_index, int(each.error_code))
+                found[each.partition_index] = each.offset
+        return found
+
+    async def _urls(self) -> ClusterUrls:
+        from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
+
+        nodes = {each.node_id for each in (await self._metadata(())).brokers}
+        for node in sorted(nodes):
+            resource = DescribeConfigsResource(
+                resource_type=_BROKER_RESOURCE,  # type: ignore[arg-type]
+                resource_name=str(node),
+                configuration_keys=(STORE_URL, OBJECTS_URL),
+            )
+            answer = await self._request(node, DescribeConfigsRequest(resources=(resource,)))
+            values = {row.name: row.value or "" for each in answer.results for row in each.configs}
+            if values:
+                return ClusterUrls(values.get(STORE_URL, ""), values.get(OBJECTS_URL, ""))
+        return ClusterUrls("", "")
+
+    async def _metadata(self, topics: tuple[str, ...] | None) -> Any:
+        """What any broker says of these topics (None: of all); leaders are noted."""
+        from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
+
+        asked = (
+            None if topics is None else tuple(MetadataRequestTopic(topic_id=None, name=name) for name in topics)  # type: ignore[arg-type]
+        )
+        request = MetadataRequest(
+            topics=asked, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+        )
+        answer = await self._request_any(request)
+        self._metadata_cache.addresses = {each.node_id: BrokerAddress(each.host, each.port) for each in answer.brokers}
+        for topic in answer.topics:
+            for each in topic.partitions:
+                self._metadata_cache.leaders[topic.name, each.partition_index] = each.leader_id
+        return answer
+
+    async def _group_by_leader(self, topic: str, numbers: dict[int, int]) -> dict[int, list[int]]:
+        """Partitions by the node that leads them; those of which nobody is known are left out, unless that is all."""
+        if any((topic, number) not in self._metadata_cache.leaders for number in numbers):
+            (found,) = (await self._metadata((topic,))).topics
+            if found.error_code == _UNKNOWN_TOPIC:
+                raise UnknownTopicError(topic)
+        led: dict[int, list[int]] = {}
+        for number in numbers:
+            node = self._metadata_cache.leaders.get((topic, number), -1)
+            if node >= 0:
+                led.setdefault(node, []).append(number)
+            else:
+                self._metadata_cache.leaders.pop((topic, number), None)
+        if not led:
+            raise UnavailableError(f"topic {topic}", f"nobody leads partition {min(numbers)} now")
+        return led
+
+    def _check(self, topic: str, number: int, code: int) -> None:
+        if code == _NONE:
+            return
+        self._metadata_cache.leaders.pop((topic, number), None)
+        if code in _RETRIABLE:  # a new leader may not know the topic yet, nor its id
+            raise UnavailableError(f"partition {topic}:{number}", f"its leader is changing (code {code})")
+        raise HoldfastError(f"partition {topic}:{number}: the broker answered with Kafka's error {code}")
+
+    async def _request(self, node: int, request: Any) -> Any:
+        if node not in self._metadata_cache.addresses:
+            await self._metadata(())
+        address = self._metadata_cache.addresses.get(node)
+        if address is None:
+            self._forget(node)
+            raise UnavailableError(f"broker {node}", "it is not in the cluster now")
+        try:
+            return await self._connection(address).request(request)
+        except UnavailableError:
+            self._forget(node)
+            raise
+
+    def _forget(self, node: int) -> None:
+        self._metadata_cache.leaders = {
+            which: leader for which, leader in self._metadata_cache.leaders.items() if leader != node
+        }
+
+    async def _request_any(self, request: Any) -> Any:
+        failed: UnavailableError | None = None
+        for address in dict.fromkeys((*self._bootstrap, *self._metadata_cache.addresses.values())):
+            try:
+                return await self._connection(address).request(request)
+            except UnavailableError as error:
+                failed = error
+        assert failed is not None
+        raise failed
+
+    def _connection(self, address: BrokerAddress) -> BrokerConnection:
+        if address not in self._connections:
+            self._connections[address] = BrokerConnection(address, timeout_s=self._timeout_ms / 1000)
+        return self._connections[address]
+
+    async def _retry_until_deadline(self, question: Callable[[], Awaitable[T]], *, wait_ms: int | None = None) -> T:
+        deadline_ms = self._clock.boot_ms() + (self._timeout_ms if wait_ms is None else wait_ms)
+        while True:
+            try:
+                return await question()
+            except UnavailableError:
+                if self._clock.boot_ms() + _RETRY_PAUSE_MS > deadline_ms:
+                    raise
+            await self._clock.sleep_ms(_RETRY_PAUSE_MS)
+
+
+def _topic_info(topic: Any) -> TopicInfo:
+    return TopicInfo(str(topic.name), (topic.topic_id or UUID(int=0)).hex, len(topic.partitions))

@@ -1,0 +1,103 @@
+"""One connection to a broker: a request goes out, its answer comes back. kio writes and reads the messages.
+
+The one rule: a connection that failed in the middle of a request is closed, never used again: what comes next on it would be the
+answer to a question nobody remembers.
+"""
+
+import asyncio
+import io
+from collections.abc import Callable, Hashable
+from functools import cache
+from struct import Struct
+from typing import Any, Final, cast
+
+from holdfast.client.addresses import BrokerAddress
+from holdfast.vocabulary.errors import UnavailableError
+
+_CLIENT_ID: Final = "holdfast-spark"
+_INT32: Final = Struct(">i")
+_RESPONSE_BYTES_MAX: Final = 512 << 20
+
+
+class BrokerConnection:
+    """Questions to one broker, one after the other."""
+
+    def __init__(self, address: BrokerAddress, *, timeout_s: float) -> None:
+        self._address, self._timeout_s = address, timeout_s
+        self._lock = asyncio.Lock()
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._correlation_id = 0
+
+    async def request(self, request: Any) -> Any:
+        """The answer to a kio request. `UnavailableError` if there is none in time."""
+        async with self._lock:
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    return await self._request(request)
+            except (OSError, EOFError, TimeoutError) as error:
+                await self._drop()
+                reason = str(error) or f"no answer within {self._timeout_s:g} s"
+                raise UnavailableError(f"broker {self._address}", reason) from None
+            except BaseException:
+                await self._drop()
+                raise
+
+    async def close(self) -> None:
+        """Hang up."""
+        async with self._lock:
+            await self._drop()
+
+    async def _request(self, request: Any) -> Any:
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(self._address.host, self._address.port)
+        reader, writer = self._streams
+        self._correlation_id = self._correlation_id % 0x7FFFFFFF + 1
+        writer.write(_encode_request(request, self._correlation_id))
+        await writer.drain()
+        (size,) = _INT32.unpack(await reader.readexactly(4))
+        if not 4 <= size <= _RESPONSE_BYTES_MAX:
+            raise ConnectionError(f"it answered with a frame of {size} bytes: this is no Kafka broker")
+        return _decode_response(type(request), await reader.readexactly(size), self._correlation_id)
+
+    async def _drop(self) -> None:
+        streams, self._streams = self._streams, None
+        if streams is not None:
+            streams[1].transport.abort()
+
+
+def _encode_request(request: Any, correlation_id: int) -> bytes:
+    out = io.BytesIO()
+    header = request.__header_schema__(
+        request_api_key=request.__api_key__,
+        request_api_version=request.__version__,
+        correlation_id=correlation_id,
+        client_id=_CLIENT_ID,
+    )
+    _entity_writer(cast(Hashable, type(header)))(out, header)
+    _entity_writer(cast(Hashable, type(request)))(out, request)
+    body = out.getvalue()
+    return _INT32.pack(len(body)) + body
+
+
+def _decode_response(asked: Any, frame: bytes, correlation_id: int) -> Any:
+    from kio.index import load_response_schema
+
+    kind = load_response_schema(asked.__api_key__, asked.__version__)
+    header, size = _entity_reader(cast(Hashable, kind.__header_schema__))(frame, 0)
+    if header.correlation_id != correlation_id:
+        raise ConnectionError("it answered another question")
+    return _entity_reader(cast(Hashable, kind))(frame, size)[0]
+
+
+@cache
+def _entity_writer(kind: Hashable) -> Callable[[io.BytesIO, Any], None]:
+    from kio.serial import entity_writer
+
+    return entity_writer(cast(Any, kind))
+
+
+@cache
+def _entity_reader(kind: Hashable) -> Callable[[bytes, int], tuple[Any, int]]:
+    from kio.serial import entity_reader
+
+    return entity_reader(cast(Any, kind))

@@ -1,0 +1,179 @@
+"""Which segments hold a range, and where to cut it: from metadata alone.
+
+The one rule: what is decided here follows from the range and the list of segments, nothing else; asked again, it says the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from holdfast.contracts.objects import Objects
+from holdfast.log.metadata import SegmentRecord
+from holdfast.log.published_log import PublishedLog
+from holdfast.log.segment_list import StaleListingError
+from holdfast.vocabulary.errors import CorruptError
+
+TAIL_RECORD_BYTES: Final = 256  # what a record of the tail is taken to weigh where no segment tells
+_RELOADS_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeBounds:
+    """Records from `floor_ms` to `ceiling_ms` (inclusive) are wanted; others may be left out where that is cheap.
+
+    `disorder_ms` says how much older than its batch's first record a record may be; None: nobody knows, so no segment is left out
+    for being too young.
+    """
+
+    floor_ms: int | None = None
+    ceiling_ms: int | None = None
+    disorder_ms: int | None = None
+
+    def may_contain(self, segment: SegmentRecord) -> bool:
+        """Whether a record of this segment may be wanted."""
+        if self.floor_ms is not None and 0 <= segment.max_timestamp_ms < self.floor_ms:
+            return False
+        if self.ceiling_ms is None or self.disorder_ms is None or segment.min_timestamp_ms < 0:
+            return True
+        return segment.min_timestamp_ms - self.disorder_ms <= self.ceiling_ms
+
+
+ANY_TIME: Final = TimeBounds()
+
+
+class EstimatedRange(NamedTuple):
+    """Offsets [start, end) with about so many rows and stored bytes, evenly spread."""
+
+    start: int
+    end: int
+    rows: float
+    bytes: float
+    is_tail: bool = False
+
+
+class SizeEstimate(NamedTuple):
+    """About how much a range holds. `tail_rows` and `tail_bytes` are the part that is not in object storage yet."""
+
+    rows: int
+    bytes: int
+    tail_rows: int
+    tail_bytes: int
+
+
+async def find_segments(log: PublishedLog, objects: Objects, start: int, end: int) -> list[SegmentRecord]:
+    """The segments that hold some of [start, end), oldest first; lists that moved meanwhile are loaded anew."""
+    for _ in range(_RELOADS_MAX):
+        try:
+            return await _find_segments(log, objects, start, end)
+        except StaleListingError:
+            await log.refresh()
+    raise CorruptError(f"partition {log.partition_id}", "its list of segments is not there")
+
+
+async def _find_segments(log: PublishedLog, objects: Objects, start: int, end: int) -> list[SegmentRecord]:
+    found: list[SegmentRecord] = []
+    for index in log.segments.indexes:
+        if index.end_offset > start and index.base_offset < end:
+            listed = await log.segments.listed(index, objects)
+            if not listed:
+                raise StaleListingError(f"index object {index.object}", "it is gone")
+            found += listed
+    found += log.segments.recent
+    return [each for each in found if each.end_offset > start and each.base_offset < end]
+
+
+def estimate_ranges(segments: Sequence[SegmentRecord], start: int, end: int) -> list[EstimatedRange]:
+    """[start, end) as the segments weigh it; what no segment holds is the tail, and weighs as the last segment does."""
+    found: list[EstimatedRange] = []
+    at, record_bytes = start, float(TAIL_RECORD_BYTES)
+    for each in segments:
+        begin, stop = max(at, each.base_offset), min(end, each.end_offset)
+        if begin >= stop:
+            continue
+        if begin > at:
+            found.append(EstimatedRange(at, begin, 0, 0))  # a gap
+        share = (stop - begin) / (each.end_offset - each.base_offset)
+        found.append(EstimatedRange(begin, stop, each.records * share, each.size_bytes * share))
+        record_bytes = each.size_bytes / max(1, each.records)
+        at = stop
+    if at < end:
+        found.append(EstimatedRange(at, end, end - at, (end - at) * record_bytes, is_tail=True))
+    return found
+
+
+class RangeSplit(NamedTuple):
+    """Offsets [start, end). `size` is the share of the limit that they take: 1 is full."""
+
+    start: int
+    end: int
+    size: float
+
+
+def split_by_size(found: Sequence[EstimatedRange], *, rows_max: int, bytes_max: int) -> list[RangeSplit]:
+    """The stretches as parts of at most so many rows and bytes, but at least one offset each."""
+    parts: list[RangeSplit] = []
+    if not found:
+        return parts
+    begin, rows, size = found[0].start, 0.0, 0.0
+    for each in found:
+        at = each.start
+        row, weight = each.rows / (each.end - each.start), each.bytes / (each.end - each.start)
+        while at < each.end:
+            fitting = min(_fit_count(rows_max - rows, row), _fit_count(bytes_max - size, weight), each.end - at)
+            if fitting == 0 and begin == at:
+                fitting = 1
+            at += fitting
+            rows, size = rows + fitting * row, size + fitting * weight
+            if at < each.end:
+                parts.append(RangeSplit(begin, at, max(rows / rows_max, size / bytes_max)))
+                begin, rows, size = at, 0.0, 0.0
+    parts.append(RangeSplit(begin, found[-1].end, max(rows / rows_max, size / bytes_max)))
+    return parts
+
+
+def total_size(found: Sequence[EstimatedRange]) -> SizeEstimate:
+    """What the stretches weigh together."""
+    tail = [each for each in found if each.is_tail]
+    return SizeEstimate(
+        round(sum(each.rows for each in found)),
+        round(sum(each.bytes for each in found)),
+        round(sum(each.rows for each in tail)),
+        round(sum(each.bytes for each in tail)),
+    )
+
+
+def limit_each(found: Sequence[Sequence[EstimatedRange]], *, rows_max: int, bytes_max: int) -> list[int]:
+    """Where to stop in each of several ranges, so that together they stay within the limits.
+
+    Each gets the share of the limit that it has of the whole, so that none waits for another; at least one goes on.
+    """
+    weights = [total_size(each) for each in found]
+    rows, size = sum(each.rows for each in weights), sum(each.bytes for each in weights)
+    share = min(1.0, rows_max / max(1, rows), bytes_max / max(1, size))
+    if share == 1.0:
+        return [each[-1].end if each else 0 for each in found]
+    ends = [
+        _limited_end(each, weight.rows * share, weight.bytes * share)
+        for each, weight in zip(found, weights, strict=True)
+    ]
+    if all(end == each[0].start for end, each in zip(ends, found, strict=True)):  # every share is less than a record
+        largest = max(range(len(found)), key=lambda at: weights[at].rows)
+        ends[largest] += 1
+    return ends
+
+
+def _limited_end(found: Sequence[EstimatedRange], rows: float, size: float) -> int:
+    """How far so many rows and bytes reach; the start if not to the first record."""
+    at = found[0].start
+    for each in found:
+        row, record = each.rows / (each.end - each.start), each.bytes / (each.end - each.start)
+        fitting = min(_fit_count(rows, row), _fit_count(size, record), each.end - each.start)
+        at, rows, size = at + fitting, rows - fitting * row, size - fitting * record
+        if at < each.end:
+            break
+    return at
+
+
+def _fit_count(room: float, each: float) -> int:
+    """How many of this weight fit. A hair's breadth is granted: sums of fractions are not exact."""
+    return int(max(0.0, room) / each + 1e-6) if each > 0 else 1 << 62

@@ -1,0 +1,49 @@
+"""Commit surely: turn an unknown outcome into a known one, within a deadline.
+
+Engines raise `OutcomeUnknownError` at once; most callers want what this does: ask what became of it, and try again only
+when the answer is "never".
+"""
+
+from collections.abc import Sequence
+
+from holdfast.contracts.store import Committed, Conflict, NotCommitted, Operation, Requirement, Store
+from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.errors import OutcomeUnknownError, UnavailableError
+
+
+async def commit_resolved(
+    store: Store,
+    *,
+    clock: Clock,
+    random: Random,
+    require: Sequence[Requirement] = (),
+    apply: Sequence[Operation] = (),
+    within_ms: int = 10_000,
+) -> Committed | Conflict:
+    """Commit, resolve lost answers, retry what never happened.
+
+    Past the deadline it raises the last error: `UnavailableError` if the commit surely did not happen,
+    `OutcomeUnknownError` if even that could not be found out.
+    """
+    deadline_ms = clock.boot_ms() + within_ms
+    lost: OutcomeUnknownError | None = None
+    attempt = 0
+    while True:
+        try:
+            if lost is not None:
+                outcome = await store.resolve(lost.commit_id)
+                lost = None
+                if not isinstance(outcome, NotCommitted):
+                    return outcome
+            return await store.commit(require=require, apply=apply)
+        except OutcomeUnknownError as error:
+            lost = error
+            if clock.boot_ms() >= deadline_ms:
+                raise
+        except UnavailableError:
+            if clock.boot_ms() >= deadline_ms:
+                if lost is not None:
+                    raise lost from None
+                raise
+        await clock.sleep_ms(backoff_ms(attempt, base_ms=20, max_ms=500, random=random))
+        attempt += 1

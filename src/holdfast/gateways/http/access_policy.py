@@ -1,0 +1,120 @@
+"""Whom a request may come from. The one rule: a page in somebody's browser is not that somebody.
+
+A server on loopback is reached by every page its user opens. Two things tell such a page from a program: a request that was sent
+to another name (DNS rebinding) carries that name in `Host`, and a write that a page of another server began carries that server
+in `Origin` or says so in `Sec-Fetch-Site`. No answer allows other origins to read (there are no CORS headers).
+"""
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from holdfast.gateways.http.problems import (
+    FOREIGN_ORIGIN,
+    MALFORMED,
+    MISDIRECTED,
+    UNSUPPORTED_MEDIA_TYPE,
+    Fault,
+    Problem,
+    problem,
+)
+from holdfast.gateways.http.settings import HttpSettings, comma_separated
+
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_SAME_SITE: Final = frozenset({"same-origin", "none"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessPolicy:
+    """Names this server goes by and origins that may write. `loopback`: nobody beyond this machine reaches it."""
+
+    loopback: bool
+    hosts: frozenset[str]
+    origins: frozenset[str]
+
+    @classmethod
+    def of(cls, settings: HttpSettings, *, loopback: bool) -> "AccessPolicy":
+        """The doors as the settings say."""
+        return cls(loopback=loopback, hosts=comma_separated(settings.hosts), origins=comma_separated(settings.origins))
+
+    def refusal(self, method: str, headers: Mapping[str, str]) -> Problem | None:
+        """Why a request may not come in; None if it may."""
+        host = headers.get("host", "")
+        if not self._is_allowed_host(host):
+            allowed = "localhost, a loopback address, or a name in the setting http.hosts"
+            return problem(
+                MISDIRECTED, f"this server is not {host!r}", Fault(detail="Host", header="host", allowed=allowed)
+            )
+        if method in _SAFE_METHODS:
+            return None
+        return self._foreign_origin_problem(host, headers) or _media_type_problem(headers)
+
+    def _is_allowed_host(self, host: str) -> bool:
+        name = _host_name(host)
+        if not name:
+            return False
+        if name in self.hosts or _is_loopback(name):
+            return True
+        # Beyond loopback, whoever runs it has said that everybody may reach it; names they list are then the only ones.
+        return not self.loopback and not self.hosts
+
+    def _foreign_origin_problem(self, host: str, headers: Mapping[str, str]) -> Problem | None:
+        origin = headers.get("origin")
+        if origin is None:
+            site = headers.get("sec-fetch-site", "none").lower()
+            if site in _SAME_SITE:
+                return None
+            origin = f"a {site} page"
+        elif origin.lower() in self.origins or _origin_host(origin) == host.lower():
+            return None
+        allowed = f"pages of {host}, and origins in the setting http.origins"
+        return problem(
+            FOREIGN_ORIGIN, f"{origin} may not write here", Fault(detail="Origin", header="origin", allowed=allowed)
+        )
+
+
+def _media_type_problem(headers: Mapping[str, str]) -> Problem | None:
+    """A body that is not said to be JSON is refused: a form of any page could send it."""
+    if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
+        return None
+    media = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media == "application/json" or (media.startswith("application/") and media.endswith("+json")):
+        return None
+    fault = Fault(detail=f"{media or 'none'} is not JSON", header="content-type", allowed="application/json")
+    return problem(UNSUPPORTED_MEDIA_TYPE, f"a body of type {media or 'unknown'} is not read", fault)
+
+
+def duplicate_header_problem(names: list[str]) -> Problem | None:
+    """A header that decides something and comes twice decides nothing."""
+    for name in ("host", "origin", "content-type", "if-match"):
+        if names.count(name) > 1:
+            return problem(MALFORMED, f"{name} is there more than once", Fault(detail="it comes twice", header=name))
+    return None
+
+
+def _host_name(host: str) -> str:
+    """The name in a `Host` header, without its port; empty if it is none."""
+    try:
+        parts = urlsplit(f"//{host}")
+        _ = parts.port
+    except ValueError:
+        return ""
+    if parts.netloc != host or parts.username is not None or parts.password is not None:
+        return ""
+    return (parts.hostname or "").lower().rstrip(".")
+
+
+def _origin_host(origin: str) -> str:
+    parts = urlsplit(origin)
+    return parts.netloc.lower() if parts.scheme in ("http", "https") else ""
+
+
+def _is_loopback(name: str) -> bool:
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name.partition("%")[0]).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,189 @@
+"""What holds for every request, whatever it asks for: doors, limits, a time, an access line, and numbers.
+
+It stands around the application as plain ASGI, so that nothing passes it: an unknown path is judged, counted and logged like any
+other. A body is read here, whole and bounded, before the application hears of the request.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from holdfast.gateways.http.access_policy import AccessPolicy, duplicate_header_problem
+from holdfast.gateways.http.asgi import Application, Message, Receive, Scope, Send, header_map, replaying, send_problem
+from holdfast.gateways.http.metrics.requests import RequestCounters
+from holdfast.gateways.http.problems import (
+    BUSY,
+    INTERNAL_ERROR,
+    MALFORMED,
+    REQUEST_TIMEOUT,
+    RESPONSE_TIMEOUT,
+    TOO_LARGE,
+    Problem,
+    problem,
+)
+from holdfast.gateways.http.settings import HttpSettings
+from holdfast.vocabulary.clock import Clock, Random
+
+_access: Final = logging.getLogger("holdfast.http.access")
+_log: Final = logging.getLogger(__name__)
+
+PROBE_PATHS: Final = frozenset({"/live", "/ready", "/metrics"})
+_PATH_CHARS_MAX: Final = 300
+_DRAIN_FACTOR: Final = 16  # of the largest body
+_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
+_SECURITY_HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"x-frame-options", b"DENY"),
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+
+class RequestRejected(Exception):  # noqa: N818 - an answer, not an error
+    """The request ends here, with this problem. `drain`: what is left of it is read and forgotten first."""
+
+    def __init__(self, problem_details: Problem, *, drain: bool = True) -> None:
+        super().__init__(problem_details)
+        self.problem_details, self.drain = problem_details, drain
+
+
+class RequestMiddleware:
+    """The application with everything around it."""
+
+    def __init__(
+        self,
+        inner: Application,
+        *,
+        access_policy: AccessPolicy,
+        counters: RequestCounters,
+        settings: HttpSettings,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self._inner, self._access_policy, self._counters, self._settings = inner, access_policy, counters, settings
+        self._clock, self._random = clock, random
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        began_ms = self._clock.boot_ms()
+        answer = _ResponseRecorder(send, self._random.token())
+        told = {**scope, "method": "GET" if scope["method"] == "HEAD" else scope["method"]}
+        self._counters.in_flight += 1
+        try:
+            await self._respond(told, scope["method"], receive, answer)
+        finally:
+            self._counters.in_flight -= 1
+            self._log_access(told, scope["method"], answer, self._clock.boot_ms() - began_ms)
+
+    async def _respond(self, scope: Scope, method: str, receive: Receive, answer: "_ResponseRecorder") -> None:
+        try:
+            self._check_access(scope, method)
+            body = await self._body(header_map(scope), receive)
+            async with asyncio.timeout(self._settings.request_ms / 1000):
+                await self._inner(scope, replaying(body, receive), answer)
+        except RequestRejected as refused:
+            if refused.drain:
+                await self._drain(receive)
+            await send_problem(answer, refused.problem_details)
+        except TimeoutError:
+            if not answer.began:
+                await send_problem(
+                    answer, problem(RESPONSE_TIMEOUT, f"no answer within {self._settings.request_ms} ms")
+                )
+        except Exception:
+            _log.exception("a request failed")
+            if not answer.began:
+                await send_problem(
+                    answer, problem(INTERNAL_ERROR, f"see the log of this server for request {answer.id}")
+                )
+
+    def _check_access(self, scope: Scope, method: str) -> None:
+        names = [name.decode("latin-1") for name, _ in scope["headers"]]
+        problem_details = duplicate_header_problem(names) or self._access_policy.refusal(method, header_map(scope))
+        if problem_details is not None:
+            raise RequestRejected(problem_details)
+        if self._counters.in_flight > self._settings.requests_max and scope["path"] not in PROBE_PATHS:
+            self._counters.rejected += 1
+            raise RequestRejected(problem(BUSY, f"more than {self._settings.requests_max} requests are under way"))
+
+    async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
+        most = self._settings.body_bytes_max
+        length = headers.get("content-length", "")
+        if length.isascii() and length.isdecimal() and int(length[:20]) > most:
+            raise RequestRejected(problem(TOO_LARGE, f"{length[:20]} bytes; allowed are {most}"))
+        try:
+            async with asyncio.timeout(self._settings.body_ms / 1000):
+                return await _read_body(receive, most)
+        except TimeoutError:
+            problem_details = problem(REQUEST_TIMEOUT, f"the body was not there within {self._settings.body_ms} ms")
+            raise RequestRejected(problem_details, drain=False) from None
+
+    async def _drain(self, receive: Receive) -> None:
+        """A client that is still sending when we hang up never sees the answer: let it finish, within bounds."""
+        left = _DRAIN_FACTOR * self._settings.body_bytes_max
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.body_ms / 1000):
+                while left > 0:
+                    message = await receive()
+                    left -= len(message.get("body", b""))
+                    if not message.get("more_body", False):
+                        return
+
+    def _log_access(self, scope: Scope, method: str, answer: "_ResponseRecorder", took_ms: int) -> None:
+        route = str(scope.get("path_template") or "") if answer.status != 404 else ""
+        shown = method if method in _METHODS else "OTHER"
+        self._counters.answered(shown, route, answer.status, took_ms)
+        level = logging.DEBUG if scope["path"] in PROBE_PATHS else logging.INFO
+        client = scope.get("client") or ("", 0)
+        _access.log(
+            level,
+            "request",
+            extra={
+                "method": shown,
+                # As it was sent: percent signs and all, nothing in it can end a line or colour a terminal.
+                "path": scope["raw_path"].decode("ascii", "replace")[:_PATH_CHARS_MAX],
+                "status": answer.status,
+                "ms": took_ms,
+                "bytes": answer.bytes,
+                "client": client[0],
+                "request": answer.id,
+            },
+        )
+
+
+async def _read_body(receive: Receive, most: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            # A half of a request may look like a whole one: nothing is done about it.
+            raise RequestRejected(problem(MALFORMED, "the client hung up before the body was there"), drain=False)
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > most:
+            raise RequestRejected(problem(TOO_LARGE, f"more than {most} bytes"))
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+class _ResponseRecorder:
+    """`send`, with what every answer carries, and a note of what went through it."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self.id = request_id
+        self.status, self.bytes, self.began = 0, 0, False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.began, self.status = True, message["status"]
+            headers: list[Any] = [*message.get("headers", ()), *_SECURITY_HEADERS, (b"x-request-id", self.id.encode())]
+            message = {**message, "headers": headers}
+        else:
+            self.bytes += len(message.get("body", b""))
+        await self._send(message)

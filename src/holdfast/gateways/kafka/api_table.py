@@ -1,0 +1,35 @@
+"""Every API this face speaks, by its key. What is not here is not advertised, and a request for it closes the connection."""
+
+from typing import Final
+
+from holdfast.gateways.kafka import (
+    configs,
+    fetch,
+    groups,
+    list_offsets,
+    log_dirs,
+    metadata,
+    offsets,
+    produce,
+    producers,
+    topics,
+)
+from holdfast.gateways.kafka.api import Api
+from holdfast.gateways.kafka.api_versions import api_versions_api
+
+_FAMILIES: Final = (
+    configs.APIS,
+    fetch.APIS,
+    groups.APIS,
+    list_offsets.APIS,
+    log_dirs.APIS,
+    metadata.APIS,
+    offsets.APIS,
+    produce.APIS,
+    producers.APIS,
+    topics.APIS,
+)
+
+_ALL: Final = [api for family in _FAMILIES for api in family]
+
+APIS: Final[dict[int, Api]] = {api.key: api for api in (*_ALL, api_versions_api(_ALL))}

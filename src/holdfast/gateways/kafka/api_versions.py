@@ -1,0 +1,54 @@
+"""ApiVersions (18), versions 0 to 4: says exactly what `apis` implements. By hand, because it comes first on every connection.
+
+Not implemented: features (there are none to finalize yet).
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks
+from holdfast.gateways.kafka.errors import Code
+from holdfast.kafka.wire import INT16, INT32, NO_TAGS, WireReader, array_length
+
+_KEY: Final = 18
+_VERSIONS: Final = (0, 4)
+_FLEXIBLE_FROM: Final = 3
+_RANGE: Final = Struct(">hhh")
+
+_Ranges = Sequence[tuple[int, tuple[int, int]]]
+
+
+def api_versions_api(others: Sequence[Api]) -> Api:
+    """The API that lists these, and itself."""
+    ranges = sorted([(_KEY, _VERSIONS), *((api.key, api.versions) for api in others)])
+    bodies = {version: _body(version, Code.NONE, ranges) for version in range(_VERSIONS[0], _VERSIONS[1] + 1)}
+    # A client that is newer than we are asks again with a version of this list: this answer is always version 0.
+    too_new = _body(0, Code.UNSUPPORTED_VERSION, ranges)
+
+    async def api_versions(call: RequestContext, body: memoryview) -> ResponseChunks:
+        if not call.api.supports(call.version):
+            return (too_new,)
+        if call.api.is_flexible(call.version):
+            reader = WireReader(body, flexible=True)
+            name, version = reader.text(), reader.text()
+            reader.tags()
+            call.peer.software = f"{name} {version}"
+        return (bodies[call.version],)
+
+    return Api(key=_KEY, name="ApiVersions", versions=_VERSIONS, flexible_from=_FLEXIBLE_FROM, raw=api_versions)
+
+
+def _body(version: int, code: Code, ranges: _Ranges) -> bytes:
+    flexible = version >= _FLEXIBLE_FROM
+    out = bytearray(INT16.pack(code))
+    out += array_length(len(ranges), flexible=flexible)
+    for key, (low, high) in ranges:
+        out += _RANGE.pack(key, low, high)
+        if flexible:
+            out += NO_TAGS
+    if version >= 1:
+        out += INT32.pack(0)  # throttle time
+    if flexible:
+        out += NO_TAGS
+    return bytes(out)

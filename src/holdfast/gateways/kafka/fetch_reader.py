@@ -1,0 +1,147 @@
+"""Reading many partitions for one request: at least `bytes_min`, at most `bytes_max`, and one wait for all of them.
+
+The first partition that has anything returns at least one batch, however large, so that every reader gets on; the others stay
+within what is left. An error anywhere is answered at once. Waiting holds no record.
+
+A reader in another zone that is behind is sent to an agent of its own zone, which reads what is published straight from object
+storage; where that ends, it is sent back to the leader.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from holdfast.gateways.kafka.api import RequestContext
+from holdfast.gateways.kafka.errors import Code, code_of
+from holdfast.gateways.kafka.fetch_sessions import FetchPartition
+from holdfast.log.batches import Buffer
+from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.reader import OffsetOutOfRangeError
+from holdfast.log.service import NotLeaderError
+from holdfast.vocabulary.errors import HoldfastError
+
+_NEARLY_FULL: Final = 16
+
+
+class FetchLimits(NamedTuple):
+    """What a request allows: how long it may rest, how much it waits for, how much it takes."""
+
+    wait_ms: int
+    bytes_min: int
+    bytes_max: int
+    rack: str
+
+
+@dataclass(slots=True)
+class PartitionRead:
+    """What was found in one partition."""
+
+    wanted: FetchPartition
+    topic: str | None = None
+    code: Code = Code.NONE
+    high_watermark: int = -1
+    start_offset: int = -1
+    batches: Sequence[Buffer] = ()
+    size: int = 0
+    preferred: int = -1
+    led: LeadingPartition | None = field(default=None, repr=False)
+
+
+async def read_partitions(
+    call: RequestContext, wanted: Sequence[FetchPartition], limits: FetchLimits
+) -> list[PartitionRead]:
+    """Every partition's part of the answer, in the order asked for."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + limits.wait_ms / 1000
+    reads: list[PartitionRead | None] = [None] * len(wanted)
+    while True:
+        left = limits.bytes_max
+        settled = False
+        for at, each in enumerate(wanted):
+            known = reads[at]
+            if known is None or (known.led is not None and known.led.high_watermark > known.high_watermark):
+                # Nearly full: what a read would bring is mostly more than there is room for, and read in vain.
+                room = left if left == limits.bytes_max or left > limits.bytes_max // _NEARLY_FULL else 0
+                known = reads[at] = await _read(call, each, room, limits)
+                if known.size > max(0, min(left, each.bytes_max)) and left < limits.bytes_max:
+                    known.batches, known.size = (), 0  # others came first: its turn is next time
+            left -= known.size
+            settled = settled or known.code is not Code.NONE or known.preferred >= 0
+        got = limits.bytes_max - left
+        done = [each for each in reads if each is not None]
+        if settled or got >= limits.bytes_min or (got and got >= limits.bytes_max) or loop.time() >= deadline:
+            return done
+        if not await _wait_for_records(done, deadline - loop.time()):
+            reads = [None] * len(wanted)  # one is led no more: reading again says what is the matter
+
+
+async def _wait_for_records(reads: Sequence[PartitionRead], wait_s: float) -> bool:
+    """Wait until one of the partitions has more than was seen; False when one of them is led here no more."""
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiting = [(read.led, read.high_watermark) for read in reads if read.led is not None]
+    for led, seen in waiting:
+        led.resolve_beyond(seen, waiter)
+    try:
+        async with asyncio.timeout(wait_s):
+            await waiter
+    except TimeoutError:
+        return True
+    except HoldfastError:
+        return False
+    finally:
+        for led, seen in waiting:
+            led.forget(seen)
+    return True
+
+
+async def _read(call: RequestContext, wanted: FetchPartition, left: int, limits: FetchLimits) -> PartitionRead:
+    named, number = wanted.key
+    topic = call.backend.cluster.name_of(named.hex) if isinstance(named, UUID) else named
+    read = PartitionRead(wanted, topic)
+    if topic is None:
+        read.code = Code.UNKNOWN_TOPIC_ID
+        return read
+    try:
+        await _fill(call, read, topic, number, max(0, min(left, wanted.bytes_max)), limits.rack)
+    except OffsetOutOfRangeError as error:
+        read.code, read.start_offset, read.high_watermark = Code.OFFSET_OUT_OF_RANGE, error.start, error.end
+    except HoldfastError as error:
+        read.code = code_of(error)
+    return read
+
+
+async def _fill(call: RequestContext, read: PartitionRead, topic: str, number: int, bytes_max: int, rack: str) -> None:
+    log, offset = call.backend.log, read.wanted.offset
+    try:
+        led = await log.led(topic, number)
+    except NotLeaderError:
+        me = call.backend.me()
+        if not rack or me is None or me.rack != rack:
+            raise
+        fetched = await log.fetch_published(topic, number, offset, bytes_max=bytes_max)
+        if fetched is None:
+            raise  # what is beyond is the leader's
+    else:
+        epoch = read.wanted.leader_epoch
+        if epoch >= 0 and epoch != led.lease.epoch:
+            read.code = Code.FENCED_LEADER_EPOCH if epoch < led.lease.epoch else Code.UNKNOWN_LEADER_EPOCH
+            return
+        read.led = led
+        if rack and led.start_offset <= offset < led.record.published:
+            read.preferred = _preferred_replica(call, rack)
+            if read.preferred >= 0:
+                read.high_watermark, read.start_offset = led.high_watermark, led.start_offset
+                return
+        fetched = await log.read(led, offset, bytes_max=bytes_max)
+    read.high_watermark, read.start_offset = fetched.high_watermark, fetched.start_offset
+    read.batches, read.size = fetched.batches, fetched.size_bytes
+
+
+def _preferred_replica(call: RequestContext, rack: str) -> int:
+    """An agent in the reader's zone, if we are not in it ourselves."""
+    me = call.backend.me()
+    if me is None or me.rack == rack:
+        return -1
+    return next((member.node for member in call.backend.cluster.members if member.zone == rack), -1)

@@ -1,0 +1,60 @@
+"""Waiting until what was asked for is seen: a new topic is served, a deleted one is gone. Always bounded.
+
+A client that hears of a topic before anybody leads it asks again and again, with pauses of its own; a moment's patience here is
+cheaper. What other nodes see may lag behind by a moment: clients expect that of Kafka, too.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.leaders import NO_LEADER, leader_of
+
+PLACED_WAIT_MS: Final = 5_000
+
+_POLL_MS: Final = 20  # opening a partition rings no bell
+
+
+class PlacementWait:
+    """Topics whose partitions are to be served, remembering how far it has looked."""
+
+    def __init__(self, backend: KafkaBackend, names: Iterable[str]) -> None:
+        self._backend = backend
+        self._left = list(names)
+        self._number = 0
+
+    def done(self) -> bool:
+        """Whether every partition has a leader, and those that are ours are open."""
+        while self._left:
+            topic = self._backend.cluster.topic(self._left[-1])
+            if topic is None or not all(self._served(topic.name, n) for n in range(self._number, topic.partitions)):
+                return False
+            self._left.pop()
+            self._number = 0
+        return True
+
+    def _served(self, name: str, number: int) -> bool:
+        backend = self._backend
+        leader, me = leader_of(backend.cluster, name, number), backend.me()
+        ours = me is not None and leader.node == me.node
+        if leader.node == NO_LEADER or (ours and backend.log.serving(name, number) is None):
+            return False
+        self._number = number + 1
+        return True
+
+
+async def wait_until_placed(backend: KafkaBackend, names: Iterable[str], wait_ms: float) -> bool:
+    """Whether all partitions of these topics are served within `wait_ms`."""
+    return await wait_until(backend, PlacementWait(backend, names).done, wait_ms)
+
+
+async def wait_until(backend: KafkaBackend, condition: Callable[[], bool], wait_ms: float) -> bool:
+    """Whether the condition about the cluster comes true within `wait_ms`."""
+    clock = backend.clock
+    deadline_ms = clock.boot_ms() + wait_ms
+    while not condition():
+        left_ms = deadline_ms - clock.boot_ms()
+        if left_ms <= 0:
+            return False
+        await backend.cluster.changed.wait_ms(clock, min(left_ms, _POLL_MS))
+    return True

@@ -1,0 +1,77 @@
+"""What a shard knows to be in the store: committed offsets by group, and the version of every group's record.
+
+Only the writer changes it, after a commit: whatever is read from here is durable.
+"""
+
+from collections.abc import Mapping
+
+from holdfast.contracts.store import Absent, AtVersion, Requirement
+from holdfast.groups.keys import PARTITIONS_PER_KEY, group_key
+from holdfast.groups.model import CommittedOffset
+from holdfast.vocabulary.types import TopicPartition
+
+OffsetChanges = Mapping[TopicPartition, CommittedOffset | None]  # None: forget it
+
+
+class CommittedState:
+    """The durable state of one shard."""
+
+    def __init__(self, shard: int) -> None:
+        self.shard = shard
+        self.versions: dict[str, int] = {}  # group id → version of its record
+        self._offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+
+    def offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """Everything a group has committed."""
+        return self._offsets.get(group_id, {})
+
+    def knows(self, group_id: str) -> bool:
+        """Whether a group has left anything in the store."""
+        return group_id in self._offsets or group_id in self.versions
+
+    def groups(self) -> set[str]:
+        """Every group that has left anything in the store."""
+        return {*self._offsets, *self.versions}
+
+    def load(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """These were found in the store."""
+        self._offsets.setdefault(group_id, {}).update(offsets)
+
+    def merged(self, group_id: str, changes: OffsetChanges) -> dict[TopicPartition, CommittedOffset]:
+        """What the key that holds the partitions of `changes` (all in one) is to hold after them.
+
+        Neighbours that belong to a former topic of the same name go with the first offset of the new one.
+        """
+        known = self.offsets(group_id)
+        neighbours = {each: known[each] for each in _neighbours(changes) if each not in changes and each in known}
+        merged = neighbours | {each: offset for each, offset in changes.items() if offset is not None}
+        if len({each.topic_id for each in merged.values() if each.topic_id}) > 1:
+            newest = max(
+                reversed(merged.values()), key=lambda each: each.committed_at_ms
+            )  # of equals the last, a change
+            return {partition: each for partition, each in merged.items() if each.topic_id in ("", newest.topic_id)}
+        return merged
+
+    def replace(self, group_id: str, changes: OffsetChanges, merged: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """The key that holds the partitions of `changes` holds `merged` now."""
+        offsets = self._offsets.setdefault(group_id, {})
+        for partition in _neighbours(changes):
+            if partition not in merged:
+                offsets.pop(partition, None)
+        offsets.update(merged)
+        if not offsets:
+            del self._offsets[group_id]
+
+    def unmoved(self, group_id: str) -> Requirement:
+        """Holds as long as the group's record is what we wrote, or read, last."""
+        key, version = group_key(self.shard, group_id), self.versions.get(group_id)
+        return Absent(key) if version is None else AtVersion(key, version)
+
+
+def _neighbours(changes: OffsetChanges) -> list[TopicPartition]:
+    """The partitions that share a key with those of `changes`, themselves included."""
+    if len(changes) == PARTITIONS_PER_KEY:
+        return list(changes)
+    some = next(iter(changes))
+    first = some.number - some.number % PARTITIONS_PER_KEY
+    return [TopicPartition(some.topic, number) for number in range(first, first + PARTITIONS_PER_KEY)]

@@ -1,0 +1,203 @@
+"""The tenant: what serving a lease of `~groups` means. The follower says when; this loads, flushes and lets go of shards.
+
+The one rule: a shard that cannot be loaded harms nobody else. It is tried again as long as the lease is ours, and whoever asks
+meanwhile is told so. One task serves the deadlines of all shards.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from holdfast.contracts.store import Store
+from holdfast.groups.errors import ShardLoadingError
+from holdfast.groups.offset_expiration import TopicIdLookup
+from holdfast.groups.settings import GroupCounters, GroupSettings
+from holdfast.groups.shard import GroupShard
+from holdfast.kernel.keys import partition_from_resource
+from holdfast.kernel.lease import Lease, release
+from holdfast.kernel.session import HeldSession
+from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.tasks import Notify
+
+_log: Final = logging.getLogger(__name__)
+
+_RETRY_MS: Final = 500
+_IDLE_TICK_MS: Final = 60_000  # however quiet it is
+
+
+class GroupShardLeaseHandler:
+    """Shards of one session of an agent. Implements `kernel.follower.LeaseHandler` and `groups.service.Leading`."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        session: HeldSession,
+        clock: Clock,
+        random: Random,
+        settings: GroupSettings,
+        counters: GroupCounters,
+        topic_id: TopicIdLookup,
+    ) -> None:
+        self._store, self._session, self._clock, self._random = store, session, clock, random
+        self._settings, self._counters, self._topic_id = settings, counters, topic_id
+        self._notify = Notify()
+        self._locks: dict[int, asyncio.Lock] = {}
+        self._shards: dict[int, GroupShard] = {}
+        self._lost: dict[int, str] = {}  # commits whose outcome is to be resolved before the shard is read again
+        self.leases: dict[int, Lease] = {}
+        self.loading: dict[int, str] = {}  # ours and not served yet → why
+        self.retiring = False  # close hands over to `retire` instead of letting go
+
+    def shard(self, number: int) -> GroupShard | None:
+        """The shard if it is served here. `ShardLoadingError`: it will be."""
+        if not self._session.alive():
+            return None
+        shard = self._shards.get(number)
+        if shard is None and number in self.loading:
+            raise ShardLoadingError(number, self.loading[number])
+        return shard
+
+    def shards(self) -> Sequence[GroupShard]:
+        """Every shard served here."""
+        return list(self._shards.values()) if self._session.alive() else ()
+
+    async def open(self, lease: Lease) -> None:
+        """Load the shard, or list it as loading. `FencedError`, `ExpiredError`: the lease is lost."""
+        number = partition_from_resource(lease.resource).number
+        self.leases[number] = lease
+        self.loading.setdefault(number, "")
+        async with self._lock(number):
+            await self._load(number, lease)
+
+    async def drain(self, lease: Lease) -> None:
+        """Take nothing more on, and write what was taken on."""
+        shard = self._shards.get(partition_from_resource(lease.resource).number)
+        if shard is not None:
+            shard.accepting = False
+            await shard.writer.flush()
+
+    async def resume(self, lease: Lease) -> None:
+        """Serve again."""
+        shard = self._shards.get(partition_from_resource(lease.resource).number)
+        if shard is not None:
+            shard.accepting = True
+
+    async def close(self, lease: Lease) -> None:
+        """Let go: everybody who waits is sent elsewhere."""
+        if self.retiring:
+            return
+        number = partition_from_resource(lease.resource).number
+        async with self._lock(number):
+            self.leases.pop(number, None)
+            await self._let_go(number)
+        self._locks.pop(number, None)
+
+    async def retire(self, within_ms: int) -> None:
+        """The polite end, after the follower has stopped: write everything, release every lease."""
+        try:
+            async with asyncio.timeout(within_ms / 1000):
+                await asyncio.gather(*(self._retire(lease) for lease in list(self.leases.values())))
+        except TimeoutError:
+            _log.warning("stopped before every group shard was handed back; its lease ends with the session")
+        finally:
+            for number in list(self.leases):
+                await self._let_go(number)
+            self.leases.clear()
+
+    async def run(self) -> None:
+        """Serve deadlines and load what could not be loaded, until cancelled. Run it beside the follower."""
+        while True:
+            now_ms = self._clock.boot_ms()
+            for shard in list(self._shards.values()):
+                if shard.next_ms() <= now_ms:
+                    shard.tick(now_ms)
+                    await shard.sweep(now_ms)
+            again = await self._reload_broken()
+            due_ms = min((shard.next_ms() for shard in self._shards.values()), default=now_ms + _IDLE_TICK_MS)
+            wait_ms = min(due_ms - self._clock.boot_ms(), self._random.jitter(_RETRY_MS) if again else _IDLE_TICK_MS)
+            await self._notify.wait_ms(self._clock, max(wait_ms, 1))
+
+    def topics_changed(self) -> None:
+        """Some topic was created, altered or deleted."""
+        for shard in self._shards.values():
+            shard.sweep_soon()
+
+    async def _reload_broken(self) -> bool:
+        """Read broken shards anew, and try those again that could not be read; whether there is more to do."""
+        for number, lease in list(self.leases.items()):
+            shard = self._shards.get(number)
+            if (shard is None or shard.writer.broken is not None) and not self._lock(number).locked():
+                async with self._lock(number):
+                    if self.leases.get(number) is lease:
+                        await self._reload(number, lease)
+        return any(number not in self._shards for number in self.leases)
+
+    async def _reload(self, number: int, lease: Lease) -> None:
+        shard = self._shards.get(number)
+        if shard is not None and isinstance(shard.writer.broken, FencedError):
+            shard.accepting = False  # the follower will see it, and close
+            return
+        if shard is not None:
+            self.loading[number] = str(shard.writer.broken)
+            if isinstance(shard.writer.broken, OutcomeUnknownError):
+                self._lost[number] = shard.writer.broken.commit_id
+            del self._shards[number]
+            await shard.close()
+        try:
+            await self._load(number, lease)
+        except FencedError:
+            return
+
+    async def _load(self, number: int, lease: Lease) -> None:
+        shard = GroupShard(
+            lease,
+            store=self._store,
+            clock=self._clock,
+            random=self._random,
+            settings=self._settings,
+            counters=self._counters,
+            topic_id=self._topic_id,
+            notify=self._notify,
+        )
+        try:
+            if number in self._lost:
+                await self._store.resolve(self._lost[number])  # from now on it cannot happen any more
+                del self._lost[number]
+            await shard.load()
+        except (FencedError, ExpiredError):
+            raise
+        except HoldfastError as error:
+            if self.loading.get(number) != str(error):
+                _log.warning("group shard %d cannot be loaded: %s", number, error)
+            self.loading[number] = str(error)
+            return
+        self._shards[number] = shard
+        self.loading.pop(number, None)
+        self._counters.shards_opened += 1
+        self._notify.notify()
+
+    async def _let_go(self, number: int) -> None:
+        self.loading.pop(number, None)
+        self._lost.pop(number, None)
+        shard = self._shards.pop(number, None)
+        if shard is not None:
+            self._counters.shards_lost += 1
+            await shard.close()
+
+    async def _retire(self, lease: Lease) -> None:
+        while True:
+            try:
+                await self.drain(lease)
+                await release(self._store, lease, clock=self._clock, random=self._random)
+                return
+            except (UnavailableError, OutcomeUnknownError) as error:
+                _log.info("%s cannot be handed back yet: %s", lease.resource, error)
+                self._session.check()
+                self._session.progress()
+                await self._clock.sleep_ms(_RETRY_MS)
+
+    def _lock(self, number: int) -> asyncio.Lock:
+        return self._locks.setdefault(number, asyncio.Lock())

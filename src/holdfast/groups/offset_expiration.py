@@ -1,0 +1,56 @@
+"""Which offsets a group may forget. Pure: the shard does the forgetting.
+
+a topic that is gone (or was made anew)      at once
+a group without members                      `retention_ms` after its last member left
+a group that never had any                   `retention_ms` after the partition's last commit
+a group with members                         topics nobody is subscribed to, `retention_ms` after the last commit
+"""
+
+from collections.abc import Callable, Mapping
+
+from holdfast.groups.group import Group
+from holdfast.groups.model import CommittedOffset, GroupState
+from holdfast.kafka.consumer_protocol import group_subscription_topics
+from holdfast.vocabulary.types import TopicPartition
+
+TopicIdLookup = Callable[[str], str | None]  # the id of a topic that exists, as far as this process knows
+
+
+def belongs_to_topic(offset: CommittedOffset, topic_id: str | None) -> bool:
+    """Whether an offset belongs to the topic of this id; without an id on either side there is no telling, so it does."""
+    return topic_id is None or not offset.topic_id or offset.topic_id == topic_id
+
+
+def expired_offsets(
+    group: Group,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    now_ms: int,
+    *,
+    retention_ms: int,
+    topic_id: TopicIdLookup,
+) -> list[TopicPartition]:
+    """The partitions whose offsets are no longer wanted; `now_ms` is wall time, as commit times are."""
+    wanted = subscribed_topics(group)
+    ids = {topic: topic_id(topic) for topic in {partition.topic for partition in offsets}}
+    found = []
+    for partition, offset in offsets.items():
+        known = ids[partition.topic]
+        # A topic so new that its id was not known when the offset was committed may not be known yet.
+        if (known is None and offset.topic_id) or not belongs_to_topic(offset, known):
+            found.append(partition)
+            continue
+        since_ms = offset.committed_at_ms
+        if group.state is GroupState.EMPTY:
+            if group.empty_since_ms is not None:
+                since_ms = max(since_ms, group.empty_since_ms)
+        elif wanted is None or partition.topic in wanted:
+            continue
+        if now_ms - since_ms >= retention_ms:
+            found.append(partition)
+    return found
+
+
+def subscribed_topics(group: Group) -> frozenset[str] | None:
+    """The topics the group's members are subscribed to; None if that cannot be known."""
+    protocols = (each for member in group.members.values() for each in member.protocols)
+    return group_subscription_topics(group.protocol_type, (each.metadata for each in protocols))

@@ -1,0 +1,31 @@
+"""Which protocol a generation uses: one that every member supports, the one most members prefer."""
+
+from collections.abc import Collection
+
+from holdfast.groups.member import GroupMember
+from holdfast.groups.model import AssignmentProtocol
+
+
+def common_protocols(members: Collection[GroupMember]) -> set[str]:
+    """The protocols that every member supports."""
+    common: set[str] | None = None
+    for member in members:
+        names = {each.name for each in member.protocols}
+        common = names if common is None else common & names
+    return common or set()
+
+
+def has_common_protocol(others: Collection[GroupMember], protocols: Collection[AssignmentProtocol]) -> bool:
+    """Whether somebody with these protocols and the others have one in common."""
+    names = {each.name for each in protocols}
+    return bool(names if not others else names & common_protocols(others))
+
+
+def select_protocol(members: Collection[GroupMember]) -> str:
+    """Every member votes for the first on its list that all support. Of equals, the one that was voted for first."""
+    candidates = common_protocols(members)
+    votes: dict[str, int] = {}
+    for member in members:
+        favourite = next(each.name for each in member.protocols if each.name in candidates)
+        votes[favourite] = votes.get(favourite, 0) + 1
+    return max(votes, key=lambda name: votes[name])

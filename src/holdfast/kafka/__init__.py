@@ -1,0 +1,1 @@
+"""Kafka's protocol, shared by the server and the clients: wire primitives, error codes, versions, named offsets."""

@@ -1,0 +1,110 @@
+"""Whether a control request is as long as it says, before kio reads it.
+
+kio makes room for as many elements as an array claims, and a process that cannot get that much memory is ended, not told: one
+absurd number would take the whole server with it. So every length is held against the bytes that are there first.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from functools import cache
+from itertools import groupby
+from typing import Any, Final, get_args
+
+from holdfast.kafka.wire import INT16, WireReader
+
+Skip = Callable[[WireReader], object]
+
+_SIZES: Final = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "timedelta_i32": 4,
+    "timedelta_i64": 8,
+    "uuid": 16,
+}
+
+
+def check_lengths(kind: type, body: memoryview) -> int:
+    """Walk over a request of a kio type; where its last field ends. `MalformedRequestError` if it claims more than there is."""
+    reader = WireReader(body, flexible=kind.__flexible__)  # type: ignore[attr-defined]
+    _entity(kind)(reader)
+    return reader.at
+
+
+def nested_entity(annotation: Any) -> type | None:
+    """The entity inside `X`, `X | None`, `tuple[X, ...]` or both."""
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        return annotation
+    return next((found for inner in get_args(annotation) if (found := nested_entity(inner)) is not None), None)
+
+
+@cache
+def _entity(kind: type) -> Skip:
+    """A function that goes past a `kind`."""
+    steps: list[Skip] = []
+    for fixed, run in groupby(dataclasses.fields(kind), _is_fixed):
+        fields = list(run)
+        steps += [_fixed(sum(map(_size, fields)))] if fixed else map(_field, fields)
+
+    def skip(reader: WireReader) -> None:
+        for step in steps:
+            step(reader)
+        reader.tags()
+
+    return skip
+
+
+def _is_fixed(field: "dataclasses.Field[Any]") -> bool:
+    return "tuple[" not in str(field.type) and field.metadata.get("kafka_type") in _SIZES
+
+
+def _size(field: "dataclasses.Field[Any]") -> int:
+    return _SIZES[field.metadata["kafka_type"]]
+
+
+def _fixed(size: int) -> Skip:
+    return lambda reader: reader.take(size)
+
+
+def _field(field: "dataclasses.Field[Any]") -> Skip:
+    inner = nested_entity(field.type)
+    kafka_type = field.metadata.get("kafka_type")
+    if inner is None:
+        size = _SIZES.get(kafka_type or "")
+        one: Skip = _fixed(size) if size is not None else _TEXTS[kafka_type]
+    else:
+        one = _entity(inner)
+    if "tuple[" in str(field.type):
+        return _array_of(one)
+    return _nullable(one) if inner is not None and type(None) in get_args(field.type) else one
+
+
+def _array_of(one: Skip) -> Skip:
+    def skip(reader: WireReader) -> None:
+        for _ in range(reader.array()):
+            one(reader)
+
+    return skip
+
+
+def _nullable(one: Skip) -> Skip:
+    """An entity that may be null: a byte says so."""
+
+    def skip(reader: WireReader) -> None:
+        if reader.int8() >= 0:
+            one(reader)
+
+    return skip
+
+
+def _string(reader: WireReader) -> None:
+    reader.take(max(0, reader.length(INT16)))
+
+
+def _bytes(reader: WireReader) -> None:
+    reader.take(max(0, reader.length()))
+
+
+_TEXTS: Final[dict[Any, Skip]] = {"string": _string, "bytes": _bytes}

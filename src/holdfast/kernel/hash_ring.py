@@ -1,0 +1,43 @@
+"""The hash ring: where a partition would like to live. Pure, and stable for ever: placements depend on every bit.
+
+The ring alone is uneven (six partitions on three agents fall 3/2/1), so the plan uses it only to choose among agents that
+still have room.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.hashing import ring_hash
+
+VIRTUAL_NODES: Final = 150
+
+
+class HashRing:
+    """Agents at `vnodes` points each; a label belongs to the nearest point clockwise."""
+
+    def __init__(self, agents: Iterable[str], *, vnodes: int = VIRTUAL_NODES) -> None:
+        self.agents = tuple(sorted(set(agents)))
+        points = sorted((ring_hash(f"{agent}:vn{n}"), agent) for agent in self.agents for n in range(vnodes))
+        self._hashes = [point for point, _ in points]
+        self._owners = [agent for _, agent in points]
+
+    def owner(self, label: str) -> str:
+        """The agent nearest clockwise."""
+        for agent in self.walk(label):
+            return agent
+        raise InvalidError("ring", "empty", "at least one agent")
+
+    def walk(self, label: str) -> Iterator[str]:
+        """Every agent once, in the order in which they follow `label` clockwise."""
+        size = len(self._hashes)
+        start = bisect_left(self._hashes, ring_hash(label))
+        met: set[str] = set()
+        for step in range(size):
+            agent = self._owners[(start + step) % size]
+            if agent not in met:
+                met.add(agent)
+                yield agent
+                if len(met) == len(self.agents):
+                    return

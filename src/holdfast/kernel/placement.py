@@ -1,0 +1,132 @@
+"""The placement plan: plan = f(previous plan, members, workloads). Pure; the planner does the I/O.
+
+Rules (SAFETY 6): every agent gets ⌊P/A⌋…⌈P/A⌉ of each topic and of the total of its group; what need not move does not move; a
+partition that must move goes to one of its replicas if there is room, else where the ring points. A group without a live
+member keeps its old plan: there is nobody to move to, and whoever comes back first should find its own partitions.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.kernel.hash_ring import HashRing
+from holdfast.kernel.quotas import quotas
+from holdfast.vocabulary.settings import check_at_least
+from holdfast.vocabulary.types import Member, TopicPartition
+
+Placement = tuple[str, ...]  # the owner, then its replicas; empty: nobody is there
+PlacementPlan = dict[str, tuple[Placement, ...]]  # topic → placement of each partition
+
+ANY_GROUP: Final = "*"  # the group of a workload that any agent may serve; it is shared out by itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What is to be placed for one topic: so many partitions, on agents of `group`, so many copies in all."""
+
+    topic: str
+    partitions: int
+    group: str = "default"
+    replicas: int = 1
+
+    def __post_init__(self) -> None:
+        check_at_least("partitions", self.partitions, 1)
+        check_at_least("replicas", self.replicas, 1)
+
+
+def make_plan(
+    previous: Mapping[str, Sequence[Placement]], members: Sequence[Member], workloads: Sequence[Workload]
+) -> PlacementPlan:
+    """The next plan. Deterministic: every process computes the same from the same input."""
+    by_group: dict[str, list[Workload]] = defaultdict(list)
+    for workload in sorted(workloads, key=lambda each: each.topic):
+        by_group[workload.group].append(workload)
+    plan: PlacementPlan = {}
+    for group, wanted in by_group.items():
+        able = [member for member in members if group in (member.group, ANY_GROUP)]
+        agents = sorted(able, key=lambda member: member.id)
+        if agents:
+            plan.update(_place_group(previous, agents, wanted))
+        else:
+            for workload in wanted:
+                old = tuple(previous.get(workload.topic, ()))[: workload.partitions]
+                plan[workload.topic] = old + ((),) * (workload.partitions - len(old))
+    return plan
+
+
+def _place_group(
+    previous: Mapping[str, Sequence[Placement]], members: Sequence[Member], workloads: Sequence[Workload]
+) -> PlacementPlan:
+    ids = [member.id for member in members]
+    live = set(ids)
+    ring = HashRing(ids)
+    zones = {member.id: member.zone for member in members}
+    held: dict[str, dict[str, int]] = {}
+    for workload in workloads:
+        counts: dict[str, int] = defaultdict(int)
+        for placement in previous.get(workload.topic, ())[: workload.partitions]:
+            if placement and placement[0] in live:
+                counts[placement[0]] += 1
+        held[workload.topic] = counts
+    room = quotas(
+        {workload.topic: workload.partitions for workload in workloads},
+        held,
+        ids,
+        {workload.topic: list(ring.walk(str(TopicPartition(workload.topic, 0)))) for workload in workloads},
+    )
+    plan: PlacementPlan = {}
+    for workload in workloads:
+        old = previous.get(workload.topic, ())
+        owners = _place_topic(workload, old, room[workload.topic], ring)
+        plan[workload.topic] = tuple(
+            (owner, *_replicas(TopicPartition(workload.topic, number), owner, workload.replicas - 1, ring, zones))
+            for number, owner in enumerate(owners)
+        )
+    return plan
+
+
+def _place_topic(workload: Workload, old: Sequence[Placement], room: dict[str, int], ring: HashRing) -> list[str]:
+    """Owners by partition number: stay where there is room, else go to a replica, else clockwise."""
+    owners = [""] * workload.partitions
+    left = dict(room)
+    for number, placement in enumerate(old[: workload.partitions]):
+        if placement and left.get(placement[0], 0) > 0:
+            owners[number] = placement[0]
+            left[placement[0]] -= 1
+    for number, owner in enumerate(owners):
+        if not owner:
+            copies = old[number][1:] if number < len(old) else ()
+            wished = (*copies, *ring.walk(str(TopicPartition(workload.topic, number))))
+            owners[number] = next(agent for agent in wished if left.get(agent, 0) > 0)
+            left[owners[number]] -= 1
+    return owners
+
+
+def _replicas(partition: TopicPartition, owner: str, count: int, ring: HashRing, zones: Mapping[str, str]) -> Placement:
+    """The agents clockwise after the owner, those in zones not yet used first."""
+    if count == 0:
+        return ()
+    walk = list(ring.walk(str(partition)))
+    at = walk.index(owner)
+    following = walk[at + 1 :] + walk[:at]
+    chosen: list[str] = []
+    used = {zones[owner]}
+    for spread in (True, False):
+        for agent in following:
+            if len(chosen) < count and agent not in chosen and not (spread and zones[agent] in used):
+                chosen.append(agent)
+                used.add(zones[agent])
+    return tuple(chosen)
+
+
+def moved_partitions(
+    before: Mapping[str, Sequence[Placement]], after: Mapping[str, Sequence[Placement]]
+) -> list[TopicPartition]:
+    """Partitions whose owner differs between two plans (new partitions do not count)."""
+    return [
+        TopicPartition(topic, number)
+        for topic, placements in after.items()
+        for number, placement in enumerate(placements)
+        if number < len(before.get(topic, ())) and before[topic][number][:1] not in ((), placement[:1])
+    ]

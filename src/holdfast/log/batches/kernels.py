@@ -1,0 +1,83 @@
+"""Which kernel does the work on bytes: the C extension where it was built, its twin in Python elsewhere.
+
+The one rule: both answer every call with equal values, faults included; the tests hold them to it. Nobody needs to choose:
+`BEST` is the default of every function that takes a kernel. After a change of the C sources, install the package again.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+
+from holdfast.log.batches import pure
+from holdfast.vocabulary.native import native
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+FaultTuple: TypeAlias = tuple[int, int, int, int]
+Cursor: TypeAlias = tuple[int, int, int]  # byte, index, and the offset delta before it
+Written: TypeAlias = tuple[bytearray, int, int, int, int]
+Inflate: TypeAlias = Callable[[int, memoryview, int], Buffer]
+
+T = TypeVar("T", bound=tuple[object, ...])
+
+
+class HeaderColumns(NamedTuple):
+    """All headers of all rows, one after another; `lists` says where each row's begin."""
+
+    entries: int
+    lists: Buffer
+    keys: Buffer
+    values: Buffer
+    valid: Buffer
+    nulls: int
+
+
+class Columns(NamedTuple):
+    """Arrow's own buffers. `data` is what the views point into; a set bit in `…_valid` is a value that is not null."""
+
+    rows: int
+    data: list[Buffer]
+    offsets: Buffer
+    timestamps: Buffer
+    types: Buffer
+    keys: Buffer
+    key_valid: Buffer
+    key_nulls: int
+    values: Buffer
+    value_valid: Buffer
+    value_nulls: int
+    headers: HeaderColumns | None
+
+
+class BatchKernel(Protocol):
+    """Functions over whole buffers. A broken rule is an answer: a tuple (rule, at, record, given)."""
+
+    def scan(
+        self, buffer: Buffer, stored: bool, batch_bytes_max: int, records_max: int, kind: type[T], /
+    ) -> list[T] | FaultTuple:
+        """The headers of all batches in `buffer`, judged but for their checksums, as tuples of type `kind`."""
+        ...
+
+    def check(self, payload: Buffer, header: tuple[object, ...], contiguous: bool, /) -> FaultTuple | None:
+        """Judge every record of a decompressed payload against its header."""
+        ...
+
+    def read(
+        self, payload: Buffer, header: tuple[object, ...], cursor: Cursor, most: int, kind: type[T], /
+    ) -> tuple[list[T], Cursor] | FaultTuple:
+        """Up to `most` records from the cursor on, as tuples of type `kind`, and the cursor behind them."""
+        ...
+
+    def write(self, records: Sequence[tuple[object, ...]], base_offset: int, reserve: int, /) -> Written | FaultTuple:
+        """`reserve` zero bytes and the records; their count, last offset delta, first and greatest timestamp."""
+        ...
+
+    def columns(
+        self, buffers: Sequence[Buffer], inflate: Inflate, with_headers: bool, /
+    ) -> tuple[object, ...] | FaultTuple:
+        """The fields of `Columns` for all records that are not control records."""
+        ...
+
+
+PURE: Final = cast(BatchKernel, pure)
+
+NATIVE: Final = cast(BatchKernel | None, native)
+BEST: Final[BatchKernel] = NATIVE if NATIVE is not None else PURE

@@ -1,0 +1,296 @@
+"""Compaction: of each key the last record stays (`survivors`), segment by segment, in place of what was there.
+
+A pass surveys segments that were never compacted, as many as its RAM budget allows, and then rewrites everything up to there from
+the oldest on. Small neighbours are joined on the way. Each rewritten run of segments is one fenced commit, so the log is valid
+after every step, and a crash costs only the rest of the pass: oldest first means that a segment is marked compacted only when all
+that its records replace has gone. Readers in the middle find the old objects until their grace is over, then plan again.
+
+It stops below what a pipeline has to read again (SAFETY 18), below open transactions, and below `min_compaction_lag_ms`.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.contracts.objects import Missing
+from holdfast.log.batches import Buffer, parse_header
+from holdfast.log.maintenance.compaction_filter import ENTRY_BYTES, CompactionFilter, CompactionScan, KeyOffsetMap
+from holdfast.log.maintenance.index_objects import entries_of
+from holdfast.log.maintenance.retention import Protect, empty_batch, nothing_protected
+from holdfast.log.maintenance.segment_replacement import replace_segments
+from holdfast.log.maintenance.settings import CleanupPolicy, MaintenanceContext
+from holdfast.log.metadata import SegmentRecord
+from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.segments import ProducerSnapshot, SegmentReader, build_segment
+from holdfast.log.segments.keys import segment_key
+from holdfast.vocabulary.errors import UnavailableError
+
+T = TypeVar("T")
+
+_ALL_BYTES = 1 << 62
+_RUN_MAX = 32  # segments that are joined at once
+
+
+@dataclass(slots=True)
+class CompactionResult:
+    """What a pass did: segments looked at, replaced or marked, and written; records that are gone."""
+
+    surveyed: int = 0
+    rewritten: int = 0
+    written: int = 0
+    records_dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _ListedSegment:
+    """A segment, and where it is listed: the index object, or None for a key of its own."""
+
+    segment: SegmentRecord
+    home: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _CompactionPass:
+    """One pass: what was learned, up to which offset it counts, and whether what is rewritten counts as compacted then."""
+
+    survey: CompactionScan
+    until: int
+    mark: bool
+    now_ms: int
+    policy: CleanupPolicy
+
+
+async def compact(
+    partition: LeadingPartition,
+    policy: CleanupPolicy,
+    context: MaintenanceContext,
+    *,
+    protect: Protect = nothing_protected,
+) -> CompactionResult:
+    """One pass over one partition, if enough of it was never compacted.
+
+    `FencedError`: the partition is lost. `UnavailableError`, `OutcomeUnknownError`: try again later; what was done stays done.
+    """
+    done = CompactionResult()
+    if not _may_be_due(partition, policy):
+        return done
+    now_ms = context.clock.now_ms()
+    listed = await _list(partition, context)
+    cleanable = _cleanable([each.segment for each in listed], policy, now_ms, protect())
+    dirty = cleanable[len(list(takewhile(lambda each: each.compacted_at_ms > 0, cleanable))) :]
+    size_bytes = sum(each.size_bytes for each in cleanable)
+    if not dirty or sum(each.size_bytes for each in dirty) < policy.min_dirty_ratio * size_bytes:
+        return done
+    chosen, slices = _within_budget(dirty, context.settings.key_map_bytes_max)
+    start, until = chosen[0].base_offset, chosen[-1].end_offset
+    done.surveyed = len(chosen)
+    for number in range(slices):
+        survey = await _survey(partition, start, until, CompactionScan(KeyOffsetMap(number, slices)), context)
+        end = until
+        if survey.first_open is not None:
+            end = min(until, survey.first_open)
+            survey = await _survey(
+                partition, start, until, CompactionScan(KeyOffsetMap(number, slices), first=survey), context
+            )
+        await _rewrite(partition, _CompactionPass(survey, end, number == slices - 1, now_ms, policy), context, done)
+    return done
+
+
+def _may_be_due(partition: LeadingPartition, policy: CleanupPolicy) -> bool:
+    """A look that reads nothing. What may not be compacted yet is dirty: counting it in can only make more of it."""
+    segments = partition.segments
+    dirty_bytes = sum(each.dirty_bytes for each in segments.indexes)
+    dirty_bytes += sum(each.size_bytes for each in segments.recent if not each.compacted_at_ms)
+    return dirty_bytes > 0 and dirty_bytes >= policy.min_dirty_ratio * segments.size_bytes
+
+
+def _cleanable(
+    segments: Sequence[SegmentRecord], policy: CleanupPolicy, now_ms: int, protect_from: int | None
+) -> list[SegmentRecord]:
+    """The segments from the oldest on that are old enough, and that nobody has to read again as they are."""
+
+    def lawful(segment: SegmentRecord) -> bool:
+        protected = protect_from is not None and segment.end_offset > protect_from
+        young = policy.min_compaction_lag_ms > 0 and segment.max_timestamp_ms > now_ms - policy.min_compaction_lag_ms
+        return not protected and not young
+
+    return list(takewhile(lawful, segments))
+
+
+def _within_budget(dirty: Sequence[SegmentRecord], bytes_max: int) -> tuple[list[SegmentRecord], int]:
+    """How many segments one survey takes, and in how many slices of the keys. Every record might be a key of its own."""
+    chosen: list[SegmentRecord] = []
+    left_bytes = bytes_max
+    for segment in dirty:
+        left_bytes -= segment.records * ENTRY_BYTES
+        if chosen and left_bytes < 0:
+            break
+        chosen.append(segment)
+    alone = chosen[0].records * ENTRY_BYTES if len(chosen) == 1 else 0
+    return chosen, max(1, -(-alone // bytes_max))
+
+
+async def _list(partition: LeadingPartition, context: MaintenanceContext) -> list[_ListedSegment]:
+    """Every live segment, oldest first."""
+    indexes, recent = list(partition.segments.indexes), list(partition.segments.recent)
+    start = partition.record.start
+    listed = [
+        _ListedSegment(each, index.object)
+        for index in indexes
+        for each in await entries_of(partition, index, context.objects)
+    ]
+    return [*listed, *(_ListedSegment(each, None) for each in recent if each.end_offset > start)]
+
+
+async def _survey(
+    partition: LeadingPartition, start: int, until: int, survey: CompactionScan, context: MaintenanceContext
+) -> CompactionScan:
+    for each in await _list(partition, context):
+        if start <= each.segment.base_offset and each.segment.end_offset <= until:
+            batches = await _read(each.segment, context)
+            await asyncio.to_thread(survey.add, batches)
+    context.steps("keys surveyed")
+    return survey
+
+
+async def _rewrite(
+    partition: LeadingPartition, plan: _CompactionPass, context: MaintenanceContext, done: CompactionResult
+) -> None:
+    listed = [each for each in await _list(partition, context) if each.segment.end_offset <= plan.until]
+    unchanged: list[_ListedSegment] = []  # only to be marked; many at once, because a list is written anew for it
+    while listed:
+        run = _next_run(listed, context.settings.merge_bytes_max)
+        del listed[: len(run)]
+        left, dropped = await _filter(run, plan, context)
+        if len(run) == 1 and not dropped:
+            if unchanged and (unchanged[0].home != run[0].home or len(unchanged) == _RUN_MAX):
+                await _mark(partition, unchanged, plan, context, done)
+            unchanged += run
+            continue
+        await _mark(partition, unchanged, plan, context, done)  # oldest first
+        old = [each.segment for each in run]
+        new = await _upload(partition, old, left, _compacted_at_ms(old, plan), context)
+        await replace_segments(partition, old, [new], context)
+        done.written += 1
+        done.rewritten += len(old)
+        done.records_dropped += dropped
+    await _mark(partition, unchanged, plan, context, done)
+
+
+async def _mark(
+    partition: LeadingPartition,
+    unchanged: list[_ListedSegment],
+    plan: _CompactionPass,
+    context: MaintenanceContext,
+    done: CompactionResult,
+) -> None:
+    """List segments that lost nothing as compacted."""
+    old = [each.segment for each in unchanged if not each.segment.compacted_at_ms]
+    if old and plan.mark:
+        new = [msgspec.structs.replace(each, compacted_at_ms=plan.now_ms) for each in old]
+        await replace_segments(partition, old, new, context)
+        done.rewritten += len(old)
+    unchanged.clear()
+
+
+async def _filter(
+    run: Sequence[_ListedSegment], plan: _CompactionPass, context: MaintenanceContext
+) -> tuple[list[Buffer], int]:
+    """What is left of the run's batches, and how many records are not."""
+    left: list[Buffer] = []
+    dropped = 0
+    for each in run:
+        sieve = CompactionFilter(plan.survey, drop_tombstones=_tombstones_expired(each.segment, plan))
+        left += await asyncio.to_thread(sieve.pass_all, await _read(each.segment, context))
+        dropped += sieve.dropped
+    return left, dropped
+
+
+def _compacted_at_ms(old: Sequence[SegmentRecord], plan: _CompactionPass) -> int:
+    """Since when the tombstones of a rewritten run wait: since the last of its segments was compacted first."""
+    return max(each.compacted_at_ms for each in old) or (plan.now_ms if plan.mark else 0)
+
+
+def _next_run(listed: Sequence[_ListedSegment], merge_bytes_max: int) -> list[_ListedSegment]:
+    """The next segments that may become one: listed in one place, all compacted before or none, and small together."""
+    first = listed[0]
+    size_bytes = 0
+
+    def joins(each: _ListedSegment) -> bool:
+        nonlocal size_bytes
+        size_bytes += each.segment.size_bytes
+        alike = each.home == first.home and bool(each.segment.compacted_at_ms) == bool(first.segment.compacted_at_ms)
+        return each is first or (alike and size_bytes <= merge_bytes_max)
+
+    return list(takewhile(joins, listed[:_RUN_MAX]))
+
+
+def _tombstones_expired(segment: SegmentRecord, plan: _CompactionPass) -> bool:
+    """Whether the segment's tombstones have been seen by everybody who reads from the start within the time allowed."""
+    return 0 < segment.compacted_at_ms <= plan.now_ms - plan.policy.delete_retention_ms
+
+
+async def _upload(
+    partition: LeadingPartition,
+    old: Sequence[SegmentRecord],
+    batches: Sequence[Buffer],
+    compacted_at_ms: int,
+    context: MaintenanceContext,
+) -> SegmentRecord:
+    partition_id, epoch = partition.partition_id, partition.lease.epoch
+    base, end = old[0].base_offset, old[-1].end_offset
+    built = await asyncio.to_thread(
+        build_segment,
+        _covering(batches, end),
+        topic_id=partition_id.topic_id,
+        partition=partition_id.number,
+        epochs=[each for each in partition.record.epochs if each.start_offset <= end],
+        producers=await _producers(old[-1], context),
+        base_offset=base,
+        end_offset=end,
+    )
+    key = segment_key(partition_id.topic_id, partition_id.number, base, end, epoch, context.random.token())
+    await context.objects.put(key, built.parts)
+    context.steps("compacted segment uploaded")
+    meta = built.meta
+    return SegmentRecord(
+        base_offset=base,
+        end_offset=end,
+        object=key,
+        start=0,
+        end=meta.bytes,
+        epoch=epoch,
+        records=meta.record_count,
+        min_timestamp_ms=meta.min_timestamp_ms,
+        max_timestamp_ms=meta.max_timestamp_ms,
+        compacted_at_ms=compacted_at_ms,
+    )
+
+
+def _covering(batches: Sequence[Buffer], end_offset: int) -> Sequence[Buffer]:
+    """The batches, up to the last offset: a reader at an offset that is gone must be led beyond it, even at the log's end."""
+    if batches and parse_header(batches[-1]).last_offset == end_offset - 1:
+        return batches
+    return [*batches, empty_batch(end_offset)]
+
+
+async def _read(segment: SegmentRecord, context: MaintenanceContext) -> list[memoryview]:
+    reader = SegmentReader(context.objects, segment.object, segment.start, segment.end)
+    batches = await reader.read(segment.base_offset, _ALL_BYTES)
+    return _found(segment, batches)
+
+
+async def _producers(segment: SegmentRecord, context: MaintenanceContext) -> tuple[ProducerSnapshot, ...]:
+    reader = SegmentReader(context.objects, segment.object, segment.start, segment.end)
+    return _found(segment, await reader.producers())
+
+
+def _found(segment: SegmentRecord, found: T | Missing) -> T:
+    if isinstance(found, Missing):
+        # Retention was here meanwhile, or another leader: whoever compacts next sees the list as it is.
+        raise UnavailableError(f"object {segment.object}", "it was unlinked while it was being compacted")
+    return found

@@ -1,0 +1,134 @@
+"""The upkeep of one agent: its partitions in turn, and, on one agent at a time, what belongs to nobody.
+
+The one rule: upkeep never stops anything else. A partition that is lost, a store or object storage that is away, or one damaged
+object is noted and passed over; the next round tries again. Only the end of the agent's session ends it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.kernel.lease import Held, Lease, hold
+from holdfast.kernel.session import HeldSession
+from holdfast.log.maintenance.compaction import compact
+from holdfast.log.maintenance.deleted_topics import purge_deleted
+from holdfast.log.maintenance.index_rollup import roll_up_segment_keys
+from holdfast.log.maintenance.orphan_sweeper import SWEEPER, expire_deletion_marks, sweep_orphans
+from holdfast.log.maintenance.retention import apply_retention
+from holdfast.log.maintenance.settings import CleanupPolicy, MaintenanceContext
+from holdfast.log.maintenance.trash import collect_trash
+from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.vocabulary.errors import ClosedError, CorruptError, ExpiredError, FencedError, HoldfastError
+from holdfast.vocabulary.tasks import background_tasks
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintainedAgent:
+    """Whose upkeep it is. `partitions` and `policy` are asked every round; `protect` is where a pipeline has to read again."""
+
+    agent: str
+    session: HeldSession
+    partitions: Callable[[], Iterable[LeadingPartition]]
+    policy: Callable[[LeadingPartition], CleanupPolicy]
+    protect: Callable[[LeadingPartition], int | None] = lambda _: None
+
+
+async def run_maintenance(maintained: MaintainedAgent, context: MaintenanceContext) -> None:
+    """Keep the logs of one agent bounded, until cancelled. `ExpiredError`: the agent's session has ended."""
+    settings = context.settings
+
+    async def folding(partition: LeadingPartition) -> None:
+        await roll_up_segment_keys(partition, context)
+
+    async def retaining(partition: LeadingPartition) -> None:
+        policy = maintained.policy(partition)
+        kept = policy if policy.delete else _KEEP_ALL
+        await apply_retention(partition, kept, context, protect=lambda: maintained.protect(partition))
+
+    async def compacting(partition: LeadingPartition) -> None:
+        policy = maintained.policy(partition)
+        if policy.compact:
+            await compact(partition, policy, context, protect=lambda: maintained.protect(partition))
+
+    async with background_tasks(
+        _rounds("fold", folding, settings.index_interval_ms, maintained, context),
+        _rounds("retention", retaining, settings.retention_interval_ms, maintained, context),
+        _rounds("compaction", compacting, settings.compaction_interval_ms, maintained, context),
+        _sweeper(maintained, context),
+    ):
+        await asyncio.Event().wait()
+
+
+# A compacted log keeps everything by age, but what `delete_records` cut off still has to go.
+_KEEP_ALL: Final = CleanupPolicy(retention_ms=None, retention_bytes=None)
+
+
+async def _rounds(
+    what: str,
+    work: Callable[[LeadingPartition], Awaitable[None]],
+    interval_ms: int,
+    maintained: MaintainedAgent,
+    context: MaintenanceContext,
+) -> None:
+    """Do the work for every partition, again and again; agents that started together drift apart."""
+    while True:
+        await context.clock.sleep_ms(context.random.jitter(interval_ms, share=context.settings.jitter_share))
+        for partition in list(maintained.partitions()):
+            maintained.session.check()
+            await _attempt(f"{what} of {partition.partition_id}", lambda: work(partition))  # noqa: B023 - awaited right here
+
+
+async def _sweeper(maintained: MaintainedAgent, context: MaintenanceContext) -> None:
+    """Be the sweeper, when nobody else is."""
+    while True:
+        maintained.session.check()
+        await _attempt("sweeping", lambda: _sweep_while_held(maintained, context))
+        await context.clock.sleep_ms(
+            context.random.jitter(context.settings.lease_retry_ms, share=context.settings.jitter_share)
+        )
+
+
+async def _sweep_while_held(maintained: MaintainedAgent, context: MaintenanceContext) -> None:
+    async with hold(
+        context.store,
+        SWEEPER,
+        holder=maintained.agent,
+        session=maintained.session,
+        clock=context.clock,
+        random=context.random,
+    ) as lease:
+        if isinstance(lease, Held):
+            return
+        orphans_due_ms = context.clock.boot_ms()
+        while True:
+            maintained.session.check()
+            await _once(lease, context)
+            if context.clock.boot_ms() >= orphans_due_ms:
+                orphans_due_ms = context.clock.boot_ms() + context.settings.orphan_interval_ms
+                await sweep_orphans(lease, context)
+            await context.clock.sleep_ms(
+                context.random.jitter(context.settings.trash_interval_ms, share=context.settings.jitter_share)
+            )
+
+
+async def _once(lease: Lease, context: MaintenanceContext) -> None:
+    await purge_deleted(lease, context)
+    await collect_trash(lease, context)
+    await expire_deletion_marks(lease, context)
+
+
+async def _attempt(what: str, work: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await work()
+    except (ExpiredError, ClosedError):
+        raise
+    except FencedError as error:
+        _log.info("%s ends: %s", what, error)
+    except CorruptError:
+        _log.exception("%s failed, and will until somebody has looked at it", what)
+    except HoldfastError as error:
+        _log.warning("%s is tried again later: %s", what, error)

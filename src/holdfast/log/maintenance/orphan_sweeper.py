@@ -1,0 +1,188 @@
+"""Orphans: objects nobody names, left behind by uploads whose commit never came.
+
+The one rule (SAFETY 13): deletion cannot race publication. An object that is old and named by nobody is first doomed, by a commit;
+publication requires that it is not. Then it is looked for again: either the publication came before, and the object is seen to
+be named; or it comes after, and is refused. Only then it is deleted.
+
+The doom stays until no late publication can come any more: until every partition the object could belong to was published beyond
+it and has changed its record since, or is gone. A publication prepared before then asks for a record that is no longer there.
+
+    doomed/{object key}     {"at_ms": …, "claims": {topic id: [[partition, end offset], …]}}
+    sweeper                 {"judged_until_ms": …, "full_at_ms": …}     how far the last sweep came
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.contracts.objects import Missing, ObjectInfo
+from holdfast.contracts.store import AtVersion, Delete, Operation, Put
+from holdfast.contracts.validation import prefix_end
+from holdfast.kernel.lease import Lease, commit_fenced
+from holdfast.log.keys import DELETION_MARKS, deletion_mark_key
+from holdfast.log.maintenance.index_objects import INDEXES
+from holdfast.log.maintenance.object_references import ListingCache, PartitionOffsetRange, offset_ranges_of
+from holdfast.log.maintenance.settings import MaintenanceContext
+from holdfast.log.maintenance.trash import in_trash
+from holdfast.log.segments.keys import SEGMENTS, SHARED
+from holdfast.vocabulary.settings import KIB
+
+SWEEPER = "sweeper"  # the lease, and the key
+
+_PAGE = 500
+_MARKS_PER_COMMIT = 80
+_MARK_BYTES_MAX = 256 * KIB
+
+
+class SweepRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the last sweep came: what was written before was judged; `full_at_ms` is when everything was."""
+
+    judged_until_ms: int = 0
+    full_at_ms: int = 0
+
+
+class DeletionMark(msgspec.Struct, frozen=True, kw_only=True):
+    """A doomed object: since when, and where it could be published: partitions and end offsets by topic."""
+
+    at_ms: int
+    claims: dict[str, list[tuple[int, int]]]
+
+
+@dataclass(slots=True)
+class SweepResult:
+    """What a sweep did. `spared`: doomed, and then found to be named; `unjudged`: nobody can tell whose they are."""
+
+    judged: int = 0
+    deleted: int = 0
+    spared: int = 0
+    unjudged: int = 0
+
+
+async def sweep_orphans(lease: Lease, context: MaintenanceContext) -> SweepResult:
+    """Judge every object that was written since the last sweep and is old enough; now and then all of them.
+
+    Once is enough: an object that was named when it was old is unlinked through the trash. `FencedError`: somebody else sweeps.
+    """
+    entry = await context.store.get(SWEEPER)
+    known = SweepRecord() if entry is None else msgspec.json.decode(entry.value, type=SweepRecord)
+    now_ms = context.clock.now_ms()
+    until_ms = now_ms - context.settings.orphan_grace_ms
+    full = now_ms - known.full_at_ms >= context.settings.orphan_full_interval_ms
+    # The object store's clock is not ours: look back once more as far as the grace.
+    from_ms = 0 if full else known.judged_until_ms - context.settings.orphan_grace_ms
+    swept = SweepResult()
+    page: list[str] = []
+    async for info in _objects(context):
+        if from_ms <= info.modified_ms <= until_ms:
+            page.append(info.key)
+        if len(page) == _PAGE:
+            await _sweep(page, lease, context, swept)
+            page = []
+    await _sweep(page, lease, context, swept)
+    record = SweepRecord(judged_until_ms=until_ms, full_at_ms=now_ms if full else known.full_at_ms)
+    await _commit([Put(SWEEPER, msgspec.json.encode(record))], lease, context)
+    return swept
+
+
+async def _objects(context: MaintenanceContext) -> AsyncIterator[ObjectInfo]:
+    for prefix in (SEGMENTS, INDEXES, SHARED):
+        async for info in context.objects.list(prefix):
+            yield info
+
+
+async def _sweep(keys: Sequence[str], lease: Lease, context: MaintenanceContext, swept: SweepResult) -> None:
+    suspects = await _unnamed(keys, context, swept)
+    if not suspects:
+        return
+    # After the look at the lists: whatever is on no list because it was unlinked is in the trash by now, and has its own time.
+    waiting = await in_trash(context)
+    suspects = {key: claims for key, claims in suspects.items() if key not in waiting}
+    context.steps("before dooming")
+    await _mark_for_deletion(suspects, lease, context)
+    context.steps("doomed")
+    listings = ListingCache(context)
+    orphans = [key for key, claims in suspects.items() if not await listings.named(key, claims)]
+    spared = [key for key in suspects if key not in set(orphans)]
+    context.steps("before deleting orphans")
+    await context.objects.delete(orphans)
+    context.steps("orphans deleted")
+    for at in range(0, len(spared), _MARKS_PER_COMMIT):
+        await _commit([Delete(deletion_mark_key(key)) for key in spared[at : at + _MARKS_PER_COMMIT]], lease, context)
+    swept.deleted += len(orphans)
+    swept.spared += len(spared)
+
+
+async def _unnamed(
+    keys: Sequence[str], context: MaintenanceContext, swept: SweepResult
+) -> dict[str, tuple[PartitionOffsetRange, ...]]:
+    listings = ListingCache(context)
+    unnamed: dict[str, tuple[PartitionOffsetRange, ...]] = {}
+    for key in keys:
+        claims = await offset_ranges_of(key, context.objects)
+        if isinstance(claims, Missing):
+            continue
+        swept.judged += 1
+        if claims is None:
+            swept.unjudged += 1
+        elif not await listings.named(key, claims):
+            unnamed[key] = claims
+    return unnamed
+
+
+async def _mark_for_deletion(
+    suspects: Mapping[str, Sequence[PartitionOffsetRange]], lease: Lease, context: MaintenanceContext
+) -> None:
+    dooms: list[Operation] = []
+    size_bytes = 0
+    for key, claims in suspects.items():
+        by_topic: dict[str, list[tuple[int, int]]] = {}
+        for claim in claims:
+            by_topic.setdefault(claim.topic_id, []).append((claim.number, claim.end_offset))
+        doom = msgspec.json.encode(DeletionMark(at_ms=context.clock.now_ms(), claims=by_topic))
+        if dooms and (len(dooms) == _MARKS_PER_COMMIT or size_bytes + len(doom) > _MARK_BYTES_MAX):
+            await _commit(dooms, lease, context)
+            dooms, size_bytes = [], 0
+        dooms.append(Put(deletion_mark_key(key), doom))
+        size_bytes += len(doom)
+    if dooms:
+        await _commit(dooms, lease, context)
+
+
+async def expire_deletion_marks(lease: Lease, context: MaintenanceContext) -> int:
+    """Take back dooms that no publication can meet any more; how many."""
+    listings = ListingCache(context)
+    forgotten = 0
+    for entry in (await context.store.scan(DELETION_MARKS, prefix_end(DELETION_MARKS))).entries:
+        doom = msgspec.json.decode(entry.value, type=DeletionMark)
+        for topic_id, places in doom.claims.items():
+            late = [
+                await _may_be_published(
+                    PartitionOffsetRange(topic_id, *partition_id, partition_id[1]), entry.version, listings
+                )
+                for partition_id in places
+            ]
+            if any(late):
+                break
+        else:
+            await commit_fenced(
+                context.store,
+                lease,
+                clock=context.clock,
+                random=context.random,
+                require=(AtVersion(entry.key, entry.version),),
+                apply=(Delete(entry.key),),
+            )
+            forgotten += 1
+    return forgotten
+
+
+async def _may_be_published(claim: PartitionOffsetRange, doomed_at: int, listings: ListingCache) -> bool:
+    listing = await listings.of(claim)
+    if listing.state is None:
+        return False
+    return listing.state.published < claim.end_offset or listing.state_version < doomed_at
+
+
+async def _commit(operations: Sequence[Operation], lease: Lease, context: MaintenanceContext) -> None:
+    await commit_fenced(context.store, lease, clock=context.clock, random=context.random, apply=operations)

@@ -1,0 +1,122 @@
+"""The trash: objects that no list names any more, until readers whose plan still names them are done.
+
+    trash/{due ms}/{object key}     {"contents": false}
+
+The one rule: the key is written by the commit that unlinks the object, and goes after the object has gone. So an object is listed,
+or in the trash, or deleted, whatever crashes where. An object that several partitions share comes here once for each of them, and
+is deleted by the one that comes last.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.contracts.objects import Missing
+from holdfast.contracts.store import Delete, Operation, Put
+from holdfast.contracts.validation import StoreLimits, prefix_end
+from holdfast.kernel.lease import Lease, commit_fenced
+from holdfast.log.keys import TRASH, trash_key
+from holdfast.log.maintenance.index_objects import read_index_object
+from holdfast.log.maintenance.object_references import ListingCache, ReferenceStatus
+from holdfast.log.maintenance.settings import MaintenanceContext
+
+_LEFT = (ReferenceStatus.AWAITED, ReferenceStatus.UNKNOWN)  # what stays in the trash
+_PER_ROUND = StoreLimits().ops_max - 1  # one is the fence
+
+
+class TrashRecord(msgspec.Struct, frozen=True):
+    """`contents`: it is an index object, and what it lists is no longer listed anywhere else."""
+
+    contents: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _TrashEntry:
+    """One key of the trash."""
+
+    key: str
+    object: str
+    contents: bool
+
+
+@dataclass(slots=True)
+class CollectionResult:
+    """What a collection did. `kept`: somebody still lists it; `awaited`: left where it is, somebody may be about to publish it."""
+
+    deleted: int = 0
+    kept: int = 0
+    awaited: int = 0
+
+    def count(self, verdict: ReferenceStatus) -> ReferenceStatus:
+        """Note a verdict, and pass it on."""
+        self.deleted += verdict is ReferenceStatus.FREE
+        self.kept += verdict is ReferenceStatus.NAMED
+        self.awaited += verdict in _LEFT
+        return verdict
+
+
+def to_trash(object_key: str, due_ms: int, *, contents: bool = False) -> Put:
+    """The operation that belongs into the commit that unlinks the object."""
+    return Put(trash_key(object_key, due_ms), msgspec.json.encode(TrashRecord(contents)))
+
+
+async def in_trash(context: MaintenanceContext) -> set[str]:
+    """Every object in the trash, due or not."""
+    found = await context.store.scan(TRASH, prefix_end(TRASH))
+    return {_trash_entry(entry.key, entry.value).object for entry in found.entries}
+
+
+async def collect_trash(lease: Lease, context: MaintenanceContext) -> CollectionResult:
+    """Delete what is due. Resumable: a crash anywhere leaves keys that the next collection finds again."""
+    collected = CollectionResult()
+    until = trash_key("", context.clock.now_ms() + 1)
+    start = TRASH
+    while True:
+        found = await context.store.scan(start, until, limit=_PER_ROUND)
+        if not found.entries:
+            return collected
+        await _collect([_trash_entry(entry.key, entry.value) for entry in found.entries], lease, context, collected)
+        start = found.entries[-1].key + " "  # what is still awaited stays behind
+
+
+async def _collect(
+    wastes: Sequence[_TrashEntry], lease: Lease, context: MaintenanceContext, collected: CollectionResult
+) -> None:
+    listings = ListingCache(context)
+    done: list[Operation] = []
+    free: list[str] = []
+    for waste in wastes:
+        # An index goes after all that it lists: a crash in between leaves the list to begin again with.
+        if waste.contents and not await _collect_contents(waste.object, listings, context, collected):
+            continue
+        verdict = collected.count(await listings.verdict(waste.object))
+        if verdict is ReferenceStatus.FREE:
+            free.append(waste.object)
+        if verdict not in _LEFT:
+            done.append(Delete(waste.key))
+    context.steps("before deleting trash")
+    await context.objects.delete(free)
+    context.steps("trash deleted")
+    if done:
+        await commit_fenced(context.store, lease, clock=context.clock, random=context.random, apply=done)
+        context.steps("trash forgotten")
+
+
+async def _collect_contents(
+    index_object: str, listings: ListingCache, context: MaintenanceContext, collected: CollectionResult
+) -> bool:
+    """Delete what an index object lists; False: some of it has to wait."""
+    entries = await read_index_object(index_object, context.objects)
+    if isinstance(entries, Missing):
+        return True
+    verdicts = {entry.object: collected.count(await listings.verdict(entry.object)) for entry in entries}
+    context.steps("before deleting contents")
+    await context.objects.delete([key for key, verdict in verdicts.items() if verdict is ReferenceStatus.FREE])
+    context.steps("contents deleted")
+    return not any(verdict in _LEFT for verdict in verdicts.values())
+
+
+def _trash_entry(key: str, value: bytes) -> _TrashEntry:
+    record = msgspec.json.decode(value, type=TrashRecord)
+    return _TrashEntry(key, key.removeprefix(TRASH).partition("/")[2], record.contents)

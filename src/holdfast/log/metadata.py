@@ -1,0 +1,65 @@
+"""What the store knows of a partition. Data only; `log.keys` says where it stands."""
+
+import msgspec
+
+from holdfast.log.segments.model import EpochStart
+
+
+class OffsetGap(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets [`start`, `end`) that an unclean takeover skipped; some of them may be in the WAL named `wal`."""
+
+    start: int
+    end: int
+    wal: str
+
+
+class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition's state. Offsets below `published` are in object storage; `reserved` is the ceiling of what was handed out.
+
+    `reserved > published` means there may be an unpublished tail, and `wal` says in whose WAL; `level` is what
+    its acknowledgements meant: at `object` nothing of it was acknowledged. `epochs` is the leader history,
+    oldest first: enough to tell which epoch wrote any offset from `start` on. `gaps` are what unclean takeovers left out.
+    """
+
+    published: int = 0
+    reserved: int = 0
+    start: int = 0
+    wal: str = ""
+    level: str = "local"
+    epochs: tuple[EpochStart, ...] = ()
+    gaps: tuple[OffsetGap, ...] = ()
+
+    @property
+    def clean(self) -> bool:
+        """Whether everything ever handed out is in object storage."""
+        return self.reserved <= self.published
+
+
+class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A published segment: bytes [`start`, `end`) of an object, which several partitions may share."""
+
+    base_offset: int
+    end_offset: int
+    object: str
+    start: int
+    end: int
+    epoch: int
+    records: int
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    compacted_at_ms: int = 0  # when its tombstones began to wait for their end; 0: never compacted
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
+
+
+class IndexRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An index object: a list of `SegmentRecord`, oldest first."""
+
+    base_offset: int
+    end_offset: int
+    object: str
+    entries: int
+    size_bytes: int  # of the segments listed, for retention
+    dirty_bytes: int = 0  # of those among them that were never compacted

@@ -1,0 +1,19 @@
+"""Awaiting to the end what must not be left half known."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
+    """Await `work` to its end even if we are cancelled meanwhile; the cancellation comes afterwards."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # looked at: the cancellation is what our caller hears
+        raise

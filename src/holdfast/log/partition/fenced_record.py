@@ -1,0 +1,118 @@
+"""The partition's record in the store: written under the lease, and never by guess.
+
+The one rule (SAFETY 10): after a change whose answer was lost, nothing else is written before `settle` has found out what became of
+it. Under the lease nobody else writes the record, so one that differs from what we know is a contradiction, not a race.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.contracts.store import AtVersion, Committed, Conflict, Operation, Put, Requirement, Store
+from holdfast.kernel.lease import Lease, commit_fenced
+from holdfast.log.keys import state_key
+from holdfast.log.metadata import PartitionRecord, SegmentRecord
+from holdfast.log.model import PartitionId
+from holdfast.log.partition.cancellation import run_to_completion
+from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.errors import CorruptError, OutcomeUnknownError
+
+
+@dataclass(frozen=True, slots=True)
+class _UnresolvedChange:
+    """A change that may have happened: the record it wrote, and the segments it named, if any."""
+
+    commit_id: str
+    record: PartitionRecord
+    segments: tuple[SegmentRecord, ...]
+
+
+class FencedRecord:
+    """The record of one partition as the store holds it. Whoever changes it holds `lock`."""
+
+    def __init__(
+        self,
+        partition_id: PartitionId,
+        lease: Lease,
+        record: PartitionRecord,
+        version: int,
+        *,
+        store: Store,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self.partition_id, self.lease, self.record, self.version = partition_id, lease, record, version
+        self.key = state_key(partition_id.topic_id, partition_id.number)
+        self.lock = asyncio.Lock()
+        self._store, self._clock, self._random = store, clock, random
+        self._doubt: _UnresolvedChange | None = None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the answer to a change was lost, and nobody has asked since."""
+        return self._doubt is not None
+
+    def require(self) -> tuple[Requirement, ...]:
+        """What must hold for a change of the record: the lease is ours, the record as we know it."""
+        return self.lease.fence(), AtVersion(self.key, self.version)
+
+    def put(self, record: PartitionRecord) -> Put:
+        """The operation that writes `record`."""
+        return Put(self.key, msgspec.json.encode(record))
+
+    def took(self, record: PartitionRecord, version: int) -> None:
+        """The store now holds `record` as of commit `version`."""
+        self.record, self.version = record, version
+
+    def doubt(
+        self, lost: OutcomeUnknownError, record: PartitionRecord, segments: tuple[SegmentRecord, ...] = ()
+    ) -> None:
+        """The answer to a change was lost for good."""
+        self._doubt = _UnresolvedChange(lost.commit_id, record, segments)
+
+    async def settle(self) -> tuple[SegmentRecord, ...]:
+        """Find out what became of a change in doubt; segments that were published after all are returned."""
+        if self._doubt is None:
+            return ()
+        doubt = self._doubt
+        outcome = await self._store.resolve(doubt.commit_id)
+        self._doubt = None
+        if not isinstance(outcome, Committed):
+            return ()
+        self.took(doubt.record, outcome.version)
+        return doubt.segments
+
+    async def change(
+        self, record: PartitionRecord, *, require: Sequence[Requirement] = (), apply: Sequence[Operation] = ()
+    ) -> None:
+        """Write the record, fenced, together with what belongs to it. `FencedError`: the partition is lost.
+
+        A cancellation waits for the answer: a change nobody has heard of would make the next one look like somebody else's.
+        """
+        await run_to_completion(self._change(record, require, apply))
+
+    async def _change(
+        self, record: PartitionRecord, require: Sequence[Requirement], apply: Sequence[Operation]
+    ) -> None:
+        try:
+            outcome = await commit_fenced(
+                self._store,
+                self.lease,
+                clock=self._clock,
+                random=self._random,
+                require=(AtVersion(self.key, self.version), *require),
+                apply=(self.put(record), *apply),
+            )
+        except OutcomeUnknownError as lost:
+            self.doubt(lost, record)
+            raise
+        if isinstance(outcome, Conflict):
+            present = outcome.found.get(self.key)
+            if present is not None and present.version == self.version:
+                raise CorruptError(
+                    f"partition {self.partition_id}", f"what belongs to its record was changed: {outcome.found}"
+                )
+            raise CorruptError(f"partition {self.partition_id}", "its record was changed by somebody without the lease")
+        self.took(record, outcome.version)

@@ -1,0 +1,455 @@
+"""A partition under this agent's lease: append, read the tail, know what is durable, and say what is to be published.
+
+Rules it keeps (SAFETY 7–9):
+- Offsets are handed out only below the ceiling reserved in the store, and never twice.
+- Nothing is visible before it is durable at the topic's level: `high_watermark` moves after fdatasync (`local`) or after the fenced
+  commit that names the object (`object`), and reads stop there.
+- Before an acknowledgement the session is looked at again: an owner that slept does not answer for what may be somebody else's.
+
+It does no uploading (`publishing`), no recovering (`opening`) and no reading of segments (`log.reading`).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from holdfast.contracts.store import Operation, Requirement
+from holdfast.kernel.lease import Lease
+from holdfast.kernel.session import HeldSession
+from holdfast.log.batches import BatchHeader, Buffer, RecordBatch
+from holdfast.log.metadata import PartitionRecord, SegmentRecord
+from holdfast.log.model import PartitionConfig, PartitionId
+from holdfast.log.partition.backpressure import Backpressure
+from holdfast.log.partition.dirty_partitions import DirtyPartitions
+from holdfast.log.partition.fenced_record import FencedRecord
+from holdfast.log.partition.offset_assignment import assign_offsets, extent, wal_frame
+from holdfast.log.partition.producer_state import ProducerRefusedError, ProducerStates
+from holdfast.log.partition.published_tail_cache import PublishedTailCache
+from holdfast.log.partition.tail import Tail, TailBatch
+from holdfast.log.partition.tail_budget import TailBudget
+from holdfast.log.partition.watermark import OnDurable, Watermark
+from holdfast.log.segment_list import SegmentList
+from holdfast.log.segments import EpochStart, ProducerSnapshot
+from holdfast.log.settings import LogSettings
+from holdfast.log.wal import Wal, WalFrame
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import HoldfastError, UnavailableError
+from holdfast.vocabulary.tasks import Notify
+
+ACKS_ALL: Final = -1
+ACKS_LEADER: Final = 1
+ACKS_NONE: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """Where a producer's batches went. `duplicate`: all were there already, and were not appended again."""
+
+    base_offset: int
+    end_offset: int
+    duplicate: bool = False
+
+
+class LeadingPartition:
+    """One partition that this agent leads. Made by `opening.open_partition`."""
+
+    def __init__(
+        self,
+        partition_id: PartitionId,
+        *,
+        lease: Lease,
+        session: HeldSession,
+        wal: Wal,
+        clock: Clock,
+        settings: LogSettings,
+        partition_config: PartitionConfig,
+        fenced_record: FencedRecord,
+        segments: SegmentList,
+        producers: ProducerStates,
+        tail: Tail,
+        dirty_partitions: "DirtyPartitions[LeadingPartition]",
+        published_tail_cache: PublishedTailCache,
+        budget: TailBudget | None = None,
+    ) -> None:
+        self.partition_id, self.lease, self.segments, self.tail = partition_id, lease, segments, tail
+        self.level = fenced_record.record.level  # until it is opened again: what was visible must not become invisible
+        self.partition_config = partition_config
+        self.fenced_record = fenced_record
+        self.record_lock = fenced_record.lock  # whoever changes the record in the store holds it
+        self.publish_lock = asyncio.Lock()  # one publication at a time
+        self._session, self._wal, self._clock, self._settings = session, wal, clock, settings
+        self._producers = producers
+        self._order = asyncio.Lock()  # first come, first numbered
+        self._queued = 0  # appends that wait for their turn
+        self._next = self._durable = max(tail.end, fenced_record.record.published)
+        self._visible, self._synced = Watermark(self.high_watermark), Watermark(self._durable)
+        self._burst = 0  # failures of the WAL so far
+        self._topic_bytes = bytes.fromhex(partition_id.topic_id)
+        self._accepting = True
+        self._closed: HoldfastError | None = None
+        self._published = Notify()
+        self._settled = Notify()
+        if budget is not None:
+            tail.join_budget(budget)
+        self._dirty_partitions, self._published_tail_cache = dirty_partitions, published_tail_cache
+        self._backpressure = Backpressure(
+            partition_id,
+            tail,
+            published=self._published,
+            request_publish=self.request_publish,
+            dirty_partitions=dirty_partitions,
+            budget=budget,
+            settings=settings,
+            clock=clock,
+        )
+        self.publish_requested = False  # somebody waits for this partition to be published
+        self.segments_published = 0
+        self.oldest_unpublished_ms: int | None = clock.boot_ms() if tail.size_bytes else None
+        self.appended_at_ms = clock.boot_ms()
+        if not self.is_quiescent:
+            dirty_partitions.mark_dirty(self)
+
+    @property
+    def is_quiescent(self) -> bool:
+        """Whether there is nothing to publish and nothing to give back."""
+        return self.oldest_unpublished_ms is None and self.record.clean and self._next == self.record.published
+
+    @property
+    def record(self) -> PartitionRecord:
+        """The partition's record, as the store holds it."""
+        return self.fenced_record.record
+
+    @property
+    def next_offset(self) -> int:
+        """The offset the next record gets."""
+        return self._next
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below is durable at the topic's level, and visible."""
+        return self._durable if self.level == "local" else self.record.published
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that is still kept."""
+        return self.record.start
+
+    @property
+    def epochs(self) -> tuple[EpochStart, ...]:
+        """The leader history."""
+        return self.record.epochs
+
+    @property
+    def unpublished_bytes(self) -> int:
+        """What object storage has not taken yet."""
+        return self.tail.size_bytes
+
+    @property
+    def accepting(self) -> bool:
+        """Whether appends are taken."""
+        return self._accepting
+
+    async def append(self, batches: Sequence[RecordBatch], *, acks: int = ACKS_ALL) -> AppendResult:
+        """Number, log and acknowledge batches, all or none; those that were seen before keep their first offsets.
+
+        `acks`: `ALL` returns once they are durable at the topic's level, `LEADER` once they are on this disk, `NONE` at once.
+
+        `ProducerRefusedError`: they do not follow what their producer sent. `UnavailableError`: nothing was appended, try again.
+        `ExpiredError`, `FencedError`, `ClosedError`: somebody else leads, or may; what became of the batches is not known here.
+        """
+        count, size = extent(batches)
+        self._queued += 1
+        try:
+            async with self._order:
+                await self._until_ready(count, size)
+                appended = self._number(batches)
+        except ProducerRefusedError:
+            raise
+        except BaseException:
+            self.record_missed(header for header, _ in batches)
+            raise
+        finally:
+            self._queued -= 1
+        await self.acknowledged(appended, acks=acks)
+        return appended
+
+    def append_now(self, batches: Sequence[RecordBatch]) -> AppendResult | None:
+        """`append` up to where it would wait: None if there is no room yet or somebody came first, and nothing was appended.
+
+        Nothing is durable before `acknowledged` returns. Raises what `append` raises.
+        """
+        count, size = extent(batches)
+        if (
+            self._queued
+            or self._order.locked()
+            or self._next + count > self.fenced_record.record.reserved
+            or not self._wal.has_room(size)
+            or self._backpressure
+        ):
+            return None
+        try:
+            self._check_accepting()
+        except HoldfastError:
+            self.record_missed(header for header, _ in batches)
+            raise
+        return self._number(batches)
+
+    def record_missed(self, headers: Iterable[BatchHeader], at_ms: int | None = None) -> None:
+        """These batches came (now, or at `at_ms`) and were not appended: what their producers send next must not overtake them."""
+        at_ms = self._clock.now_ms() if at_ms is None else at_ms
+        for header in headers:
+            self._producers.record_missed(header, at_ms)
+
+    async def acknowledged(self, appended: AppendResult, *, acks: int = ACKS_ALL) -> None:
+        """Return when what was appended is as durable as `acks` asks for. Raises what `append` raises."""
+        if acks != ACKS_NONE:
+            await (self._visible if acks == ACKS_ALL else self._synced).reaches(appended.end_offset)
+            self._session.check()
+
+    def tell(self, appended: AppendResult, on_durable: OnDurable, *, acks: int = ACKS_ALL) -> None:
+        """Call `told` when what was appended is as durable as `acks` asks for: with None, or with what `append` raises."""
+        if acks == ACKS_NONE:
+            on_durable(None)
+        else:
+            mark = self._visible if acks == ACKS_ALL else self._synced
+            mark.call(appended.end_offset, lambda error: on_durable(error or self._session.doubt()))
+
+    async def _until_ready(self, count: int, size: int) -> None:
+        """Wait for room in RAM, for offsets, and for room in the WAL, until all hold at once."""
+        while True:
+            if self._backpressure:
+                await self._backpressure.over(self._check_accepting)
+            if self._next + count > self.fenced_record.record.reserved:
+                self._check_accepting()
+                await self.reserve(count)
+                continue
+            await self._wal.room(size)
+            self._check_accepting()
+            if self._next + count <= self.fenced_record.record.reserved:
+                return
+
+    def _number(self, batches: Sequence[RecordBatch]) -> AppendResult:
+        """Judge, assign offsets, hand to the WAL and put on the tail: no await, so nothing comes in between."""
+        base = self._next
+        try:
+            fresh, appended = self._judge(batches)
+            if fresh:
+                self._log(fresh)
+        except BaseException:
+            self._producers.forget_from(base)
+            raise
+        return appended
+
+    def _judge(self, batches: Sequence[RecordBatch]) -> tuple[list[RecordBatch], AppendResult]:
+        """Which of the batches are new, and where all of them are (going to be)."""
+        fresh: list[RecordBatch] = []
+        offsets: list[tuple[int, int]] = []
+        at, now_ms = self._next, self._clock.now_ms()
+        for batch in batches:
+            count = batch.header.last_offset_delta + 1
+            offset = self._producers.judge(batch.header, now_ms)
+            if offset is None:
+                offset = at
+                self._producers.append(batch.header, offset, now_ms)
+                fresh.append(batch)
+                at += count
+            offsets.append((offset, offset + count))
+        return fresh, AppendResult(offsets[0][0], max(end for _, end in offsets), not fresh)
+
+    def _log(self, batches: Sequence[RecordBatch]) -> None:
+        base, epoch = self._next, self.lease.epoch
+        made = assign_offsets(batches, base, epoch, copy_below_bytes=self._settings.copy_below_bytes)
+        at = made[-1].end_offset
+        frame = wal_frame(self._topic_bytes, self.partition_id.number, epoch, made)
+        burst = self._burst
+        # Told by the WAL, not in the caller's coroutine: a producer that hangs up must not hold back what it wrote.
+        self._wal.append_with_callback(frame, lambda _, error: self._written(error, base, at, burst))
+        for batch in made:
+            self.tail.append(batch)
+        self._next = at
+        self.appended_at_ms = self._clock.boot_ms()
+        if self.oldest_unpublished_ms is None:
+            self.oldest_unpublished_ms = self.appended_at_ms
+            self._dirty_partitions.mark_dirty(self)
+
+    def _written(self, error: HoldfastError | None, base: int, end: int, burst: int) -> None:
+        if burst != self._burst:
+            return  # an earlier frame failed and took this one's offsets back with it; recovery skips it too
+        if error is None:
+            self._durable = end
+            self._producers.settle(end)
+            self._visible.set(self.high_watermark)
+            self._synced.set(end)
+            if self.tail.size_bytes >= self.partition_config.roll_bytes and not self.publish_requested:
+                self.request_publish()  # once until it is published: this is the hot path
+        else:
+            self._burst += 1
+            lost = [batch.header for batch in self.tail.between(base, self._next)]
+            self._producers.forget_from(base)
+            self.record_missed(lost)
+            self.tail.cut_from(base)
+            self._next = base
+            self._visible.fail_above(base, error)
+            self._synced.fail_above(base, error)
+        self._settled.notify()
+
+    async def reserve(self, count: int = 0) -> None:
+        """Book offsets in the store, at least `count` beyond the next one."""
+        async with self.record_lock:
+            await self.resolve_record()
+            ceiling = self._next + max(count, self._settings.reserve_offsets)
+            if ceiling > self.record.reserved:
+                await self.change_record(msgspec.structs.replace(self.record, reserved=ceiling))
+
+    async def change_record(
+        self, record: PartitionRecord, *, require: Sequence[Requirement] = (), apply: Sequence[Operation] = ()
+    ) -> None:
+        """Write the record, fenced, together with what belongs to it. The caller holds `record_lock`.
+
+        `UnavailableError` also when the answer to an earlier change had been lost: it is known now, so begin again.
+        """
+        if self.fenced_record.in_doubt:
+            await self.resolve_record()
+            raise UnavailableError(
+                f"partition {self.partition_id}", "the answer to the change before was lost; it is known now"
+            )
+        await self.fenced_record.change(record, require=require, apply=apply)
+        if not record.clean:
+            self._dirty_partitions.mark_dirty(self)
+        self._visible.set(self.high_watermark)
+
+    async def resolve_record(self) -> None:
+        """Find out what became of a change whose answer was lost. The caller holds `record_lock`."""
+        if done := await self.fenced_record.settle():
+            self.apply_published(done)
+        self._visible.set(self.high_watermark)
+
+    def next_record(self, published: int, *, closing: bool) -> PartitionRecord:
+        """The record once everything below `published` is; a publication books offsets ahead, or gives them back, for free."""
+        record = self.record
+        if closing and not self._accepting and self._next == published:
+            reserved = published
+        elif record.reserved - self._next < self._settings.reserve_offsets // 2 and not closing:
+            reserved = self._next + self._settings.reserve_offsets
+        else:
+            reserved = record.reserved
+        return msgspec.structs.replace(record, published=published, reserved=reserved)
+
+    def apply_published(self, segments: Sequence[SegmentRecord]) -> None:
+        """The store names the segments: forget here what is in them."""
+        self.segments.recent.extend(segments)
+        self.segments_published += len(segments)
+        end_offset = segments[-1].end_offset
+        self._published_tail_cache.keep(self.tail, end_offset)
+        self.oldest_unpublished_ms = self._clock.boot_ms() if self.tail.size_bytes else None
+        self.publish_requested = False
+        self._wal.release(self._topic_bytes, self.partition_id.number, end_offset)
+        self._visible.set(self.high_watermark)
+        self._published.notify()
+
+    def evict_rewritten(self, end_offset: int) -> None:
+        """Object storage holds something else than was published, up to here: that is what readers are to see."""
+        self.tail.forget_until(min(end_offset, self.record.published))
+
+    @asynccontextmanager
+    async def quiet(self) -> AsyncIterator[None]:
+        """No append is numbered during the body."""
+        async with self._order:
+            yield
+
+    def request_publish(self) -> None:
+        """Have it published as soon as can be."""
+        self.publish_requested = True
+        self._dirty_partitions.mark_dirty(self)
+        self._dirty_partitions.notify()
+
+    def check_readable(self) -> None:
+        """Raise unless this partition may still be answered for."""
+        if self._closed is not None:
+            raise self._closed
+        self._session.check()
+
+    def read_tail(self, offset: int, *, bytes_max: int) -> list[Buffer] | None:
+        """Visible batches from `offset` on; None: it is no longer in the tail, read segments."""
+        if offset < self.tail.start:
+            return None
+        return self.tail.read(offset, below=self.high_watermark, bytes_max=bytes_max)
+
+    def resolve_beyond(self, offset: int, waiter: "asyncio.Future[None]") -> None:
+        """Resolve `waiter` (which may wait for others, too) once the high watermark is above `offset`, or fail it."""
+        self._visible.tell(offset + 1, waiter)
+
+    def forget(self, offset: int) -> None:
+        """Somebody who was to be told about `offset` no longer waits."""
+        self._visible.forget(offset + 1)
+
+    async def wait_beyond(self, offset: int, wait_ms: float) -> bool:
+        """Wait until the high watermark is above `offset`, at most `wait_ms`."""
+        self.check_readable()
+        return await self._visible.reaches_within(offset + 1, self._clock, wait_ms)
+
+    async def refresh(self) -> None:
+        """A leader's list of segments is the newest there is."""
+
+    def publishable(self) -> list[TailBatch]:
+        """Durable batches that object storage does not have."""
+        return self.tail.between(self.record.published, self._durable)
+
+    def producers_at(self, offset: int) -> tuple[ProducerSnapshot, ...]:
+        """The producers for the footer of a segment that ends at `offset`, as far as anything is durable."""
+        settings = self._settings
+        self._producers.expire(
+            self._clock.now_ms(), expiry_ms=settings.producer_expiry_ms, count_max=settings.producers_max
+        )
+        return self._producers.snapshot(offset)
+
+    def stop_accepting(self) -> None:
+        """Refuse appends from now on; what was accepted goes on."""
+        self._accepting = False
+        self._published.notify()
+
+    def resume_accepting(self) -> None:
+        """A drain came to nothing."""
+        self._accepting = self._closed is None
+
+    async def wait_published(self) -> None:
+        """Have everything appended so far published, and return when it is."""
+        end = self._next
+        while self.record.published < end:
+            self.check_readable()
+            self.request_publish()
+            await self._published.wait_ms(self._clock, self._settings.publish_retry_ms)
+
+    async def wait_durable(self) -> None:
+        """Return when everything numbered so far is durable, or has failed."""
+        while self._durable < self._next:
+            await self._settled.wait()
+
+    def close(self, error: HoldfastError) -> None:
+        """Stop; everybody who waits here hears `error`."""
+        self._accepting = False
+        self._closed = error
+        self._dirty_partitions.forget(self)
+        self.tail.leave_budget()
+        self._published_tail_cache.drop(self.tail)
+        self._visible.fail_above(-1, error)
+        self._synced.fail_above(-1, error)
+        self._published.notify()
+
+    def unpublished_frames(self) -> list[WalFrame]:
+        """What is durable here and not published, for whoever opens the partition next in this process."""
+        return [
+            wal_frame(self._topic_bytes, self.partition_id.number, batch.header.leader_epoch, (batch,))
+            for batch in self.publishable()
+        ]
+
+    def _check_accepting(self) -> None:
+        if self._closed is not None:
+            raise self._closed
+        if not self._accepting:
+            raise UnavailableError(f"partition {self.partition_id}", "it is moving to another agent")
+        self._session.check()

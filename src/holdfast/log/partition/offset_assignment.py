@@ -1,0 +1,55 @@
+"""Numbering: batches get their offsets and their epoch, and become what the tail keeps and the WAL writes. No I/O, no state.
+
+The one rule: what is given here may be written to, or is copied; nobody else sees it before it is numbered.
+"""
+
+from collections.abc import Sequence
+
+from holdfast.log.batches import RecordBatch, patch
+from holdfast.log.checksums import COMBINE_MIN_BYTES, batch_checksum
+from holdfast.log.partition.tail import TailBatch
+from holdfast.log.wal import WalFrame
+
+
+def extent(batches: Sequence[RecordBatch]) -> tuple[int, int]:
+    """How many offsets and how many bytes the batches take."""
+    count = size = 0
+    for header, data in batches:
+        count += header.last_offset_delta + 1
+        size += len(data)
+    return count, size
+
+
+def assign_offsets(
+    batches: Sequence[RecordBatch], base_offset: int, epoch: int, *, copy_below_bytes: int
+) -> list[TailBatch]:
+    """The batches with offsets from `base_offset` on, patched where they lie; small ones are copied, so that they pin no slab."""
+    at = base_offset
+    made: list[TailBatch] = []
+    for header, view in batches:
+        data = bytearray(view) if view.readonly or len(view) < copy_below_bytes else view
+        patch(data, base_offset=at, leader_epoch=epoch)
+        end = at + header.last_offset_delta + 1
+        made.append(TailBatch(at, end, data, header._replace(base_offset=at, leader_epoch=epoch)))
+        at = end
+    return made
+
+
+def wal_frame(topic_id: bytes, partition: int, epoch: int, batches: Sequence[TailBatch]) -> WalFrame:
+    """What the WAL keeps of consecutive batches."""
+    return WalFrame(
+        topic_id=topic_id,
+        partition=partition,
+        epoch=epoch,
+        base_offset=batches[0].base_offset,
+        count=batches[-1].end_offset - batches[0].base_offset,
+        payload=[batch.data for batch in batches],
+        checksum=_known_checksum(batches),
+    )
+
+
+def _known_checksum(batches: Sequence[TailBatch]) -> int | None:
+    """The checksum of what goes into the WAL, where the batch's own saves going over all of it once more."""
+    if len(batches) == 1 and len(batches[0].data) >= COMBINE_MIN_BYTES:
+        return batch_checksum(batches[0].data)
+    return None

@@ -1,0 +1,232 @@
+"""Idempotent producers of one partition: what each sent last. Pure; time is an argument.
+
+A producer may have five batches in flight. A batch that was seen before is answered with its first offset and not appended again;
+one that skips ahead, or comes from a former life of the producer, is refused. A producer nobody remembers may start anywhere, as
+with Kafka since 2.5: its state may have expired, and refusing would lose data for nothing. So nobody is ever told that his producer
+id is unknown.
+
+A client takes DUPLICATE for success. It is said only of a batch all of whose records are surely here: one that lies within what is
+remembered, or further back than five whole batches, which nobody who keeps to five in flight can still be waiting for.
+
+What was refused for a moment (no leader yet, no room) is noted for a while, and what comes after it is told to come again, too: the
+client sends both again, in order. Otherwise the second batch of a producer nobody remembers would be taken, and its first be out of
+order for ever; and the second batch of one that is known would be out of order, for which librdkafka starts over with a new epoch
+and new numbers, under which a batch that did reach us before a crash is appended once more.
+
+Markers of transactions are not numbered: they are judged by their epoch alone, and leave the sequence where it is.
+
+What was appended and is not durable yet can be taken back: each append keeps what it replaced until `settle` says it is safe.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+from holdfast.log.batches import BatchHeader
+from holdfast.log.segments.model import BATCHES_REMEMBERED_MAX, ProducerSnapshot, SequenceRange
+from holdfast.vocabulary.errors import InvalidError
+
+_SEQUENCES = 1 << 31  # after 2³¹-1 comes 0
+
+MISSED_MS = 60_000  # so long is a batch that was not taken waited for: longer than clients pause between tries
+MISSED_MAX = 1_000
+
+
+class ProducerRefusal(StrEnum):
+    """Why a batch of an idempotent producer was refused; each has a Kafka error code."""
+
+    OUT_OF_ORDER = "out of order sequence"
+    DUPLICATE = "duplicate sequence older than those remembered"
+    OLD_EPOCH = "producer epoch older than the newest"
+    TOO_SOON = "the one before it was refused for a moment"
+
+
+class ProducerRefusedError(InvalidError):
+    """The batch does not follow what this producer sent before."""
+
+    def __init__(self, refusal: ProducerRefusal, producer_id: int, given: str, allowed: str) -> None:
+        super().__init__(f"batch of producer {producer_id} ({refusal})", given, allowed)
+        self.args = (refusal, producer_id, given, allowed)
+        self.refusal, self.producer_id = refusal, producer_id
+
+
+class _ProducerState(NamedTuple):
+    epoch: int
+    batches: tuple[SequenceRange, ...]
+    last_timestamp_ms: int
+
+
+class _ReplacedState(NamedTuple):
+    """What an append put aside: the producer as it was before the batch at `base_offset`."""
+
+    base_offset: int
+    producer_id: int
+    before: _ProducerState | None
+
+
+class _MissedBatch(NamedTuple):
+    """The earliest batch of a producer that came and was not taken."""
+
+    epoch: int
+    sequence: int
+    at_ms: int
+
+
+class ProducerStates:
+    """The producers of one partition, as of everything appended so far (durable or on its way)."""
+
+    def __init__(self, snapshots: Iterable[ProducerSnapshot] = ()) -> None:
+        self._producers = {
+            each.producer_id: _ProducerState(each.producer_epoch, each.batches, each.last_timestamp_ms)
+            for each in snapshots
+        }
+        self._replaced: deque[_ReplacedState] = deque()
+        self._missed: dict[int, _MissedBatch] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def judge(self, header: BatchHeader, now_ms: int = 0) -> int | None:
+        """None: append it. An offset: it was appended there before. Raises `ProducerRefusedError`."""
+        if header.producer_id < 0:
+            return None
+        known = self._producers.get(header.producer_id)
+        if known is None:
+            if self._missed:
+                self._check_missed(header, now_ms)
+            return None
+        if header.producer_epoch < known.epoch:
+            raise self._refused(
+                ProducerRefusal.OLD_EPOCH, header, f"epoch {header.producer_epoch}", f"epoch {known.epoch} or newer"
+            )
+        if header.is_control:
+            return None
+        first, last = _range(header)
+        if header.producer_epoch > known.epoch:
+            if first != 0:
+                self._check_missed(header, now_ms)
+                raise self._refused(
+                    ProducerRefusal.OUT_OF_ORDER, header, f"sequence {first}", "0: a new epoch starts over"
+                )
+            return None
+        for seen in known.batches:
+            if (seen.first_seq, seen.last_seq) == (first, last):
+                noted = self._missed.get(header.producer_id)
+                if noted is not None and (noted.epoch, noted.sequence) == (header.producer_epoch, first):
+                    del self._missed[header.producer_id]  # it came again, and had been here before
+                return seen.base_offset
+        if not known.batches:
+            return None
+        expected = (known.batches[-1].last_seq + 1) % _SEQUENCES
+        if first == expected:
+            return None
+        if _all_here(known.batches, first, last):
+            raise self._refused(ProducerRefusal.DUPLICATE, header, f"sequence {first}", f"{expected}")
+        self._check_missed(header, now_ms)
+        raise self._refused(ProducerRefusal.OUT_OF_ORDER, header, f"sequence {first}", f"{expected}")
+
+    def record_missed(self, header: BatchHeader, now_ms: int) -> None:
+        """The batch came and was not taken, for no fault of its own: what follows it must not be taken before it."""
+        producer_id = header.producer_id
+        if producer_id < 0 or header.is_control:
+            return
+        noted = self._missed.pop(producer_id, None)
+        if noted is None or noted.epoch != header.producer_epoch or not _is_after(header.base_sequence, noted.sequence):
+            noted = _MissedBatch(header.producer_epoch, header.base_sequence, now_ms)
+        self._missed[producer_id] = noted
+        if len(self._missed) > MISSED_MAX:
+            del self._missed[next(iter(self._missed))]
+
+    def _check_missed(self, header: BatchHeader, now_ms: int) -> None:
+        noted = self._missed.get(header.producer_id)
+        if noted is None or noted.epoch != header.producer_epoch or now_ms - noted.at_ms >= MISSED_MS:
+            return
+        if _is_after(header.base_sequence, noted.sequence) and not header.is_control:
+            raise self._refused(
+                ProducerRefusal.TOO_SOON,
+                header,
+                f"sequence {header.base_sequence}",
+                f"{noted.sequence}, which is to come again",
+            )
+
+    def append(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        """Remember a batch that `judge` let through."""
+        if header.producer_id < 0:
+            return
+        known = self._producers.get(header.producer_id)
+        earlier = known.batches if known is not None and known.epoch == header.producer_epoch else ()
+        batches = earlier
+        if not header.is_control:
+            batches = (*earlier, SequenceRange(*_range(header), base_offset))[-BATCHES_REMEMBERED_MAX:]
+        self._producers[header.producer_id] = _ProducerState(header.producer_epoch, batches, now_ms)
+        self._replaced.append(_ReplacedState(base_offset, header.producer_id, known))
+        if self._missed:
+            self._missed.pop(header.producer_id, None)
+
+    def settle(self, below_offset: int) -> None:
+        """Batches below the offset are durable: they are not going to be taken back."""
+        while self._replaced and self._replaced[0].base_offset < below_offset:
+            self._replaced.popleft()
+
+    def forget_from(self, offset: int) -> None:
+        """Batches from `offset` on were never made durable: be as if they had not been seen."""
+        while self._replaced and self._replaced[-1].base_offset >= offset:
+            _put_back(self._producers, self._replaced.pop())
+
+    def expire(self, now_ms: int, *, expiry_ms: int, count_max: int) -> None:
+        """Forget producers that have been silent for too long, and the most silent ones beyond `count_max`."""
+        kept = {
+            producer_id: each
+            for producer_id, each in self._producers.items()
+            if now_ms - each.last_timestamp_ms < expiry_ms
+        }
+        if len(kept) > count_max:
+            newest = sorted(kept, key=lambda producer_id: kept[producer_id].last_timestamp_ms)[-count_max:]
+            kept = {producer_id: kept[producer_id] for producer_id in newest}
+        self._producers = kept
+
+    def snapshot(self, below_offset: int) -> tuple[ProducerSnapshot, ...]:
+        """What to write into the footer of a segment that ends at `below_offset`, above which nothing is settled."""
+        then = dict(self._producers)
+        for replaced in reversed(self._replaced):
+            if replaced.base_offset < below_offset:
+                break
+            _put_back(then, replaced)
+        return tuple(
+            ProducerSnapshot(
+                producer_id=producer_id,
+                producer_epoch=each.epoch,
+                last_timestamp_ms=each.last_timestamp_ms,
+                batches=each.batches,
+            )
+            for producer_id, each in sorted(then.items())
+        )
+
+    def _refused(self, refusal: ProducerRefusal, header: BatchHeader, given: str, allowed: str) -> ProducerRefusedError:
+        return ProducerRefusedError(refusal, header.producer_id, given, allowed)
+
+
+def _put_back(producers: dict[int, _ProducerState], replaced: _ReplacedState) -> None:
+    if replaced.before is None:
+        producers.pop(replaced.producer_id, None)
+    else:
+        producers[replaced.producer_id] = replaced.before
+
+
+def _is_after(sequence: int, other: int) -> bool:
+    return 0 < (sequence - other) % _SEQUENCES < _SEQUENCES // 2
+
+
+def _all_here(remembered: tuple[SequenceRange, ...], first: int, last: int) -> bool:
+    """Whether every record from `first` to `last` was appended before, for all we can know."""
+    newest = remembered[-1].last_seq
+    first_back, last_back = (newest - first) % _SEQUENCES, (newest - last) % _SEQUENCES
+    if not last_back <= first_back < _SEQUENCES // 2:
+        return False  # it reaches beyond what has come
+    oldest_back = (newest - remembered[0].first_seq) % _SEQUENCES
+    return first_back <= oldest_back or len(remembered) == BATCHES_REMEMBERED_MAX
+
+
+def _range(header: BatchHeader) -> tuple[int, int]:
+    return header.base_sequence, (header.base_sequence + header.last_offset_delta) % _SEQUENCES

@@ -1,0 +1,306 @@
+"""Publishing: durable batches become segments in object storage, named by one fenced commit.
+
+Body first, index second: a crash in between leaves an object nobody names, which the sweeper removes; the other order would leave a
+name that points at nothing. A failed upload changes nothing: the tail and the WAL keep what they have until a commit says it is
+published. Partitions that are due together go together: small ones share an object, all share commits. What has grown to several
+segments meanwhile becomes so many, built and uploaded side by side, and named by the same commit.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.contracts.commits import commit_resolved
+from holdfast.contracts.objects import Buffer, Objects
+from holdfast.contracts.store import Absent, Conflict, Entry, Operation, Put, Requirement, Store
+from holdfast.contracts.validation import StoreLimits
+from holdfast.kernel.keys import epoch_key
+from holdfast.log.keys import deletion_mark_key, segment_entry_key
+from holdfast.log.metadata import PartitionRecord, SegmentRecord
+from holdfast.log.partition.cancellation import run_to_completion
+from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.partition.tail import TailBatch
+from holdfast.log.segments import (
+    BuiltSegment,
+    ProducerSnapshot,
+    SegmentMeta,
+    build_object,
+    build_segment,
+    segment_key,
+    shared_key,
+)
+from holdfast.log.settings import LogSettings
+from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError
+
+_OPERATIONS_PER_PARTITION = 3  # fence, record; record
+_OPERATIONS_PER_SEGMENT = 2  # doom mark; segment
+_SEGMENTS_MAX = 8  # of one partition in one publication
+
+
+@dataclass(frozen=True, slots=True)
+class _UploadedSegments:
+    """Segments of a partition that are uploaded and not named yet, oldest first."""
+
+    partition: LeadingPartition
+    segments: tuple[SegmentRecord, ...]
+
+    @property
+    def operations(self) -> int:
+        """How many operations of a commit it takes."""
+        return _OPERATIONS_PER_PARTITION + _OPERATIONS_PER_SEGMENT * len(self.segments)
+
+    def require(self) -> tuple[Requirement, ...]:
+        undoomed = (Absent(deletion_mark_key(each.object)) for each in self.segments)
+        return *self.partition.fenced_record.require(), *undoomed
+
+    def apply(self, record: PartitionRecord) -> tuple[Operation, ...]:
+        partition_id = self.partition.partition_id
+        named = (
+            Put(
+                segment_entry_key(partition_id.topic_id, partition_id.number, each.base_offset),
+                msgspec.json.encode(each),
+            )
+            for each in self.segments
+        )
+        return self.partition.fenced_record.put(record), *named
+
+    def lost(self, found: Mapping[str, Entry | None]) -> bool:
+        """Whether what was found means that this partition is no longer ours to publish."""
+        fenced_record = self.partition.fenced_record
+        epoch, state = found.get(epoch_key(self.partition.lease.resource)), found.get(fenced_record.key)
+        return (
+            epoch is None
+            or epoch.version != self.partition.lease.version
+            or state is None
+            or state.version != fenced_record.version
+        )
+
+    def doomed(self, found: Mapping[str, Entry | None]) -> bool:
+        """Whether a sweeper took an object for an orphan: the upload was too slow, and has to be done again."""
+        return any(found.get(deletion_mark_key(each.object)) is not None for each in self.segments)
+
+
+_Built = tuple[LeadingPartition, BuiltSegment]
+
+
+class SegmentPublisher:
+    """Publishes partitions of one agent. `steps` is called at labelled points, for tests that crash there."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        objects: Objects,
+        clock: Clock,
+        random: Random,
+        settings: LogSettings,
+        steps: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._store, self._objects, self._clock, self._random = store, objects, clock, random
+        self._settings, self._step = settings, steps
+
+    async def publish(self, partitions: Iterable[LeadingPartition], *, closing: bool = False) -> list[LeadingPartition]:
+        """Publish everything durable of these partitions; the ones that turned out to be lost are returned.
+
+        `closing` also lowers the reservation of those that accept no more to what was handed out: such a partition is clean
+        and can move at once. `UnavailableError`, `OutcomeUnknownError`: object storage or the store is away, and nothing was
+        lost; try again.
+        """
+        chosen = sorted(set(partitions), key=lambda each: (each.partition_id.topic_id, each.partition_id.number))
+        async with AsyncExitStack() as locks:
+            for partition in chosen:
+                await locks.enter_async_context(partition.publish_lock)
+            for partition in chosen:
+                async with partition.record_lock:
+                    await partition.resolve_record()
+            pieces = [(each, *piece) for each in chosen for piece in _cut_into_segments(each)]
+            built = await asyncio.gather(*(self._build(*piece) for piece in pieces))
+            self._step("segment built")
+            ready = await self._upload(built)
+            self._step("segment uploaded")
+            lost: list[LeadingPartition] = []
+            # Every chunk comes to its end before the locks are let go, whatever became of the others.
+            commits = (self._commit(chunk, closing) for chunk in _chunks(ready))
+            outcomes = await asyncio.gather(*commits, return_exceptions=True)
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                lost.extend(outcome)
+            if closing:
+                lost.extend(await self._give_back([each for each in chosen if each not in lost]))
+            return lost
+
+    async def _build(
+        self, partition: LeadingPartition, batches: Sequence[TailBatch], producers: Sequence[ProducerSnapshot]
+    ) -> _Built:
+        end = batches[-1].end_offset
+        built = await asyncio.to_thread(
+            build_segment,
+            [batch.data for batch in batches],
+            topic_id=partition.partition_id.topic_id,
+            partition=partition.partition_id.number,
+            epochs=[each for each in partition.record.epochs if each.start_offset <= end],
+            producers=producers,
+        )
+        return partition, built
+
+    async def _upload(self, segments: Sequence[_Built]) -> list[_UploadedSegments]:
+        small = [each for each in segments if each[1].meta.bytes < self._settings.shared_below_bytes]
+        shared = small if len(small) > 1 else []
+        uploads = [self._put_alone(*each) for each in segments if each not in shared]
+        if shared:
+            uploads.append(self._put_shared(shared))
+        uploaded: dict[LeadingPartition, list[SegmentRecord]] = {}
+        for group in await asyncio.gather(*uploads):
+            for partition, segment in group:
+                uploaded.setdefault(partition, []).append(segment)
+        return [
+            _UploadedSegments(partition, tuple(sorted(named, key=lambda each: each.base_offset)))
+            for partition, named in uploaded.items()
+        ]
+
+    async def _put_alone(
+        self, partition: LeadingPartition, built: BuiltSegment
+    ) -> list[tuple[LeadingPartition, SegmentRecord]]:
+        partition_id, meta = partition.partition_id, built.meta
+        key = segment_key(
+            partition_id.topic_id,
+            partition_id.number,
+            meta.base_offset,
+            meta.end_offset,
+            partition.lease.epoch,
+            self._random.token(),
+        )
+        await self._put(key, built.parts)
+        return [(partition, _segment_record(partition, meta, key, 0, meta.bytes))]
+
+    async def _put_shared(self, segments: Sequence[_Built]) -> list[tuple[LeadingPartition, SegmentRecord]]:
+        key = shared_key(self._random.token())
+        parts, ranges = build_object([built for _, built in segments])
+        await self._put(key, parts)
+        return [
+            (partition, _segment_record(partition, built.meta, key, partition_id.start, partition_id.end))
+            for (partition, built), partition_id in zip(segments, ranges, strict=True)
+        ]
+
+    async def _put(self, key: str, parts: Sequence[Buffer]) -> None:
+        await self._objects.put(
+            key, parts
+        )  # `AlreadyExists` is our own upload, retried: the key holds a fresh upload id
+
+    async def _commit(self, ready: Sequence[_UploadedSegments], closing: bool) -> list[LeadingPartition]:
+        """Name what was uploaded. Partitions that were lost meanwhile are left out and returned; the rest is published."""
+        lost: list[LeadingPartition] = []
+        async with AsyncExitStack() as locks:
+            for each in ready:
+                await locks.enter_async_context(each.partition.record_lock)
+            left = list(ready)
+            while left:
+                found = await run_to_completion(self._name(left, closing))
+                if found is None:
+                    break
+                gone = [each for each in left if each.lost(found)]
+                lost.extend(each.partition for each in gone)
+                # What a sweeper has doomed stays in the tail, and the next publication uploads it again.
+                fit = [each for each in left if each not in gone and not each.doomed(found)]
+                left = fit if len(fit) < len(left) else []
+        return lost
+
+    async def _name(self, ready: Sequence[_UploadedSegments], closing: bool) -> Mapping[str, Entry | None] | None:
+        """One commit for all of them: None, or what was found instead of what was required."""
+        named = [(each, each.partition.next_record(each.segments[-1].end_offset, closing=closing)) for each in ready]
+        self._step("before the commit")
+        try:
+            outcome = await commit_resolved(
+                self._store,
+                clock=self._clock,
+                random=self._random,
+                require=list(dict.fromkeys(requirement for each in ready for requirement in each.require())),
+                apply=[operation for each, record in named for operation in each.apply(record)],
+            )
+        except OutcomeUnknownError as lost:
+            for each, record in named:
+                each.partition.fenced_record.doubt(lost, record, each.segments)
+            raise
+        if isinstance(outcome, Conflict):
+            return outcome.found
+        self._step("segment committed")
+        for each, record in named:
+            each.partition.fenced_record.took(record, outcome.version)
+            each.partition.apply_published(each.segments)
+        self._step("segment released")
+        return None
+
+    async def _give_back(self, partitions: Sequence[LeadingPartition]) -> list[LeadingPartition]:
+        """Lower the reservation of partitions with nothing left to publish."""
+        lost = []
+        for partition in partitions:
+            try:
+                if await release_reservation(partition):
+                    self._step("reservation given back")
+            except FencedError:
+                lost.append(partition)
+        return lost
+
+
+def _cut_into_segments(partition: LeadingPartition) -> list[tuple[list[TailBatch], tuple[ProducerSnapshot, ...]]]:
+    """What is durable and not published, as so many segments as it has grown to, and what each footer says of producers.
+
+    Only the last one's is ever asked for: the others are never the newest, as one commit names them all.
+    """
+    batches = partition.publishable()
+    if not batches:
+        return []
+    total = sum(len(each.data) for each in batches)
+    wanted = min(-(-total // partition.partition_config.roll_bytes), _SEGMENTS_MAX)
+    pieces: list[list[TailBatch]] = [[]]
+    size = 0
+    for batch in batches:
+        if pieces[-1] and size >= total * len(pieces) // wanted:
+            pieces.append([])
+        pieces[-1].append(batch)
+        size += len(batch.data)
+    producers = partition.producers_at(batches[-1].end_offset)
+    return [*((piece, ()) for piece in pieces[:-1]), (pieces[-1], producers)]
+
+
+def _chunks(ready: Sequence[_UploadedSegments]) -> list[list[_UploadedSegments]]:
+    """What one commit can name, each; a partition stays together."""
+    chunks: list[list[_UploadedSegments]] = []
+    left = 0
+    for each in ready:
+        if each.operations > left:
+            chunks.append([])
+            left = StoreLimits().ops_max
+        chunks[-1].append(each)
+        left -= each.operations
+    return chunks
+
+
+async def release_reservation(partition: LeadingPartition) -> bool:
+    """Lower the reservation to what was handed out, if all of that is published: the partition is clean then."""
+    async with partition.quiet(), partition.record_lock:
+        await partition.resolve_record()
+        record = partition.record
+        if not record.reserved > record.published == partition.next_offset:
+            return False
+        await partition.change_record(msgspec.structs.replace(record, reserved=record.published))
+        return True
+
+
+def _segment_record(partition: LeadingPartition, meta: SegmentMeta, key: str, start: int, end: int) -> SegmentRecord:
+    return SegmentRecord(
+        base_offset=meta.base_offset,
+        end_offset=meta.end_offset,
+        object=key,
+        start=start,
+        end=end,
+        epoch=partition.lease.epoch,
+        records=meta.record_count,
+        min_timestamp_ms=meta.min_timestamp_ms,
+        max_timestamp_ms=meta.max_timestamp_ms,
+    )

@@ -1,0 +1,30 @@
+"""A budget of bytes for the tails of all partitions of an agent, so that a thousand partitions fit as well as one."""
+
+from holdfast.vocabulary.settings import check_at_least
+from holdfast.vocabulary.tasks import Notify
+
+
+class TailBudget:
+    """What the tails that share it hold together. `freed` rings when something was published or dropped."""
+
+    def __init__(self, bytes_max: int) -> None:
+        check_at_least("tail_bytes_max", bytes_max, 1)
+        self.bytes_max = bytes_max
+        self.used_bytes = 0
+        self.freed = Notify()
+
+    @property
+    def full(self) -> bool:
+        """Whether appends should wait."""
+        return self.used_bytes > self.bytes_max
+
+    @property
+    def excess_bytes(self) -> int:
+        """How much should be published now: from half full on, down to half full."""
+        return max(0, self.used_bytes - self.bytes_max // 2)
+
+    def charge(self, change_bytes: int) -> None:
+        """A tail has grown, or shrunk."""
+        self.used_bytes += change_bytes
+        if change_bytes < 0:
+            self.freed.notify()

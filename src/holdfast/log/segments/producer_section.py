@@ -1,0 +1,77 @@
+"""The producer section: what dedup must remember, so that a new owner of the partition need not read old records.
+
+A count, then one entry per producer that begins with its own size: a newer minor version may append fields.
+"""
+
+from collections.abc import Sequence
+from struct import Struct, error
+from typing import Final
+
+from holdfast.log.batches import Buffer
+from holdfast.log.segments.layout import SegmentFooter, check_crc
+from holdfast.log.segments.model import BATCHES_REMEMBERED_MAX, ProducerSnapshot, SequenceRange
+from holdfast.vocabulary.errors import CorruptError, InvalidError
+
+_WHAT: Final = "segment producers"
+_COUNT: Final = Struct(">I")
+_ENTRY: Final = Struct(
+    ">HqhqqiB"
+)  # entry bytes, id, epoch, last timestamp, transaction offset, coordinator epoch, batches
+_BATCH: Final = Struct(">iiq")
+
+
+def pack_producers(producers: Sequence[ProducerSnapshot]) -> bytes:
+    """The section as it is stored."""
+    out = bytearray(_COUNT.pack(len(producers)))
+    for producer in producers:
+        remembered = producer.batches
+        if len(remembered) > BATCHES_REMEMBERED_MAX:
+            raise InvalidError("batches of a producer", len(remembered), f"at most {BATCHES_REMEMBERED_MAX}")
+        try:
+            out += _ENTRY.pack(
+                _ENTRY.size + _BATCH.size * len(remembered),
+                producer.producer_id,
+                producer.producer_epoch,
+                producer.last_timestamp_ms,
+                producer.transaction_offset,
+                producer.coordinator_epoch,
+                len(remembered),
+            )
+            for batch in remembered:
+                out += _BATCH.pack(*batch)
+        except error:
+            raise InvalidError(
+                "producer", producer, "ids and offsets of 64 bits, sequences of 32, epochs of 16"
+            ) from None
+    return bytes(out)
+
+
+def read_producers(section: Buffer, footer: SegmentFooter) -> tuple[ProducerSnapshot, ...]:
+    """The producers in bytes [producers_at, producers_at + producers_bytes) of a segment."""
+    view = memoryview(section)
+    if len(view) != footer.producers_bytes or len(view) < _COUNT.size:
+        raise CorruptError(_WHAT, f"{len(view)} bytes, expected {footer.producers_bytes}")
+    check_crc(_WHAT, view, footer.producers_crc)
+    (count,) = _COUNT.unpack_from(view)
+    found, at = [], _COUNT.size
+    for _ in range(count):
+        if len(view) - at < _ENTRY.size:
+            raise CorruptError(_WHAT, f"it is cut at byte {at}")
+        entry_bytes, *fields, batches = _ENTRY.unpack_from(view, at)
+        if not _ENTRY.size + _BATCH.size * batches <= entry_bytes <= len(view) - at:
+            raise CorruptError(_WHAT, f"an entry of {entry_bytes} bytes at byte {at}")
+        ranges_at = at + _ENTRY.size
+        ranges = view[ranges_at : ranges_at + _BATCH.size * batches]
+        producer_id, producer_epoch, last_timestamp_ms, transaction_offset, coordinator_epoch = fields
+        found.append(
+            ProducerSnapshot(
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                last_timestamp_ms=last_timestamp_ms,
+                batches=tuple(SequenceRange(*batch) for batch in _BATCH.iter_unpack(ranges)),
+                transaction_offset=transaction_offset,
+                coordinator_epoch=coordinator_epoch,
+            )
+        )
+        at += entry_bytes
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""Pipelines in the store: parts, revisions, generations. Every change is one commit."""

@@ -1,0 +1,78 @@
+"""What of a stored part nobody is shown, and how an edited part gets it back.
+
+The one rule: a secret leaves this package only on its way to the server it was given for. A part is echoed with `REDACTED` in a
+secret's place; a part that is saved with `REDACTED` keeps the stored secret, and only if it still goes to the same user at the same
+place: otherwise whoever may edit could have the password sent to a server of their own.
+"""
+
+from typing import Any, TypeVar
+from urllib.parse import SplitResult
+
+import msgspec
+
+from holdfast.pipeline.model.definition import KafkaConfig, StoredStruct
+from holdfast.pipeline.model.redaction import REDACTED, URLS, redacted_url, secret_options, split, written
+from holdfast.vocabulary.errors import InvalidError
+
+P = TypeVar("P", bound=msgspec.Struct)
+
+
+def redacted(part: P) -> P:
+    """The part as anybody may see it."""
+    changes: dict[str, Any] = {}
+    if isinstance(part, KafkaConfig) and part.security.password:
+        changes["security"] = msgspec.structs.replace(part.security, password=REDACTED)
+    for name in URLS:
+        if isinstance(text := getattr(part, name, None), str):
+            changes[name] = redacted_url(text)
+    for field in part.__struct_fields__:
+        if isinstance(inner := getattr(part, field), StoredStruct) and field not in changes:
+            changes[field] = redacted(inner)
+    return msgspec.structs.replace(part, **changes) if changes else part
+
+
+def restored(given: P, stored: msgspec.Struct | None) -> P:
+    """The part to save: where `given` says `REDACTED`, what is stored. `InvalidError` if nothing is, or if it was for elsewhere."""
+    changes: dict[str, Any] = {}
+    if isinstance(given, KafkaConfig) and given.security.password == REDACTED:
+        changes["security"] = msgspec.structs.replace(given.security, password=_kafka_password(given, stored))
+    for name in URLS:
+        text = getattr(given, name, None)
+        if isinstance(text, str) and REDACTED in text:
+            before = getattr(stored, name, None) if type(stored) is type(given) else None
+            changes[name] = _restored_url(name, text, before)
+    return msgspec.structs.replace(given, **changes) if changes else given
+
+
+def _kafka_password(given: KafkaConfig, stored: msgspec.Struct | None) -> str:
+    if not isinstance(stored, KafkaConfig) or not stored.security.password:
+        raise InvalidError("security.password", REDACTED, "the password itself: none is stored")
+    same = (given.security.username, set(given.brokers) - set(stored.brokers)) == (stored.security.username, set())
+    if not same:
+        allowed = "the password itself: the stored one was given for other brokers or another user"
+        raise InvalidError("security.password", REDACTED, allowed)
+    return stored.security.password
+
+
+def _restored_url(name: str, text: str, stored: str | None) -> str:
+    parts, before = split(text), split(stored or "")
+    if parts is None:
+        raise InvalidError(name, redacted_url(text), "a URL")
+    asked = [option for option, value in secret_options(parts) if value == REDACTED]
+    if parts.password != REDACTED and not asked:
+        return text
+    if before is None or (parts.password == REDACTED and not before.password):
+        raise InvalidError(name, redacted_url(text), "the secret itself: none is stored")
+    if _goes_to(parts) != _goes_to(before):
+        raise InvalidError(
+            name, redacted_url(text), "the secret itself: the stored one was given for another place or user"
+        )
+    kept = dict(secret_options(before))
+    if missing := [option for option in asked if option not in kept]:
+        raise InvalidError(f"{name}: {missing[0]}", REDACTED, "the secret itself: none is stored")
+    place = before.netloc if parts.password == REDACTED else parts.netloc
+    return written(parts, place, {option: kept[option] for option in asked})
+
+
+def _goes_to(parts: SplitResult) -> tuple[object, ...]:
+    return parts.scheme, parts.username, parts.hostname, parts.port

@@ -1,0 +1,133 @@
+"""What a slot owns and what it did, as values: partitions held, and counts for the status."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.pipeline.driver.range_plan import PartitionBacklog
+from holdfast.pipeline.driver.sources import TopicBounds
+from holdfast.pipeline.driver.task_outcomes import TaskOutcome
+from holdfast.pipeline.model.driver_protocol import PartitionProgress, SlotProgress
+
+WARNINGS_MAX: Final = 20
+
+
+@dataclass(slots=True)
+class OwnedPartition:
+    """A partition that was taken over: nothing of an older epoch can land, and nothing that was begun is open."""
+
+    partition: int
+    epoch: int
+    position: int
+    stop: int | None
+    fence: int = 0
+    end: int = 0
+    since_ms: int = 0
+    """When a record behind the position was first seen; 0: there is none."""
+    row_bytes: float = 0.0
+    newest_ms: int = 0
+    """The time of the last record that was written."""
+    caught_up: bool = False
+
+    def see(self, end: int, now_ms: int) -> None:
+        """The source reaches up to here now."""
+        self.end = end
+        if self.waiting.rows == 0:
+            self.since_ms, self.caught_up = 0, True
+        elif self.since_ms == 0:
+            self.since_ms = max(1, now_ms)
+
+    def moved(self, outcome: TaskOutcome, end: int, now_ms: int) -> None:
+        """A range was written and the checkpoint moved."""
+        self.position = end
+        self.since_ms = max(1, now_ms) if self.waiting.rows else 0
+        if outcome.read:
+            self.row_bytes = outcome.payload_bytes / outcome.read
+        self.newest_ms = max(self.newest_ms, outcome.newest_ms)
+
+    @property
+    def waiting(self) -> PartitionBacklog:
+        """As planning sees it."""
+        return PartitionBacklog(
+            partition=self.partition,
+            position=self.position,
+            end=self.end,
+            since_ms=self.since_ms,
+            stop=self.stop,
+            row_bytes=self.row_bytes,
+        )
+
+    @property
+    def finished(self) -> bool:
+        """Whether the generation's end is reached."""
+        return self.stop is not None and self.position >= self.stop
+
+    def progress(self, *, now_ms: int, wall_ms: int) -> PartitionProgress:
+        """Where it is. Until it has caught up, lag is the age of the last record written; then of the oldest that waits."""
+        lag_ms = 0
+        if self.waiting.rows:
+            behind = not self.caught_up and self.newest_ms
+            lag_ms = wall_ms - self.newest_ms if behind else now_ms - self.since_ms
+        return PartitionProgress(checkpoint=self.position, end=max(self.end, self.position), lag_ms=max(0, lag_ms))
+
+
+@dataclass(slots=True)
+class SlotCounters:
+    """Counts since the slot began."""
+
+    rows: int = 0
+    batches: int = 0
+    filtered: int = 0
+    dlq_rows: int = 0
+    bytes_objects: int = 0
+    bytes_agents: int = 0
+    warnings: dict[str, None] = field(default_factory=dict)
+
+    def add(self, outcome: TaskOutcome) -> None:
+        """A range whose checkpoint has moved."""
+        self.rows += outcome.rows
+        self.filtered += outcome.filtered
+        self.dlq_rows += outcome.refused
+        self.bytes_objects += outcome.bytes_objects
+        self.bytes_agents += outcome.bytes_agents
+        self.warn(*outcome.warnings)
+
+    def warn(self, *texts: str) -> None:
+        """Something a person should see; each once, the newest are kept."""
+        for text in texts:
+            self.warnings.pop(text, None)
+            self.warnings[text] = None
+        while len(self.warnings) > WARNINGS_MAX:
+            del self.warnings[next(iter(self.warnings))]
+
+    def progress(self, slot: str, partitions: dict[str, PartitionProgress], blocked: str) -> SlotProgress:
+        """As the worker hears it."""
+        return SlotProgress(
+            slot=slot,
+            rows=self.rows,
+            batches=self.batches,
+            filtered=self.filtered,
+            dlq_rows=self.dlq_rows,
+            bytes_objects=self.bytes_objects,
+            bytes_agents=self.bytes_agents,
+            partitions=partitions,
+            blocked=blocked,
+            warnings=tuple(self.warnings),
+        )
+
+
+def offset_errors(held: OwnedPartition, ends: TopicBounds) -> str:
+    """What is wrong with a position in what the source has now; empty: nothing."""
+    start, end = ends.starts[held.partition], ends.ends[held.partition]
+    if held.finished:
+        return ""
+    if held.position < start:
+        return (
+            f"offsets {held.position} to {start - 1} of partition {held.partition} were removed before they were read; "
+            "rewind the pipeline to go on behind them"
+        )
+    if held.position > end:
+        return (
+            f"partition {held.partition} ends at {end}, and {held.position} was reached: was the topic made again? "
+            "rewind the pipeline to go on"
+        )
+    return ""

@@ -1,0 +1,119 @@
+"""What a slot reads and writes in the store, from its own thread: the pipeline, its recipes, and its partitions' records.
+
+The one rule: every write carries the epoch of the claim it was made under. A lost compare-and-swap is an answer: the partition is
+somebody else's now.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.client.loop_thread import loop_thread
+from holdfast.contracts.store import Store
+from holdfast.pipeline.catalog.store import PipelineStore
+from holdfast.pipeline.model.definition import Pipeline, RangeIntent, Revision, registry_namespace
+from holdfast.pipeline.model.errors import EditConflictError
+from holdfast.pipeline.sinks.contract import FencedRange
+from holdfast.registry import PartitionState, RegistrySettings, RegistryStore
+from holdfast.registry.keys import PARTITIONS_MAX
+from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.errors import CorruptError, UnavailableError
+
+T = TypeVar("T")
+
+
+class SlotStore:
+    """The records of one slot of one generation."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        random: Random,
+        pipeline_id: str,
+        generation: int,
+        consumer: str,
+        timeout_ms: int,
+    ) -> None:
+        self._catalog = PipelineStore(store, clock=clock, random=random)
+        settings = RegistrySettings(namespace=registry_namespace(pipeline_id, generation), partitions=PARTITIONS_MAX)
+        self._registry = RegistryStore(store, clock=clock, random=random, settings=settings)
+        self._pipeline_id, self._consumer, self._timeout_s = pipeline_id, consumer, timeout_ms / 1_000
+        self._revisions: dict[int, Revision] = {}
+
+    def pipeline(self) -> Pipeline:
+        """The pipeline as it is now."""
+        return self._wait(self._catalog.get(self._pipeline_id))
+
+    def recipe(self, version: int) -> Revision:
+        """A recipe; it never changes, so it is read once."""
+        if version not in self._revisions:
+            self._revisions[version] = self._wait(self._catalog.recipe(self._pipeline_id, version))
+        return self._revisions[version]
+
+    def save_mapping(self, mapping: Mapping[str, Any]) -> Pipeline:
+        """Save the next mapping, as a person would: it makes the next recipe.
+
+        If somebody else (another slot, a person) has saved one meanwhile, theirs stays, and what is still unknown is found again.
+        """
+        seen = int(mapping["version"]) - 1
+        try:
+            saving = self._catalog.put_part(self._pipeline_id, "mapping", dict(mapping), expected=seen)
+            pipeline, _ = self._wait(saving)
+        except EditConflictError:
+            return self.pipeline()
+        return pipeline
+
+    def partition(self, number: int) -> PartitionState | None:
+        """A partition's record, if there is one."""
+        return self._wait(self._registry.partition(number))
+
+    def begin(self, fenced_ranges: Sequence[FencedRange], recipe: int) -> list[FencedRange]:
+        """Record what is about to be written; those that are still ours."""
+        source = self.recipe(recipe).source
+        topic = "" if source.brokers else source.topic
+        return self._ours(fenced_ranges, [self._begun(each, recipe, topic) for each in fenced_ranges])
+
+    def finish(self, fenced_ranges: Sequence[FencedRange]) -> list[FencedRange]:
+        """Move checkpoints to the ends of what was written; those that are still ours."""
+        return self._ours(fenced_ranges, [self._finished(each) for each in fenced_ranges])
+
+    def _ours(self, fenced_ranges: Sequence[FencedRange], asked: list[Coroutine[Any, Any, bool]]) -> list[FencedRange]:
+        answers = self._wait(_all(asked))
+        return [fenced_range for fenced_range, ours in zip(fenced_ranges, answers, strict=True) if ours]
+
+    async def _begun(self, fenced_range: FencedRange, recipe: int, topic: str) -> bool:
+        intent = msgspec.json.encode(
+            RangeIntent(start=fenced_range.start, end=fenced_range.end, recipe=recipe, topic=topic)
+        ).decode()
+        return await self._registry.begin(fenced_range.partition, self._consumer, fenced_range.epoch, intent)
+
+    async def _finished(self, fenced_range: FencedRange) -> bool:
+        return await self._registry.update_checkpoint(
+            fenced_range.partition, self._consumer, fenced_range.end, fenced_range.epoch
+        )
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        future = loop_thread().submit(work)
+        try:
+            return future.result(self._timeout_s)
+        except TimeoutError:
+            future.cancel()
+            raise UnavailableError("store", f"no answer within {self._timeout_s:.0f} s") from None
+
+
+async def _all(work: list[Coroutine[Any, Any, bool]]) -> list[bool]:
+    return list(await asyncio.gather(*work))
+
+
+def intent_of(state: PartitionState) -> RangeIntent | None:
+    """The range somebody has begun."""
+    if state.intent is None:
+        return None
+    try:
+        return msgspec.json.decode(state.intent, type=RangeIntent)
+    except msgspec.MsgspecError as error:
+        raise CorruptError(f"intent of partition {state.id}", str(error)) from None

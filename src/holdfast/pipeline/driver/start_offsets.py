@@ -1,0 +1,61 @@
+"""Where a generation begins to read a partition nobody has read yet, decided once.
+
+The one rule: `latest` and a time mean what they meant when the first owner looked. The answer is kept beside the registry's
+record before the first range is begun, so that a takeover does not skip what came in between.
+"""
+
+import msgspec
+
+from holdfast.client.loop_thread import run
+from holdfast.contracts.commits import commit_resolved
+from holdfast.contracts.store import Absent, Committed, Put, Store
+from holdfast.pipeline.driver.sources import PipelineSource, TopicBounds
+from holdfast.pipeline.model.definition import EARLIEST, LATEST, Generation, KafkaConfig, registry_namespace
+from holdfast.pipeline.model.timestamps import parse_iso_ns
+from holdfast.registry import keys
+from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.errors import InvalidError
+
+
+class _StartRecord(msgspec.Struct, frozen=True):
+    offset: int
+
+
+class StartOffsets:
+    """The beginnings of one generation."""
+
+    def __init__(self, store: Store, *, clock: Clock, random: Random, pipeline_id: str, generation: Generation) -> None:
+        self._store, self._clock, self._random = store, clock, random
+        self._root = keys.root(registry_namespace(pipeline_id, generation.number))
+        self._generation = generation
+
+    def of(self, partition: int, config: KafkaConfig, source: PipelineSource, ends: TopicBounds) -> int:
+        """The first offset to read."""
+        stated = self._generation.starts.get(str(partition))
+        if stated is not None:
+            return stated
+        if config.start == EARLIEST:
+            return ends.starts[partition]
+        found = ends.ends[partition] if config.start == LATEST else _at_time(config.start, partition, source)
+        return run(self._pinned(partition, found))
+
+    async def _pinned(self, partition: int, found: int) -> int:
+        key = f"{self._root}starts/{partition:05d}"
+        outcome = await commit_resolved(
+            self._store,
+            clock=self._clock,
+            random=self._random,
+            require=[Absent(key)],
+            apply=[Put(key, msgspec.json.encode(_StartRecord(found)))],
+        )
+        if isinstance(outcome, Committed):
+            return found
+        entry = outcome.found[key]
+        return found if entry is None else msgspec.json.decode(entry.value, type=_StartRecord).offset
+
+
+def _at_time(text: str, partition: int, source: PipelineSource) -> int:
+    instant_ns = parse_iso_ns(text)
+    if instant_ns is None:
+        raise InvalidError("start", text, "earliest, latest, or an ISO 8601 time")
+    return source.offset_at(partition, instant_ns // 1_000_000)

@@ -1,0 +1,49 @@
+"""What a task says about its portion: one line of JSON, the only thing that comes back to the driver.
+
+The one rule: a portion's failure is an answer, not an exception. So its neighbours in the same job are not cancelled, and
+the driver knows what to do about each: go on, try again, or stop.
+"""
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from holdfast.pipeline.model.column_mapping import Column
+
+COLUMN: Final = "outcome"
+SCHEMA: Final = f"{COLUMN} string"
+
+
+class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`done`: written (or staged); `fenced`: a newer epoch owns the partition; `blocked`: try again; `lost`: records are gone."""
+
+    partition: int
+    kind: Literal["done", "fenced", "blocked", "lost"]
+    reason: str = ""
+    rows: int = 0
+    refused: int = 0
+    filtered: int = 0
+    read: int = 0
+    payload_bytes: int = 0
+    staged: str = ""
+    warnings: tuple[str, ...] = ()
+    bytes_objects: int = 0
+    bytes_agents: int = 0
+    newest_ms: int = 0
+    stop: str = ""
+    """Of a survey: why the range is not to be begun."""
+    columns: tuple[Column, ...] = ()
+    """Of a survey: columns that are wanted before the range is begun."""
+
+
+def to_batch(outcomes: list[TaskOutcome]) -> Any:
+    """As Arrow, for Spark."""
+    import pyarrow as pa
+
+    lines = [msgspec.json.encode(outcome).decode() for outcome in outcomes]
+    return pa.RecordBatch.from_arrays([pa.array(lines, pa.string())], names=[COLUMN])
+
+
+def from_rows(rows: list[Any]) -> list[TaskOutcome]:
+    """What the tasks of a job said."""
+    return [msgspec.json.decode(row[0], type=TaskOutcome) for row in rows]

@@ -1,0 +1,124 @@
+"""What a sample of records shows, field by field: how often it is there, and what its values are.
+
+The one rule: only facts are gathered here, the same for the same records in the same order; `infer` draws the conclusions.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast.pipeline.mapping.scalars import DATE_DAYS_MAX, DATETIME64_S
+from holdfast.pipeline.model.timestamps import NS_PER_S, S_PER_DAY, fraction_digits, parse_date_days, parse_iso_ns
+
+EXAMPLES_MAX: Final = 3
+DISTINCT_MAX: Final = 1_000
+KEYS_MAX: Final = 2_000
+DEPTH_MAX: Final = 16
+
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_FIXED: Final = re.compile(r"-?(0|[1-9][0-9]{0,30})\.([0-9]{1,18})")
+
+
+@dataclass(slots=True)
+class FieldStats:
+    """One place in the records: the root, a field, or the elements of an array."""
+
+    times: int = 0
+    """How often there was a value or a null."""
+    nulls: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    """Of values: bool, int, float, array, object; of texts: datetime, date, uuid, decimal, text."""
+    least: int | None = None
+    most: int | None = None
+    digits_before: int = 0
+    scales: set[int] = field(default_factory=set)
+    fractions: int = 0
+    """Digits of a second in the finest time seen."""
+    latest_s: int = 0
+    """The latest time seen."""
+    distinct: set[Any] = field(default_factory=set)
+    """Texts and whole numbers, until there are too many to count."""
+    examples: list[Any] = field(default_factory=list)
+    fields: "dict[str, FieldStats]" = field(default_factory=dict)
+    elements: "FieldStats | None" = None
+
+    @property
+    def values(self) -> int:
+        """How often there was a value."""
+        return self.times - self.nulls
+
+    def add(self, value: Any, depth: int = 0) -> None:
+        """Look at one more value."""
+        self.times += 1
+        if value is None:
+            self.nulls += 1
+            return
+        if len(self.examples) < EXAMPLES_MAX and value not in self.examples:
+            self.examples.append(value)
+        match value:
+            case bool():
+                self.kinds["bool"] += 1
+            case int():
+                self.kinds["int"] += 1
+                self._count(value)
+                self.least = value if self.least is None else min(self.least, value)
+                self.most = value if self.most is None else max(self.most, value)
+            case float():
+                self.kinds["float"] += 1
+            case str():
+                self.kinds[self._text(value)] += 1
+                self._count(value)
+            case dict():
+                self.kinds["object"] += 1
+                self._object(value, depth)
+            case list():
+                self.kinds["array"] += 1
+                self._array(value, depth)
+
+    def _count(self, value: str | int) -> None:
+        if len(self.distinct) <= DISTINCT_MAX:
+            self.distinct.add(value)
+
+    def _text(self, text: str) -> str:
+        if len(text) == 36 and _UUID.fullmatch(text):
+            return "uuid"
+        if (days := parse_date_days(text)) is not None:
+            self.latest_s = max(self.latest_s, days * S_PER_DAY)
+            return "date" if 0 <= days <= DATE_DAYS_MAX else "text"
+        if (ns := parse_iso_ns(text)) is not None:
+            self.fractions = max(self.fractions, fraction_digits(text))
+            self.latest_s = max(self.latest_s, ns // NS_PER_S)
+            return "datetime" if DATETIME64_S[0] <= ns // NS_PER_S <= DATETIME64_S[1] else "text"
+        if fixed := _FIXED.fullmatch(text):
+            self.digits_before = max(self.digits_before, len(fixed[1]))
+            self.scales.add(len(fixed[2]))
+            return "decimal"
+        return "text"
+
+    def _object(self, value: dict[str, Any], depth: int) -> None:
+        if depth >= DEPTH_MAX:
+            return
+        for key, inner in value.items():
+            seen = self.fields.get(key)
+            if seen is None:
+                if len(self.fields) >= KEYS_MAX:
+                    continue
+                seen = self.fields[key] = FieldStats()
+            seen.add(inner, depth + 1)
+
+    def _array(self, value: list[Any], depth: int) -> None:
+        if self.elements is None:
+            self.elements = FieldStats()
+        if depth < DEPTH_MAX:
+            for element in value:
+                self.elements.add(element, depth + 1)
+
+
+def collect_stats(values: Iterable[Any]) -> FieldStats:
+    """Gather the facts of a sample of decoded values."""
+    root = FieldStats()
+    for value in values:
+        root.add(value)
+    return root

@@ -1,0 +1,155 @@
+"""Which type fits what was seen of one field, and why: the rules of inference, one field at a time.
+
+The one rule: every value that was seen fits the proposed type exactly; when in doubt, it is String.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.clickhouse.types import (
+    INTEGERS,
+    STRING,
+    Array,
+    DateTime64,
+    Decimal,
+    LowCardinality,
+    Map,
+    Nullable,
+    Scalar,
+    Type,
+)
+from holdfast.pipeline.mapping.field_stats import DISTINCT_MAX, FieldStats
+
+INT64: Final = Scalar("Int64")
+FLOAT64: Final = Scalar("Float64")
+LOW_VALUES_MIN: Final = 20
+LOW_DISTINCT_MAX: Final = 100
+MAP_KEYS_MIN: Final = 20
+MAP_PRESENCE_MAX: Final = 0.25
+
+_NANOSECONDS_UNTIL_S: Final = 2**63 // 10**9  # in 2262
+_EXACT_IN_FLOAT: Final = 2**53
+_TIME_NAME: Final = re.compile(r"(^|_)(ts|time|timestamp|date|at|when|epoch|ms|millis)$")
+_MS_1973_TO_2299: Final = (10**11, 10_413_791_999_999)
+_S_2001_TO_2106: Final = (10**9, 2**32 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TypeGuess:
+    """A type and the reason for it."""
+
+    type: Type
+    why: str
+
+
+def guess_type(name: str, seen: FieldStats) -> TypeGuess:
+    """The type for one field, null left aside."""
+    kinds = set(seen.kinds)
+    if not kinds:
+        return TypeGuess(STRING, "nothing but null was seen")
+    if kinds == {"array"}:
+        return _array(seen)
+    if kinds == {"object"}:
+        return _object(seen)
+    if kinds & {"array", "object"}:
+        return TypeGuess(STRING, "mixed: arrays or objects beside other values, stored as JSON")
+    if kinds == {"bool"}:
+        return TypeGuess(Scalar("Bool"), "true and false only")
+    if kinds == {"int"}:
+        return _integer(name, seen)
+    if kinds <= {"int", "float"}:
+        return _number(seen)
+    if kinds & {"bool", "int", "float"}:
+        return TypeGuess(STRING, "mixed: " + " and ".join(sorted(kinds)))
+    return _text(name, kinds, seen)
+
+
+def _integer(name: str, seen: FieldStats) -> TypeGuess:
+    assert seen.least is not None and seen.most is not None  # there was one  # noqa: PT018
+    least, most = seen.least, seen.most
+    if _TIME_NAME.search(snake(name)):
+        if _MS_1973_TO_2299[0] <= least and most <= _MS_1973_TO_2299[1]:
+            return TypeGuess(DateTime64(3), "the name is that of a time, and the numbers are milliseconds since 1970")
+        if _S_2001_TO_2106[0] <= least and most <= _S_2001_TO_2106[1]:
+            return TypeGuess(DateTime64(0), "the name is that of a time, and the numbers are seconds since 1970")
+    if INTEGERS["Int64"][0] <= least and most <= INTEGERS["Int64"][1]:
+        return TypeGuess(INT64, "whole numbers")
+    if least >= 0 and most <= INTEGERS["UInt64"][1]:
+        return TypeGuess(Scalar("UInt64"), "whole numbers beyond Int64, none negative")
+    if max(abs(least), abs(most)) < 10**38:
+        return TypeGuess(Decimal(38, 0), "whole numbers beyond 64 bits")
+    return TypeGuess(STRING, "whole numbers of more than 38 digits")
+
+
+def _number(seen: FieldStats) -> TypeGuess:
+    ends = [abs(end) for end in (seen.least, seen.most) if end is not None]
+    if any(end > _EXACT_IN_FLOAT for end in ends):
+        return TypeGuess(STRING, "fractions beside whole numbers that Float64 cannot hold")
+    return TypeGuess(FLOAT64, "numbers with a fraction")
+
+
+def _text(name: str, kinds: set[str], seen: FieldStats) -> TypeGuess:
+    if kinds == {"date"}:
+        return TypeGuess(Scalar("Date"), "calendar dates")
+    if kinds <= {"date", "datetime"}:
+        scale = max(3, -(-seen.fractions // 3) * 3)
+        if scale == 9 and seen.latest_s >= _NANOSECONDS_UNTIL_S:
+            return TypeGuess(STRING, "times with nanoseconds beyond 2262")
+        return TypeGuess(DateTime64(scale), f"ISO 8601 times with up to {seen.fractions} digits of a second")
+    if kinds == {"uuid"}:
+        return TypeGuess(Scalar("UUID"), "UUIDs")
+    if kinds == {"decimal"} and len(seen.scales) == 1 and "version" not in snake(name):
+        (scale,) = seen.scales
+        precision = 18 if seen.digits_before + scale <= 15 else 38
+        if seen.digits_before + scale <= precision:
+            return TypeGuess(Decimal(precision, scale), f"numbers in quotes, always {scale} digits behind the point")
+    few = len(seen.distinct) <= min(LOW_DISTINCT_MAX, seen.values // 5)
+    if few and seen.values >= LOW_VALUES_MIN and len(seen.distinct) <= DISTINCT_MAX:
+        return TypeGuess(LowCardinality(STRING), f"{len(seen.distinct)} different texts in {seen.values} values")
+    mixed = "mixed: " + " and ".join(sorted(kinds)) if len(kinds) > 1 else "text"
+    return TypeGuess(STRING, mixed)
+
+
+def _array(seen: FieldStats) -> TypeGuess:
+    elements = seen.elements
+    if elements is None or not elements.times:
+        return TypeGuess(Array(STRING), "only empty arrays were seen")
+    if "object" in elements.kinds:
+        return TypeGuess(STRING, "arrays of objects, stored as JSON")
+    inner = guess_type("", elements)
+    if isinstance(inner.type, LowCardinality):
+        inner = TypeGuess(STRING, inner.why)
+    if elements.kinds.get("array") and not isinstance(inner.type, Array):
+        return TypeGuess(STRING, "arrays of mixed arrays, stored as JSON")
+    if elements.nulls and isinstance(inner.type, Array):
+        return TypeGuess(STRING, "arrays with null among their arrays, stored as JSON")
+    return TypeGuess(Array(Nullable(inner.type) if elements.nulls else inner.type), f"arrays: {inner.why}")
+
+
+def _object(seen: FieldStats) -> TypeGuess:
+    """An object that is not taken apart: empty ones, and those whose keys are data."""
+    if not seen.fields:
+        return TypeGuess(STRING, "only empty objects were seen, stored as JSON")
+    if not keys_are_data(seen):
+        return TypeGuess(STRING, "objects, stored as JSON")
+    types = {guess_type("", each).type for each in seen.fields.values()}
+    if types <= {INT64}:
+        return TypeGuess(Map(INT64), f"objects with {len(seen.fields)} different keys, whole numbers")
+    if types <= {INT64, FLOAT64}:
+        return TypeGuess(Map(FLOAT64), f"objects with {len(seen.fields)} different keys, numbers")
+    return TypeGuess(STRING, f"objects with {len(seen.fields)} different keys, stored as JSON")
+
+
+def keys_are_data(seen: FieldStats) -> bool:
+    """Whether an object's keys are values themselves (ids, say): many, and each in few of the objects."""
+    if len(seen.fields) < MAP_KEYS_MIN:
+        return False
+    return (
+        sum(each.times for each in seen.fields.values()) / len(seen.fields) <= MAP_PRESENCE_MAX * seen.kinds["object"]
+    )
+
+
+def snake(name: str) -> str:
+    """`createdAt` and `Created-At` as `created_at`."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)).lower()

@@ -1,0 +1,1 @@
+"""What gateways call: pipelines, previews, validation, dead letters, reprocessing. Imports no Spark."""

@@ -1,0 +1,234 @@
+"""The DLQ of a ClickHouse sink: records that were refused, with their bytes and the reason. Looked at here, in threads.
+
+It is a table beside the pipeline's own, see `sinks.clickhouse.statements`. Which of its rows were replayed stands in a second one,
+so that nothing that was refused is ever changed.
+"""
+
+import base64
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.clickhouse.client import ClickHouseClient
+from holdfast.clickhouse.quoting import qualified_name, quote_literal
+from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING
+from holdfast.pipeline.service.responses import DeadLetter, DeadLetterCount, DeadLetters, ReasonCount
+from holdfast.pipeline.sinks.clickhouse.statements import DLQ_SUFFIX
+from holdfast.vocabulary.errors import InvalidError
+
+REPLAYED_SUFFIX: Final = "_dlq_replayed"
+PAYLOAD_BYTES_SHOWN: Final = 64 * 1024
+REASONS_MAX: Final = 20
+
+_PLACE: Final = "_generation, _partition, _offset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterFilter:
+    """Which dead letters are meant. What is not said does not matter."""
+
+    generation: int | None = None
+    partition: int | None = None
+    offsets: tuple[int, ...] = ()
+    reason: str = ""
+    """A part of the reason, in any case."""
+    since_ms: int | None = None
+    until_ms: int | None = None
+    waiting: bool = False
+    """Only those that no replay has made anything of."""
+
+
+class DeadLetterTable:
+    """The DLQ of one pipeline's table. For one thread."""
+
+    def __init__(self, connection: ClickHouseClient, *, database: str, table: str, topic: str) -> None:
+        self._connection, self._topic = connection, topic
+        self.dlq = qualified_name(database, table + DLQ_SUFFIX)
+        self.marks = qualified_name(database, table + REPLAYED_SUFFIX)
+        self._names = (database, table + DLQ_SUFFIX, table + REPLAYED_SUFFIX)
+        self._marked: bool | None = None
+
+    def exists(self) -> bool:
+        """Whether anything was ever able to be refused."""
+        return self._there(self._names[1])
+
+    def _there(self, name: str) -> bool:
+        query = (
+            "SELECT count() FROM system.tables "  # noqa: S608 - quoted
+            f"WHERE database = {quote_literal(self._names[0])} AND name = {quote_literal(name)}"
+        )
+        return bool(self._connection.value(query))
+
+    def make_marks(self, window: int) -> None:
+        """The table that says what was replayed."""
+        self._connection.command(
+            f"CREATE TABLE IF NOT EXISTS {self.marks} (_generation UInt32, _topic LowCardinality(String), "
+            "_partition UInt32, _offset UInt64, recipe UInt32, outcome LowCardinality(String), "
+            "time DateTime64(3) DEFAULT now64(3)) ENGINE = MergeTree "
+            f"ORDER BY (_generation, _topic, _partition, _offset) SETTINGS {DEDUP_WINDOW_SETTING} = {window}"
+        )
+        self._marked = True
+
+    def page(self, chosen: DeadLetterFilter, *, after: str, limit: int) -> DeadLetters:
+        """The next `limit` letters behind `after`."""
+        if not self.exists():
+            return DeadLetters(letters=())
+        place = "" if not after else f" AND ({_PLACE}) > ({', '.join(map(str, parse_page_token(after)))})"
+        columns = (
+            "_generation, _topic, _partition, _offset, recipe, reason, toUnixTimestamp64Milli(time), "
+            f"isNull(key), base64Encode(ifNull(key, '')), isNull(payload), length(ifNull(payload, '')), "
+            f"base64Encode(substring(ifNull(payload, ''), 1, {PAYLOAD_BYTES_SHOWN})), {self._outcome()} AS outcome"
+        )
+        query = (
+            f"SELECT {columns} FROM {self.dlq} AS d{self._joined()} WHERE {self._where(chosen)}{place} "  # noqa: S608 - quoted
+            f"ORDER BY {_PLACE} LIMIT {limit + 1}"
+        )
+        rows = self._connection.rows(query)
+        letters = tuple(_dead_letter(row) for row in rows[:limit])
+        last = f"{letters[-1].generation}:{letters[-1].partition}:{letters[-1].offset}" if len(rows) > limit else ""
+        return DeadLetters(letters=letters, after=last)
+
+    def count(self, chosen: DeadLetterFilter) -> DeadLetterCount:
+        """How many, and why."""
+        if not self.exists():
+            return DeadLetterCount(total=0, replayed=0, waiting=0)
+        source = f"FROM {self.dlq} AS d{self._joined()} WHERE {self._where(chosen)}"
+        replayed = f"countIf({self._outcome()} != '')"
+        total, done = self._connection.rows(f"SELECT count(), {replayed} {source}")[0]
+        reasons = self._connection.rows(
+            f"SELECT substring(reason, 1, 300) AS why, count() AS n {source} AND {self._outcome()} = '' "
+            f"GROUP BY why ORDER BY n DESC, why LIMIT {REASONS_MAX}"
+        )
+        return DeadLetterCount(
+            total=int(total),
+            replayed=int(done),
+            waiting=int(total) - int(done),
+            reasons=tuple(ReasonCount(reason=str(why), count=int(number)) for why, number in reasons),
+        )
+
+    def trim(self, kept: int) -> int:
+        """Delete the oldest letters of this topic beyond `kept`, and their marks; how many there were too many.
+
+        Those of the same instant stay or go together, so that a few more may stay.
+        """
+        if not self.exists():
+            return 0
+        mine = f"_topic = {quote_literal(self._topic)}"
+        surplus = int(self._connection.value(f"SELECT count() FROM {self.dlq} WHERE {mine}")) - kept  # noqa: S608 - quoted
+        if surplus <= 0:
+            return 0
+        newest_gone = self._connection.value(
+            f"SELECT toUnixTimestamp64Milli(time) FROM {self.dlq} WHERE {mine} ORDER BY time LIMIT 1 OFFSET {surplus}"  # noqa: S608 - quoted
+        )
+        old = f"{mine} AND toUnixTimestamp64Milli(time) < {int(newest_gone)}"
+        self._connection.command(f"ALTER TABLE {self.dlq} DELETE WHERE {old}", settings={"mutations_sync": 1})
+        if self._has_marks():
+            key = "(_generation, _topic, _partition, _offset)"
+            gone = f"{mine} AND {key} NOT IN (SELECT {key[1:-1]} FROM {self.dlq} WHERE {mine})"  # noqa: S608 - quoted
+            self._connection.command(f"ALTER TABLE {self.marks} DELETE WHERE {gone}", settings={"mutations_sync": 1})
+        return surplus
+
+    def places(
+        self, chosen: DeadLetterFilter, *, after: tuple[int, int, int], limit: int
+    ) -> list[tuple[int, int, int, int]]:
+        """Generation, partition, offset and size of the next letters behind `after`, in this order."""
+        query = (
+            f"SELECT {_PLACE}, max(length(ifNull(payload, ''))) FROM {self.dlq} AS d{self._joined()} "  # noqa: S608 - quoted
+            f"WHERE {self._where(chosen)} AND ({_PLACE}) > ({', '.join(map(str, after))}) "
+            f"GROUP BY {_PLACE} ORDER BY {_PLACE} LIMIT {limit}"
+        )
+        return [(int(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in self._connection.rows(query)]
+
+    def payloads(
+        self, generation: int, partition: int, offsets: tuple[int, ...]
+    ) -> list[tuple[int, bytes | None, bytes | None]]:
+        """Offset, key and payload of some letters, by offset; each once."""
+        listed = ", ".join(map(str, offsets))
+        query = (
+            "SELECT _offset, any(isNull(key)), base64Encode(any(ifNull(key, ''))), any(isNull(payload)), "  # noqa: S608 - quoted
+            f"base64Encode(any(ifNull(payload, ''))) FROM {self.dlq} WHERE _generation = {generation} "
+            f"AND _topic = {quote_literal(self._topic)} AND _partition = {partition} AND _offset IN ({listed}) "
+            "GROUP BY _offset ORDER BY _offset"
+        )
+        return [
+            (int(offset), None if no_key else _bytes(key), None if no_payload else _bytes(payload))
+            for offset, no_key, key, no_payload, payload in self._connection.rows(query)
+        ]
+
+    def _where(self, chosen: DeadLetterFilter) -> str:
+        parts = [f"_topic = {quote_literal(self._topic)}"]
+        if chosen.generation is not None:
+            parts.append(f"_generation = {int(chosen.generation)}")
+        if chosen.partition is not None:
+            parts.append(f"_partition = {int(chosen.partition)}")
+        if chosen.offsets:
+            parts.append(f"_offset IN ({', '.join(str(int(offset)) for offset in chosen.offsets)})")
+        if chosen.reason:
+            parts.append(f"positionCaseInsensitiveUTF8(reason, {quote_literal(chosen.reason)}) > 0")
+        if chosen.since_ms is not None:
+            parts.append(f"toUnixTimestamp64Milli(time) >= {int(chosen.since_ms)}")
+        if chosen.until_ms is not None:
+            parts.append(f"toUnixTimestamp64Milli(time) < {int(chosen.until_ms)}")
+        if chosen.waiting:
+            parts.append(f"{self._outcome()} = ''")
+        return " AND ".join(parts)
+
+    def _joined(self) -> str:
+        """The marks beside each letter, where there are any."""
+        if not self._has_marks():
+            return ""
+        return (
+            f" LEFT ANY JOIN (SELECT _generation, _topic, _partition, _offset, any(outcome) AS marked FROM {self.marks} "  # noqa: S608 - quoted
+            "GROUP BY _generation, _topic, _partition, _offset) AS m USING (_generation, _topic, _partition, _offset)"
+        )
+
+    def _outcome(self) -> str:
+        return "marked" if self._has_marks() else "''"
+
+    def _has_marks(self) -> bool:
+        if self._marked is None:
+            self._marked = self._there(self._names[2])
+        return self._marked
+
+
+def parse_page_token(after: str) -> tuple[int, int, int]:
+    """The place a page ended at. `InvalidError` for anything else."""
+    parts = after.split(":")
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) <= 20 for part in parts):
+        raise InvalidError("after", after[:100], "what the page before said, generation:partition:offset")
+    return int(parts[0]), int(parts[1]), int(parts[2])
+
+
+def _bytes(text: Any) -> bytes:
+    return base64.b64decode(text)
+
+
+def _dead_letter(row: Any) -> DeadLetter:
+    generation, topic, partition, offset, recipe, reason, at_ms, no_key, key, no_payload, size, payload, outcome = row
+    key_text, key_base64 = (None, None) if no_key else _shown(str(key))
+    text, encoded = (None, None) if no_payload else _shown(str(payload), cut=int(size) > PAYLOAD_BYTES_SHOWN)
+    return DeadLetter(
+        generation=int(generation),
+        topic=str(topic),
+        partition=int(partition),
+        offset=int(offset),
+        recipe=int(recipe),
+        reason=str(reason),
+        at_ms=int(at_ms),
+        key=key_text,
+        key_base64=key_base64,
+        payload=text,
+        payload_base64=encoded,
+        payload_bytes=int(size),
+        replayed=str(outcome),
+    )
+
+
+def _shown(encoded: str, *, cut: bool = False) -> tuple[str | None, str | None]:
+    """Text if it is UTF-8 (a cut one may end within a character), else the base64 it came as."""
+    raw = _bytes(encoded)
+    for end in range(len(raw), len(raw) - (4 if cut else 1), -1):
+        try:
+            return raw[:end].decode(), None
+        except UnicodeDecodeError:
+            continue
+    return None, encoded

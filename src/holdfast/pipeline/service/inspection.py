@@ -1,0 +1,250 @@
+"""Looking before anything runs: samples, inference, previews, filters tried, servers validated, tables listed and made.
+
+The one rule: what is looked at may be unsaved. Every question takes parts beside the stored ones, so that an editor sees what an
+edit would do before it is done; a secret that was sent back as `***` is the stored one, under the same rule as when it is saved.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.clickhouse.client import ClickHouseClient
+from holdfast.client.topic_reader import KafkaRecord, TopicReader
+from holdfast.pipeline.catalog.parts import Given, Part, read_part
+from holdfast.pipeline.catalog.revisions import compose, table_of
+from holdfast.pipeline.catalog.secrets import restored
+from holdfast.pipeline.catalog.store import PipelineStore
+from holdfast.pipeline.filters.config import Trial, Tried, try_on
+from holdfast.pipeline.filters.evaluation import make_filter
+from holdfast.pipeline.mapping.ddl import create_table
+from holdfast.pipeline.mapping.inference import table_name
+from holdfast.pipeline.model.definition import ClickHouseConfig, KafkaConfig, Revision, SqlConfig
+from holdfast.pipeline.model.errors import NotReadyError
+from holdfast.pipeline.service import previews, samples, validation
+from holdfast.pipeline.service.connections import ServerConnections
+from holdfast.pipeline.service.responses import Inferred, Preview, Sample, TableDiff, TableSchema, Validation
+from holdfast.pipeline.service.samples import Where
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.settings import check_between
+
+Validated = Literal["kafka", "clickhouse", "clickhouse-table"]
+VALIDATED: tuple[Validated, ...] = ("kafka", "clickhouse", "clickhouse-table")
+INFERRED = "the mapping is not saved yet: this one was inferred from the sample"
+
+
+@dataclass(frozen=True, slots=True)
+class _RawSample:
+    """A sample as it came, and as it is shown."""
+
+    records: Sequence[KafkaRecord]
+    sample: Sample
+
+
+class PipelineInspection:
+    """Questions about one catalog's pipelines."""
+
+    def __init__(self, catalog: PipelineStore, reaching: ServerConnections) -> None:
+        self._catalog, self._connections = catalog, reaching
+
+    async def sample(
+        self,
+        pipeline_id: str,
+        *,
+        limit: int = 100,
+        where: Where = "last",
+        unsaved: Mapping[str, Given] | None = None,
+    ) -> Sample:
+        """Some records of the source."""
+        parts = await self._parts(pipeline_id, unsaved)
+        return (await self._taken(_source(parts), limit, where)).sample
+
+    async def infer(
+        self,
+        pipeline_id: str,
+        *,
+        limit: int = 100,
+        where: Where = "last",
+        unsaved: Mapping[str, Given] | None = None,
+    ) -> Inferred:
+        """A mapping proposed from a sample. Nothing is saved."""
+        sample = await self.sample(pipeline_id, limit=limit, where=where, unsaved=unsaved)
+        return await self._connections.work(lambda: samples.inferred(sample))
+
+    async def try_filter(
+        self,
+        pipeline_id: str,
+        expression: str,
+        *,
+        limit: int = 100,
+        where: Where = "last",
+        values: Sequence[Any] | None = None,
+    ) -> Trial:
+        """What a filter does with a sample, or with the values given instead. `FilterError` says what does not parse."""
+        if values is not None:
+            check_between("number of values", len(values), 0, self._connections.settings.sample_records_max)
+            given = samples.records_of("", 0, samples.synthetic_records(values))
+            return await self._connections.work(lambda: try_on(expression, given))
+        sample = await self.sample(pipeline_id, limit=limit, where=where)
+        return await self._connections.work(lambda: _tried(expression, sample))
+
+    async def preview(
+        self,
+        pipeline_id: str,
+        *,
+        limit: int = 20,
+        where: Where = "last",
+        unsaved: Mapping[str, Given] | None = None,
+    ) -> Preview:
+        """Sample, filter, map: the rows, the refusals and why, the DDL, and what is between it and the table there is."""
+        parts = await self._parts(pipeline_id, unsaved)
+        taken = await self._taken(_source(parts), limit, where)
+        notes = []
+        if "mapping" not in parts:
+            inferred = await self._connections.work(lambda: samples.inferred(taken.sample))
+            parts["mapping"] = inferred.mapping
+            notes.append(INFERRED)
+        recipe = _recipe(parts)
+        shown = await self._connections.work(lambda: previews.preview(recipe, taken.records))
+        shown = msgspec.structs.replace(shown, notes=(*notes, *shown.notes))
+        if not isinstance(recipe.sink, ClickHouseConfig) or recipe.sql or "sink" not in parts:
+            return shown
+        return msgspec.structs.replace(shown, table=await self._diff(recipe))
+
+    async def validate(self, pipeline_id: str, what: str, *, unsaved: Mapping[str, Given] | None = None) -> Validation:
+        """Check the source, the server or the table, one thing after the other."""
+        parts = await self._parts(pipeline_id, unsaved)
+        if what == "kafka":
+            source = _source(parts)
+            return await self._connections.topic(source, lambda topic: validation.validate_source(source, topic))
+        sink = _clickhouse(parts)
+        if what == "clickhouse":
+            return await self._connections.clickhouse(
+                sink, lambda connection: validation.validate_clickhouse(sink, connection)
+            )
+        if what == "clickhouse-table":
+            comparable = sink.table and "mapping" in parts and "source" in parts and not _sql(parts)
+            table = table_of(_recipe(parts)) if comparable else None
+            return await self._connections.clickhouse(
+                sink, lambda connection: validation.validate_table(sink, table, connection)
+            )
+        raise InvalidError("what to validate", what, "one of " + ", ".join(VALIDATED))
+
+    async def databases(self, pipeline_id: str, *, unsaved: Mapping[str, Given] | None = None) -> list[str]:
+        """The databases of the sink's server."""
+        return await self._connections.clickhouse(
+            _clickhouse(await self._parts(pipeline_id, unsaved)), validation.databases
+        )
+
+    async def tables(
+        self, pipeline_id: str, database: str = "", *, unsaved: Mapping[str, Given] | None = None
+    ) -> list[str]:
+        """The tables of a database, or of the sink's."""
+        sink = _clickhouse(await self._parts(pipeline_id, unsaved))
+        name = database or sink.database
+        return await self._connections.clickhouse(sink, lambda connection: validation.tables(connection, name))
+
+    async def schema(
+        self, pipeline_id: str, database: str = "", table: str = "", *, unsaved: Mapping[str, Given] | None = None
+    ) -> TableSchema:
+        """The columns of a table, or of the sink's."""
+        sink = _clickhouse(await self._parts(pipeline_id, unsaved))
+        place, name = database or sink.database, table or sink.table
+        if not name:
+            raise InvalidError("table", "", "a name: the sink names none yet")
+        return await self._connections.clickhouse(sink, lambda connection: validation.schema(connection, place, name))
+
+    async def diff(self, pipeline_id: str) -> TableDiff:
+        """What is between the sink's table and the one the pipeline needs, with the statements that would help."""
+        return await self._diff(self._whole(pipeline_id, await self._parts(pipeline_id, None)))
+
+    async def make_table(self, pipeline_id: str) -> TableDiff:
+        """Create the sink's table if there is none; the diff with what is there then. An existing table is never changed."""
+        recipe = self._whole(pipeline_id, await self._parts(pipeline_id, None))
+        statement = create_table(table_of(recipe))
+        await self._connections.clickhouse(_sink(recipe), lambda connection: connection.command(statement))
+        return await self._diff(recipe)
+
+    # --- how
+
+    async def _parts(self, pipeline_id: str, unsaved: Mapping[str, Given] | None) -> dict[str, Part]:
+        stored = {name: part.value for name, part in (await self._catalog.parts(pipeline_id)).items()}
+        for name, given in (unsaved or {}).items():
+            stored[name] = restored(read_part(name, given), stored.get(name))
+        return stored
+
+    async def _taken(self, source: KafkaConfig, limit: int, where: Where) -> _RawSample:
+        check_between("limit", limit, 1, self._connections.settings.sample_records_max)
+        if where not in ("first", "last"):
+            raise InvalidError("where", where, "first or last")
+
+        def take(topic: TopicReader) -> _RawSample:
+            bounds = topic.bounds()
+            records = topic.records(samples.shares(bounds, limit, where))
+            return _RawSample(records, samples.sample(source.topic, len(bounds), records))
+
+        return await self._connections.topic(source, take)
+
+    async def _diff(self, recipe: Revision) -> TableDiff:
+        table = table_of(recipe)
+
+        def ask(connection: ClickHouseClient) -> TableDiff:
+            return previews.shown_diff(validation.compare(connection, table))
+
+        return await self._connections.clickhouse(_sink(recipe), ask)
+
+    def _whole(self, pipeline_id: str, parts: dict[str, Part]) -> Revision:
+        made = compose(parts, 1)
+        if not isinstance(made, Revision):
+            raise NotReadyError("the table of", pipeline_id, made)
+        return made
+
+
+def _tried(expression: str, sample: Sample) -> Trial:
+    """A filter on a sample: rows are numbered as the sample's records are; what is no JSON is refused before any filter."""
+    make_filter(expression)  # even if there is nothing to try it on
+    rows: list[Tried] = [Tried(at, "error", record.error) for at, record in enumerate(sample.records) if record.error]
+    for partition in sorted({record.partition for record in sample.records}):
+        mine = [at for at, record in enumerate(sample.records) if record.partition == partition and not record.error]
+        records = samples.records_of(sample.topic, partition, [sample.records[at] for at in mine])
+        rows += [Tried(mine[each.row], each.verdict, each.reason) for each in try_on(expression, records).rows]
+    rows.sort(key=lambda each: each.row)
+    verdicts = [each.verdict for each in rows]
+    return Trial(verdicts.count("kept"), verdicts.count("dropped"), verdicts.count("error"), tuple(rows))
+
+
+def _sql(parts: Mapping[str, Part]) -> str:
+    part = parts.get("sql")
+    return part.sql if isinstance(part, SqlConfig) else ""
+
+
+def _source(parts: Mapping[str, Part]) -> KafkaConfig:
+    source = parts.get("source")
+    if not isinstance(source, KafkaConfig):
+        raise InvalidError("source", "not saved yet", "a saved source, or one that is sent along")
+    return source
+
+
+def _clickhouse(parts: Mapping[str, Part]) -> ClickHouseConfig:
+    sink = parts.get("sink")
+    if not isinstance(sink, ClickHouseConfig):
+        given = "not saved yet" if sink is None else str(sink.__struct_config__.tag)
+        raise InvalidError("sink", given, "a ClickHouse")
+    return sink
+
+
+def _sink(recipe: Revision) -> ClickHouseConfig:
+    return _clickhouse({"sink": recipe.sink})
+
+
+def _recipe(parts: Mapping[str, Part]) -> Revision:
+    """The parts as a recipe; where the sink or its table is not said yet, a table named after the topic stands in."""
+    source = _source(parts)
+    sink = parts.get("sink", ClickHouseConfig(table=table_name(source.topic)))
+    if isinstance(sink, ClickHouseConfig) and not sink.table:
+        sink = msgspec.structs.replace(sink, table=table_name(source.topic))
+    made = compose({**parts, "sink": sink}, 1)
+    if not isinstance(made, Revision):
+        raise NotReadyError("previewing", source.topic, made)
+    return made

@@ -1,0 +1,189 @@
+"""Reading again: where a rewind or a backfill begins and ends, and the deletion of what a rewind replaces.
+
+The one rule: rows of an older generation are deleted only when the generation that replaces it has passed where it had got to, when
+nobody owns a partition of it any more, and after its inserts have been fenced for ever: nothing of it can land behind the deletion.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.clickhouse.client import ClickHouseClient
+from holdfast.clickhouse.quoting import qualified_name, quote_literal
+from holdfast.client.topic_reader import OffsetBounds, TopicReader
+from holdfast.pipeline.catalog.revisions import table_of
+from holdfast.pipeline.mapping.ddl import TableSpec
+from holdfast.pipeline.model.definition import EARLIEST, LATEST, Generation, Pipeline, Revision
+from holdfast.pipeline.model.errors import NotReadyError
+from holdfast.pipeline.model.timestamps import parse_iso_ns
+from holdfast.pipeline.service.dead_letter_table import REPLAYED_SUFFIX
+from holdfast.pipeline.sinks.clickhouse import statements
+from holdfast.registry import PartitionState
+from holdfast.vocabulary.errors import InvalidError
+
+FOR_EVER: Final = 2**62
+"""The epoch an old generation is fenced with: above every epoch there will be."""
+
+_PARTITIONS_PER_DELETE: Final = 200
+_FENCES_PER_INSERT: Final = 1_000
+
+Position = str | Mapping[int, int]
+"""`earliest`, `latest`, an ISO 8601 time, or an offset for each partition that is meant."""
+
+
+def read_position(given: object, what: str = "to") -> Position:
+    """A position as people write it. `InvalidError`."""
+    allowed = f"{EARLIEST}, {LATEST}, an ISO 8601 time, or an object of offsets by partition"
+    if isinstance(given, str):
+        if given in (EARLIEST, LATEST) or parse_iso_ns(given) is not None:
+            return given
+        raise InvalidError(what, given[:100], allowed)
+    if not isinstance(given, Mapping) or not given:
+        raise InvalidError(what, str(given)[:100], allowed)
+    offsets = {}
+    for partition, offset in given.items():
+        number = int(partition) if str(partition).isascii() and str(partition).isdigit() else -1
+        if number < 0 or isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+            raise InvalidError(what, f"{partition}: {offset}"[:100], "whole numbers from 0 on")
+        offsets[number] = offset
+    return offsets
+
+
+def resolve(topic: TopicReader, position: Position) -> tuple[dict[int, int], dict[int, OffsetBounds]]:
+    """The offsets a position means, and what the partitions hold. For a thread."""
+    bounds = topic.bounds()
+    if isinstance(position, str):
+        if position == EARLIEST:
+            return {number: bound.start for number, bound in bounds.items()}, bounds
+        if position == LATEST:
+            return {number: bound.end for number, bound in bounds.items()}, bounds
+        at_ns = parse_iso_ns(position)
+        assert at_ns is not None  # read_position saw to it
+        return topic.offsets_at(-(-at_ns // 1_000_000)), bounds
+    for number, offset in position.items():
+        if number not in bounds:
+            raise InvalidError("partition", number, f"0 to {len(bounds) - 1}")
+        bound = bounds[number]
+        if not bound.start <= offset <= bound.end:
+            raise InvalidError(f"offset of partition {number}", offset, f"{bound.start} to {bound.end}, as it is kept")
+    return dict(position), bounds
+
+
+def complete(
+    pipeline: Pipeline,
+    starts: Mapping[int, int],
+    bounds: Mapping[int, OffsetBounds],
+    progress: Sequence[PartitionState],
+    begun_at: Mapping[int, int],
+    busy: tuple[str, ...],
+) -> dict[int, int]:
+    """A start for every partition: those that are not named go on where they are, which must be known for sure.
+
+    `begun_at` is where the old generation was to begin; one that has no start at all begins where the source says.
+    """
+    others = sorted(set(bounds) - set(starts))
+    if not others:
+        return dict(starts)
+    reasons = []
+    if pipeline.state.desired != "stopped":
+        reasons.append("only some partitions are named, and the others move on while it is started: stop it first")
+    reasons += busy
+    at = {state.id: state for state in progress}
+    reasons += [
+        f"partition {number} has a range that was begun and not finished: name an offset for it, or start and stop once"
+        for number in others
+        if number in at and at[number].intent is not None
+    ]
+    if reasons:
+        raise NotReadyError("rewinding", pipeline.name, tuple(reasons))
+    checkpoints = {number: at[number].checkpoint for number in others if number in at}
+    kept = {number: checkpoints.get(number) or begun_at.get(number) for number in others}
+    return {**{number: offset for number, offset in kept.items() if offset is not None}, **starts}
+
+
+def ranges(starts: Mapping[int, int], ends: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
+    """The partitions of a backfill in which there is something to read. `InvalidError` if there is none."""
+    chosen = [number for number in sorted(starts) if number in ends and starts[number] < ends[number]]
+    if not chosen:
+        raise InvalidError("range of a backfill", f"{dict(starts)} to {dict(ends)}"[:200], "one with offsets in it")
+    return {number: starts[number] for number in chosen}, {number: ends[number] for number in chosen}
+
+
+# --- deleting what was replaced
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionReadiness:
+    """Whether the rows of older generations may go now, and if not, why."""
+
+    ready: bool
+    why: str = ""
+
+
+def may_delete(
+    fresh: Generation, now: Sequence[PartitionState], before: Mapping[int, Sequence[PartitionState]]
+) -> DeletionReadiness:
+    """Judge by the registries of the new generation and of the older ones."""
+    at = {state.id: state.checkpoint for state in now}
+    for number, states in sorted(before.items()):
+        for state in states:
+            if state.owner is not None:
+                return DeletionReadiness(
+                    False, f"partition {state.id} of generation {number} is still owned by {state.owner}"
+                )
+            behind = max(at.get(state.id, 0), fresh.starts.get(str(state.id), 0))
+            if number == fresh.replaces and behind < state.checkpoint:
+                return DeletionReadiness(
+                    False, f"partition {state.id} is at {behind}, generation {number} had got to {state.checkpoint}"
+                )
+    return DeletionReadiness(True)
+
+
+def delete_previous(
+    pipeline_id: str,
+    recipe: Revision,
+    fresh: Generation,
+    before: Mapping[int, Sequence[PartitionState]],
+    connection: ClickHouseClient,
+) -> None:
+    """Fence the older generations for ever, then delete their rows from where the new one began. Doing it again changes nothing."""
+    table, topic = table_of(recipe), recipe.source.topic
+    connection.command(statements.create_fence(table.database))
+    for number, states in before.items():
+        keys = [f"{pipeline_id}:{number}:{topic}:{state.id}" for state in states]
+        for at in range(0, len(keys), _FENCES_PER_INSERT):
+            connection.command(_fence_permanently(table.database, keys[at : at + _FENCES_PER_INSERT]))
+        connection.command(_kill(f"{pipeline_id}:{number}:"))
+    for name in _tables(connection, table):
+        for condition in _conditions(fresh, topic):
+            connection.command(f"ALTER TABLE {name} DELETE WHERE {condition}", settings={"mutations_sync": 1})
+
+
+def _fence_permanently(database: str, keys: Sequence[str]) -> str:
+    rows = ", ".join(f"({quote_literal(key)}, {FOR_EVER})" for key in keys)
+    return f"INSERT INTO {qualified_name(database, statements.FENCE_TABLE)} (k, epoch) VALUES {rows}"  # noqa: S608 - quoted
+
+
+def _kill(inserts: str) -> str:
+    return f"KILL QUERY WHERE startsWith(query_id, {quote_literal(f'holdfast:{inserts}')}) SYNC"
+
+
+def _tables(connection: ClickHouseClient, table: TableSpec) -> Iterable[str]:
+    """The pipeline's table, its DLQ and its marks, as far as they are there."""
+    for suffix in ("", statements.DLQ_SUFFIX, REPLAYED_SUFFIX):
+        there = connection.value(
+            "SELECT count() FROM system.tables "  # noqa: S608 - quoted
+            f"WHERE database = {quote_literal(table.database)} AND name = {quote_literal(table.name + suffix)}"
+        )
+        if there:
+            yield qualified_name(table.database, table.name + suffix)
+
+
+def _conditions(fresh: Generation, topic: str) -> Iterable[str]:
+    starts = [(int(number), offset) for number, offset in sorted(fresh.starts.items(), key=lambda item: int(item[0]))]
+    for at in range(0, len(starts), _PARTITIONS_PER_DELETE):
+        places = " OR ".join(
+            f"(_partition = {number} AND _offset >= {offset})"
+            for number, offset in starts[at : at + _PARTITIONS_PER_DELETE]
+        )
+        yield f"_generation < {fresh.number} AND _topic = {quote_literal(topic)} AND ({places})"

@@ -1,0 +1,255 @@
+"""A pipeline's state as everybody sees it: what workers say of its slots, and what the registry says of its progress.
+
+The one rule: checkpoints come from the registry, which is the truth; everything else is what somebody alive said last. What nobody
+says (lag, while no worker runs) is not made up.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal
+
+from holdfast.contracts.store import Entry, Store
+from holdfast.contracts.validation import prefix_end
+from holdfast.pipeline.catalog.worker_status import SlotStatus, WorkerRecord, list_statuses, list_workers
+from holdfast.pipeline.model.definition import (
+    PIPELINE_REGISTRY,
+    Generation,
+    Pipeline,
+    active_generations,
+    registry_namespace,
+)
+from holdfast.pipeline.service.responses import Response
+from holdfast.registry import PartitionState
+from holdfast.registry.keys import REGISTRIES, root
+from holdfast.registry.records import decode_partition
+
+NO_LEASES: Final = (
+    "workers run without leases: every worker runs one instance of this pipeline, and replicas are not looked at; "
+    "partitions are still claimed by epoch"
+)
+
+State = Literal["stopped", "stopping", "incomplete", "waiting", "starting", "running", "blocked", "failed"]
+
+
+class PartitionStatus(Response, frozen=True):
+    """Where one partition is. `end` and the lags are null while no worker tells."""
+
+    generation: int
+    partition: int
+    checkpoint: int
+    owner: str | None = None
+    epoch: int = 0
+    pending: bool = False
+    """A range was begun and is not finished yet."""
+    end: int | None = None
+    lag_rows: int | None = None
+    lag_ms: int | None = None
+
+
+class GenerationStatus(Response, frozen=True):
+    """A generation that is worked on, and how far it is."""
+
+    number: int
+    kind: str
+    partitions: int
+    lag_rows: int | None = None
+    done: bool = False
+
+
+class PipelineStatus(Response, frozen=True):
+    """Everything at a glance. Counts are since the slots that run now were started."""
+
+    id: str
+    name: str
+    state: State
+    desired: str
+    replicas: int
+    recipe: int
+    rows: int = 0
+    batches: int = 0
+    filtered: int = 0
+    dlq_rows: int = 0
+    bytes_objects: int = 0
+    bytes_agents: int = 0
+    lag_rows: int | None = None
+    lag_ms: int | None = None
+    slots_running: int = 0
+    reasons: tuple[str, ...] = ()
+    """Why it is blocked, failed, incomplete or waiting."""
+    warnings: tuple[str, ...] = ()
+    mode: Literal["leases", "no-leases", "none"] = "none"
+    banner: str = ""
+    generations: tuple[GenerationStatus, ...] = ()
+    slots: tuple[SlotStatus, ...] = ()
+    partitions: tuple[PartitionStatus, ...] = ()
+
+
+async def status_of(store: Store, pipeline: Pipeline) -> PipelineStatus:
+    """One pipeline's status."""
+    slots = await list_statuses(store, pipeline.id)
+    return aggregate(pipeline, slots, await list_workers(store), await progress_of(store, pipeline))
+
+
+async def statuses_of(store: Store, pipelines: Sequence[Pipeline]) -> list[PipelineStatus]:
+    """Those of many, for listings and metrics."""
+    slots, workers, progress = await list_statuses(store), await list_workers(store), await _all_progress(store)
+    mine: dict[str, list[SlotStatus]] = {}
+    for slot in slots:
+        mine.setdefault(slot.pipeline_id, []).append(slot)
+    return [
+        aggregate(
+            pipeline,
+            mine.get(pipeline.id, ()),
+            workers,
+            {
+                each.number: progress.get(registry_namespace(pipeline.id, each.number), ())
+                for each in active_generations(pipeline)
+            },
+        )
+        for pipeline in pipelines
+    ]
+
+
+async def _all_progress(store: Store) -> dict[str, list[PartitionState]]:
+    """What every pipeline's registry says, by namespace, from one scan."""
+    found: dict[str, list[PartitionState]] = {}
+    prefix = REGISTRIES + PIPELINE_REGISTRY
+    for entry in (await store.scan(prefix, prefix_end(prefix))).entries:
+        namespace, _, rest = entry.key.removeprefix(REGISTRIES).partition("/")
+        if rest.startswith("partitions/"):
+            found.setdefault(namespace, []).append(decode_partition(entry))
+    return found
+
+
+async def progress_of(store: Store, pipeline: Pipeline) -> dict[int, list[PartitionState]]:
+    """What the registry says of each generation that is worked on."""
+    return {each.number: await partitions_of(store, pipeline.id, each.number) for each in active_generations(pipeline)}
+
+
+async def partitions_of(store: Store, pipeline_id: str, generation: int) -> list[PartitionState]:
+    """The partitions of one generation, by number; none before a worker has begun it."""
+    prefix = f"{root(registry_namespace(pipeline_id, generation))}partitions/"
+    entries: Sequence[Entry] = (await store.scan(prefix, prefix_end(prefix))).entries
+    return [decode_partition(entry) for entry in entries]
+
+
+def aggregate(
+    pipeline: Pipeline,
+    slots: Sequence[SlotStatus],
+    workers: Sequence[WorkerRecord],
+    progress: Mapping[int, Sequence[PartitionState]],
+) -> PipelineStatus:
+    """What all of it comes to. No I/O."""
+    current = [slot for slot in slots if any(slot.generation == each.number for each in active_generations(pipeline))]
+    partitions = tuple(_partitions(progress, slots))
+    lags = [each.lag_rows for each in partitions if each.lag_rows is not None]
+    ages = [each.lag_ms for each in partitions if each.lag_ms is not None]
+    state, reasons = _state(pipeline, current, slots, workers)
+    mode = _mode(workers, slots)
+    return PipelineStatus(
+        id=pipeline.id,
+        name=pipeline.name,
+        state=state,
+        desired=pipeline.state.desired,
+        replicas=pipeline.state.replicas,
+        recipe=pipeline.recipe,
+        rows=sum(slot.rows for slot in slots),
+        batches=sum(slot.batches for slot in slots),
+        filtered=sum(slot.filtered for slot in slots),
+        dlq_rows=sum(slot.dlq_rows for slot in slots),
+        bytes_objects=sum(slot.bytes_objects for slot in slots),
+        bytes_agents=sum(slot.bytes_agents for slot in slots),
+        lag_rows=sum(lags) if lags else None,
+        lag_ms=max(ages) if ages else None,
+        slots_running=sum(1 for slot in current if slot.state == "running"),
+        reasons=reasons,
+        warnings=tuple(dict.fromkeys(_warnings(pipeline, slots, mode, partitions))),
+        mode=mode,
+        banner=NO_LEASES if mode == "no-leases" else "",
+        generations=tuple(_generation(each, partitions) for each in active_generations(pipeline)),
+        slots=tuple(sorted(slots, key=lambda slot: (slot.generation, slot.slot))),
+        partitions=partitions,
+    )
+
+
+def _partitions(
+    progress: Mapping[int, Sequence[PartitionState]], slots: Sequence[SlotStatus]
+) -> Iterable[PartitionStatus]:
+    told = {(slot.generation, int(number)): seen for slot in slots for number, seen in slot.partitions.items()}
+    for generation, states in sorted(progress.items()):
+        for state in states:
+            seen = told.get((generation, state.id))
+            yield PartitionStatus(
+                generation=generation,
+                partition=state.id,
+                checkpoint=state.checkpoint,
+                owner=state.owner,
+                epoch=state.epoch,
+                pending=state.intent is not None,
+                end=None if seen is None else seen.end,
+                lag_rows=None if seen is None else max(0, seen.end - max(state.checkpoint, seen.checkpoint)),
+                lag_ms=None if seen is None else seen.lag_ms,
+            )
+
+
+def _generation(generation: Generation, partitions: Sequence[PartitionStatus]) -> GenerationStatus:
+    mine = [each for each in partitions if each.generation == generation.number]
+    if generation.kind == "backfill":
+        at = {each.partition: each.checkpoint for each in mine}
+        left = sum(
+            max(0, end - max(at.get(int(number), 0), generation.starts.get(number, 0)))
+            for number, end in generation.ends.items()
+        )
+        return GenerationStatus(
+            number=generation.number, kind="backfill", partitions=len(mine), lag_rows=left, done=left == 0
+        )
+    lags = [each.lag_rows for each in mine if each.lag_rows is not None]
+    return GenerationStatus(
+        number=generation.number, kind="live", partitions=len(mine), lag_rows=sum(lags) if lags else None
+    )
+
+
+def _state(
+    pipeline: Pipeline,
+    current: Sequence[SlotStatus],
+    slots: Sequence[SlotStatus],
+    workers: Sequence[WorkerRecord],
+) -> tuple[State, tuple[str, ...]]:
+    if pipeline.state.desired == "stopped":
+        if slots:
+            return "stopping", tuple(f"slot {slot.slot} is let go by {slot.worker_id}" for slot in slots)
+        return ("stopped", ()) if pipeline.recipe and not pipeline.problems else ("incomplete", pipeline.problems)
+    for state in ("failed", "blocked"):
+        found = [slot for slot in current if slot.state == state]
+        if found:
+            return state, tuple(dict.fromkeys(slot.reason for slot in found if slot.reason))
+    if any(slot.state in ("running", "finished") for slot in current):
+        return "running", ()
+    if current:
+        return "starting", ()
+    if not workers:
+        return "waiting", ("there is no worker: start one with holdfast serve --roles worker",)
+    unable = tuple(f"{worker.id}: {worker.trouble}" for worker in workers if not worker.able)
+    return "waiting", unable if len(unable) == len(workers) else ("no worker has taken a slot yet",)
+
+
+def _mode(workers: Sequence[WorkerRecord], slots: Sequence[SlotStatus]) -> Literal["leases", "no-leases", "none"]:
+    if any(worker.mode == "no-leases" for worker in workers) or any(slot.slot.startswith("~") for slot in slots):
+        return "no-leases"
+    return "leases" if workers else "none"
+
+
+def _warnings(
+    pipeline: Pipeline, slots: Sequence[SlotStatus], mode: str, partitions: Sequence[PartitionStatus]
+) -> Iterable[str]:
+    for slot in slots:
+        yield from slot.warnings
+    if pipeline.problems and pipeline.recipe:
+        yield f"the parts were edited and do not fit; recipe {pipeline.recipe} stays in use: {'; '.join(pipeline.problems)}"
+    if mode == "no-leases" and pipeline.state.replicas > 1:
+        yield f"replicas {pipeline.state.replicas} is not looked at: workers run without leases"
+    begun = [str(each.partition) for each in partitions if each.pending and each.owner is None]
+    if begun and pipeline.state.desired == "stopped" and not slots:
+        yield (
+            f"ranges of partitions {', '.join(begun[:20])} were begun and not finished: their records are kept until the pipeline "
+            "is started again, rewound or deleted"
+        )

@@ -1,0 +1,107 @@
+"""How many slots each started pipeline is to have, which needs the number of its partitions; and what to warn of.
+
+A pipeline whose source cannot be counted is wanted with one slot: somebody has to say in its status what is wrong.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.contracts.store import Store
+from holdfast.pipeline.model.definition import KafkaConfig, Pipeline, active_generations
+from holdfast.pipeline.workers.generation_registry import stored_count
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
+
+_log: Final = logging.getLogger(__name__)
+
+SourceLookup = Callable[[str, int], Awaitable[KafkaConfig]]
+PartitionCounter = Callable[[KafkaConfig], Awaitable[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesiredSlots:
+    """What is wanted of every started pipeline."""
+
+    slots: Mapping[str, int] = field(default_factory=dict)
+    partitions: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """By pipeline and generation, where they are known."""
+    blocked: Mapping[str, str] = field(default_factory=dict)
+    """Why a pipeline's source cannot be counted."""
+    warnings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class PartitionCounts:
+    """Remembers what was counted, which never changes, and asks again for what could not be, once in a while."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        source_of: SourceLookup,
+        count: PartitionCounter,
+        leases: bool,
+        clock: Clock,
+        retry_ms: int,
+    ) -> None:
+        self._store, self._source_of, self._count = store, source_of, count
+        self._leases, self._clock, self._retry_ms = leases, clock, retry_ms
+        self._known: dict[tuple[str, int], int] = {}
+        self._blocked: dict[str, tuple[str, int]] = {}  # why, and when to ask again
+        self._warned: dict[str, tuple[str, ...]] = {}
+
+    async def wanted(self, started: Mapping[str, Pipeline]) -> DesiredSlots:
+        """What is wanted now. An unreachable store is an `UnavailableError`; an unreachable source blocks its own pipeline."""
+        live = {(each.id, generation.number) for each in started.values() for generation in active_generations(each)}
+        self._known = {key: count for key, count in self._known.items() if key in live}
+        self._blocked = {each: why for each, why in self._blocked.items() if each in started}
+        slots, warnings = {}, {}
+        for each in started.values():
+            for generation in active_generations(each):
+                await self._look(each, generation.number)
+            counts = [count for (pipeline_id, _), count in self._known.items() if pipeline_id == each.id]
+            slots[each.id], warnings[each.id] = self._slots(each, max(counts, default=0))
+        self._tell(started, warnings)
+        blocked = {each: why for each, (why, _) in self._blocked.items()}
+        return DesiredSlots(slots=slots, partitions=dict(self._known), blocked=blocked, warnings=warnings)
+
+    async def _look(self, pipeline: Pipeline, generation: int) -> None:
+        key = (pipeline.id, generation)
+        if key in self._known or self._clock.boot_ms() < self._blocked.get(pipeline.id, ("", 0))[1]:
+            return
+        try:
+            stored = await stored_count(self._store, pipeline.id, generation)
+            if stored is None:
+                stored = await self._count_source(pipeline)
+        except (InvalidError, CorruptError) as error:
+            self._blocked[pipeline.id] = (str(error), self._clock.boot_ms() + self._retry_ms)
+            return
+        self._blocked.pop(pipeline.id, None)
+        self._known[key] = stored
+
+    async def _count_source(self, pipeline: Pipeline) -> int:
+        source = await self._source_of(pipeline.id, pipeline.recipe)
+        try:
+            return await self._count(source)
+        except UnavailableError as error:
+            if source.brokers:  # another Kafka is away: this pipeline's trouble, not the worker's
+                raise InvalidError("source", ",".join(source.brokers), f"brokers that answer ({error})") from None
+            raise
+
+    def _slots(self, pipeline: Pipeline, partitions: int) -> tuple[int, tuple[str, ...]]:
+        replicas = pipeline.state.replicas
+        if not self._leases:
+            ignored = f"replicas {replicas} are ignored: workers without leases run one instance each"
+            return 1, (ignored,) if replicas != 1 else ()
+        if partitions and replicas > partitions:
+            capped = f"replicas {replicas} are capped: the source has {partitions} partitions"
+            return partitions, (capped,)
+        return (replicas if partitions else 1), ()
+
+    def _tell(self, started: Mapping[str, Pipeline], warnings: Mapping[str, tuple[str, ...]]) -> None:
+        for each, said in warnings.items():
+            if said != self._warned.get(each, ()):
+                for warning in said:
+                    _log.warning("pipeline %s: %s", started[each].name, warning)
+        self._warned = dict(warnings)

@@ -1,0 +1,148 @@
+"""The registries of the generations a worker runs: watched, shared out, claimed and released.
+
+A smaller thing than `kernel.registry`'s coordinator and engine, which push single messages to handlers of their own process and
+renew every partition by itself. Here a driver in another process does the work in ranges, says when it let something go, and is
+vouched for as a whole: all claims are under the worker's one session, so that a thousand partitions cost one keep-alive and all of
+them end when the worker does. The slots' leases say who the consumers are, so nobody registers twice.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from holdfast.contracts.store import Session, Store
+from holdfast.pipeline.model.definition import Generation, registry_namespace
+from holdfast.pipeline.workers.partition_assignment import PlannedClaim, assign_partitions
+from holdfast.pipeline.workers.slot_run import SlotRun
+from holdfast.registry import PartitionState, RegistrySettings, RegistryStore, RegistryView, keys, records
+from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.tasks import Notify
+
+_log: Final = logging.getLogger(__name__)
+
+
+NewRegistry = Callable[[str, int], "GenerationRegistry"]
+
+
+async def stored_count(store: Store, pipeline_id: str, generation: int) -> int | None:
+    """How many partitions a generation's registry has; None before there is one."""
+    entry = await store.get(keys.meta(registry_namespace(pipeline_id, generation)))
+    return None if entry is None else records.decode_partition_count(entry)
+
+
+class GenerationRegistry:
+    """The registry of one generation, followed while the worker has a run in it."""
+
+    def __init__(
+        self,
+        store: Store,
+        namespace: str,
+        partitions: int,
+        *,
+        notify: Notify,
+        clock: Clock,
+        random: Random,
+        ttl_ms: int,
+    ) -> None:
+        settings = RegistrySettings(namespace=namespace, partitions=partitions, ttl_ms=ttl_ms)
+        self.registry = RegistryStore(store, clock=clock, random=random, settings=settings)
+        self._notify = notify
+        self._view: RegistryView | None = None
+        self._done: dict[int, int] = {}  # the highest epoch released here: a view that lags must not bring it back
+        self._following = asyncio.ensure_future(self._follow())
+
+    def follow(self) -> None:
+        """Begin again to follow it, after trouble."""
+        self._following = asyncio.ensure_future(self._follow())
+
+    async def close(self) -> None:
+        """Stop following."""
+        self._following.cancel()
+        await asyncio.gather(self._following, return_exceptions=True)
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not followed any more; empty: it is."""
+        if not self._following.done() or self._following.cancelled():
+            return ""
+        return str(self._following.exception() or "the watch ended")
+
+    async def _follow(self) -> None:
+        await self.registry.initialize()
+        async with aclosing(self.registry.watch()) as views:
+            async for view in views:
+                self._view = view
+                self._notify.notify()
+
+    async def share_out(self, runs: Sequence[SlotRun], consumers: Iterable[str], session: Session) -> None:
+        """Give the runs of this worker their shares: claim, adopt, ask to let go."""
+        view = self._view
+        if view is None or not runs:
+            return
+        by_name = {run.name: run for run in runs}
+        shares = assign_partitions(
+            partitions=view.partitions,
+            heartbeats=view.heartbeats,
+            consumers=consumers,
+            held={run.name: {**run.leaving, **run.releasable, **run.held} for run in runs},
+            session=session.id,
+        )
+        for name, run in by_name.items():
+            run.lose(set(shares.lost[name]))
+            run.let_go_of(set(shares.let_go[name]))
+            run.held.update(
+                {number: epoch for number, epoch in shares.adopt[name].items() if epoch > self._done.get(number, 0)}
+            )
+        await self._claim(shares.claims, by_name, session)
+
+    async def _claim(self, claims: Sequence[PlannedClaim], runs: dict[str, SlotRun], session: Session) -> None:
+        async def one(claim: PlannedClaim) -> None:
+            epoch = claim.epoch
+            if claim.expired is not None:
+                if not await self.registry.release(claim.partition, claim.expired, epoch):
+                    return
+                epoch += 1
+            if await self.registry.claim(claim.partition, claim.consumer, epoch, session=session):
+                run = runs[claim.consumer]
+                (run.releasable if run.halted else run.held)[claim.partition] = epoch + 1
+
+        await _all_of([one(claim) for claim in claims])
+
+    async def release(self, run: SlotRun) -> None:
+        """Release what the run's driver has let go."""
+
+        async def one(number: int, epoch: int) -> None:
+            await self.registry.release(number, run.name, epoch)
+            self._done[number] = max(epoch, self._done.get(number, 0))
+            if run.releasable.get(number) == epoch:
+                del run.releasable[number]
+
+        await _all_of([one(number, epoch) for number, epoch in run.releasable.items()])
+
+    async def reached(self, generation: Generation) -> bool:
+        """Whether a backfill is at its ends, with nothing begun and not finished."""
+        states = {state.id: state for state in await self.registry.partitions()}
+        return bool(generation.ends) and all(
+            _has_reached(states.get(int(number)), generation.starts.get(number, 0), end)
+            for number, end in generation.ends.items()
+        )
+
+
+def _has_reached(state: PartitionState | None, start: int, end: int) -> bool:
+    if state is None or start >= end:
+        return True
+    return state.checkpoint >= end and state.intent is None
+
+
+async def _all_of(steps: Iterable[Awaitable[None]]) -> None:
+    """Take all steps, whatever becomes of some; then say what went wrong."""
+    outcomes = await asyncio.gather(*steps, return_exceptions=True)
+    wrong = [each for each in outcomes if isinstance(each, BaseException)]
+    for error in wrong:
+        if not isinstance(error, HoldfastError):
+            raise error
+    if wrong:
+        raise wrong[0]

@@ -1,0 +1,23 @@
+"""How many partitions a pipeline's source has: from the store for a topic of this cluster, from its brokers for another Kafka."""
+
+import asyncio
+from typing import Final
+
+from holdfast.client.topic_reader import open_topic_reader
+from holdfast.log.topics import Topics
+from holdfast.pipeline.model.definition import KafkaConfig
+from holdfast.vocabulary.clock import Clock
+
+_ANSWER_MS: Final = 5_000
+
+
+async def count_partitions(source: KafkaConfig, topics: Topics, *, clock: Clock) -> int:
+    """`InvalidError`: there is no such topic. `UnavailableError`: its brokers do not answer."""
+    if not source.brokers:
+        return (await topics.get(source.topic)).partitions
+    return await asyncio.to_thread(_count_elsewhere, source, clock)
+
+
+def _count_elsewhere(source: KafkaConfig, clock: Clock) -> int:
+    with open_topic_reader(source, "", clock=clock, timeout_ms=_ANSWER_MS) as topic:
+        return len(topic.partitions())

@@ -1,0 +1,44 @@
+"""Intents: the range of a partition that somebody has begun, recorded before its first effect.
+
+The one rule: a range that was begun is finished as it is. An effect may have happened whose answer nobody heard; only the same
+range, done again, is known to the other side as the same. So an intent is never replaced, survives its owner, and goes with
+the commit that moves the checkpoint to its end.
+
+An intent is a JSON object with `start` and `end` (exclusive); whatever else is in it is its writer's.
+"""
+
+from typing import Final
+
+import msgspec
+
+from holdfast.vocabulary.errors import InvalidError
+
+_INTENT_FORMAT: Final = "a JSON object with whole numbers 0 <= start < end"
+
+
+class IntentOffsets(msgspec.Struct, frozen=True):
+    """The offsets of a range: `start` is the first, `end` is behind the last."""
+
+    start: int
+    end: int
+
+
+def intent_offsets(intent: str | bytes) -> IntentOffsets:
+    """The offsets an intent speaks of."""
+    try:
+        found = msgspec.json.decode(intent, type=IntentOffsets)
+    except msgspec.MsgspecError:
+        raise _invalid_intent(intent) from None
+    if not 0 <= found.start < found.end:
+        raise _invalid_intent(intent)
+    return found
+
+
+def canonical_intent(intent: str | bytes) -> str:
+    """The same intent, always in the same words: no engine's spacing makes two of one."""
+    intent_offsets(intent)
+    return msgspec.json.encode(msgspec.json.decode(intent), order="sorted").decode()
+
+
+def _invalid_intent(intent: str | bytes) -> InvalidError:
+    return InvalidError("intent", intent[:200], _INTENT_FORMAT)

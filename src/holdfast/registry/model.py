@@ -1,0 +1,90 @@
+"""The registry's nouns: values only."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """A partition: who owns it, under which epoch, and the offset of the next message to process.
+
+    `intent`: the range somebody has begun and not finished, as JSON (`intents`); it outlives its owner.
+    """
+
+    id: int
+    owner: str | None = None
+    epoch: int = 0
+    checkpoint: int = 0
+    intent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """The heartbeat of one claim. It exists while the claim is alive; `version` is the claim's commit.
+
+    `shared`: the session is the claimer's own, vouches for more than this claim, and is not the registry's to end.
+    """
+
+    epoch: int
+    session: str
+    ttl_ms: int
+    version: int
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerInfo:
+    """A registered consumer; `session` vouches for its process, `version` tells one registration from the next."""
+
+    id: str
+    session: str
+    ttl_ms: int
+    registered_at_ms: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """The right to process `partition` from `checkpoint` on, for as long as `epoch` is the partition's epoch.
+
+    The epoch is captured here, once. No effect ever uses one read later: that would turn the fence into an owner check.
+    """
+
+    partition: int
+    consumer: str
+    epoch: int
+    checkpoint: int
+    ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMove:
+    """One step of a plan: a partition, seen at `epoch`, goes from `source` (None: nobody) to `target`."""
+
+    partition: int
+    epoch: int
+    source: str | None
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message; partition and offset together are its identity."""
+
+    partition: int
+    offset: int
+    key: str
+    value: bytes
+    produced_at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryFailure:
+    """A handler (or the source) raised. `gave_up`: that was the last attempt, the partition goes to another consumer."""
+
+    consumer: str
+    partition: int
+    offset: int
+    epoch: int
+    attempt: int
+    gave_up: bool
+    error: BaseException

@@ -1,0 +1,210 @@
+"""PartitionLoop: one partition in one consumer, from assignment to revocation.
+
+The one rule: the heartbeat comes from here, between messages, so that a stuck handler loses its partition although its
+process lives. In turn: renew if due, read the message at the cursor, hand it over, move the checkpoint under the epoch of
+the assignment. Any refusal ends the loop. At least once: what was handled but not checkpointed is handled again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from holdfast.registry.delivery import Delivery, MessageSource
+from holdfast.registry.model import Assignment, DeliveryFailure, Message
+from holdfast.registry.settings import EngineSettings
+from holdfast.registry.store import RegistryStore
+from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.tasks import Notify
+
+_log: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopComponents:
+    """What all loops of an engine share. `hand_over` gives a delivery to the handler, in a task or a thread."""
+
+    registry: RegistryStore
+    source: MessageSource
+    call_handler: Callable[[Delivery], Awaitable[None]]
+    on_failure: Callable[[DeliveryFailure], None]
+    settings: EngineSettings
+    clock: Clock
+    random: Random
+
+
+class PartitionLoop:
+    """Runs once, under one assignment. `ended` is set when it has ended, whatever the reason."""
+
+    def __init__(self, assignment: Assignment, parts: LoopComponents) -> None:
+        self.assignment = assignment
+        self.cursor = assignment.checkpoint
+        self.stopped = False
+        self.ended = asyncio.Event()
+        self._components, self._clock = parts, parts.clock
+        self._wake = Notify()
+        self._heartbeat_due_ms = 0  # at once: the assignment may be older than it looks
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, group: asyncio.TaskGroup, *, after: Callable[[], Awaitable[None]]) -> None:
+        """Process in a task of `group` until stopped or refused, once `after` says that earlier handlers have ended."""
+        self._task = group.create_task(self._run(after))
+        self._task.add_done_callback(self._end)
+
+    async def stop(self, *, drain: bool) -> None:
+        """Make it end: after the message in hand if `drain` and that is quick, otherwise by cancelling it.
+
+        Returns when it has ended; a handler that resists even that is left behind after `drain_ms`.
+        """
+        self.stopped = True
+        self._wake.notify()
+        if drain and await self._ends_in_time():
+            return
+        if self._task is not None and not self.ended.is_set():
+            self._task.cancel()
+            if not await self._ends_in_time():
+                _log.warning("the handler of partition %d does not end; left behind", self.assignment.partition)
+
+    async def heartbeat(self) -> bool:
+        """Renew the claim; False: it is lost. Waits for an unreachable store: without it nothing could be checkpointed."""
+        sent_ms = self._clock.boot_ms()
+        held = await self._retry_until_answered(
+            lambda: self._components.registry.heartbeat(self.assignment.partition, self.assignment.epoch)
+        )
+        self._heartbeat_due_ms = sent_ms + self.assignment.ttl_ms // 3
+        return held is True
+
+    async def _run(self, after: Callable[[], Awaitable[None]]) -> None:
+        await after()
+        while not self.stopped and await self._step():
+            pass
+
+    def _end(self, _: asyncio.Task[None]) -> None:
+        self.stopped = True
+        self.ended.set()
+
+    async def _step(self) -> bool:
+        """One message, through all its attempts. False: the loop is over."""
+        for attempt in range(1, self._components.settings.attempts_max + 1):
+            ready = await self._ready()
+            if ready is None:
+                return False
+            try:
+                message = self._checked(ready.result())
+                await self._components.call_handler(Delivery(message, self.assignment.epoch, attempt, self))
+            except Exception as error:
+                self._report(attempt, error)
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                self._report(attempt, error)  # the handler awaited something that was cancelled: its own failure
+            else:
+                return await self._checkpoint(message)
+            if not await self._pause(backoff_ms(attempt - 1, **self._retry(), random=self._components.random)):
+                return False
+        # Let it go without waiting for the TTL: an expired partition goes to another consumer if there is one.
+        await self._retry_until_answered(
+            lambda: self._components.registry.expire_claim(self.assignment.partition, self.assignment.epoch)
+        )
+        return False
+
+    async def _ready(self) -> "asyncio.Future[Message] | None":
+        """What reading at the cursor came to, with heartbeats until it comes; None: stopped or lost."""
+        reading = asyncio.ensure_future(self._components.source.next(self.assignment.partition, self.cursor))
+        reading.add_done_callback(self._woken_by)
+        try:
+            while await self._heartbeat_if_due():
+                if reading.done():
+                    return reading
+                await self._wake.wait_ms(self._clock, self._heartbeat_due_ms - self._clock.boot_ms())
+            return None
+        finally:
+            if not reading.done():
+                reading.cancel()
+                await asyncio.wait((reading,))
+
+    def _woken_by(self, reading: "asyncio.Future[Message]") -> None:
+        if not reading.cancelled():
+            reading.exception()  # looked at, so that one nobody waits for any more is not logged as forgotten
+        self._wake.notify()
+
+    def _checked(self, message: Message) -> Message:
+        if message.partition != self.assignment.partition or message.offset < self.cursor:
+            given = f"partition {message.partition}, offset {message.offset}"
+            allowed = f"partition {self.assignment.partition}, offset {self.cursor} or later"
+            raise InvalidError("message from the source", given, allowed)
+        return message
+
+    async def _checkpoint(self, message: Message) -> bool:
+        offset = message.offset + 1
+        moved = await self._retry_until_answered(
+            lambda: self._components.registry.update_checkpoint(
+                self.assignment.partition, self.assignment.consumer, offset, self.assignment.epoch
+            )
+        )
+        self.cursor = offset
+        return moved is True
+
+    async def _pause(self, duration_ms: float) -> bool:
+        until_ms = self._clock.boot_ms() + duration_ms
+        while await self._heartbeat_if_due():
+            now_ms = self._clock.boot_ms()
+            if now_ms >= until_ms:
+                return True
+            await self._wake.wait_ms(self._clock, min(until_ms, self._heartbeat_due_ms) - now_ms)
+        return False
+
+    async def _heartbeat_if_due(self) -> bool:
+        if self.stopped:
+            return False
+        return self._clock.boot_ms() < self._heartbeat_due_ms or await self.heartbeat()
+
+    async def _retry_until_answered(self, ask: Callable[[], Awaitable[T]]) -> T | None:
+        """Ask until there is an answer; None: stopped before there was one. What is asked may be asked twice."""
+        attempt = 0
+        while True:
+            try:
+                return await ask()
+            except (UnavailableError, OutcomeUnknownError):
+                if self.stopped:
+                    return None
+            pause_ms = backoff_ms(attempt, base_ms=20, max_ms=1_000, random=self._components.random)
+            await self._wake.wait_ms(self._clock, pause_ms)
+            attempt += 1
+
+    async def _ends_in_time(self) -> bool:
+        ending = asyncio.ensure_future(self.ended.wait())
+        limit = asyncio.ensure_future(self._clock.sleep_ms(self._components.settings.drain_ms))
+        try:
+            await asyncio.wait((ending, limit), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ending.cancel()
+            limit.cancel()
+            await asyncio.wait((ending, limit))
+        return self.ended.is_set()
+
+    def _report(self, attempt: int, error: BaseException) -> None:
+        failure = DeliveryFailure(
+            consumer=self.assignment.consumer,
+            partition=self.assignment.partition,
+            offset=self.cursor,
+            epoch=self.assignment.epoch,
+            attempt=attempt,
+            gave_up=attempt == self._components.settings.attempts_max,
+            error=error,
+        )
+        try:
+            self._components.on_failure(failure)
+        except Exception:
+            _log.exception("on_failure raised while it was told of %r", failure)
+
+    def _retry(self) -> dict[str, float]:
+        return {
+            "base_ms": float(self._components.settings.retry_base_ms),
+            "max_ms": float(self._components.settings.retry_max_ms),
+        }

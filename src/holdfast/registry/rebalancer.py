@@ -1,0 +1,96 @@
+"""Rebalancer: who should own what, and the commits that make it so.
+
+The one rule: a plan is made from one view of the store, and each of its steps names the epoch it saw. Several managers may
+plan at once: the store lets one of two racing steps through, the other is an answer, and the plans are the same once the
+view is. It calls no consumer: that is `ConsumerCoordinator`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+from holdfast.kernel.fair_share import FairShares, contiguous, sticky
+from holdfast.registry.model import PartitionMove, PartitionState
+from holdfast.registry.store import RegistryStore
+from holdfast.registry.view import RegistryView
+from holdfast.vocabulary.tasks import unwrap_exception_group
+
+_CONCURRENT_MAX: Final = 64  # engines put commits that come together into one batch; more than this only queue
+
+T = TypeVar("T")
+
+
+class Rebalancer:
+    """Fair share over the registered consumers, and reclamation of what dead ones own."""
+
+    def __init__(self, registry: RegistryStore) -> None:
+        self.registry = registry
+
+    def fair_share(
+        self, consumers: Iterable[str], *, view: RegistryView | None = None, reclaimed: Iterable[PartitionState] = ()
+    ) -> FairShares:
+        """Who should own what under the registry's plan; `lapsed` are partitions whose owners just failed at them."""
+        count = self.registry.settings.partitions
+        ids = sorted(set(consumers))
+        if self.registry.settings.plan == "contiguous":
+            return contiguous(ids, count)
+        owned = {each: [state.id for state in view.owned_by(each)] for each in ids} if view is not None else {}
+        avoid = {state.id: state.owner for state in reclaimed if state.owner is not None}
+        return sticky(owned, ids, count, avoid=avoid)
+
+    async def reclaim_expired(self) -> tuple[PartitionState, ...]:
+        """Release what dead consumers and ended heartbeats hold; the partitions as they were before."""
+        expired = await self.registry.expired()
+
+        async def reclaim(state: PartitionState) -> bool:
+            return state.owner is not None and await self.registry.release(state.id, state.owner, state.epoch)
+
+        reclaimed = await _gather_bounded(reclaim, expired)
+        return tuple(state for state, done in zip(expired, reclaimed, strict=True) if done)
+
+    def plan(self, view: RegistryView, *, reclaimed: Iterable[PartitionState] = ()) -> tuple[PartitionMove, ...]:
+        """The moves from what is to what should be; none without consumers."""
+        target = {
+            number: consumer
+            for consumer, numbers in self.fair_share(view.consumers, view=view, reclaimed=reclaimed).items()
+            for number in numbers
+        }
+        return tuple(
+            PartitionMove(partition=number, epoch=state.epoch, source=state.owner, target=target[number])
+            for number, state in sorted(view.partitions.items())
+            if number in target and target[number] != state.owner
+        )
+
+    async def carry_out(self, moves: Sequence[PartitionMove]) -> tuple[PartitionMove, ...]:
+        """Release, then claim, each by the epoch the plan saw; the moves that won their races."""
+
+        async def carry(move: PartitionMove) -> bool:
+            epoch = move.epoch
+            if move.source is not None:
+                if not await self.registry.release(move.partition, move.source, epoch):
+                    return False
+                epoch += 1
+            return await self.registry.claim(move.partition, move.target, epoch)
+
+        won = await _gather_bounded(carry, moves)
+        return tuple(move for move, done in zip(moves, won, strict=True) if done)
+
+    async def rebalance(self, *, reclaimed: Iterable[PartitionState] = ()) -> tuple[PartitionMove, ...]:
+        """Plan from the present view and carry it out."""
+        return await self.carry_out(self.plan(await self.registry.snapshot(), reclaimed=reclaimed))
+
+
+async def _gather_bounded(step: Callable[[T], Awaitable[bool]], items: Sequence[T]) -> list[bool]:
+    """Run `step` for every item, a bounded number at a time; the first failure ends all."""
+    gate = asyncio.Semaphore(_CONCURRENT_MAX)
+
+    async def one(item: T) -> bool:
+        async with gate:
+            return await step(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(item)) for item in items]
+    except BaseExceptionGroup as failed:
+        raise unwrap_exception_group(failed) from None
+    return [task.result() for task in tasks]

@@ -1,0 +1,126 @@
+"""Records: how the nouns look as JSON in the store, and back. A record nobody could have written is a `CorruptError`."""
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from holdfast.contracts.store import Entry
+from holdfast.registry import intents
+from holdfast.registry.model import ConsumerInfo, Heartbeat, PartitionState
+from holdfast.vocabulary.errors import CorruptError, InvalidError
+
+
+class _PartitionRecord(msgspec.Struct, frozen=True):
+    owner: str | None
+    checkpoint: int
+    epoch: int
+    intent: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _HeartbeatRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    session: str
+    epoch: int
+    ttl_ms: int
+    shared: bool = False
+
+
+class _ConsumerRecord(msgspec.Struct, frozen=True):
+    session: str
+    ttl_ms: int
+    registered_at_ms: int
+
+
+class _MetaRecord(msgspec.Struct, frozen=True):
+    partitions: int
+
+
+_T = TypeVar("_T")
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def _decode(kind: type[_T], entry: Entry) -> _T:
+    try:
+        return msgspec.json.decode(entry.value, type=kind)
+    except msgspec.MsgspecError as error:
+        raise CorruptError(entry.key, f"{entry.value[:80]!r} ({error})") from None
+
+
+def partition_number(key: str) -> int:
+    """The partition a key speaks of."""
+    digits = key.rpartition("/")[2]
+    if not (digits.isascii() and digits.isdigit()):
+        raise CorruptError(key, "a partition key that does not end in a number")
+    return int(digits)
+
+
+def encode_partition(state: PartitionState) -> bytes:
+    """`{"owner": …, "checkpoint": …, "epoch": …}`, and `"intent": {…}` while a range is begun."""
+    intent = msgspec.UNSET if state.intent is None else msgspec.Raw(state.intent.encode())
+    return _encode(_PartitionRecord(state.owner, state.checkpoint, state.epoch, intent))
+
+
+def decode_partition(entry: Entry) -> PartitionState:
+    """The partition a record describes."""
+    record = _decode(_PartitionRecord, entry)
+    if record.checkpoint < 0 or record.epoch < 0:
+        raise CorruptError(entry.key, f"checkpoint {record.checkpoint}, epoch {record.epoch}")
+    return PartitionState(
+        id=partition_number(entry.key),
+        owner=record.owner,
+        epoch=record.epoch,
+        checkpoint=record.checkpoint,
+        intent=_decode_intent(entry.key, record.intent),
+    )
+
+
+def _decode_intent(key: str, raw: msgspec.Raw | msgspec.UnsetType) -> str | None:
+    if raw is msgspec.UNSET:
+        return None
+    try:
+        return intents.canonical_intent(bytes(raw))
+    except InvalidError as error:
+        raise CorruptError(key, str(error)) from None
+
+
+def encode_heartbeat(session: str, epoch: int, ttl_ms: int, *, shared: bool = False) -> bytes:
+    """The session travels in the value, so that whoever gets the assignment can renew it."""
+    return _encode(_HeartbeatRecord(session, epoch, ttl_ms, shared))
+
+
+def decode_heartbeat(entry: Entry) -> Heartbeat:
+    """The heartbeat an entry holds."""
+    record = _decode(_HeartbeatRecord, entry)
+    return Heartbeat(
+        epoch=record.epoch,
+        session=record.session,
+        ttl_ms=record.ttl_ms,
+        version=entry.version,
+        shared=record.shared,
+    )
+
+
+def encode_consumer(session: str, ttl_ms: int, registered_at_ms: int) -> bytes:
+    """A registration."""
+    return _encode(_ConsumerRecord(session, ttl_ms, registered_at_ms))
+
+
+def decode_consumer(entry: Entry) -> ConsumerInfo:
+    """The consumer an entry registers."""
+    record = _decode(_ConsumerRecord, entry)
+    return ConsumerInfo(
+        id=entry.key.rpartition("/")[2],
+        session=record.session,
+        ttl_ms=record.ttl_ms,
+        registered_at_ms=record.registered_at_ms,
+        version=entry.version,
+    )
+
+
+def encode_meta(partitions: int) -> bytes:
+    """How many partitions the namespace has."""
+    return _encode(_MetaRecord(partitions))
+
+
+def decode_partition_count(entry: Entry) -> int:
+    """How many partitions the namespace was initialised with."""
+    return _decode(_MetaRecord, entry).partitions

@@ -1,0 +1,160 @@
+"""The store's side of a world: the real memory engine, with ears.
+
+The one rule: what the history says of the store, the store itself said, at the moment it happened. Requests run to their end
+at the instant they arrive. Commit ids are kept here, as every networked engine keeps them: whoever asked what became of a
+commit has settled it, and one that arrives afterwards is refused.
+"""
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from holdfast.contracts.store import (
+    Changed,
+    Committed,
+    Conflict,
+    Entry,
+    NotCommitted,
+    Operation,
+    Requirement,
+    Scan,
+    Session,
+)
+from holdfast.contracts.validation import StoreLimits, prefix_end
+from holdfast.kernel.keys import HOLDERS
+from holdfast.sim.history import EFFECTS, History
+from holdfast.stores.change_feed import ChangeFeed
+from holdfast.stores.memory import MemoryStore
+from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.errors import InvalidError
+
+T = TypeVar("T")
+
+
+class SimStore(MemoryStore):
+    """The memory engine, telling the history what it does."""
+
+    def __init__(self, *, clock: Clock, random: Random, history: History, on_commit: Callable[[Changed], None]) -> None:
+        super().__init__(clock=clock, random=random, limits=StoreLimits())
+        self._feed = _ObservedFeed(on_commit)
+        self._history = history
+
+    async def keep_alive(self, session_id: str) -> bool:
+        renewed = await super().keep_alive(session_id)
+        if renewed:
+            self._history.renewed(session_id)
+        return renewed
+
+    def reap(self) -> None:
+        """End overdue sessions now."""
+        self._reap()
+
+    def _end_session(self, session_id: str) -> None:
+        if session_id in self._sessions:
+            self._history.ended(session_id)
+        super()._end_session(session_id)
+
+
+class _ObservedFeed(ChangeFeed):
+    """A feed that says at once what it was given: a watcher would hear of it one turn of the loop later."""
+
+    def __init__(self, on_commit: Callable[[Changed], None]) -> None:
+        super().__init__(head=0)
+        self._on_commit = on_commit
+
+    def publish(self, commit: Changed) -> None:
+        super().publish(commit)
+        self._on_commit(commit)
+
+
+class SimStoreServer:
+    """What a request finds when it arrives. Every method is one instant."""
+
+    def __init__(
+        self, kind: type[SimStore], *, clock: Clock, random: Random, history: History, resolve_is_final: bool = True
+    ) -> None:
+        self.store = kind(clock=clock, random=random, history=history, on_commit=self._landed)
+        self.log: list[Changed] = []
+        self.listeners: dict[
+            object, Callable[[Changed], None]
+        ] = {}  # in order of arrival: a set would wake them by address
+        self.up = True
+        self._outcomes: dict[str, Committed | NotCommitted] = {}
+        self._resolve_is_final = resolve_is_final
+        self._history = history
+
+    def commit(
+        self, commit_id: str, require: Sequence[Requirement], apply: Sequence[Operation]
+    ) -> Committed | Conflict | None:
+        """None: somebody has asked what became of this commit and was told "never"."""
+        if self._resolve_is_final and commit_id in self._outcomes:
+            self._history.count("late commits refused")
+            self._history.note("store", f"refuses {commit_id}: already settled")
+            return None
+        outcome = at_once(self.store.commit(require=require, apply=apply))
+        if isinstance(outcome, Committed):
+            self._outcomes[commit_id] = outcome
+        else:
+            self._outcomes[commit_id] = NotCommitted()
+            if any(each.key.startswith(EFFECTS) for each in apply):
+                self._history.count("effects refused")
+            if outcome.found:
+                self._history.seen(outcome.found)
+        return outcome
+
+    def resolve(self, commit_id: str) -> Committed | NotCommitted:
+        """Final, because an unknown commit is marked as never to be applied."""
+        return self._outcomes.setdefault(commit_id, NotCommitted())
+
+    def crash(self) -> None:
+        """Answer nobody. What was committed is durable; clocks go on, so sessions may be overdue at the restart."""
+        self.up = False
+        self._history.count("store crashes")
+        self._history.note("store", "crashes")
+
+    def restart(self) -> None:
+        """Answer again."""
+        if not self.up:
+            self.up = True
+            self._history.note("store", "is back")
+
+    def get(self, key: str) -> Entry | None:
+        entry = at_once(self.store.get(key))
+        self._history.seen({key: entry})
+        return entry
+
+    def scan(self, start: str, end: str, limit: int | None, reverse: bool) -> Scan:
+        scan = at_once(self.store.scan(start, end, limit=limit, reverse=reverse))
+        self._history.seen({entry.key: entry for entry in scan.entries})
+        return scan
+
+    def open_session(self, ttl_ms: int) -> Session:
+        return at_once(self.store.open_session(ttl_ms))
+
+    def keep_alive(self, session_id: str) -> bool:
+        return at_once(self.store.keep_alive(session_id))
+
+    def close_session(self, session_id: str) -> None:
+        at_once(self.store.close_session(session_id))
+
+    def look(self) -> tuple[str, ...]:
+        """Read all holder keys, as an onlooker beside the store; return those that are there."""
+        entries = at_once(self.store.scan(HOLDERS, prefix_end(HOLDERS))).entries
+        self._history.seen({entry.key: entry for entry in entries}, whole=HOLDERS)
+        return tuple(entry.key for entry in entries)
+
+    def _landed(self, commit: Changed) -> None:
+        self.log.append(commit)
+        self._history.landed(commit.version, commit.changes)
+        for listener in tuple(self.listeners.values()):
+            listener(commit)
+
+
+def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits, which is what every method of the memory engine promises."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    raise InvalidError("coroutine in a simulated store", repr(coroutine), "one that never waits")

@@ -1,0 +1,153 @@
+"""What an open store does by itself: follow the log, end overdue sessions, forget what is old.
+
+Each is a task that ends only with the store, or when the store was caught going backwards: then every call says so.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from holdfast.stores.change_feed import ChangeFeed
+from holdfast.stores.postgres.change_log import read_page
+from holdfast.stores.postgres.client import PostgresClient
+from holdfast.stores.postgres.connection_pool import CONNECTION_ERRORS, is_store_missing
+from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.errors import CorruptError, UnavailableError
+from holdfast.vocabulary.tasks import Notify
+
+if TYPE_CHECKING:
+    from holdfast.stores.postgres.connection_pool import Connection
+
+_REAP: Final = "SELECT * FROM {schema}.reap()"
+_PRUNE: Final = "SELECT {schema}.prune($1, $2, $3) AS more"
+_PRUNE_ROWS_MAX: Final = 5_000
+_REAP_JITTER_MS: Final = 60  # half of the window over which the processes of a cluster spread one reaping
+
+
+class PostgresBackgroundTasks:
+    """The tasks of one open store."""
+
+    def __init__(self, server: PostgresClient, feed: ChangeFeed, *, clock: Clock, random: Random) -> None:
+        self._server, self._feed, self._clock, self._random = server, feed, clock, random
+        self._changed = Notify()
+        self._due = Notify()
+
+    async def follow_log(self) -> None:
+        """Publish commits to the feed while anybody watches: at each notification, and at a slow tick should one get lost."""
+        attempt = 0
+        while self._server.guard.fault is None:
+            try:
+                async with self._listening() as connection:
+                    watched = False
+                    while True:
+                        if watched != self._feed.watched:
+                            watched = not watched
+                            await self._set_listening(connection, watched)
+                        if watched:
+                            await self._read_all(connection)
+                        else:
+                            await self._look_at_head(connection)
+                        attempt = 0
+                        await self._changed.wait_ms(self._clock, self._random.jitter(self._server.settings.tick_ms))
+            except CorruptError:
+                return
+            except (*CONNECTION_ERRORS, UnavailableError) as error:
+                if is_store_missing(error):
+                    self._stop(str(error))
+                    return
+            await self._clock.sleep_ms(backoff_ms(attempt, base_ms=20, max_ms=2_000, random=self._random))
+            attempt += 1
+
+    async def reap_when_due(self) -> None:
+        """End overdue sessions when nobody else's commit does. Sleeps until the next is due; a new, shorter one wakes it."""
+        attempt = 0
+        sql = self._server.settings.sql(_REAP)
+        while True:
+            pause_ms = float(self._server.settings.tick_ms)
+            try:
+                row = await self._server.query_one(sql)
+                if row["next_due_ms"] is not None:
+                    # Later by chance, so that one process reaps and the others find it done.
+                    pause_ms = min(pause_ms, row["next_due_ms"] + self._random.jitter(_REAP_JITTER_MS, share=0.9))
+                attempt = 0
+            except CorruptError:
+                return
+            except UnavailableError:
+                pause_ms = backoff_ms(attempt, base_ms=50, max_ms=pause_ms, random=self._random)
+                attempt += 1
+            await self._due.wait_ms(self._clock, pause_ms)
+
+    async def prune(self) -> None:
+        """Forget the old end of the change log and commit ids past their hour, piece by piece."""
+        settings = self._server.settings
+        sql = settings.sql(_PRUNE)
+        while True:
+            await self._clock.sleep_ms(self._random.jitter(settings.prune_every_ms, share=0.5))
+            try:
+                while (
+                    await self._server.query(
+                        sql, settings.log_commits_kept, settings.commit_ids_kept_ms, _PRUNE_ROWS_MAX
+                    )
+                )[0]["more"]:
+                    pass
+            except CorruptError:
+                return
+            except UnavailableError:
+                pass  # next time
+
+    def look(self) -> None:
+        """Somebody has begun to watch."""
+        self._changed.notify()
+
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator["Connection"]:
+        async with self._in_time():
+            connection = await self._server.connect()
+        try:
+            connection.add_termination_listener(lambda _: self._changed.notify())
+            async with self._in_time():
+                await connection.add_listener(f"{self._server.settings.channel}_due", self._rang_due)
+            self._due.notify()  # what rang while nobody listened
+            yield connection
+        finally:
+            connection.terminate()
+
+    async def _set_listening(self, connection: "Connection", listening: bool) -> None:
+        # A process that watches nothing is not woken by every commit of the others.
+        change = connection.add_listener if listening else connection.remove_listener
+        async with self._in_time():
+            await change(self._server.settings.channel, self._rang)
+        if listening:
+            # Nothing was read while nobody watched. Who wants older commits reads the log; we go on from here.
+            self._feed.restart_at(max(self._feed.head, self._server.guard.version))
+
+    def _rang(self, connection: object, pid: int, channel: str, payload: object) -> None:
+        self._changed.notify()
+
+    def _rang_due(self, connection: object, pid: int, channel: str, payload: object) -> None:
+        self._due.notify()
+
+    def _in_time(self) -> asyncio.Timeout:
+        return asyncio.timeout(self._server.settings.timeout_ms / 1000)
+
+    async def _look_at_head(self, connection: "Connection") -> None:
+        async with self._in_time():
+            await self._server.identify(connection)
+
+    async def _read_all(self, connection: "Connection") -> None:
+        feed = self._feed
+        while True:
+            async with self._in_time():
+                page, head = await read_page(self._server, feed.head, connection)
+            if page.gone_until > feed.head:
+                feed.restart_at(page.gone_until)
+                continue
+            for commit in page.commits:
+                feed.publish(commit)
+            if feed.head >= head:
+                return
+
+    def _stop(self, found: str) -> None:
+        with suppress(CorruptError):  # the guard tells every watcher and caller
+            self._server.lost_store(found)

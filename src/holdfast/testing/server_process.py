@@ -1,0 +1,137 @@
+"""Real servers started from wheels, on free ports of loopback, as an ordinary user or as root.
+
+A `ServerProcess` owns one child process in its own data directory: started, killed, frozen and started again by tests.
+Its methods block, so that one server can outlive many event loops; from async code call them with `asyncio.to_thread`.
+"""
+
+import itertools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Self
+
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.errors import UnavailableError
+
+START_TIMEOUT_MS: Final = 30_000
+
+# Below the ephemeral range, so that no outgoing connection takes the port meanwhile; a stretch of its own per process.
+_ports: Final = itertools.count(20_000 + os.getpid() * 37 % 11_000)
+
+
+def free_port() -> int:
+    """A port that nobody listens on and that this process has not handed out before."""
+    for port in _ports:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise UnavailableError("loopback", "no free port")
+
+
+def as_plain_user(argv: Sequence[str]) -> list[str]:
+    """`argv` for a server that refuses to run as root: in a user namespace where we are somebody else."""
+    if sys.platform == "linux" and os.geteuid() == 0:
+        return ["unshare", "--user", "--map-user=1000", "--map-group=1000", *argv]
+    return list(argv)
+
+
+class ServerProcess:
+    """One server child process. Subclasses say how it is started and when it is ready."""
+
+    name = "server"
+    start_timeout_ms = START_TIMEOUT_MS
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.data = directory / "data"
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def argv(self) -> list[str]:
+        """The command line that serves `self.data` on `self.port`."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Make the data directory, once."""
+        self.data.mkdir(parents=True, exist_ok=True)
+
+    def ready(self) -> bool:
+        """Whether the server answers; a listening port unless the subclass knows better."""
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """The server, prepared and started, for the body."""
+        self.prepare()
+        try:
+            self.start()
+            yield self
+        finally:
+            self.kill()
+
+    def start(self) -> None:
+        """Start and wait until it answers."""
+        log_path = self.directory / f"{self.name}.log"
+        with log_path.open("ab") as log:
+            # A session of its own, so that a signal to the test run does not reach the server first.
+            self._process = subprocess.Popen(self.argv(), stdout=log, stderr=log, start_new_session=True)
+        clock, pause = RealClock(), threading.Event()
+        deadline_ms = clock.boot_ms() + self.start_timeout_ms
+        while not self.ready():
+            if self._process.poll() is not None or clock.boot_ms() > deadline_ms:
+                raise UnavailableError(self.name, f"did not start: {log_path.read_text(errors='replace')[-2000:]}")
+            pause.wait(0.02)
+
+    def kill(self) -> None:
+        """SIGKILL to the server and its children; returns when it is gone."""
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def restart(self) -> None:
+        """As a crash and a supervisor would: SIGKILL, then start on the same data."""
+        self.kill()
+        self.start()
+
+    def freeze(self) -> None:
+        """SIGSTOP: alive for the kernel, dead for its clients."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGSTOP)
+        # Its threads stop one by one: until the last has, it may still answer.
+        os.waitpid(self._process.pid, os.WUNTRACED)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGCONT)
+
+    def save(self) -> None:
+        """Remember the data as they are now."""
+        self.kill()
+        saved = self.directory / "saved"
+        shutil.rmtree(saved, ignore_errors=True)
+        shutil.copytree(self.data, saved, symlinks=True)
+        self.start()
+
+    def restore_saved(self) -> None:
+        """Replace the data by the saved ones, as a restored backup would."""
+        self.kill()
+        shutil.rmtree(self.data)
+        shutil.copytree(self.directory / "saved", self.data, symlinks=True)
+        self.start()

@@ -1,0 +1,296 @@
+"""When partitions are due, what goes together, and what a failure does to whom."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.cluster import fast_settings, until
+from tests.support.partitions import ORDERS, Owner, PartitionWorld, append, batch, published
+
+from holdfast.agent.publish_scheduler import PublishScheduler, is_due, is_idle
+from holdfast.agent.settings import AgentCounters
+from holdfast.agent.slow_publications import SlowPublications
+from holdfast.log.model import PartitionConfig
+from holdfast.log.partition.dirty_partitions import DirtyPartitions
+from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.partition.publisher import SegmentPublisher
+from holdfast.log.partition.tail_budget import TailBudget
+from holdfast.vocabulary.errors import ClosedError, CorruptError
+from holdfast.vocabulary.settings import KIB
+from holdfast.vocabulary.tasks import background_tasks
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[PartitionWorld]:
+    made = PartitionWorld(tmp_path)
+    yield made
+    for owner in made.owners:
+        await owner.end()
+
+
+async def opened(owner: Owner, count: int = 1, **partition_config: object) -> list[LeadingPartition]:
+    kept = PartitionConfig(**{"roll_ms": 10_000, **partition_config})  # type: ignore[arg-type]
+    return [await owner.open(replace(ORDERS, number=number), partition_config=kept) for number in range(count)]
+
+
+@asynccontextmanager
+async def looping(
+    owner: Owner, partitions: list[LeadingPartition], publisher: SegmentPublisher | None = None, **changes: object
+) -> AsyncIterator[AgentCounters]:
+    counters = AgentCounters()
+    dirty_partitions: DirtyPartitions[LeadingPartition] = DirtyPartitions()
+    settings = fast_settings("ann", **changes)
+    budget = TailBudget(settings.tail_bytes_max)
+    for partition in partitions:
+        partition._dirty_partitions = partition._backpressure._dirty_partitions = dirty_partitions
+        if not partition.is_quiescent:
+            dirty_partitions.mark_dirty(partition)
+        partition._backpressure._budget = budget
+        partition.tail.join_budget(budget)
+    loop = PublishScheduler(
+        publisher or owner.publisher,
+        wal=owner.wal,
+        session=owner.session,
+        clock=owner.world.clock,
+        random=owner.world.random,
+        settings=settings,
+        counters=counters,
+        dirty_partitions=dirty_partitions,
+        budget=budget,
+    )
+    async with background_tasks(loop.run()):
+        yield counters
+
+
+async def test_a_partition_is_due_by_size_by_age_and_on_demand(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    (partition,) = await opened(ann, roll_bytes=5 * KIB)
+    now_ms = world.clock.boot_ms()
+    assert not is_due(partition, now_ms + 99_999, object_interval_ms=250)
+    await append(partition, batch("a"))
+    now_ms = world.clock.boot_ms()
+    assert not is_due(partition, now_ms, object_interval_ms=250)
+    assert is_due(partition, now_ms + 10_000, object_interval_ms=250)
+    partition.request_publish()
+    assert is_due(partition, now_ms, object_interval_ms=250)
+    await ann.publisher.publish([partition])
+    assert not partition.publish_requested
+    await append(partition, batch("x" * 6 * KIB))
+    assert is_due(partition, world.clock.boot_ms(), object_interval_ms=250)
+
+
+async def test_at_object_level_a_partition_is_due_after_the_interval(world: PartitionWorld) -> None:
+    (partition,) = await opened(await world.owner(), level="object")
+    appending = asyncio.ensure_future(append(partition, batch("a")))
+    await until(lambda: partition.publishable())
+    now_ms = world.clock.boot_ms()
+    assert not is_due(partition, now_ms - 1, object_interval_ms=250)
+    assert is_due(partition, now_ms + 250, object_interval_ms=250)
+    appending.cancel()
+
+
+async def test_a_partition_is_idle_once_all_is_published_and_nothing_came_for_a_while(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    (partition,) = await opened(ann)
+    await append(partition, batch("a"))
+    assert not is_idle(partition, world.clock.boot_ms() + 99_999, idle_ms=50)
+    await ann.publisher.publish([partition])
+    assert is_idle(partition, partition.appended_at_ms + 50, idle_ms=50)
+    assert not is_idle(partition, partition.appended_at_ms + 49, idle_ms=50)
+
+
+async def test_a_full_partition_wakes_the_loop_and_is_published_without_waiting_for_a_tick(
+    world: PartitionWorld,
+) -> None:
+    ann = await world.owner()
+    partitions = await opened(ann, roll_bytes=4 * KIB)
+    slow_tick = replace(fast_settings("ann").log, publish_tick_ms=60_000)
+    async with looping(ann, partitions, log=slow_tick) as counters:
+        await append(partitions[0], batch("x" * 5 * KIB))
+        await until(lambda: partitions[0].record.published == 1)
+        await until(lambda: counters.segments_published == 1)
+    assert counters.bytes_published > 5 * KIB
+
+
+async def test_partitions_that_pin_the_oldest_wal_file_are_published_when_the_wal_is_large(
+    world: PartitionWorld,
+) -> None:
+    ann = await world.owner()
+    partitions = await opened(ann, 2)
+    await append(partitions[0], batch("old"))
+    async with looping(ann, partitions, wal_bytes_max=1):
+        while ann.wal.stats.rolls < 2:
+            await append(partitions[1], batch("x" * 20 * KIB))
+        await until(lambda: partitions[0].record.published == 1)
+        await until(lambda: ann.wal.stats.recycled > 0)
+
+
+class Choosy(SegmentPublisher):
+    """Cannot publish partition 1, as if its bytes were damaged."""
+
+    async def publish(self, partitions: Iterable[LeadingPartition], *, closing: bool = False) -> list[LeadingPartition]:
+        chosen = list(partitions)
+        if any(partition.partition_id.number == 1 for partition in chosen):
+            raise CorruptError("partition 1", "damaged on purpose")
+        return await super().publish(chosen, closing=closing)
+
+
+async def test_a_partition_that_cannot_be_published_does_not_keep_others_from_it(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    partitions = await opened(ann, 3, roll_ms=1)
+    for partition in partitions:
+        await append(partition, batch("a"))
+    choosy = Choosy(
+        store=ann.store, objects=ann.objects, clock=world.clock, random=world.random, settings=world.settings
+    )
+    async with looping(ann, partitions, choosy) as counters:
+        await until(lambda: [partition.record.published for partition in partitions] == [1, 0, 1])
+        await until(lambda: counters.publish_failures >= 3)
+
+
+async def test_a_lost_partition_is_counted_and_left_to_the_follower(world: PartitionWorld) -> None:
+    ann, bob = await world.owner("ann"), await world.owner("bob")
+    partitions = await opened(ann, roll_ms=1, unclean_takeover=True)
+    await append(partitions[0], batch("a"))
+    await world.store.close_session(ann.session.id)
+    await bob.acquire()
+    async with looping(ann, partitions) as counters:
+        await until(lambda: counters.lost_while_publishing)
+    assert counters.segments_published == 0
+    assert await published(world) == []
+
+
+async def test_a_loop_that_is_cancelled_while_it_commits_leaves_nothing_in_doubt(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    partitions = await opened(ann, roll_ms=1)
+    real_commit, started, may_go_on = ann.store.commit, asyncio.Event(), asyncio.Event()
+
+    async def slow_commit(**kwargs: object) -> object:
+        if any("/seg/" in each.key for each in kwargs["apply"]):  # type: ignore[attr-defined]
+            started.set()
+            await may_go_on.wait()
+        return await real_commit(**kwargs)  # type: ignore[arg-type]
+
+    ann.store.commit = slow_commit  # type: ignore[method-assign,assignment]
+    await append(partitions[0], batch("a"))
+
+    async def leave() -> None:
+        async with looping(ann, partitions):
+            await started.wait()
+
+    leaving = asyncio.ensure_future(leave())
+    await started.wait()
+    await world.clock.sleep_ms(20)
+    assert not leaving.done()
+    may_go_on.set()
+    await leaving
+    assert partitions[0].record.published == 1
+    await append(partitions[0], batch("b"))
+    assert await ann.publisher.publish(partitions) == []
+    assert [value for _, value in await published(world)] == ["a", "b"]
+
+
+async def test_all_partitions_share_one_budget_and_the_largest_are_published_first(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    large, small = await opened(ann, 2)
+    async with looping(ann, [large, small], tail_bytes_max=40 * KIB):
+        await append(small, batch("a"))
+        await append(large, batch("x" * 30 * KIB))
+        await until(lambda: large.record.published == 1)
+        assert small.record.published == 0
+
+
+async def test_appends_wait_while_the_budget_of_all_partitions_is_used_up(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    large, small = await opened(ann, 2)
+    budget = TailBudget(10 * KIB)
+    for partition in (large, small):
+        partition._backpressure._budget = budget
+        partition.tail.join_budget(budget)
+    await append(large, batch("x" * 12 * KIB))
+    waiting = asyncio.ensure_future(append(small, batch("a")))
+    await until(lambda: bool(budget.freed._waiters))
+    assert not waiting.done()
+    await ann.publisher.publish([large])
+    assert (await waiting).base_offset == 0
+    assert budget.used_bytes == small.tail.size_bytes > 0
+    small.close(ClosedError("test"))
+    assert budget.used_bytes == 0
+
+
+async def test_a_partition_asks_for_attention_until_everything_is_published_and_given_back(
+    world: PartitionWorld,
+) -> None:
+    ann = await world.owner()
+    partitions = await opened(ann, 3)
+    quiet, dirty = partitions[0], partitions[1]
+    async with looping(ann, partitions, idle_ms=1):
+        dirty_partitions = dirty._dirty_partitions
+        assert dirty_partitions.dirty() == []
+        await append(dirty, batch("a"))
+        assert dirty_partitions.dirty() == [dirty]
+        dirty.request_publish()
+        await until(lambda: not dirty_partitions.dirty())
+        assert dirty.record.published == 1
+        assert dirty.record.clean
+        assert quiet.is_quiescent
+
+
+async def test_a_closed_partition_asks_for_nothing(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    (partition,) = await opened(ann)
+    await append(partition, batch("a"))
+    assert partition._dirty_partitions.dirty() == [partition]
+    partition.close(ClosedError("test"))
+    assert partition._dirty_partitions.dirty() == []
+
+
+class Hanging(SegmentPublisher):
+    """Waits for object storage until it is told to go on."""
+
+    def __init__(self, publisher: SegmentPublisher) -> None:
+        self.__dict__.update(publisher.__dict__)
+        self.answered = asyncio.Event()
+
+    async def publish(self, partitions: Iterable[LeadingPartition], *, closing: bool = False) -> list[LeadingPartition]:
+        await self.answered.wait()
+        return await super().publish(partitions, closing=closing)
+
+
+async def test_a_publication_that_hangs_is_spoken_of_and_its_end_too(
+    world: PartitionWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    ann = await world.owner()
+    partitions = await opened(ann, roll_ms=1)
+    await append(partitions[0], batch("a"))
+    publisher = Hanging(ann.publisher)
+    async with looping(ann, partitions, publisher, publish_slow_ms=100):
+        await until(lambda: "object storage, or the store, does not answer" in caplog.text)
+        assert "may before appends wait" in caplog.text
+        assert "goes on again" not in caplog.text
+        publisher.answered.set()
+        await until(lambda: partitions[0].record.published == 1)
+        await append(partitions[0], batch("b"))
+        await until(lambda: "publishing goes on again after" in caplog.text)
+
+
+def test_it_is_said_more_and_more_rarely_and_once_that_it_is_over() -> None:
+    slowness = SlowPublications(5_000)
+    assert [slowness.line(now_ms) for now_ms in (0, 60_000)] == ["", ""]
+    slowness.begin("a", 100_000)
+    slowness.begin("b", 101_000)
+    said = [second for second in range(100, 200) if slowness.line(second * 1_000)]
+    assert said == [105, 110, 120, 140, 180]
+    slowness.end("a")
+    assert (
+        slowness.line(201_000).startswith("publishing has taken") is False
+    )  # b is no news: it is slow for the same reason
+    slowness.end("b")
+    assert slowness.line(202_000) == "publishing goes on again after 102000 ms"
+    assert slowness.line(203_000) == ""
+    slowness.begin("c", 204_000)
+    assert slowness.line(208_999) == ""
+    assert slowness.line(209_000).startswith("publishing has taken 5000 ms")

@@ -1,0 +1,142 @@
+"""What a user with the password may not reach: files, other hosts, this process."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.clickhouse_http import send_query
+
+from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
+
+FORBIDDEN = [
+    "SELECT * FROM file('/etc/passwd', 'LineAsString')",
+    "SELECT file('/etc/passwd')",
+    "SELECT `file`('/etc/passwd')",
+    "SELECT \"file\"('/etc/passwd')",
+    "SELECT file/**/('/etc/passwd')",
+    "SELECT arrayMap(file, ['/etc/passwd'])",
+    "SELECT arrayMap(`file`, ['/etc/passwd'])",
+    "SELECT arrayMap(x -> file(x), ['/etc/passwd'])",
+    "SELECT 1 AS foo$x$, file('/etc/passwd') AS bar$x$",
+    "SELECT $a$'$a$, file('/etc/passwd')",
+    "SELECT “file”('/etc/passwd')",
+    "SELECT file\u00a0('/etc/passwd')",
+    "SELECT file\ufeff('/etc/passwd')",
+    "SELECT ‘a’, file('/etc/passwd')",
+    "SELECT 1 # '\n , file('/etc/passwd')",
+    "SELECT * FROM `/etc/passwd`",
+    "SELECT * FROM default.`/etc/passwd`",
+    "SELECT * FROM _files.`/etc/passwd`",
+    "SELECT 1 INTO OUTFILE '{there}'",
+    "SELECT 1 INTO/**/OUTFILE '{there}' FORMAT CSV",
+    "INSERT INTO FUNCTION file('{there}', 'CSV', 'a Int8') VALUES (1)",
+    "INSERT INTO t FROM INFILE '/etc/passwd' FORMAT CSV",
+    "SELECT * FROM url('http://127.0.0.1:1/', 'CSV', 'a String')",
+    "SELECT * FROM s3('http://127.0.0.1:1/b/x.csv', 'CSV', 'a String')",
+    "SELECT * FROM remote('127.0.0.1:1', 'system', 'one')",
+    "SELECT * FROM mysql('127.0.0.1:1', 'a', 'b', 'c', 'd')",
+    "SELECT * FROM postgresql('127.0.0.1:1', 'a', 'b', 'c', 'd')",
+    "SELECT * FROM sqlite('{there}', 'x')",
+    "SELECT * FROM executable('id', 'LineAsString', 'a String')",
+    "SELECT * FROM python(settings)",
+    "SELECT * FROM Python(settings)",
+    "SELECT * FROM hdfs('hdfs://127.0.0.1:1/x', 'CSV', 'a String')",
+    "SELECT * FROM icebergLocal('{there}')",
+    "SELECT * FROM deltaLakeLocal('{there}')",
+    "CREATE TABLE f (a String) ENGINE = File('CSV', '/etc/passwd')",
+    "CREATE TABLE f (a String) ENGINE = URL('http://127.0.0.1:1/', 'CSV')",
+    "CREATE TABLE f (a String) ENGINE = Executable('id', 'CSV')",
+    "CREATE TABLE f (a String) ENGINE = Kafka('127.0.0.1:1', 't', 'g', 'CSV')",
+    "CREATE TABLE f ENGINE = MergeTree ORDER BY tuple() AS SELECT * FROM file('/etc/passwd', 'LineAsString')",
+    "CREATE TABLE f (a Int8) ENGINE = MergeTree ORDER BY a SETTINGS disk = disk(type = local, path = '{there}')",
+    "CREATE VIEW f AS SELECT * FROM file('/etc/passwd', 'LineAsString')",
+    "CREATE DATABASE f ENGINE = Filesystem('/etc')",
+    "CREATE DATABASE f ENGINE = SQLite('{there}')",
+    "CREATE DATABASE f ENGINE = MySQL('127.0.0.1:1', 'd', 'u', 'p')",
+    "CREATE DICTIONARY f (k UInt64) PRIMARY KEY k SOURCE(FILE(path '/etc/passwd' format 'TSV')) LAYOUT(FLAT()) LIFETIME(0)",
+    "CREATE DICTIONARY f (k UInt64) PRIMARY KEY k SOURCE(EXECUTABLE(command 'id' format 'TSV')) LAYOUT(FLAT()) LIFETIME(0)",
+    "CREATE DICTIONARY f (k UInt64) PRIMARY KEY k SOURCE(HTTP(url 'http://127.0.0.1:1' format 'TSV')) LAYOUT(FLAT()) LIFETIME(0)",
+    "ATTACH TABLE f FROM '{there}' (a Int8) ENGINE = MergeTree ORDER BY a",
+    "SELECT * FROM eval('SELECT file(''/etc/passwd'')')",
+    "SELECT aiGenerate('x', 'y')",
+    "DESCRIBE TABLE file('/etc/passwd', 'LineAsString')",
+    "SELECT 1 FORMAT Template SETTINGS format_template_row = '/etc/passwd'",
+    "SET format_template_row = '/etc/passwd'",
+    "SELECT * FROM format(Avro, 'x') SETTINGS format_avro_schema_registry_url = 'http://127.0.0.1:1'",
+    "SELECT * FROM format(Protobuf, 'x') SETTINGS format_schema = '/etc/passwd:X'",
+    "BACKUP TABLE system.one TO File('{there}')",
+    "RESTORE TABLE system.one FROM File('{there}')",
+    "CREATE USER f IDENTIFIED WITH no_password",
+    "GRANT ALL ON *.* TO default",
+    "CREATE NAMED COLLECTION f AS a = 1",
+    "SYSTEM SHUTDOWN",
+    "SYSTEM KILL",
+    "SYSTEM RELOAD CONFIG",
+    "DROP DATABASE default",
+    "DETACH DATABASE default",
+    "DROP DATABASE IF EXISTS `default` SYNC",
+]
+
+
+@pytest.fixture(scope="module")
+def unconfined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseServer]:
+    """As on a kernel without Landlock."""
+    pytest.importorskip("chdb")
+    with clickhouse_server(tmp_path_factory.mktemp("unconfined"), options=["--confined", "false"]) as server:
+        yield server
+
+
+@pytest.fixture(params=["clickhouse", "unconfined"])
+def server(request: pytest.FixtureRequest) -> ClickHouseServer:
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, ClickHouseServer)
+    return found
+
+
+@pytest.mark.parametrize("statement", FORBIDDEN)
+def test_it_is_refused_and_the_server_goes_on(server: ClickHouseServer, tmp_path: Path, statement: str) -> None:
+    there = tmp_path / "there"
+    said = send_query(
+        server, statement.replace("{there}", str(there)).encode(), connect_timeout="1", http_max_tries="1"
+    )
+    assert said.status >= 400, said.body
+    assert said.code is not None
+    assert b"root:" not in said.body
+    assert not there.exists()
+    assert server.ask("SELECT 1") == b"1\n"
+
+
+@pytest.mark.parametrize("body", [b"(file('/etc/passwd'))", b"(arrayMap(file, ['/etc/passwd'])[1])", b"(toString(1))"])
+@pytest.mark.parametrize("statement", ["INSERT INTO v FORMAT Values", "INSERT INTO v VALUES", "INSERT INTO v"])
+def test_rows_are_data_and_not_computed(server: ClickHouseServer, statement: str, body: bytes) -> None:
+    server.ask("CREATE TABLE IF NOT EXISTS v (a String) ENGINE = Memory")
+    server.ask("TRUNCATE TABLE v")
+    assert send_query(server, body, query=statement).status >= 400
+    assert server.ask("SELECT count() FROM v") == b"0\n"
+    assert send_query(server, b"('x'), ('y')", query=statement).status == 200
+    assert server.ask("SELECT count() FROM v") == b"2\n"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT url, file FROM (SELECT 'a' AS url, 'b' AS file)",
+        "SELECT 'file(''/etc/passwd'')' AS text",
+        "SELECT 1 -- file('/etc/passwd')",
+        "SELECT source FROM (SELECT 1 AS source)",
+        "SELECT path('http://a/b'), domain('http://a/b') FROM format(JSONEachRow, '{\"a\": 1}')",
+    ],
+)
+def test_words_that_only_look_dangerous_are_let_through(clickhouse: ClickHouseServer, statement: str) -> None:
+    assert send_query(clickhouse, statement.encode()).status == 200
+
+
+def test_a_table_may_have_the_name_of_a_function(clickhouse: ClickHouseServer, clickhouse_database: str) -> None:
+    for name in ("url", "file", "`remote`"):
+        for statement in (
+            f"CREATE TABLE {name} (a Int8) ENGINE = MergeTree ORDER BY a",
+            f"INSERT INTO {name} (a) VALUES (1)",
+            f"INSERT INTO {clickhouse_database}.{name} (a) SELECT 2",
+            f"SELECT count() FROM {name}",
+        ):
+            assert send_query(clickhouse, statement.encode(), database=clickhouse_database).status == 200, statement

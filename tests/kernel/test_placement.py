@@ -1,0 +1,153 @@
+"""Placement: bounded, sticky, deterministic (SAFETY 6)."""
+
+from collections import Counter
+from itertools import combinations, product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.kernel.hash_ring import HashRing
+from holdfast.kernel.placement import PlacementPlan, Workload, make_plan, moved_partitions
+from holdfast.kernel.quotas import quotas
+from holdfast.vocabulary.types import Member
+
+
+def agents(*numbers: int, zones: str = "", group: str = "default") -> list[Member]:
+    return [
+        Member(id=f"agent-{n}", session=f"s{n}", group=group, zone=zones[at] if zones else "")
+        for at, n in enumerate(numbers)
+    ]
+
+
+def loads(plan: PlacementPlan, topic: str | None = None) -> Counter[str]:
+    return Counter(
+        placement[0]
+        for name, placements in plan.items()
+        if topic in (None, name)
+        for placement in placements
+        if placement
+    )
+
+
+def orders(partitions: int, **more: object) -> list[Workload]:
+    return [Workload(topic="orders", partitions=partitions, **more)]  # type: ignore[arg-type]
+
+
+def test_the_plain_ring_matches_the_published_vectors() -> None:
+    three, four = HashRing(["agent-1", "agent-2", "agent-3"]), HashRing([f"agent-{n}" for n in range(1, 5)])
+    labels = [f"orders:{n}" for n in range(6)]
+    assert [int(three.owner(label)[-1]) for label in labels] == [1, 3, 1, 1, 2, 2]
+    assert [int(four.owner(label)[-1]) for label in labels] == [1, 4, 1, 4, 2, 2]
+    many = [f"orders:{n}" for n in range(600)]
+    counts = Counter(three.owner(label) for label in many)
+    assert [counts[f"agent-{n}"] for n in (1, 2, 3)] == [202, 190, 208]
+    moved = sum(three.owner(label) != four.owner(label) for label in many)
+    assert round(100 * moved / 600, 1) == 24.8
+
+
+def test_six_partitions_on_three_agents_are_two_each() -> None:
+    assert sorted(loads(make_plan({}, agents(1, 2, 3), orders(6))).values()) == [2, 2, 2]
+
+
+def test_six_partitions_on_four_agents_are_2_2_1_1() -> None:
+    assert sorted(loads(make_plan({}, agents(1, 2, 3, 4), orders(6))).values()) == [1, 1, 2, 2]
+
+
+def test_600_partitions_move_only_when_they_must() -> None:
+    on_three = make_plan({}, agents(1, 2, 3), orders(600))
+    assert set(loads(on_three).values()) == {200}
+    on_four = make_plan(on_three, agents(1, 2, 3, 4), orders(600))
+    moved = moved_partitions(on_three, on_four)
+    assert len(moved) == 150
+    assert {on_four["orders"][partition.number][0] for partition in moved} == {"agent-4"}
+    without_two = make_plan(on_four, agents(1, 3, 4), orders(600))
+    lost = [number for number, placement in enumerate(on_four["orders"]) if placement[0] == "agent-2"]
+    assert [partition.number for partition in moved_partitions(on_four, without_two)] == lost
+    assert set(loads(without_two).values()) == {200}
+
+
+def test_nothing_moves_when_nothing_changed() -> None:
+    first = make_plan({}, agents(1, 2, 3), orders(17, replicas=2))
+    assert make_plan(first, agents(3, 1, 2), orders(17, replicas=2)) == first
+
+
+def test_a_new_placement_follows_the_ring_while_there_is_room() -> None:
+    plan = make_plan({}, agents(1, 2, 3), orders(6))
+    # The plain ring says 1,3,1,1,2,2; the fourth does not fit on agent-1 and goes on clockwise.
+    assert [placement[0] for placement in plan["orders"]][:3] == ["agent-1", "agent-3", "agent-1"]
+
+
+def test_groups_restrict_where_a_topic_may_live() -> None:
+    members = [*agents(1, 2), *agents(3, group="bulk")]
+    plan = make_plan({}, members, [*orders(4), Workload(topic="logs", partitions=4, group="bulk")])
+    assert set(loads(plan, "orders")) == {"agent-1", "agent-2"}
+    assert loads(plan, "logs") == {"agent-3": 4}
+
+
+def test_replicas_are_spread_over_zones_and_differ_from_the_owner() -> None:
+    members = agents(1, 2, 3, 4, zones="aabb")
+    zone = {member.id: member.zone for member in members}
+    for owner, replica in make_plan({}, members, orders(40, replicas=2))["orders"]:
+        assert zone[owner] != zone[replica]
+
+
+def test_fewer_agents_than_replicas_gives_what_there_is() -> None:
+    assert all(len(set(p)) == 2 for p in make_plan({}, agents(1, 2), orders(4, replicas=3))["orders"])
+
+
+def test_failover_lands_where_the_copy_is() -> None:
+    before = make_plan({}, agents(1, 2, 3, 4), orders(400, replicas=3))
+    after = make_plan(before, agents(1, 2, 3), orders(400, replicas=3))
+    orphans = [n for n, placement in enumerate(before["orders"]) if placement[0] == "agent-4"]
+    on_copy = [n for n in orphans if after["orders"][n][0] in before["orders"][n][1:]]
+    assert len(on_copy) >= 0.9 * len(orphans)
+
+
+def test_a_group_whose_agents_are_all_gone_keeps_its_plan() -> None:
+    before = make_plan({}, agents(1, 2), orders(4))
+    assert make_plan(before, [], orders(4)) == before
+    assert make_plan({}, [], orders(2)) == {"orders": ((), ())}
+
+
+members_lists = st.sets(st.integers(1, 7), min_size=1, max_size=6).map(sorted)
+workload_lists = st.lists(st.integers(1, 9), min_size=1, max_size=6).map(
+    lambda sizes: [Workload(topic=f"t{n}", partitions=size) for n, size in enumerate(sizes)]
+)
+
+
+@given(st.lists(members_lists, min_size=1, max_size=5), workload_lists)
+def test_every_plan_of_a_history_is_bounded_per_topic_and_in_total(
+    history: list[list[int]], workloads: list[Workload]
+) -> None:
+    plan: PlacementPlan = {}
+    for numbers in history:
+        members = agents(*numbers)
+        plan = make_plan(plan, members, workloads)
+        for counts in [loads(plan), *(loads(plan, workload.topic) for workload in workloads)]:
+            spread = [counts[member.id] for member in members]
+            assert max(spread) - min(spread) <= 1
+        assert loads(plan).total() == sum(workload.partitions for workload in workloads)
+
+
+small_sizes = st.lists(st.integers(1, 5), min_size=1, max_size=3)
+small_held = st.lists(st.lists(st.integers(0, 2), min_size=3, max_size=3), min_size=3, max_size=3)
+
+
+@given(small_sizes, small_held, st.integers(2, 3))
+def test_quotas_keep_as_much_as_any_balanced_quotas_could(sizes: list[int], held: list[list[int]], count: int) -> None:
+    ids = [f"a{n}" for n in range(count)]
+    named = {f"t{n}": size for n, size in enumerate(sizes)}
+    counts = {f"t{n}": dict(zip(ids, held[n], strict=False)) for n in range(len(sizes))}
+    chosen = quotas(named, counts, ids, dict.fromkeys(named, ids))
+    choices = [list(combinations(ids, size % count)) for size in sizes]
+    best = -1
+    for extras in product(*choices):
+        given_ = {t: {a: named[t] // count + (a in e) for a in ids} for t, e in zip(named, extras, strict=True)}
+        totals = [sum(given_[t][a] for t in named) for a in ids]
+        if max(totals) - min(totals) <= 1:
+            best = max(best, kept(given_, counts))
+    assert kept(chosen, counts) == best
+
+
+def kept(quota: dict[str, dict[str, int]], held: dict[str, dict[str, int]]) -> int:
+    return sum(min(room, held[topic].get(agent, 0)) for topic, rooms in quota.items() for agent, room in rooms.items())

@@ -1,0 +1,195 @@
+"""The upkeep of an agent: everything is bounded by itself, one agent sweeps, and nothing that goes wrong stops the rest."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from tests.log.maintenance.test_orphan_sweeper import delete_topic, leave_orphans
+from tests.support.maintenance import HOUR_MS, MaintenanceWorld
+
+from holdfast.kernel.keys import holder_key
+from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
+from holdfast.log.keys import DELETED
+from holdfast.log.maintenance import (
+    SWEEPER,
+    CleanupPolicy,
+    MaintainedAgent,
+    MaintenanceSettings,
+    delete_records,
+    run_maintenance,
+)
+from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.vocabulary.errors import ExpiredError, InvalidError
+from holdfast.vocabulary.tasks import background_tasks
+
+KEEP = CleanupPolicy(retention_ms=None)
+
+
+def maintained(
+    world: MaintenanceWorld,
+    *partitions: LeadingPartition,
+    policy: CleanupPolicy = KEEP,
+    agent: str = "ann",
+    session: HeldSession | None = None,
+) -> MaintainedAgent:
+    return MaintainedAgent(
+        agent=agent,
+        session=session or world.session,
+        partitions=lambda: partitions,
+        policy=lambda _: policy,
+    )
+
+
+@asynccontextmanager
+async def upkeep(world: MaintenanceWorld, work: MaintainedAgent) -> AsyncIterator[None]:
+    async with background_tasks(run_maintenance(work, world.context())):
+        yield
+
+
+async def until(world: MaintenanceWorld, done: Callable[[], object], *, within_ms: int = 5 * HOUR_MS) -> None:
+    """Let time pass until it is so; compaction and folding also need real threads to come back."""
+    for _ in range(within_ms // 5_000):
+        if done():
+            return
+        await world.clock.run_for_ms(5_000, step_ms=1_000)
+        await asyncio.to_thread(lambda: None)
+    pytest.fail("it did not happen in time")
+
+
+async def test_keys_are_folded_and_old_segments_go_by_themselves(world: MaintenanceWorld) -> None:
+    partition = await world.open()
+    async with upkeep(world, maintained(world, partition, policy=CleanupPolicy(retention_ms=HOUR_MS))):
+        await world.fill(partition, 100, each_ms=0)
+        await until(world, lambda: len(partition.segments.recent) <= 64, within_ms=60_000)
+        await until(world, lambda: partition.record.start == 200)
+        assert await world.read() == []
+        for _ in range(1_000):
+            await world.clock.run_for_ms(5_000, step_ms=1_000)
+            if not await world.there():
+                break
+    assert await world.there() == set()
+
+
+async def test_a_compacted_topic_is_compacted_and_keeps_its_old_records(world: MaintenanceWorld) -> None:
+    partition = await world.open()
+    policy = CleanupPolicy(compact=True, delete=False, retention_ms=1, min_dirty_ratio=0.1)
+    for at in range(10):
+        await world.append(partition, [(b"a", b"%d" % at)])
+        await world.publish(partition)
+    async with upkeep(world, maintained(world, partition, policy=policy)):
+        await until(world, lambda: len(partition.segments.recent) == 1)
+        assert [each.offset for each in await world.read()] == [9]
+        await world.clock.run_for_ms(HOUR_MS, step_ms=10_000)
+        assert [each.offset for each in await world.read()] == [9]
+
+
+async def test_one_agent_sweeps_and_another_takes_over(world: MaintenanceWorld) -> None:
+    partition = await world.open()
+    await leave_orphans(world, partition)
+    async with hold_session(
+        world.memory,
+        clock=world.clock,
+        random=world.random,
+        settings=SessionSettings(ttl_ms=10**12, renew_ms=10**11, margin_ms=0, stall_ms=0),
+    ) as other:
+        async with (
+            upkeep(world, maintained(world, agent="bob", session=other)),
+            upkeep(world, maintained(world, agent="ann")),
+        ):
+            await world.clock.run_for_ms(60_000, step_ms=1_000)
+            entry = await world.memory.get(holder_key(SWEEPER))
+            assert entry is not None
+            assert b"bob" in entry.value
+        async with upkeep(world, maintained(world, agent="ann")):
+            await world.clock.run_for_ms(60_000, step_ms=1_000)
+            entry = await world.memory.get(holder_key(SWEEPER))
+            assert entry is not None
+            assert b"ann" in entry.value
+            await world.clock.run_for_ms(3 * HOUR_MS, step_ms=10_000)
+    assert await world.there() == set()
+
+
+async def test_a_deleted_topic_goes_by_itself(world: MaintenanceWorld) -> None:
+    partition = await world.open()
+    await world.fill(partition, 70)
+    await delete_topic(world)
+    async with upkeep(world, maintained(world)):
+        await world.clock.run_for_ms(3 * HOUR_MS, step_ms=10_000)
+    assert await world.there() == set()
+    assert await world.keys("log/") == []
+    assert await world.keys(DELETED) == []
+
+
+async def test_a_lost_partition_does_not_stop_the_upkeep_of_the_others(world: MaintenanceWorld) -> None:
+    lost, kept = await world.open(0), await world.open(1)
+    for partition in (lost, kept):
+        await world.fill(partition, 70, each_ms=0)
+    await world.open(0)
+    async with upkeep(world, maintained(world, lost, kept)):
+        await until(world, lambda: len(kept.segments.recent) <= 64, within_ms=60_000)
+    assert len(lost.segments.recent) == 70
+
+
+async def test_damage_is_noted_and_passed_over(world: MaintenanceWorld, caplog: pytest.LogCaptureFixture) -> None:
+    damaged, sound = await world.open(0), await world.open(1)
+    for partition in (damaged, sound):
+        await world.fill(partition, 150, each_ms=0)
+    async with upkeep(world, maintained(world, damaged, sound)):
+        await until(world, lambda: len(damaged.segments.recent) <= 64 and len(sound.segments.recent) <= 64)
+        await world.objects.delete([damaged.segments.indexes[0].object])
+        for partition in (damaged, sound):
+            await world.fill(partition, 70, each_ms=0)
+        await until(world, lambda: len(sound.segments.recent) <= 64)
+    assert "failed, and will until somebody has looked at it" in caplog.text
+
+
+async def test_a_store_that_is_away_for_a_while_is_waited_for(world: MaintenanceWorld) -> None:
+    partition = await world.open()
+    await world.fill(partition, 70, each_ms=0)
+    async with upkeep(world, maintained(world, partition)):
+        world.store.reachable = False
+        await world.clock.run_for_ms(120_000, step_ms=1_000)
+        assert len(partition.segments.recent) == 70
+        world.store.reachable = True
+        await until(world, lambda: len(partition.segments.recent) <= 64)
+    assert len(await world.read()) == 140
+
+
+async def test_upkeep_ends_with_the_session(world: MaintenanceWorld) -> None:
+    partition = await world.open()
+    await world.fill(partition, 2)
+    running = asyncio.ensure_future(run_maintenance(maintained(world, partition), world.context()))
+    await world.clock.run_for_ms(10_000)
+    world.session.deadline_ms = 0
+    with pytest.raises(ExpiredError):
+        await world.passing(_awaited(running))
+
+
+async def _awaited(task: "asyncio.Future[None]") -> None:
+    await task
+
+
+async def test_a_pipeline_is_asked_every_time(world: MaintenanceWorld) -> None:
+    partition = await world.open()
+    await world.fill(partition, 5)
+    pending: list[int | None] = [4]
+    work = replace(maintained(world, partition, policy=CleanupPolicy(retention_ms=1)), protect=lambda _: pending[0])
+    async with upkeep(world, work):
+        await world.clock.run_for_ms(HOUR_MS // 4, step_ms=10_000)
+        assert partition.record.start == 4
+        pending[0] = None
+        await until(world, lambda: partition.record.start == 10)
+    assert await delete_records(partition, 10, world.context()) == 10
+
+
+def test_settings_refuse_what_cannot_be() -> None:
+    with pytest.raises(InvalidError):
+        MaintenanceSettings(grace_ms=-1)
+    with pytest.raises(InvalidError):
+        MaintenanceSettings(index_interval_ms=0)
+    with pytest.raises(InvalidError):
+        CleanupPolicy(min_dirty_ratio=1.5)
+    with pytest.raises(InvalidError):
+        CleanupPolicy(retention_ms=-2)

@@ -1,0 +1,197 @@
+"""Everything a pipeline needs, as real processes that can be killed and frozen one by one.
+
+A PostgreSQL with the state, a broker with HTTP, an embedded ClickHouse, and workers, each with its own Spark driver. The one
+rule: whatever was killed is started again as a supervisor would, on the same data and with the same address.
+"""
+
+import itertools
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.pipeline.kills.plan import Plan
+from tests.pipeline.kills.process_tree import ProcessTree, end_all, process_tree_of, send
+from tests.support.broker import Broker, HoldfastServer, until
+from tests.support.failpoints import FailpointFolder
+from tests.support.store_engines.postgres import PostgresServer
+
+from holdfast.client.http_client import HttpClient
+from holdfast.pipeline.model.steps import VARIABLE
+from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
+from holdfast.vocabulary.errors import HoldfastError, UnavailableError
+
+READY_TIMEOUT_S = 180
+TOPIC = {"retention.ms": "-1", "segment.ms": "1000"}  # so that tasks read from objects and from agents
+MAPPING = {
+    "columns": [
+        {"fieldPath": "seq", "column": "seq", "type": "Int64", "nullable": False},
+        {"fieldPath": "amount", "column": "amount", "type": "Int64", "nullable": False},
+    ]
+}
+
+_names = itertools.count(1)
+
+
+class Api(HoldfastServer):
+    """The broker: agent and HTTP."""
+
+    http = ""
+
+    def ready(self) -> bool:
+        if not super().ready():
+            return False
+        self.http = f"http://{json.loads(self.addresses.read_text())['http']}"
+        return True
+
+
+class WorkerServer(HoldfastServer):
+    """`holdfast serve --roles worker` with these variables in its environment."""
+
+    def __init__(self, directory: Path, environment: dict[str, str], *options: str) -> None:
+        self.worker_id = directory.name
+        told = ("--roles", "worker", "--worker-id", self.worker_id, "--clickhouse", "off", *options)
+        super().__init__(directory, *told)
+        self._environment = environment
+
+    def argv(self) -> list[str]:
+        return ["env", *(f"{name}={value}" for name, value in self._environment.items()), *super().argv()]
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+
+class KillCluster:
+    """The processes, and what tests do with them."""
+
+    def __init__(self, plan: Plan, folder: Path, parts: "Parts") -> None:
+        self.plan, self.folder = plan, folder
+        self.store, self.clickhouse, self.api, self.workers = parts
+        self.steps = FailpointFolder(folder / "steps")
+        self.broker = Broker("holdfast", f"127.0.0.1:{self.api.port}", self.api)
+        self.http = HttpClient(self.api.http, timeout_s=30)
+
+    def make_pipeline(self, topic: str, table: str, *, replicas: int = 1, **parts: Any) -> str:
+        """A started pipeline from a topic into a table, made over HTTP."""
+        made = self.http.post("/api/pipelines", {"name": f"{table}-{next(_names)}"})
+        path = f"/api/pipelines/{made['id']}"
+        more = parts.pop("sink", {})
+        sink = {"kind": "clickhouse", "dsn": self.clickhouse.url, "table": table, "batchSize": 2_000}
+        told = {"source": {"topic": topic}, "sink": {**sink, "batchFlushIntervalMs": 100, **more}, "mapping": MAPPING}
+        self.http.put(f"{path}/parts", {**told, **parts})
+        if replicas > 1:
+            self.http.post(f"{path}/scale", {"replicas": replicas})
+        self.http.post(f"{path}/start")
+        return path
+
+    def status(self, path: str) -> dict[str, Any]:
+        """Of a pipeline; empty while nobody answers."""
+        try:
+            found: dict[str, Any] = self.http.get(f"{path}/status")
+        except HoldfastError:
+            return {}
+        return found
+
+    def held_at(self, step: str) -> ProcessTree:
+        """Whoever comes to a step next, or was told to `hold` there, until `release`: it, and those it belongs with."""
+        while True:
+            if not [*self.steps.folder.glob(f"{step}.hold*")]:
+                self.hold(step)
+            pid = self.steps.wait_taken(step, "hold", within_s=READY_TIMEOUT_S)
+            if (family := process_tree_of(pid, self.steps.folder)) is not None:
+                return family
+            self.release(step)
+
+    def hold(self, step: str) -> None:
+        """The next process that comes to a step waits there."""
+        self.release(step)
+        self.steps.arm(step, "hold")
+
+    def release(self, step: str) -> None:
+        """Let it go on, if it can."""
+        (self.steps.folder / f"{step}.go").touch()
+        for file in self.steps.folder.glob(f"{step}.hold*"):
+            file.unlink(missing_ok=True)
+
+    def worker_of(self, family: ProcessTree) -> WorkerServer:
+        """The worker of a family."""
+        return next(each for each in self.workers if each.runs and each.pid == family.worker)
+
+    def supervise(self) -> None:
+        """Start every worker that is gone."""
+        for worker in self.workers:
+            if not worker.runs:
+                worker.start()
+
+    def log(self) -> str:
+        """The ends of what workers said."""
+        said = []
+        for file in sorted(self.folder.glob("*/holdfast.log")):
+            said.append(f"--- {file.parent.name}\n{file.read_text(errors='replace')[-3_000:]}")
+        return "\n".join(said)
+
+
+Parts = tuple[PostgresServer, ClickHouseServer, Api, list[WorkerServer]]
+
+
+def environment(plan: Plan, steps: Path) -> dict[str, str]:
+    """Short leases and quick second tries, and the hook of the steps."""
+    worker = {
+        "INTERVAL_MS": plan.lease_ms // 8,
+        "LEASE_TTL_MS": plan.lease_ms,
+        "MARGIN_MS": plan.lease_ms // 8,
+        "SETTLE_MS": 1_000,
+        "ALIVE_MS": plan.lease_ms,
+        "RETRY_BASE_MS": 200,
+        "RETRY_MAX_MS": 2_000,
+        "STATUS_MS": 500,
+    }
+    told = {f"HOLDFAST_WORKER_{name}": str(value) for name, value in worker.items()}
+    return {**told, "HOLDFAST_SPARK_QUICK_START": "true", VARIABLE: str(steps)}
+
+
+@contextmanager
+def running_cluster(plan: Plan, folder: Path) -> Iterator[KillCluster]:
+    """Everything, for the body; nobody is left afterwards."""
+    steps = folder / "steps"
+    steps.mkdir(parents=True)
+    with ExitStack() as stack:
+        for name in ("store", "clickhouse", "api", *(f"worker{n}" for n in range(plan.workers))):
+            (folder / name).mkdir()
+        store = stack.enter_context(PostgresServer(folder / "store").running())
+        shared = ("--store", store.url(schema="town"), "--objects", f"file://{folder}/objects")
+        clickhouse = stack.enter_context(clickhouse_server(folder / "clickhouse"))
+        api = Api(folder / "api", "--roles", "api,agent", "--http", "127.0.0.1:0", "--clickhouse", "off", *shared)
+        stack.enter_context(api.running())
+        stack.callback(end_all, steps)
+        told = (*shared, "--spark-master", "local[2]")
+        workers = [WorkerServer(folder / f"worker{n}", environment(plan, steps), *told) for n in range(plan.workers)]
+        for worker in workers:
+            stack.enter_context(worker.running())
+        town = KillCluster(plan, folder, (store, clickhouse, api, workers))
+        try:
+            yield town
+        finally:
+            send([each.pid for each in workers if each.runs], signal.SIGCONT)
+            store.thaw()
+
+
+def await_ready(town: KillCluster, path: str) -> None:
+    """Until a pipeline runs."""
+
+    def runs() -> bool:
+        status = town.status(path)
+        return bool(status) and status["state"] == "running"
+
+    try:
+        until(runs, timeout_s=READY_TIMEOUT_S, what="the pipeline runs")
+    except AssertionError as error:
+        raise UnavailableError("pipeline", f"{error}: {town.status(path)}\n{town.log()}") from None

@@ -1,0 +1,184 @@
+"""What becomes of a value in a column. The table in docs/pipelines.md, example by example."""
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from tests.clickhouse.test_types import TYPES
+from tests.support.pipeline_values import JSON, mapping_of
+
+from holdfast.clickhouse.types import Type, parse_type
+from holdfast.pipeline.mapping.coercion import RejectedRecord, coerce, converter, make_coercion_plan, shown
+from holdfast.pipeline.mapping.scalars import ConversionError
+from holdfast.pipeline.model.column_mapping import Column, Mapping
+from holdfast.pipeline.model.records import SourceRecord
+
+DAY = 20_407  # 2025-11-15
+SECONDS = DAY * 86_400
+
+FITS: list[tuple[str, Any, Any]] = [
+    ("Bool", True, True),
+    ("Bool", 1, True),
+    ("Bool", "false", False),
+    ("Int64", 5, 5),
+    ("Int64", True, 1),
+    ("Int64", 5.0, 5),
+    ("Int64", "-12", -12),
+    ("UInt64", 2**64 - 1, 2**64 - 1),
+    ("Float64", 1, 1.0),
+    ("Float64", "1.5e3", 1500.0),
+    ("Float64", "Infinity", math.inf),
+    ("Float64", 2**60 + 1, float(2**60)),
+    ("Decimal(6, 2)", "1234.50", Decimal("1234.5")),
+    ("Decimal(6, 2)", 1234.5, Decimal("1234.5")),
+    ("Decimal(6, 2)", "1.5000", Decimal("1.50")),
+    ("Decimal(6, 2)", "1.2e3", Decimal(1200)),
+    ("Decimal(3, 1)", 0.1, Decimal("0.1")),
+    ("Decimal(4, 2)", "0e99", Decimal(0)),
+    ("String", "a", "a"),
+    ("String", 5, "5"),
+    ("String", 1.5, "1.5"),
+    ("String", True, "true"),
+    ("String", {"a": [1, None]}, '{"a":[1,null]}'),
+    ("String", 2**70, str(2**70)),
+    ("String", math.nan, "NaN"),
+    ("Date", "2025-11-15", DAY),
+    ("Date", "2025-11-15T23:59:59Z", DAY),
+    ("Date", SECONDS, DAY),
+    ("DateTime", "2025-11-15", SECONDS),
+    ("DateTime", "2025-11-15T02:00:00.9+02:00", SECONDS),
+    ("DateTime64(3)", "2025-11-15T00:00:00.1239Z", SECONDS * 1000 + 123),
+    ("DateTime64(3)", SECONDS, SECONDS * 1000),
+    ("DateTime64(3)", SECONDS * 1000 + 7, SECONDS * 1000 + 7),
+    ("DateTime64(3)", str(SECONDS), SECONDS * 1000),
+    ("DateTime64(3)", SECONDS + 0.123, SECONDS * 1000 + 123),
+    ("DateTime64(1)", "2025-11-15T00:00:00.19Z", SECONDS * 1000 + 100),
+    ("DateTime64(9)", "2025-11-15T00:00:00.123456789Z", SECONDS * 10**9 + 123_456_789),
+    ("UUID", "61F0C404-5CB3-11E7-907B-A6006AD3DBA0", "61f0c404-5cb3-11e7-907b-a6006ad3dba0"),
+    ("UUID", "61f0c4045cb311e7907ba6006ad3dba0", "61f0c404-5cb3-11e7-907b-a6006ad3dba0"),
+    ("Array(Int64)", [1, "2"], [1, 2]),
+    ("Array(Nullable(Int64))", [1, None], [1, None]),
+    ("Map(String, Int64)", {"a": "1"}, [("a", 1)]),
+    ("Nullable(Int64)", None, None),
+    ("LowCardinality(Nullable(String))", None, None),
+]
+
+REFUSED: list[tuple[str, Any, str]] = [
+    ("Bool", 2, "only true"),
+    ("Bool", "yes", "only true"),
+    ("Int8", 128, "holds -128 to 127"),
+    ("UInt64", -1, "holds 0 to"),
+    ("Int64", 1.5, "whole"),
+    ("Int64", "1.0", "whole"),
+    ("Int64", " 1", "whole"),
+    ("Int64", "١", "whole"),
+    ("Int64", "1" * 5000, "whole"),
+    ("Int64", math.nan, "whole"),
+    ("Int64", [1], "whole"),
+    ("Float64", 10**400, "range"),
+    ("Float64", "1e999", "range"),
+    ("Float64", "nan", "numbers"),
+    ("Float32", 1e39, "Float32"),
+    ("Decimal(6, 2)", "1.234", "more than 2 digits behind"),
+    ("Decimal(6, 2)", 12345, "more than 4 digits before"),
+    ("Decimal(6, 2)", math.nan, "finite"),
+    ("Decimal(6, 2)", True, "finite"),
+    ("Decimal(6, 2)", "1e999", "more than 4 digits before"),
+    ("String", "\ud800", "surrogate"),
+    ("String", {"a": "\ud800"}, "JSON"),
+    ("Date", "1969-12-31", "1970"),
+    ("Date", "15.11.2025", "ISO 8601"),
+    ("DateTime", "2107-01-01", "2106"),
+    ("DateTime64(3)", "1899-12-31", "1900"),
+    ("DateTime64(9)", "2262-04-12", "2262"),
+    ("DateTime64(3)", True, "ISO 8601"),
+    ("DateTime64(3)", "1e999", "ISO 8601"),
+    ("DateTime64(3)", 10**30, "1900"),
+    ("UUID", "61f0c404", "hexadecimal"),
+    ("Array(Int64)", 1, "only an array"),
+    ("Array(Int64)", [None], "an element: null"),
+    ("Map(String, Int64)", [1], "only an object"),
+    ("Int64", None, "no null"),
+    ("Array(Int64)", None, "no null"),
+]
+
+
+@pytest.mark.parametrize(("text", "value", "stored"), FITS)
+def test_a_value_that_fits_is_stored_as_meant(text: str, value: Any, stored: Any) -> None:
+    found = converter(parse_type(text))(value)
+    assert found == stored
+    assert type(found) is type(stored)
+
+
+@pytest.mark.parametrize(("text", "value", "rule"), REFUSED)
+def test_a_value_that_does_not_fit_is_refused_by_a_rule(text: str, value: Any, rule: str) -> None:
+    with pytest.raises(ConversionError, match=rule):
+        converter(parse_type(text))(value)
+
+
+@settings(deadline=None)
+@given(TYPES, JSON)
+def test_every_value_fits_or_is_refused(kind: Type, value: Any) -> None:
+    try:
+        converter(kind)(value)
+    except ConversionError as unfit:
+        said = unfit.rule
+    else:
+        said = "fits"
+    assert said
+
+
+def test_a_row_is_a_tuple_in_the_order_of_the_columns() -> None:
+    plan = make_coercion_plan(mapping_of(b="Int64", a="String"))
+    assert coerce(plan, SourceRecord(fields={"a": "x", "b": 1, "c": 2})) == (1, "x")
+
+
+def test_a_refused_record_names_every_column_that_does_not_fit() -> None:
+    plan = make_coercion_plan(mapping_of(a="Int8", b="String", c="UUID"))
+    refused = coerce(plan, SourceRecord(fields={"a": 1000, "b": "x", "c": "y" * 1000}))
+    assert isinstance(refused, RejectedRecord)
+    assert [(each.column, each.type) for each in refused.refusals] == [("a", "Int8"), ("c", "UUID")]
+    assert str(refused).startswith("a (Int8): 1000 does not fit: Int8 holds -128 to 127; c (UUID): ")
+    assert len(str(refused)) < 500
+
+
+@pytest.mark.parametrize("value", [None, 1, "text", [{"a": 1}]])
+def test_a_record_that_is_no_object_is_refused(value: Any) -> None:
+    refused = coerce(make_coercion_plan(mapping_of(a="Int8?")), SourceRecord(fields=value))
+    assert isinstance(refused, RejectedRecord)
+    assert "JSON object" in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("text", "zero"),
+    [
+        ("Int64", 0),
+        ("String", ""),
+        ("Bool", False),
+        ("Array(Int8)", []),
+        ("Decimal(3, 1)", 0),
+        ("DateTime64(3)", 0),
+        ("Float64", 0.0),
+    ],
+)
+def test_a_null_is_the_zero_of_the_type_where_the_column_says_so(text: str, zero: Any) -> None:
+    plan = make_coercion_plan(Mapping((Column("a", "a", text, when_null="default"),)))
+    assert coerce(plan, SourceRecord(fields={})) == (zero,)
+    assert coerce(plan, SourceRecord(fields={"a": None})) == (zero,)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ('say "hi"', '"say \\"hi\\""'),
+        ("\ud800", '"?"'),
+        pytest.param(10**5000, "a value without a text (int)", id="huge"),
+        ("x" * 10_000, '"' + "x" * 199 + "…"),
+        ({"a": 1}, '{"a":1}'),
+        (None, "null"),
+    ],
+)
+def test_a_refusal_shows_the_value_whatever_it_is(value: Any, text: str) -> None:
+    assert shown(value) == text

@@ -1,0 +1,167 @@
+"""Batches that are read at once: always what the records become one by one, and only where all of them become rows."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.pipeline.mapping import transform
+from holdfast.pipeline.mapping.json_batches import read_json_batch
+from holdfast.pipeline.mapping.transform import MappedBatch, map_records
+from holdfast.pipeline.model.definition import Revision
+
+pa = pytest.importorskip("pyarrow")
+
+COLUMNS: list[dict[str, Any]] = [
+    {"fieldPath": "id", "column": "id", "type": "Int64"},
+    {"fieldPath": "small", "column": "small", "type": "UInt8", "nullable": True},
+    {"fieldPath": "name", "column": "name", "type": "String"},
+    {"fieldPath": "note", "column": "note", "type": "String", "nullable": True},
+    {"fieldPath": "good", "column": "good", "type": "Bool", "nullable": True},
+    {"fieldPath": "name", "column": "alias", "type": "String"},
+]
+FINE = b'{"id":1,"small":2,"name":"n","note":null,"good":true}'
+
+
+def recipe(columns: list[dict[str, Any]] = COLUMNS, **more: Any) -> Revision:
+    told = {
+        "version": 1,
+        "source": {"topic": "t"},
+        "sink": {"kind": "clickhouse", "dsn": "http://localhost:8123", "table": "t"},
+        "mapping": {"columns": columns},
+        **more,
+    }
+    return msgspec.convert(told, Revision)
+
+
+def table(payloads: Sequence[bytes | None]) -> Any:
+    rows = len(payloads)
+    return pa.table(
+        {
+            "key": pa.nulls(rows, pa.binary()),
+            "value": pa.array(payloads, pa.binary()),
+            "topic": pa.repeat("t", rows),
+            "partition": pa.repeat(pa.scalar(3, pa.int32()), rows),
+            "offset": pa.array(range(10, 10 + rows), pa.int64()),
+            "timestamp": pa.array([1_000_000 + 1_500 * row for row in range(rows)], pa.timestamp("us", "UTC")),
+            "timestampType": pa.repeat(pa.scalar(0, pa.int32()), rows),
+        }
+    )
+
+
+def both(payloads: Sequence[bytes | None], chosen: Revision | None = None) -> tuple[MappedBatch, MappedBatch, bool]:
+    """The outcome, what it is one by one, and whether the batch was read at once."""
+    chosen, seen = chosen or recipe(), []
+
+    def watched(*args: Any) -> Any:
+        seen.append(read_json_batch(*args))
+        return seen[-1]
+
+    with patch.object(transform, "read_whole", watched):
+        quick = map_records(chosen, 7, table(payloads))
+    with patch.object(transform, "read_whole", lambda *_: None):
+        slow = map_records(chosen, 7, table(payloads))
+    return quick, slow, bool(seen) and seen[0] is not None
+
+
+def check(payloads: Sequence[bytes | None]) -> bool:
+    quick, slow, at_once = both(payloads)
+    assert quick.rows.equals(slow.rows)
+    assert quick.rows.schema.equals(slow.rows.schema)
+    assert list(quick.refused) == list(slow.refused)
+    assert (quick.filtered, quick.newest_ms) == (slow.filtered, slow.newest_ms)
+    return at_once
+
+
+def test_plain_objects_are_read_at_once() -> None:
+    assert check([FINE])
+    assert check([FINE] * 1_000)
+    assert check([b'{"id":%d,"name":"\\u00e9\\n%d","x":1.5,"y":"2020-01-01 00:00:00"}' % (n, n) for n in range(100)])
+    assert check(
+        [b'{ "name" : "n" , "id" : -0 }', FINE, b'{"id":9223372036854775807,"name":"","note":"","good":false}']
+    )
+
+
+ODD = [
+    b"", b" ", b"{}", b"{} ", b" {}", b"null", b"[1]", b"1", b'"s"', b"{", b"}", b'{"id":1', b'{"id":1,', b'"name":"x"}',
+    b'{"id":1,"name":"n"}{"id":2,"name":"m"}', b'{"id":1,"name":"n"}\n{"id":2,"name":"m"}', b'{"id":1,\n"name":"n"}',
+    b'{"id":1,"name":"n","x":NaN}', b'{"id":1,"name":"n","x":Infinity}', b'{"id":1,"name":"n","x":1e400}',
+    b'{"id":1,"name":"n","x":' + b"[" * 3_000 + b"]" * 3_000 + b"}", b'{"id":1,"name":"n","x":' + b"9" * 5_000 + b"}",
+    b'{"id":1,"name":"n","x":[1,2]}', b'{"id":1,"name":"n","x":{"y":1}}', b'{"id":1,"name":"n","x":"\xff"}',
+    b'{"id":1,"name":"\xff"}', b'{"\xff":1,"id":1,"name":"n"}', b'{"id":1,"name":"\\udc00"}', b'{"id":1,"name":"n","x":"\\ud800"}',
+    b'\xef\xbb\xbf{"id":1,"name":"n"}', b'{"id":1,"id":2,"name":"n"}', b'{"id":1,"name":"n","x":1,"x":2}',
+    b'{"id":1.0,"name":"n"}', b'{"id":1e2,"name":"n"}', b'{"id":9223372036854775808,"name":"n"}', b'{"id":"1","name":"n"}',
+    b'{"id":true,"name":"n"}', b'{"id":1,"name":5}', b'{"id":1,"name":null}', b'{"id":1}', b'{"id":1,"name":"n","small":256}',
+    b'{"id":1,"name":"n","small":-1}', b'{"id":1,"name":"n","good":1}', b'{"id":1,"name":"n","good":"true"}',
+    b'{"id":1,"name":"a\tb"}', b'{"id":1,"name":"a\x00b"}', b'{"id":1,"name":"\\u0000"}', b'{"id":01,"name":"n"}',
+    b'{"id":1,"name":"}\\n{"}', b'{"id":1,"name":"}', b'{"}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd[:40]))
+def test_what_is_odd_becomes_what_it_becomes_one_by_one(odd: bytes) -> None:
+    for payloads in ([odd], [FINE, odd], [odd, FINE], [FINE, odd, FINE]):
+        check(payloads)
+    check([FINE, None, odd])
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        [b'{"id":1,', b'"name":"a"}', b'{"id":2,"name":"b"}\n{"id":3,"name":"c"}'],
+        [b'{"id":1,"name":"a"}{"id":2,"name":"b"}', b""],
+        [b'{"id":1,"name":"a"}\n{"id":2,"name":"b"}', b" ", FINE],
+        [b'{"id":1,"name":"}', b'{"}', b'{"id":2,"name":"b"}{"id":3,"name":"c"}'],
+        [b'{"id":1,"name":"n","x":[{}', b"{}]}", FINE + FINE],
+    ],
+)
+def test_records_that_only_together_are_as_many_objects_stay_apart(payloads: Sequence[bytes | None]) -> None:
+    assert not check(payloads)
+
+
+values = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5) | st.just([1])
+names = st.sampled_from(["id", "small", "name", "note", "good", "other", "more"])
+objects = st.dictionaries(names, values, max_size=6).map(lambda each: json.dumps(each).encode())
+likely = st.fixed_dictionaries(
+    {"id": st.integers(-(2**63), 2**63 - 1), "name": st.text(max_size=5)},
+    optional={
+        "small": st.none() | st.integers(0, 255),
+        "note": st.none() | st.text(max_size=5),
+        "good": st.none() | st.booleans(),
+        "other": st.integers() | st.floats(allow_nan=False, allow_infinity=False),
+    },
+).map(lambda each: json.dumps(each, ensure_ascii=False).encode(errors="replace"))
+
+
+@settings(max_examples=150)
+@given(st.lists(likely, min_size=1, max_size=6))
+def test_any_likely_batch(payloads: Sequence[bytes | None]) -> None:
+    check(payloads)
+
+
+@settings(max_examples=150)
+@given(st.lists(likely | objects | st.sampled_from(ODD) | st.binary(max_size=6), min_size=1, max_size=5))
+def test_any_batch(payloads: Sequence[bytes | None]) -> None:
+    check(payloads)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        recipe([{"fieldPath": "a.b", "column": "b", "type": "Int64"}]),
+        recipe([{"fieldPath": "id", "column": "id", "type": "Float64"}]),
+        recipe(
+            [{"fieldPath": "id", "column": "a", "type": "Int64"}, {"fieldPath": "id", "column": "b", "type": "String"}]
+        ),
+        recipe(filters={"enabled": True, "expression": "id > 1"}),
+        recipe(drift={"unknownFields": "overflow"}),
+        recipe(drift={"unknownFields": "dlq"}),
+    ],
+)
+def test_what_needs_a_look_at_every_record_gets_it(chosen: Revision) -> None:
+    assert not both([FINE], chosen)[2]

@@ -1,0 +1,141 @@
+"""`spark.readStream.format("holdfast")`: every record once, over restarts, limits and changes of topics."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.cimpl import NewTopic
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from tests.support.broker import Broker, until
+from tests.support.spark_topics import await_published, delete_before, numbered, options, send
+
+EARLIEST = {"startingOffsets": "earliest"}
+WAIT_S = 90
+
+
+def stream(spark: SparkSession, broker: Broker, topic: str, **more: object) -> DataFrame:
+    return spark.readStream.format("holdfast").options(**options(broker, topic, more)).load()
+
+
+class CheckpointedStream:
+    """A folder of Parquet that a stream writes, and its checkpoint."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark, self._folder = spark, folder
+
+    def write(self, frame: DataFrame, **trigger: Any) -> StreamingQuery:
+        writer = frame.selectExpr("partition", "offset", "cast(value as string) value").writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(self._folder / "checkpoint"))
+        query: StreamingQuery = writer.trigger(**trigger).start(str(self._folder / "rows"))
+        return query
+
+    def values(self) -> list[int]:
+        rows = self._folder / "rows"
+        if not (rows / "_spark_metadata").exists():
+            return []
+        written = self._spark.read.schema("partition int, offset long, value string").parquet(str(rows))
+        return sorted(int(row.value) for row in written.select("value").collect())
+
+
+@pytest.fixture
+def kept(spark: SparkSession, tmp_path: Path) -> CheckpointedStream:
+    return CheckpointedStream(spark, tmp_path)
+
+
+@contextmanager
+def running(query: StreamingQuery) -> Iterator[StreamingQuery]:
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def finish(query: StreamingQuery) -> StreamingQuery:
+    with running(query):
+        assert query.awaitTermination(WAIT_S)
+    return query
+
+
+def test_a_stream_goes_on_where_its_checkpoint_says(
+    spark: SparkSession, broker: Broker, kept: CheckpointedStream
+) -> None:
+    topic = broker.create_topic("restarted", 2, {"segment.ms": "100"})
+    send(broker, topic, numbered(500, 2))
+    with running(kept.write(stream(spark, broker, topic, **EARLIEST), processingTime="100 milliseconds")) as query:
+        until(lambda: len(kept.values()) == 500, timeout_s=WAIT_S, what=str(query.exception()))
+        send(broker, topic, numbered(200, 2, first=500))
+        until(lambda: len(kept.values()) == 700, timeout_s=WAIT_S, what=str(query.exception()))
+    send(broker, topic, numbered(300, 2, first=700))
+    await_published(broker, topic)
+    finish(kept.write(stream(spark, broker, topic, **EARLIEST), availableNow=True))
+    assert kept.values() == list(range(1_000))
+
+
+def test_available_now_reads_what_is_there_in_limited_batches(
+    spark: SparkSession, broker: Broker, kept: CheckpointedStream
+) -> None:
+    topic = broker.create_topic("limited", 3)
+    send(broker, topic, numbered(1_000, 3))
+    frame = stream(spark, broker, topic, maxRowsPerTrigger=400, minRows=10_000, **EARLIEST)
+    query = finish(kept.write(frame, availableNow=True))
+    batches = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+    assert sum(batches) == 1_000
+    assert max(batches) <= 400
+    assert kept.values() == list(range(1_000))
+    assert '"lag"' in str(query.recentProgress[0].sources[0].latestOffset)
+
+
+def test_bytes_are_limited(spark: SparkSession, broker: Broker, kept: CheckpointedStream) -> None:
+    topic = broker.create_topic("bytes", config={"segment.ms": "100"})
+    send(broker, topic, numbered(2_000))
+    await_published(broker, topic)
+    query = finish(kept.write(stream(spark, broker, topic, maxBytesPerTrigger=6_000, **EARLIEST), availableNow=True))
+    assert len([progress for progress in query.recentProgress if progress.numInputRows]) >= 3
+    assert kept.values() == list(range(2_000))
+
+
+def test_a_stream_that_says_nothing_begins_at_the_end(
+    spark: SparkSession, broker: Broker, kept: CheckpointedStream
+) -> None:
+    topic = broker.create_topic("latest")
+    send(broker, topic, numbered(10))
+    with running(kept.write(stream(spark, broker, topic), processingTime="50 milliseconds")) as query:
+        until(lambda: query.lastProgress is not None, timeout_s=WAIT_S, what=str(query.exception()))
+        send(broker, topic, numbered(5, first=10))
+        until(lambda: len(kept.values()) >= 5, timeout_s=WAIT_S, what=str(query.exception()))
+    assert kept.values() == [10, 11, 12, 13, 14]
+
+
+def test_a_topic_that_was_made_again_stops_the_stream_or_is_begun_anew(
+    spark: SparkSession, broker: Broker, kept: CheckpointedStream
+) -> None:
+    topic = broker.create_topic("again")
+    send(broker, topic, numbered(10))
+    finish(kept.write(stream(spark, broker, topic, **EARLIEST), availableNow=True))
+    broker.admin.delete_topics([topic])[topic].result(20)
+    broker.admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    broker.await_leaders(topic)
+    send(broker, topic, numbered(5, first=100))
+    with pytest.raises(StreamingQueryException, match="was deleted and made again"):
+        finish(kept.write(stream(spark, broker, topic, **EARLIEST), availableNow=True))
+    finish(kept.write(stream(spark, broker, topic, failOnDataLoss="false", **EARLIEST), availableNow=True))
+    assert kept.values() == [*range(10), *range(100, 105)]
+
+
+def test_retention_that_was_faster_stops_the_stream_or_is_skipped(
+    spark: SparkSession, broker: Broker, kept: CheckpointedStream
+) -> None:
+    topic = broker.create_topic("faster", config={"segment.ms": "100"})
+    send(broker, topic, numbered(10))
+    finish(kept.write(stream(spark, broker, topic, **EARLIEST), availableNow=True))
+    send(broker, topic, numbered(90, first=10))
+    await_published(broker, topic)
+    delete_before(broker, topic, 60)
+    with pytest.raises(StreamingQueryException, match=r"offsets 10 to 59 are not there"):
+        finish(kept.write(stream(spark, broker, topic, **EARLIEST), availableNow=True))
+    finish(kept.write(stream(spark, broker, topic, failOnDataLoss="false", **EARLIEST), availableNow=True))
+    assert kept.values() == [*range(10), *range(60, 100)]

@@ -1,0 +1,34 @@
+"""What a task's process keeps for its next tasks."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import gc
+from holdfast.spark.worker_memory import keep_freed, keep_loaded
+
+class Loop: pass
+
+gc.disable()
+loop = Loop()
+loop.itself = loop
+del loop
+keep_freed()
+keep_loaded()
+kept = gc.get_freeze_count()
+assert kept > 1_000, kept
+assert not any(isinstance(each, Loop) for each in gc.get_objects())
+gc.unfreeze()
+assert not any(isinstance(each, Loop) for each in gc.get_objects()), "garbage is not for ever"
+gc.freeze()
+more = [[] for _ in range(10_000)]
+keep_loaded()
+assert gc.get_freeze_count() < kept + 10_000, "once is enough"
+print("kept")
+"""
+
+
+def test_what_the_first_task_has_loaded_is_not_looked_through_after_each_of_the_next() -> None:
+    """In a process of its own: it is for the rest of its life."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "kept\n"), done.stderr

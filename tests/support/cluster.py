@@ -1,0 +1,168 @@
+"""Agents in one process: one store and one object storage for all, a WAL folder each, timings at second scale."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.partitions import batch, records
+
+from holdfast.agent import Agent, AgentSettings, running_agent
+from holdfast.contracts.validation import StoreLimits
+from holdfast.kernel.membership import MembershipSettings
+from holdfast.kernel.plan_executor import PlanExecutorSettings
+from holdfast.kernel.planner import PlannerSettings
+from holdfast.kernel.session import SessionSettings
+from holdfast.log.service import LogService, NotLeaderError
+from holdfast.log.settings import LogSettings
+from holdfast.log.topics import UnknownTopicError
+from holdfast.log.wal import WalSettings
+from holdfast.objects.memory import MemoryObjects
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.faulty_objects import FaultyObjects
+from holdfast.testing.faulty_store import FaultyStore
+from holdfast.vocabulary.clock import RealClock, SeededRandom
+from holdfast.vocabulary.errors import HoldfastError, UnavailableError
+from holdfast.vocabulary.settings import KIB
+
+SHORT_SESSION = SessionSettings(ttl_ms=1_500, renew_ms=300, margin_ms=300, stall_ms=1_000, retry_ms=50)
+
+
+def fast_settings(name: str, **changes: object) -> AgentSettings:
+    """Settings of an agent that does in milliseconds what others do in seconds."""
+    settings: dict[str, object] = {
+        "id": name,
+        "open_retry_ms": 100,
+        "idle_ms": 60_000,
+        "rejoin_ms": 50,
+        "hand_over_ms": 5_000,
+        "drain_ms": 2_000,
+        # Long enough for a machine that is busy with something else; a test that waits for the end of a session says `BRIEF`.
+        "session": SessionSettings(ttl_ms=20_000, renew_ms=500, margin_ms=300, stall_ms=10_000, retry_ms=50),
+        "membership": MembershipSettings(wait_for_id_ms=5_000),
+        "planner": PlannerSettings(settle_ms=20, tick_ms=1_000),
+        "follower": PlanExecutorSettings(tick_ms=1_000, transfer_timeout_ms=2_000, retry_ms=50),
+        "log": LogSettings(reserve_offsets=100, publish_tick_ms=10, publish_retry_ms=20, object_interval_ms=20),
+        "wal": WalSettings(file_bytes=256 * KIB),
+    }
+    return AgentSettings(**{**settings, **changes})  # type: ignore[arg-type]
+
+
+class Node:
+    """One agent: a task that is stopped politely, dropped, or cut off."""
+
+    def __init__(self, world: "LocalCluster", name: str, **changes: object) -> None:
+        self.world, self.name = world, name
+        self.store = FaultyStore(world.store, random=world.random)
+        self.objects = FaultyObjects(world.objects, clock=world.clock, random=world.random)
+        self.agent: Agent
+        self._changes = changes
+        self._end = asyncio.Event()
+        self._up = asyncio.Event()
+        self.task = asyncio.ensure_future(self._live())
+
+    async def _live(self) -> None:
+        try:
+            async with running_agent(
+                fast_settings(self.name, **self._changes),
+                self.world.directory / self.name,
+                store=self.store,
+                objects=self.objects,
+                clock=self.world.clock,
+                random=self.world.random,
+            ) as self.agent:
+                self._up.set()
+                await self._end.wait()
+        finally:
+            self._up.set()
+
+    async def up(self) -> "Node":
+        await self._up.wait()
+        if self.task.done():
+            self.task.result()
+        return self
+
+    @property
+    def service(self) -> LogService:
+        return self.agent.service
+
+    async def stop(self) -> None:
+        """Politely: everything is published and handed over."""
+        self._end.set()
+        await self.task
+
+    async def drop(self) -> None:
+        """As a crash does, once the store has noticed it: nothing is published, nothing is handed over."""
+        self.objects.reachable = False
+        self.agent.graceful = False
+        self._end.set()
+        tenant = self.agent._partition_handler
+        if tenant is not None:
+            tenant._session.deadline_ms = 0
+            await self.world.store.close_session(tenant._session.id)
+        await self.task
+
+    def leads(self) -> set[int]:
+        return {partition.number for partition in self.agent.leading}
+
+
+class LocalCluster:
+    """Everything that outlives an agent, and the agents."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.clock, self.random = RealClock(), SeededRandom(11)
+        self.store = MemoryStore(clock=self.clock, random=self.random, limits=StoreLimits())
+        self.objects = MemoryObjects(clock=self.clock)
+        self.nodes: list[Node] = []
+
+    async def node(self, name: str = "ann", **changes: object) -> Node:
+        node = Node(self, name, **changes)
+        self.nodes.append(node)
+        return await node.up()
+
+    async def end(self) -> None:
+        for node in self.nodes:
+            if not node.task.done():
+                await node.drop()
+
+    def leader(self, partition: int) -> Node | None:
+        return next((node for node in self.nodes if not node.task.done() and partition in node.leads()), None)
+
+    async def produce(self, topic: str, partition: int, *values: str) -> int:
+        """As a client does: find the leader, try again while there is none."""
+        while True:
+            node = self.leader(partition)
+            if node is not None:
+                try:
+                    return (await node.service.produce(topic, partition, batch(*values))).base_offset
+                except (NotLeaderError, UnavailableError, UnknownTopicError):
+                    pass
+            await self.clock.sleep_ms(5)
+
+    async def read(self, topic: str, partition: int) -> list[tuple[int, str]]:
+        """Everything visible, read batch by batch from whoever leads, with a new look at every retry."""
+        found: list[tuple[int, str]] = []
+        at = 0
+        while True:
+            node = self.leader(partition)
+            if node is not None:
+                try:
+                    fetched = await node.service.fetch(topic, partition, at, bytes_max=1)
+                except HoldfastError:
+                    await self.clock.sleep_ms(5)
+                    continue
+                if not fetched.batches:
+                    return found
+                found += [each for each in records(fetched.batches) if each[0] >= at]
+                at = found[-1][0] + 1
+            else:
+                await self.clock.sleep_ms(5)
+
+
+async def until(condition: Callable[[], object], *, within_ms: int = 20_000) -> None:
+    """Return when the condition holds."""
+    clock = RealClock()
+    deadline_ms = clock.boot_ms() + within_ms
+    while not condition():
+        assert clock.boot_ms() < deadline_ms, "waited in vain"
+        await clock.sleep_ms(5)

@@ -1,0 +1,151 @@
+"""A cluster with pipelines in it, as a worker would leave it to a driver: topics, recipes, claims."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from confluent_kafka import Producer
+from tests.support.broker import Broker
+
+from holdfast.client.cluster_address import ClusterAddress
+from holdfast.client.loop_thread import loop_thread, run
+from holdfast.contracts.store import Store
+from holdfast.pipeline.catalog.store import PipelineStore
+from holdfast.pipeline.driver.settings import DriverSettings
+from holdfast.pipeline.driver.slot_processor import DriverResources, SlotProcessor
+from holdfast.pipeline.driver.spark_jobs import SparkJobs
+from holdfast.pipeline.model.definition import Pipeline, registry_namespace
+from holdfast.pipeline.model.driver_protocol import RunSlot
+from holdfast.registry import RegistrySettings, RegistryStore
+from holdfast.stores.urls import open_store
+from holdfast.vocabulary.clock import RealClock, SystemRandom
+
+MAPPING = {
+    "columns": [
+        {"fieldPath": "id", "column": "id", "type": "Int64", "nullable": False},
+        {"fieldPath": "name", "column": "name", "type": "String", "nullable": True},
+        {"fieldPath": "amount", "column": "amount", "type": "Float64", "nullable": True},
+    ]
+}
+SETTINGS = DriverSettings(poll_ms=20, retry_base_ms=20, retry_max_ms=200, refresh_ms=10, margin_ms=500)
+
+
+def event(number: int) -> bytes:
+    return b'{"id": %d, "name": "n%d", "amount": %d.5}' % (number, number % 7, number)
+
+
+@dataclass
+class DriverCluster:
+    broker: Broker
+    cluster_address: ClusterAddress
+    store: Store
+    clock: RealClock = field(default_factory=RealClock)
+    random: SystemRandom = field(default_factory=SystemRandom)
+    works: list[SlotProcessor] = field(default_factory=list)
+
+    @property
+    def catalog(self) -> PipelineStore:
+        return PipelineStore(self.store, clock=self.clock, random=self.random)
+
+    def topic(self, partitions: int = 1) -> str:
+        return self.broker.create_topic("source", partitions)
+
+    def produce(self, topic: str, values: Iterable[bytes | None], *, partition: int = 0) -> None:
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 20})
+        for value in values:
+            producer.produce(topic, value=value, partition=partition)
+            producer.poll(0)
+        assert producer.flush(30) == 0
+
+    def pipeline(self, topic: str, sink: dict[str, Any], **parts: Any) -> Pipeline:
+        async def make() -> Pipeline:
+            made = await self.catalog.create(self.broker.unique("pipeline"))
+            given = {"source": {"topic": topic}, "sink": sink, "mapping": MAPPING, **parts}
+            await self.catalog.put_parts(made.id, given)
+            return await self.catalog.set_state(made.id, desired="started")
+
+        return run(make())
+
+    def registry(self, pipeline: Pipeline, partitions: int, generation: int = 1) -> RegistryStore:
+        settings = RegistrySettings(namespace=registry_namespace(pipeline.id, generation), partitions=partitions)
+        registry = RegistryStore(self.store, clock=self.clock, random=self.random, settings=settings)
+        run(registry.initialize())
+        return registry
+
+    def claim(self, registry: RegistryStore, consumer: str, numbers: Iterable[int]) -> dict[int, int]:
+        """As a worker claims: whoever had them is out."""
+
+        async def claimed() -> dict[int, int]:
+            epochs = {}
+            for number in numbers:
+                state = await registry.partition(number)
+                assert state is not None
+                if state.owner is not None:
+                    await registry.release(number, state.owner, state.epoch)
+                    state = await registry.partition(number)
+                    assert state is not None
+                assert await registry.claim(number, consumer, state.epoch)
+                epochs[number] = state.epoch + 1
+            return epochs
+
+        return run(claimed())
+
+    def tools(self, jobs: SparkJobs, *, embedded: str = "", settings: DriverSettings = SETTINGS) -> DriverResources:
+        return DriverResources(
+            jobs=jobs,
+            store=self.store,
+            cluster_address=self.cluster_address,
+            embedded=embedded,
+            settings=settings,
+            clock=self.clock,
+            random=self.random,
+        )
+
+    def work(
+        self, jobs: SparkJobs, pipeline: Pipeline, consumer: str, *, generation: int = 1, embedded: str = ""
+    ) -> SlotProcessor:
+        said = RunSlot(slot=consumer, pipeline_id=pipeline.id, generation=generation)
+        self.works.append(SlotProcessor(said, self.tools(jobs, embedded=embedded), lambda: True))
+        return self.works[-1]
+
+    def close_works(self) -> None:
+        """As a slot does at its end: a client that is dropped instead of closed waits for its session."""
+        while self.works:
+            self.works.pop().close()
+
+    def checkpoint(self, registry: RegistryStore, number: int) -> int:
+        return run(registry.checkpoint(number))
+
+
+def open_driver_cluster(broker: Broker) -> tuple[DriverCluster, Any]:
+    """A world, and what closes its store."""
+    cluster_address = ClusterAddress(bootstrap=broker.bootstrap).with_discovered_urls()
+    context = open_store(cluster_address.store, clock=RealClock(), random=SystemRandom())
+    store = loop_thread().submit(context.__aenter__()).result()
+    return DriverCluster(
+        broker, cluster_address, store
+    ), lambda: loop_thread().submit(context.__aexit__(None, None, None)).result()
+
+
+def drain(work: SlotProcessor, claims: dict[int, int], reached: dict[int, int], *, turns_max: int = 200) -> None:
+    """Let a slot work until its positions are these."""
+    for _ in range(turns_max):
+        work.step(claims)
+        if all(number in work.held and work.held[number].position == end for number, end in reached.items()):
+            return
+        RealClockPause.wait(0.02)
+    at = {number: held.position for number, held in work.held.items()}
+    raise AssertionError(f"at {at}, wanted {reached}; blocked: {work.blocked}")
+
+
+class RealClockPause:
+    @staticmethod
+    def wait(seconds: float) -> None:
+        import threading
+
+        threading.Event().wait(seconds)
+
+
+def line(message: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(message) + b"\n"

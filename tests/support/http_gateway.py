@@ -1,0 +1,137 @@
+"""A real HTTP server on a real socket, for tests."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from holdfast.contracts.store import Store
+from holdfast.gateways.http.access_policy import AccessPolicy
+from holdfast.gateways.http.asgi import Application
+from holdfast.gateways.http.backend import HttpBackend
+from holdfast.gateways.http.health import HealthCheck
+from holdfast.gateways.http.metrics.exposition import MetricSource
+from holdfast.gateways.http.metrics.requests import RequestCounters
+from holdfast.gateways.http.middleware import RequestMiddleware
+from holdfast.gateways.http.server import ApplicationFactory, HttpServer, serving_http
+from holdfast.gateways.http.settings import HttpSettings
+from holdfast.gateways.kafka.server import bind
+from holdfast.pipeline.service.service import PipelineService
+from holdfast.stores.urls import open_store
+from holdfast.vocabulary.clock import RealClock, SystemRandom
+
+WAIT_S = 30.0
+
+
+@dataclass
+class RunningHttpGateway:
+    """A server that answers, and a client that talks to it."""
+
+    server: HttpServer
+    client: httpx.AsyncClient
+    port: int
+
+    @property
+    def counters(self) -> RequestCounters:
+        return self.server.backend.counters
+
+    async def raw(self, sent: bytes) -> bytes:
+        """Everything that comes back until the server hangs up."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(sent)
+            await writer.drain()
+            async with asyncio.timeout(WAIT_S):
+                return await reader.read()
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def running_http_gateway(
+    *,
+    loopback: bool = True,
+    checks: Sequence[HealthCheck] = (),
+    metrics: Sequence[MetricSource] = (),
+    make: ApplicationFactory | None = None,
+    store: Store | None = None,
+    bootstrap: str = "",
+    clickhouse: str = "",
+    **settings: Any,
+) -> AsyncIterator[RunningHttpGateway]:
+    """A server with these limits, for the body. Without a `store` it has one of its own, in memory."""
+    clock, random = RealClock(), SystemRandom()
+    opened: list[Store] = []
+    tuned = HttpSettings(**settings)
+    counters = RequestCounters()
+    backend = HttpBackend(
+        access_policy=AccessPolicy.of(tuned, loopback=loopback),
+        checks=checks,
+        metrics=[*metrics, counters.families],
+        open_pipelines=lambda: PipelineService(
+            opened[0], clock=clock, random=random, bootstrap=bootstrap, embedded=clickhouse
+        ),
+        clock=clock,
+        random=random,
+        settings=tuned,
+        counters=counters,
+    )
+    sockets = bind("127.0.0.1", 0)
+    port = sockets[0].getsockname()[1]
+    async with AsyncExitStack() as stack:
+        for each in sockets:
+            stack.callback(each.close)
+        if store is None:
+            store = await stack.enter_async_context(open_store("memory:", clock=clock, random=random))
+        opened.append(store)
+        server = await stack.enter_async_context(serving_http(backend, sockets, make=make))
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=WAIT_S))
+        await server.listening.wait()
+        yield RunningHttpGateway(server, client, port)
+
+
+def behind_middleware(answer: Callable[[Any, Any, Any], Awaitable[None]]) -> ApplicationFactory:
+    """Everything around the routes, and in their place one function."""
+
+    def make(backend: HttpBackend, pipelines: PipelineService) -> Application:
+        return RequestMiddleware(
+            answer,
+            access_policy=backend.access_policy,
+            counters=backend.counters,
+            settings=backend.settings,
+            clock=backend.clock,
+            random=backend.random,
+        )
+
+    return make
+
+
+async def send_response(send: Any, body: bytes = b"{}", status: int = 200) -> None:
+    """An answer."""
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def problem_of(answer: httpx.Response, status: int, name: str) -> dict[str, Any]:
+    """The problem an answer is, which has everything RFC 9457 asks for."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    said: dict[str, Any] = answer.json()
+    assert said["type"] == f"urn:holdfast:problem:{name}"
+    assert said["status"] == status
+    assert said["title"]
+    assert said["detail"]
+    return said
+
+
+async def until(condition: Callable[[], object], *, what: str) -> None:
+    """Return once the condition holds."""
+    clock = RealClock()
+    deadline_ms = clock.boot_ms() + WAIT_S * 1000
+    while not condition():
+        assert clock.boot_ms() < deadline_ms, f"not within {WAIT_S} s: {what}"
+        await clock.sleep_ms(5)

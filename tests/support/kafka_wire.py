@@ -1,0 +1,260 @@
+"""A client that sends exactly the bytes it is told to, and a face on a real agent for it to talk to."""
+
+import asyncio
+import dataclasses
+import io
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, get_args
+
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+from tests.support.cluster import LocalCluster, Node
+
+from holdfast.gateways.kafka.api_table import APIS
+from holdfast.gateways.kafka.backend import Broker, KafkaBackend
+from holdfast.gateways.kafka.leaders import broker
+from holdfast.gateways.kafka.server import KafkaServer, bind, serving_kafka
+from holdfast.gateways.kafka.settings import KafkaSettings
+from holdfast.groups.service import GroupService
+from holdfast.kafka.wire import string
+from holdfast.log.producer_ids import ProducerIds
+from holdfast.log.wal import WalSettings
+from holdfast.vocabulary.settings import MIB
+
+PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
+
+
+def versions_of(key: int) -> list[int]:
+    """Every version of an API that is implemented."""
+    low, high = APIS[key].versions
+    return list(range(low, high + 1))
+
+
+def build(kind: type, given: Mapping[str, Any]) -> Any:
+    """A kio entity out of a mapping; what a version does not have is left out, what is missing has its default."""
+    values = {}
+    for field in dataclasses.fields(kind):
+        if field.name in given:
+            values[field.name] = _fitting(field.type, given[field.name])
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            values[field.name] = _zero(field)
+    return kind(**values)
+
+
+def _fitting(annotation: Any, value: Any) -> Any:
+    nested = _entity(annotation)
+    if nested is not None and isinstance(value, Mapping):
+        return build(nested, value)
+    if nested is not None and isinstance(value, (list, tuple)):
+        return tuple(build(nested, each) for each in value)
+    if isinstance(value, list):
+        return tuple(value)
+    return value
+
+
+def _entity(annotation: Any) -> type | None:
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        return annotation
+    return next((found for each in get_args(annotation) if (found := _entity(each)) is not None), None)
+
+
+def _zero(field: "dataclasses.Field[Any]") -> Any:
+    kind = field.metadata.get("kafka_type", "")
+    if "tuple" in str(field.type):
+        return ()
+    if "None" in str(field.type):
+        return None
+    return {"string": "", "bytes": b"", "bool": False, "timedelta_i32": timedelta(0)}.get(kind, 0)
+
+
+def request_frame(key: int, version: int, given: Mapping[str, Any], *, correlation: int, client_id: str) -> bytes:
+    """A whole request, without its length."""
+    kind = load_request_schema(key, version)
+    body = io.BytesIO()
+    entity_writer(kind)(body, build(kind, given))
+    head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation.to_bytes(4, "big")
+    head += string(client_id, flexible=False)
+    if APIS[key].is_flexible(version):
+        head += b"\0"
+    return head + body.getvalue()
+
+
+class WireClient:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self._correlation = 0
+
+    async def send(self, key: int, version: int, given: Mapping[str, Any]) -> int:
+        """Send a request; its correlation id."""
+        self._correlation += 1
+        frame = request_frame(key, version, given, correlation=self._correlation, client_id="tests")
+        await self.send_bytes(len(frame).to_bytes(4, "big") + frame)
+        return self._correlation
+
+    async def send_bytes(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def receive(self) -> tuple[int, bytes]:
+        """The next answer: correlation id, and everything after it."""
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        data = await self.reader.readexactly(size)
+        return int.from_bytes(data[:4], "big"), data[4:]
+
+    async def ask(self, key: int, version: int, given: Mapping[str, Any]) -> Any:
+        """Send a request and read its answer, as kio understands it: to the last byte."""
+        correlation = await self.send(key, version, given)
+        return self.understood(key, version, correlation, await self.receive())
+
+    def understood(self, key: int, version: int, correlation: int, answer: tuple[int, bytes]) -> Any:
+        got, data = answer
+        assert got == correlation
+        if APIS[key].is_flexible(version) and key != API_VERSIONS:
+            assert data[0] == 0  # no tags in the header
+            data = data[1:]
+        entity, size = entity_reader(load_response_schema(key, version))(data, 0)
+        assert size == len(data)
+        return entity
+
+    async def hung_up(self) -> bool:
+        """Whether the server closed the connection without another word."""
+        return await self.reader.read() == b""
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class KafkaGateway:
+    """A Kafka face on an agent."""
+
+    def __init__(
+        self, cluster: LocalCluster, node: Node, backend: KafkaBackend, server: KafkaServer, port: int
+    ) -> None:
+        self.cluster, self.node, self.backend, self.server, self.port = cluster, node, backend, server, port
+        self._clients: list[WireClient] = []
+
+    async def client(self) -> WireClient:
+        client = WireClient(*await asyncio.open_connection("127.0.0.1", self.port))
+        self._clients.append(client)
+        return client
+
+    def hang_up(self) -> None:
+        for client in self._clients:
+            client.close()
+
+
+@asynccontextmanager
+async def gateway_of(
+    cluster: LocalCluster, name: str, settings: KafkaSettings, **changes: object
+) -> AsyncIterator[KafkaGateway]:
+    """A face on an agent of this name."""
+    sockets = bind("127.0.0.1", 0)
+    port = sockets[0].getsockname()[1]
+    node = await cluster.node(name, address=f"127.0.0.1:{port}", wal=WalSettings(file_bytes=8 * MIB), **changes)
+    agent = node.agent
+
+    def me() -> Broker | None:
+        return broker(agent.member) if agent.member is not None else None
+
+    backend = KafkaBackend(
+        cluster_id="tests",
+        cluster=agent.cluster,
+        log=agent.service,
+        groups=getattr(agent, "groups", None) or GroupService(store=cluster.store),
+        producer_ids=ProducerIds(cluster.store, clock=cluster.clock, random=cluster.random),
+        me=me,
+        clock=cluster.clock,
+        random=cluster.random,
+        settings=settings,
+    )
+    async with serving_kafka(backend, sockets) as server:
+        face = KafkaGateway(cluster, node, backend, server, port)
+        try:
+            yield face
+        finally:
+            face.hang_up()
+
+
+@asynccontextmanager
+async def gateway_on(
+    directory: Path,
+    *,
+    topics: Mapping[str, int] | None = None,
+    config: Mapping[str, object] | None = None,
+    **settings: Any,
+) -> AsyncIterator[KafkaGateway]:
+    """A face with these topics, led and ready."""
+    cluster = LocalCluster(directory)
+    try:
+        async with gateway_of(cluster, "ann", KafkaSettings(**settings)) as face:
+            agent = face.node.agent
+            for name, partitions in (topics or {}).items():
+                await agent.service.create_topic(name, partitions, config)
+            wanted = sum((topics or {}).values())
+            async with asyncio.timeout(20):
+                while len(agent.leading) < wanted:
+                    await cluster.clock.sleep_ms(5)
+            yield face
+    finally:
+        await cluster.end()
+
+
+def produce_request(
+    topic: str, records: Mapping[int, bytes | None], *, acks: int = -1, timeout_ms: int = 10_000, topic_id: Any = None
+) -> dict[str, Any]:
+    """A Produce request for one topic."""
+    partitions = [{"index": number, "records": data} for number, data in records.items()]
+    topic_data = {"name": topic, "topic_id": topic_id, "partition_data": partitions}
+    return {
+        "transactional_id": None,
+        "acks": acks,
+        "timeout": timedelta(milliseconds=timeout_ms),
+        "topic_data": [topic_data],
+    }
+
+
+def fetch_request(
+    topic: str,
+    offsets: Mapping[int, int],
+    *,
+    wait_ms: int = 0,
+    bytes_min: int = 1,
+    bytes_max: int = 50_000_000,
+    partition_bytes_max: int = 1_000_000,
+    session: tuple[int, int] = (0, -1),
+    forgotten: Sequence[int] = (),
+    topic_id: Any = None,
+    leader_epoch: int = -1,
+    rack: str = "",
+) -> dict[str, Any]:
+    """A Fetch request for one topic."""
+    partitions = [
+        {
+            "partition": number,
+            "current_leader_epoch": leader_epoch,
+            "fetch_offset": offset,
+            "last_fetched_epoch": -1,
+            "log_start_offset": -1,
+            "partition_max_bytes": partition_bytes_max,
+        }
+        for number, offset in offsets.items()
+    ]
+    topics = [{"topic": topic, "topic_id": topic_id, "partitions": partitions}] if partitions else []
+    left_out = [{"topic": topic, "topic_id": topic_id, "partitions": list(forgotten)}] if forgotten else []
+    return {
+        "replica_id": -1,
+        "max_wait": timedelta(milliseconds=wait_ms),
+        "min_bytes": bytes_min,
+        "max_bytes": bytes_max,
+        "isolation_level": 0,
+        "session_id": session[0],
+        "session_epoch": session[1],
+        "topics": topics,
+        "forgotten_topics_data": left_out,
+        "rack_id": rack,
+    }

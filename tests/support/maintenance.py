@@ -1,0 +1,287 @@
+"""A log world in RAM: real partitions, publisher, store and objects; only the WAL's disk is left out. No real time passes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from holdfast.contracts.objects import Missing
+from holdfast.contracts.store import Store
+from holdfast.contracts.validation import StoreLimits, prefix_end
+from holdfast.kernel.lease import Lease, acquire, release
+from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
+from holdfast.log.batches import Record, RecordBatchLimits, decode, encode, split_batches
+from holdfast.log.keys import DELETION_MARKS, LOGS, TRASH, state_key
+from holdfast.log.maintenance import (
+    SWEEPER,
+    MaintenanceContext,
+    MaintenanceSettings,
+    collect_trash,
+    expire_deletion_marks,
+    purge_deleted,
+    sweep_orphans,
+)
+from holdfast.log.maintenance.index_objects import read_index_object
+from holdfast.log.metadata import PartitionRecord, SegmentRecord
+from holdfast.log.model import PartitionId
+from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.partition.publisher import SegmentPublisher
+from holdfast.log.partition.takeover import open_partition
+from holdfast.log.segment_list import load_segments
+from holdfast.log.segments import SegmentReader
+from holdfast.log.settings import LogSettings
+from holdfast.log.wal import Wal, WalFrame
+from holdfast.log.wal.writer import OnAppended
+from holdfast.objects.memory import MemoryObjects
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.faulty_store import FaultyStore
+from holdfast.vocabulary.clock import FakeClock, SeededRandom
+
+HOUR_MS = 3_600_000
+
+T = TypeVar("T")
+
+
+class CrashError(Exception):
+    """The process ends here."""
+
+
+class RamWal:
+    """A WAL whose disk never fails and is never read again: everything is published before a crash in these tests."""
+
+    def append(self, frame: WalFrame) -> "asyncio.Future[int]":
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        done.set_result(frame.base_offset)
+        return done
+
+    def append_with_callback(self, frame: WalFrame, on_durable: OnAppended) -> None:
+        asyncio.get_running_loop().call_soon(on_durable, frame.base_offset, None)
+
+    async def room(self, size_bytes: int) -> None:
+        return
+
+    def release(self, topic_id: bytes, partition: int, below_offset: int) -> None:
+        return
+
+
+async def _nothing(topic_id: bytes, partition: int) -> AsyncIterator[WalFrame]:
+    none: list[WalFrame] = []
+    for frame in none:
+        yield frame
+
+
+class MaintenanceWorld:
+    def __init__(self, store: MemoryStore, objects: MemoryObjects, clock: FakeClock, session: HeldSession) -> None:
+        self.memory, self.objects, self.clock, self.session = store, objects, clock, session
+        self.random = SeededRandom(11)
+        self.store = FaultyStore(store, random=self.random)
+        self.log_settings = LogSettings(reserve_offsets=1_000_000)
+        self.settings = MaintenanceSettings()
+
+    def context(
+        self, steps: Callable[[str], None] = lambda _: None, *, store: Store | None = None
+    ) -> MaintenanceContext:
+        return MaintenanceContext(
+            store=store or self.store,
+            objects=self.objects,
+            clock=self.clock,
+            random=self.random,
+            log=self.log_settings,
+            settings=self.settings,
+            steps=steps,
+        )
+
+    def publisher(self, steps: Callable[[str], None] = lambda _: None) -> SegmentPublisher:
+        return SegmentPublisher(
+            store=self.store,
+            objects=self.objects,
+            clock=self.clock,
+            random=self.random,
+            settings=self.log_settings,
+            steps=steps,
+        )
+
+    async def lease(self, resource: str, holder: str = "ann") -> Lease:
+        got = await acquire(
+            self.store, resource, holder=holder, session=self.session.id, clock=self.clock, random=self.random
+        )
+        if not isinstance(got, Lease):
+            former = Lease(
+                resource=resource, holder=got.holder, session=self.session.id, epoch=got.epoch, version=got.version
+            )
+            await release(self.store, former, clock=self.clock, random=self.random)
+            return await self.lease(resource, holder)
+        return got
+
+    async def open(self, number: int = 0, *, topic: str = "orders") -> LeadingPartition:
+        """Open a partition anew, as after a crash: whoever led it is fenced."""
+        partition_id = PartitionId(topic=topic, topic_id=topic.encode().hex(), number=number)
+        return await open_partition(
+            partition_id,
+            lease=await self.lease(f"partition/{topic}/{number:05d}"),
+            session=self.session,
+            store=self.store,
+            objects=self.objects,
+            wal=cast(Wal, RamWal()),
+            wal_id="ram",
+            clock=self.clock,
+            random=self.random,
+            settings=self.log_settings,
+            leftovers=_nothing,
+        )
+
+    async def append(
+        self,
+        partition: LeadingPartition,
+        pairs: Sequence[tuple[bytes | None, bytes | None]],
+        *,
+        producer_id: int = -1,
+        sequence: int = -1,
+        compression: str = "none",
+    ) -> None:
+        now_ms = self.clock.now_ms()
+        records = [Record(at, now_ms, key, value) for at, (key, value) in enumerate(pairs)]
+        epoch = 0 if producer_id >= 0 else -1
+        batch = encode(
+            records,
+            compression=compression,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+        )
+        await self.append_batch(partition, batch)
+
+    async def append_batch(self, partition: LeadingPartition, batch: bytes) -> None:
+        await partition.append(split_batches(bytearray(batch), limits=RecordBatchLimits(), stored=True))
+
+    async def publish(self, *partitions: LeadingPartition) -> None:
+        assert await self.publisher().publish(partitions) == []
+
+    async def fill(self, partition: LeadingPartition, segments: int, *, each_ms: int = 1_000) -> None:
+        """Publish so many segments of two records each, with time passing in between."""
+        for _ in range(segments):
+            at = partition.next_offset
+            await self.append(partition, [(b"k%d" % at, b"v%d" % at), (b"k%d" % (at + 1), b"v%d" % (at + 1))])
+            await self.publish(partition)
+            self.clock.advance_ms(each_ms)
+
+    async def state(self, number: int = 0, *, topic: str = "orders") -> PartitionRecord:
+        entry = await self.memory.get(state_key(topic.encode().hex(), number))
+        assert entry is not None
+        return msgspec.json.decode(entry.value, type=PartitionRecord)
+
+    async def read(self, number: int = 0, *, topic: str = "orders") -> list[Record]:
+        """Everything a fresh reader sees from the start to what is published; fails on a gap or a missing object."""
+        topic_id = topic.encode().hex()
+        state = await self.state(number, topic=topic)
+        segments = await load_segments(self.memory, topic_id, number)
+        records: list[Record] = []
+        at = state.start
+        async for segment in segments.all(self.objects):
+            if segment.end_offset <= at:
+                continue
+            assert segment.base_offset <= at, f"a gap from {at} to {segment.base_offset}"
+            reader = SegmentReader(self.objects, segment.object, segment.start, segment.end)
+            meta = await reader.meta()
+            batches = await reader.read(max(at, segment.base_offset), 1 << 40)
+            assert not isinstance(batches, Missing), segment
+            assert not isinstance(meta, Missing)
+            assert (meta.base_offset, meta.end_offset) == (segment.base_offset, segment.end_offset)
+            for batch in batches:
+                split_batches(bytes(batch), limits=RecordBatchLimits(), stored=True)
+                records += [each for each in decode(batch) if each.offset >= state.start]
+            at = segment.end_offset
+        assert at >= state.published, f"published to {state.published}, listed to {at}"
+        return records
+
+    async def keys(self, prefix: str) -> list[str]:
+        return [entry.key for entry in (await self.memory.scan(prefix, prefix_end(prefix))).entries]
+
+    async def named(self) -> set[str]:
+        """Every object that the store names, directly or in an index."""
+        named: set[str] = set()
+        starts: dict[str, int] = {}
+        entries = (await self.memory.scan(LOGS, prefix_end(LOGS))).entries
+        for entry in entries:
+            if entry.key.endswith("/state"):
+                starts[entry.key.removesuffix("state")] = msgspec.json.decode(entry.value, type=PartitionRecord).start
+        for entry in entries:
+            if "/seg/" in entry.key:
+                named.add(msgspec.json.decode(entry.value, type=SegmentRecord).object)
+            elif "/idx/" in entry.key:
+                index = msgspec.json.decode(entry.value)["object"]
+                listed = await read_index_object(index, self.objects)
+                assert not isinstance(listed, Missing), index
+                start = starts.get(entry.key.partition("idx/")[0], 0)
+                named |= {index, *(each.object for each in listed if each.end_offset > start)}
+        return named
+
+    async def there(self) -> set[str]:
+        return {info.key async for info in self.objects.list("")}
+
+    async def sweep(self, steps: Callable[[str], None] = lambda _: None) -> None:
+        lease = await self.lease(SWEEPER)
+        context = self.context(steps)
+        await purge_deleted(lease, context)
+        await collect_trash(lease, context)
+        await expire_deletion_marks(lease, context)
+        await sweep_orphans(lease, context)
+
+    async def settle(self) -> None:
+        """Let all graces pass and sweep: then what is there is what is named, and nothing waits."""
+        for _ in range(2):
+            self.clock.advance_ms(2 * HOUR_MS)
+            await self.sweep()
+        assert await self.there() == await self.named()
+        assert await self.keys(TRASH) == []
+
+    async def passing(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await work that sleeps, while time passes."""
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            await self.clock.run_for_ms(100)
+        return await task
+
+    async def dooms(self) -> list[str]:
+        return await self.keys(DELETION_MARKS)
+
+
+def crash_at(step: int) -> Callable[[str], None]:
+    """A `steps` that ends the process at its step number `step`."""
+    left = step
+
+    def steps(label: str) -> None:
+        nonlocal left
+        if left == 0:
+            raise CrashError(label)
+        left -= 1
+
+    return steps
+
+
+def crash_on(label: str, *, time: int = 1) -> Callable[[str], None]:
+    """A `steps` that ends the process when a step of that name is reached for the first, second, … time."""
+    left = time
+
+    def steps(reached: str) -> None:
+        nonlocal left
+        left -= reached == label
+        if left == 0 and reached == label:
+            raise CrashError(label)
+
+    return steps
+
+
+@asynccontextmanager
+async def new_world() -> AsyncIterator[MaintenanceWorld]:
+    clock = FakeClock()
+    random = SeededRandom(3)
+    long = SessionSettings(ttl_ms=10**12, renew_ms=10**11, margin_ms=0, stall_ms=0)
+    async with (
+        MemoryStore.open(clock=clock, random=random, limits=StoreLimits()) as store,
+        MemoryObjects.open(clock=clock) as objects,
+        hold_session(store, clock=clock, random=random, settings=long) as session,
+    ):
+        yield MaintenanceWorld(store, objects, clock, session)

@@ -1,0 +1,266 @@
+"""A world for partitions: a store and objects in memory, a real WAL on disk, the host's clock, and agents that come and go."""
+
+import errno
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from unittest.mock import patch
+
+import msgspec
+import pytest
+from tests.support.wal_disks import BlockDisk
+
+from holdfast.contracts.validation import StoreLimits
+from holdfast.kernel.keys import partition_resource
+from holdfast.kernel.lease import Lease, acquire, release
+from holdfast.kernel.session import HeldSession, SessionSettings
+from holdfast.log.batches import Buffer, Record, RecordBatchLimits, decode, encode, split_batches
+from holdfast.log.keys import state_key
+from holdfast.log.metadata import PartitionRecord
+from holdfast.log.model import PartitionConfig, PartitionId
+from holdfast.log.partition.leading_partition import ACKS_ALL, AppendResult, LeadingPartition
+from holdfast.log.partition.published_tail_cache import PublishedTailCache
+from holdfast.log.partition.publisher import SegmentPublisher
+from holdfast.log.partition.takeover import open_partition
+from holdfast.log.segment_list import load_segments
+from holdfast.log.segments import SegmentReader
+from holdfast.log.settings import LogSettings
+from holdfast.log.wal import Wal, WalFrame, WalSettings
+from holdfast.log.wal.identity import wal_identity
+from holdfast.objects.memory import MemoryObjects
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.faulty_objects import FaultyObjects
+from holdfast.testing.faulty_store import FaultyStore
+from holdfast.vocabulary.clock import RealClock, SeededRandom
+from holdfast.vocabulary.errors import ClosedError, OutcomeUnknownError
+from holdfast.vocabulary.settings import KIB
+from holdfast.vocabulary.types import TopicPartition
+
+TOPIC_ID = "0123456789abcdef" * 2
+ORDERS = PartitionId(topic="orders", topic_id=TOPIC_ID, number=0)
+
+
+def batch(*values: str, producer: int = -1, epoch: int = 0, sequence: int = -1, at_ms: int = 1_000) -> bytes:
+    """One batch with these values, one record each."""
+    return encode(
+        [Record(at, at_ms, None, value.encode()) for at, value in enumerate(values)],
+        producer_id=producer,
+        producer_epoch=epoch if producer >= 0 else -1,
+        base_sequence=sequence,
+    )
+
+
+def records(buffers: Sequence[Buffer]) -> list[tuple[int, str]]:
+    """(offset, value) of everything in the buffers."""
+    return [
+        (record.offset, (record.value or b"").decode())
+        for buffer in buffers
+        for each in split_batches(buffer, limits=RecordBatchLimits(), stored=True)
+        for record in decode(each)
+    ]
+
+
+async def append(partition: LeadingPartition, *payloads: bytes, acks: int = ACKS_ALL) -> AppendResult:
+    """Append as a face does: judged, then handed over."""
+    batches = [each for payload in payloads for each in split_batches(payload, limits=RecordBatchLimits())]
+    return await partition.append(batches, acks=acks)
+
+
+class Owner:
+    """An agent as far as one partition needs it: a session, a WAL, a publisher."""
+
+    def __init__(self, world: "PartitionWorld", name: str) -> None:
+        self.world, self.name = world, name
+        self.objects = FaultyObjects(world.objects, clock=world.clock, random=world.random)
+        self.store = FaultyStore(world.store, random=world.random)
+        self.disk = FullDisk()
+        self.session: HeldSession
+        self.wal: Wal
+        self.wal_id = ""
+        self.stack = AsyncExitStack()
+
+    async def start(self) -> "Owner":
+        clock, random = self.world.clock, self.world.random
+        self.wal = await self.stack.enter_async_context(
+            Wal.open(
+                self.world.directory / self.name,
+                clock=clock,
+                random=random,
+                settings=WalSettings(file_bytes=256 * KIB),
+                disk=self.disk,
+            )
+        )
+        self.wal_id = await wal_identity(self.wal.directory, random=random)
+        await self._open_session()
+        self.publisher = SegmentPublisher(
+            store=self.store, objects=self.objects, clock=clock, random=random, settings=self.world.settings
+        )
+        return self
+
+    async def _open_session(self) -> None:
+        granted = await self.world.store.open_session(30_000)
+        clock = self.world.clock
+        self.session = HeldSession(
+            granted.id, granted.ttl_ms, opened_ms=clock.boot_ms(), clock=clock, settings=SessionSettings()
+        )
+
+    async def lose_session(self) -> None:
+        """The store ends the session; the process lives on and opens another."""
+        await self.world.store.close_session(self.session.id)
+        self.session.deadline_ms = 0
+        await self._open_session()
+
+    async def acquire(self, partition_id: PartitionId = ORDERS) -> Lease:
+        lease = await acquire(
+            self.world.store,
+            partition_resource(TopicPartition(partition_id.topic, partition_id.number)),
+            holder=self.name,
+            session=self.session.id,
+            clock=self.world.clock,
+            random=self.world.random,
+        )
+        assert isinstance(lease, Lease)
+        return lease
+
+    async def open(
+        self,
+        partition_id: PartitionId = ORDERS,
+        *,
+        partition_config: PartitionConfig | None = None,
+        lease: Lease | None = None,
+        leftovers: Sequence[WalFrame] = (),
+        published_tail_cache: PublishedTailCache | None = None,
+    ) -> LeadingPartition:
+        async def frames(topic_id: bytes, number: int) -> AsyncIterator[WalFrame]:
+            async for frame in self.wal.recovered.of(topic_id, number):
+                yield frame
+            for frame in leftovers:
+                yield frame
+
+        return await open_partition(
+            partition_id,
+            lease=lease or await self.acquire(partition_id),
+            session=self.session,
+            store=self.store,
+            objects=self.objects,
+            wal=self.wal,
+            wal_id=self.wal_id,
+            clock=self.world.clock,
+            random=self.world.random,
+            settings=self.world.settings,
+            partition_config=partition_config,
+            leftovers=frames,
+            published_tail_cache=published_tail_cache,
+        )
+
+    async def hand_back(self, partition: LeadingPartition) -> None:
+        """The polite end: drain, publish, release."""
+        partition.stop_accepting()
+        await partition.wait_durable()
+        assert await self.publisher.publish([partition], closing=True) == []
+        await release(self.store, partition.lease, clock=self.world.clock, random=self.world.random)
+        partition.close(ClosedError("partition"))
+
+    async def end(self) -> None:
+        """The process ends; what was not closed is simply gone, and the session with it."""
+        await self.world.store.close_session(self.session.id)
+        await self.stack.aclose()
+
+
+class FullDisk(BlockDisk):
+    """A disk that a test can fill, or hold back before a sync."""
+
+    def __init__(self) -> None:
+        self.full = False
+        self.gate: threading.Event | None = None
+        self.waiting = False
+
+    def write(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
+        if self.full:
+            raise OSError(errno.ENOSPC, "full on purpose")
+        return super().write(descriptor, buffers, position)
+
+    def sync(self, descriptor: int) -> None:
+        if self.gate is not None and threading.current_thread().name == "wal-writer":
+            self.waiting = True
+            self.gate.wait(30)
+        super().sync(descriptor)
+
+
+class HastyClock:
+    """Ten seconds pass at every look, so that no commit waits."""
+
+    def __init__(self) -> None:
+        self._boot_ms = 0
+
+    def now_ms(self) -> int:
+        return 0
+
+    def boot_ms(self) -> int:
+        self._boot_ms += 10_001
+        return self._boot_ms
+
+    async def sleep_ms(self, duration_ms: float) -> None:
+        return None
+
+
+class PartitionWorld:
+    """Everything that outlives an agent."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.clock, self.random = RealClock(), SeededRandom(7)
+        self.store = MemoryStore(clock=self.clock, random=self.random, limits=StoreLimits())
+        self.objects = MemoryObjects(clock=self.clock)
+        self.settings = LogSettings(reserve_offsets=100)
+        self.owners: list[Owner] = []
+
+    async def owner(self, name: str = "ann") -> Owner:
+        owner = Owner(self, name)
+        self.owners.append(owner)
+        return await owner.start()
+
+
+async def publish_in_doubt(owner: Owner, partition: LeadingPartition, *, arrived: bool) -> None:
+    """Publish, with the answer (or the request) lost, and the store away for longer than a commit waits; then it is back."""
+    store, world = owner.store, owner.world
+    (store.lose_answer_to if arrived else store.lose_request)("/seg/")
+    hasty = SegmentPublisher(
+        store=store, objects=owner.objects, clock=HastyClock(), random=world.random, settings=world.settings
+    )
+
+    async def away(commit_id: str) -> object:
+        raise OutcomeUnknownError(commit_id, "still")
+
+    with (
+        patch.object(store, "resolve", away),
+        patch("holdfast.contracts.commits.backoff_ms", lambda *_, **__: 4_000.0),
+        pytest.raises(OutcomeUnknownError),
+    ):
+        await hasty.publish([partition])
+    assert partition.fenced_record.in_doubt
+
+
+async def published(world: PartitionWorld, partition_id: PartitionId = ORDERS) -> list[tuple[int, str]]:
+    """(offset, value) of everything a stranger finds in object storage."""
+    segments = await load_segments(world.store, partition_id.topic_id, partition_id.number)
+    found: list[tuple[int, str]] = []
+    async for each in segments.all(world.objects):
+        batches = await SegmentReader(world.objects, each.object, each.start, each.end).read(each.base_offset, 1 << 30)
+        assert isinstance(batches, list)
+        found += records(batches)
+    return found
+
+
+async def stored(world: PartitionWorld, partition_id: PartitionId = ORDERS) -> PartitionRecord:
+    """The partition's record as the store holds it."""
+    entry = await world.store.get(state_key(partition_id.topic_id, partition_id.number))
+    assert entry is not None
+    return msgspec.json.decode(entry.value, type=PartitionRecord)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Return when the condition holds; the test's own timeout ends a wait in vain."""
+    while not condition():
+        await RealClock().sleep_ms(1)

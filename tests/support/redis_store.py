@@ -1,0 +1,61 @@
+"""The steps that the tests of the Redis engine share."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from tests.support.store_engines.redis import ValkeyServer
+
+from holdfast.contracts.store import Committed, Put, Store
+from holdfast.stores.redis.connection import RedisConnection
+from holdfast.stores.redis.key_layout import KeyLayout
+from holdfast.stores.redis.settings import RedisAddress
+from holdfast.stores.urls import open_store
+from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.errors import CorruptError, OutcomeUnknownError, UnavailableError
+
+KEYS = KeyLayout("holdfast")
+
+
+def opening(server: ValkeyServer, options: str = "", *, login: str = "") -> AbstractAsyncContextManager[Store]:
+    url = f"redis://{login}127.0.0.1:{server.port}/0?{options}"
+    return open_store(url, clock=RealClock(), random=SystemRandom())
+
+
+async def put(store: Store, key: str, value: bytes = b"1", session: str | None = None) -> int:
+    outcome = await store.commit(apply=[Put(key, value, session)])
+    assert isinstance(outcome, Committed)
+    return outcome.version
+
+
+async def eventually(ask: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(10):
+        while not await ask():
+            await RealClock().sleep_ms(10)
+
+
+async def stops(ask: Callable[[], Awaitable[object]]) -> CorruptError:
+    """Ask until the guard has seen it; the store may first say that it is unavailable."""
+
+    async def stopped() -> bool:
+        try:
+            await ask()
+        except CorruptError as fault:
+            found.append(fault)
+            return True
+        except (UnavailableError, OutcomeUnknownError):
+            pass
+        return False
+
+    found: list[CorruptError] = []
+    await eventually(stopped)
+    return found[0]
+
+
+@asynccontextmanager
+async def connected(server: ValkeyServer) -> AsyncIterator[RedisConnection]:
+    link = RedisConnection(RedisAddress(shown="late", host="127.0.0.1", port=server.port), timeout_ms=5_000)
+    try:
+        yield link
+    finally:
+        await link.close()

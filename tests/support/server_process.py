@@ -1,0 +1,190 @@
+"""`holdfast serve` as a real process, and a Kafka client that talks to it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from holdfast.vocabulary.clock import RealClock
+
+WAIT_S = 60.0  # for machines that are busy with something else; nothing waits for it when all is well
+# For tests that wait until a dead process is believed dead; long enough for a live one on a busy machine.
+SHORT_SESSIONS = ("--set", "session.ttl_ms=8000", "--set", "session.renew_ms=500", "--set", "session.margin_ms=500")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's environment without what would configure a server."""
+    ours = os.environ  # noqa: TID251 (what a child process is given)
+    kept = {name: value for name, value in ours.items() if not name.startswith("HOLDFAST_")}
+    if kept.pop(
+        "PYTHONDONTWRITEBYTECODE", ""
+    ):  # a server that compiles everything at every start is not what people run
+        kept["PYTHONPYCACHEPREFIX"] = str(Path(tempfile.gettempdir()) / f"holdfast-bytecode-{os.getuid()}")
+    return {**kept, **more}
+
+
+def until(condition: Callable[[], object], *, what: str) -> None:
+    """Return once the condition holds."""
+    clock, pause = RealClock(), threading.Event()
+    deadline_ms = clock.boot_ms() + WAIT_S * 1000
+    while not condition():
+        assert clock.boot_ms() < deadline_ms, f"not within {WAIT_S} s: {what}"
+        pause.wait(0.02)
+
+
+class ServeProcess:
+    """One server process, started, signalled, killed and started again by tests."""
+
+    def __init__(self, directory: Path, *options: str, env: dict[str, str] | None = None) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory, self.data = directory, directory / "data"
+        self.options, self._env = options, environment(**(env or {}))
+        self.port = 0
+        self.process: subprocess.Popen[bytes]
+
+    @property
+    def addresses(self) -> Path:
+        return self.directory / "addresses.json"
+
+    @property
+    def kafka(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def http(self) -> str:
+        """Where it speaks HTTP, this time."""
+        return f"http://{json.loads(self.addresses.read_text())['http']}"
+
+    @property
+    def out(self) -> str:
+        return (self.directory / "out").read_text()
+
+    @property
+    def log(self) -> str:
+        return (self.directory / "log").read_text()
+
+    def argv(self) -> list[str]:
+        told = ["--kafka", self.kafka, "--http", "127.0.0.1:0", "--print-addresses", str(self.addresses)]
+        return [sys.executable, "-m", "holdfast", "serve", "--data", str(self.data), *told, *self.options]
+
+    def launch(self) -> "ServeProcess":
+        """Start it, without waiting for anything."""
+        self.addresses.unlink(missing_ok=True)
+        with (self.directory / "out").open("wb") as out, (self.directory / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                self.argv(), stdout=out, stderr=log, env=self._env, cwd=self.directory, start_new_session=True
+            )
+        return self
+
+    def start(self) -> "ServeProcess":
+        """Start it, and return when it listens."""
+        self.launch()
+        until(self._listens, what=f"the server listens; {self.log}")
+        self.port = int(json.loads(self.addresses.read_text())["kafka"].rpartition(":")[2])
+        return self
+
+    def _listens(self) -> bool:
+        assert self.process.poll() is None, f"it ended with {self.process.returncode}: {self.log}"
+        return self.addresses.exists()
+
+    def ended(self) -> int:
+        """Its exit code, once it has ended."""
+        return self.process.wait(WAIT_S)
+
+    def terminate(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.ended()
+
+    def freeze(self) -> None:
+        """SIGSTOP: alive for the kernel, silent for everybody else."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+@contextmanager
+def started(*nodes: ServeProcess) -> Iterator[None]:
+    """The nodes, started, for the body; killed at the end if they still run."""
+    try:
+        for node in nodes:
+            node.start()
+        yield
+    finally:
+        for node in nodes:
+            if hasattr(node, "process"):
+                node.kill()
+
+
+def produce(bootstrap: str, topic: str, *values: str, partition: int = 0, **settings: object) -> list[int]:
+    """Send the values and return their offsets once all are acknowledged."""
+    answers: list[tuple[KafkaError | None, int]] = []
+
+    def answered(error: KafkaError | None, message: Message) -> None:
+        answers.append((error, message.offset() or 0))
+
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0, "linger.ms": 0, **settings}
+    )
+    for value in values:
+        producer.produce(topic, value.encode(), partition=partition, on_delivery=answered)
+    producer.flush(WAIT_S)
+    assert len(answers) == len(values), f"{len(answers)} of {len(values)} were answered"
+    assert not [error for error, _ in answers if error is not None]
+    return [offset for _, offset in answers]
+
+
+def read(bootstrap: str, topic: str, count: int, *, partition: int = 0) -> list[str]:
+    """The first `count` values of a partition, and whatever follows them at once."""
+    found: list[str] = []
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "nobody", "enable.auto.commit": False, "log_level": 0}
+    )
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        clock = RealClock()
+        deadline_ms = clock.boot_ms() + WAIT_S * 1000
+        while True:
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is None:
+                value = message.value()
+                assert value is not None
+                found.append(value.decode())
+            elif len(found) >= count:
+                return found
+            assert clock.boot_ms() < deadline_ms, f"read {len(found)} of {count}: {message and message.error()}"
+    finally:
+        consumer.close()
+
+
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
+    client = admin(bootstrap)  # its answers come as long as it is there
+    made = client.create_topics(
+        [NewTopic(topic, partitions, 1, config={name.replace("_", "."): value for name, value in config.items()})]
+    )
+    made[topic].result(WAIT_S)
+
+
+def leaders(bootstrap: str, topic: str) -> dict[int, int]:
+    """Partition → node number of its leader (-1: none)."""
+    known = admin(bootstrap).list_topics(topic, timeout=WAIT_S).topics[topic]
+    return {number: each.leader for number, each in known.partitions.items()}

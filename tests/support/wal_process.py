@@ -1,0 +1,64 @@
+"""A process that appends to a WAL until somebody kills it: `python -m tests.support.wal_process DIR SEED [LABEL HIT]`.
+
+It says what it was promised, one line each, as soon as it knows: `seen PARTITION END` after opening, `ack PARTITION OFFSET`,
+`release PARTITION OFFSET`. With LABEL it kills itself at the HIT-th time it passes that failpoint.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from tests.support.wal import TOPIC, frame, opened, places
+
+from holdfast.vocabulary.clock import SeededRandom
+
+
+def say(*words: object) -> None:
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
+async def main(directory: Path, seed: int, label: str, hit: int) -> None:
+    passed: Counter[str] = Counter()
+
+    def failpoint(name: str) -> None:
+        passed[name] += 1
+        if name == label and passed[name] == hit:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    rng = SeededRandom(seed).random
+    ends: defaultdict[int, int] = defaultdict(int)
+    async with opened(directory, failpoint=failpoint, seed=seed) as wal:
+        async for partition, offset in places(wal):
+            ends[partition] = offset + 1
+        for partition, end in ends.items():
+            say("seen", partition, end)
+        say("ready")
+        for turn in range(100_000):
+            answers = []
+            for _ in range(rng.randrange(1, 20)):
+                partition = rng.randrange(3)
+                answers.append(
+                    (
+                        partition,
+                        ends[partition],
+                        wal.append(frame(ends[partition], partition=partition, size=rng.randrange(2000))),
+                    )
+                )
+                ends[partition] += 1
+            for partition, offset, answer in answers:
+                await answer
+                say("ack", partition, offset)
+            if turn % 3 == 2:
+                partition = rng.randrange(3)
+                say("release", partition, ends[partition])
+                wal.release(TOPIC, partition, ends[partition])
+            if label == "mark synced" and turn == 5:
+                return
+
+
+if __name__ == "__main__":
+    label, hit = sys.argv[3:5] if len(sys.argv) > 3 else ("", "0")
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), label, int(hit)))

@@ -1,0 +1,41 @@
+"""The owner program says what it should, also when nobody stops it."""
+
+import asyncio
+
+import pytest
+
+from holdfast.contracts.store import Put
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.owner import HOLD_MS_MAX, hold_key, main
+from holdfast.vocabulary.clock import FakeClock, SeededRandom
+from holdfast.vocabulary.errors import InvalidError
+
+
+async def test_an_owner_that_nobody_stops_gets_tired_and_lets_go() -> None:
+    clock, said = FakeClock(), list[str]()
+    async with MemoryStore.open(clock=clock, random=SeededRandom(1)) as store:
+        owner = asyncio.ensure_future(
+            hold_key(store, clock=clock, random=SeededRandom(2), ttl_ms=9_000, key="key", say=said.append)
+        )
+        await clock.run_for_ms(HOLD_MS_MAX - 1_000)
+        entry = await store.get("key")
+        assert entry is not None
+        assert said == [f"holding {entry.session}"]
+        await clock.run_for_ms(5_000)
+        await asyncio.wait_for(owner, 1)
+        assert said[1:] == ["tired"]
+        assert await store.get("key") is None
+
+
+async def test_an_owner_does_not_take_what_another_holds() -> None:
+    clock, said = FakeClock(), list[str]()
+    async with MemoryStore.open(clock=clock, random=SeededRandom(1)) as store:
+        await store.commit(apply=[Put("key", b"1")])
+        await hold_key(store, clock=clock, random=SeededRandom(2), ttl_ms=9_000, key="key", say=said.append)
+    assert said == ["taken"]
+
+
+@pytest.mark.parametrize("argv", [[], ["memory:", "1000"], ["memory:", "soon", "key"]], ids=str)
+async def test_an_owner_says_which_arguments_it_wants(argv: list[str]) -> None:
+    with pytest.raises(InvalidError):
+        await main(argv)
