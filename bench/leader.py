@@ -32,7 +32,8 @@ from holdfast.log.settings import LogSettings
 from holdfast.log.wal import Wal
 from holdfast.log.wal.identity import wal_identity
 from holdfast.testing.faulty_store import FaultyStore
-from holdfast.vocabulary.clock import Clock, Random, RealClock, SystemRandom
+from holdfast.vocabulary.clock import Clock, RealClock
+from holdfast.vocabulary.random import Random, SystemRandom
 from holdfast.vocabulary.tasks import background_tasks
 from holdfast.vocabulary.types import TopicPartition
 

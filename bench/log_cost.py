@@ -18,7 +18,8 @@ from holdfast.log.batches import RecordBatchLimits, split_batches
 from holdfast.objects.counters import CountingObjects, ObjectCounters
 from holdfast.objects.memory import MemoryObjects
 from holdfast.stores.memory import MemoryStore
-from holdfast.vocabulary.clock import FakeClock, SystemRandom
+from holdfast.vocabulary.clock import FakeClock
+from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.settings import KIB, MIB
 
 PART: Final = "cost"

@@ -22,7 +22,8 @@ from holdfast.log.settings import LogSettings
 from holdfast.log.slabs import Slabs
 from holdfast.objects.urls import open_objects
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.settings import KIB, MIB
 from holdfast.vocabulary.tasks import background_tasks
 

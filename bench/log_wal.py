@@ -19,7 +19,8 @@ from bench.figures import Figure, against
 from bench.measure import Compared, compare_runs
 from bench.memory import watch_memory
 from holdfast.log.wal import Wal, WalFrame, WalSettings
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.settings import KIB, MIB
 
 TOPIC: Final = bytes(range(16))

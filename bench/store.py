@@ -21,7 +21,8 @@ from bench.bare_drivers import VALUE, BareEtcd, BareMemory, BarePostgres, BareRe
 from bench.measure import Compared, Step, compare_latencies, compare_rates
 from holdfast.contracts.store import Absent, AtVersion, Changed, Committed, Put, Requirement, Store
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 IN_FLIGHT = 64
 

@@ -24,7 +24,8 @@ from holdfast.registry import (
     RegistryStore,
 )
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 
 class Numbers:

@@ -25,7 +25,8 @@ from holdfast.pipeline.model.driver_protocol import RunSlot
 from holdfast.registry import RegistrySettings, RegistryStore
 from holdfast.stores.urls import open_store
 from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

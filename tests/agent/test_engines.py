@@ -10,7 +10,8 @@ from tests.support.partitions import batch, records
 from holdfast.agent import Agent, running_agent
 from holdfast.objects.urls import open_objects
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 
 async def started(stack: AsyncExitStack, folder: Path) -> Agent:

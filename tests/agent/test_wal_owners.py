@@ -5,7 +5,8 @@ from holdfast.contracts.store import Committed, Put
 from holdfast.contracts.validation import StoreLimits
 from holdfast.log.keys import wal_key
 from holdfast.stores.memory import MemoryStore
-from holdfast.vocabulary.clock import FakeClock, SeededRandom
+from holdfast.vocabulary.clock import FakeClock
+from holdfast.vocabulary.random import SeededRandom
 
 
 async def test_the_next_owner_of_a_wal_ends_the_session_of_the_dead_one_and_no_other() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.app.data_directory import locked_data_directory, write_atomic
-from holdfast.vocabulary.clock import SeededRandom
 from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
+from holdfast.vocabulary.random import SeededRandom
 
 
 def test_a_name_is_drawn_once(tmp_path: Path) -> None:

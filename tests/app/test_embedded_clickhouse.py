@@ -15,7 +15,8 @@ from tests.support.server_process import ServeProcess, until
 from holdfast.app.config import EmbeddedSettings, ServeSettings
 from holdfast.app.embedded_clickhouse import clickhouse_endpoint
 from holdfast.testing.clickhouse import ClickHouseServer
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 pytest.importorskip("chdb")
 

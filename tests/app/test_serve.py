@@ -276,7 +276,7 @@ def test_two_live_agents_cannot_have_one_name(node: ServeProcess, tmp_path: Path
         quick = ("--set", "membership.wait_for_id_ms=200", "--kafka", "127.0.0.1:0", "--agent-id", name)
         second = refused("--data", str(tmp_path / "other"), *told, *quick, cwd=tmp_path)
         assert second.returncode == 2
-        assert f"agent id cannot be '{name}'" in second.stderr
+        assert f"invalid agent id '{name}'" in second.stderr
         assert node.kafka in second.stderr
 
 

@@ -11,8 +11,9 @@ from holdfast.app.worker_role import worker_role
 from holdfast.pipeline.catalog.worker_status import WorkerRecord, list_workers
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import SystemRandom
 
 
 @pytest.fixture

@@ -132,7 +132,8 @@ def test_a_wrong_call_says_what_is_allowed_and_its_code_says_whose_turn_it_is(
 def test_listings_show_a_registry_that_lives_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from holdfast.registry import RegistrySettings, RegistryStore
     from holdfast.stores.urls import open_store
-    from holdfast.vocabulary.clock import RealClock, SystemRandom
+    from holdfast.vocabulary.clock import RealClock
+    from holdfast.vocabulary.random import SystemRandom
 
     url = f"sqlite:///{tmp_path}/registry.db"
     clock, random = RealClock(), SystemRandom()

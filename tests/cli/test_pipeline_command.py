@@ -16,8 +16,8 @@ from holdfast.cli.pipeline.file import read_pipeline_file
 from holdfast.cli.pipeline.reprocessing import position
 from holdfast.client.http_client import HttpClient, ProblemError, server_url
 from holdfast.testing.clickhouse import ClickHouseServer
-from holdfast.vocabulary.clock import SystemRandom
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import SystemRandom
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline.yaml"
 ORDERS = [

@@ -116,7 +116,7 @@ def test_a_line_that_is_no_record_ends_it_and_what_came_before_is_sent(kafka: Ru
     topic = broker.create_topic("wrong")
     done = kafka("produce", topic, "--key-separator", ":", stdin=b"a:1\nb:2\nno key\nc:3\n")
     assert done.code == 2
-    assert "line 3 cannot be 'no key'" in done.err
+    assert "invalid line 3 'no key'" in done.err
     assert "2 records acknowledged" in done.err
     assert [row["key"] for row in consumed(kafka, topic)] == ["a", "b"]
 

@@ -86,7 +86,7 @@ def test_a_wrong_json_line_is_named(line: bytes, says: str) -> None:
 
 
 def test_a_line_without_separator_is_named() -> None:
-    with pytest.raises(InvalidError, match="line 7 cannot be 'no key': allowed is a key, ':', and a value"):
+    with pytest.raises(InvalidError, match="invalid line 7 'no key': must be a key, ':', and a value"):
         parse(b"no key", key_separator=":")
 
 

@@ -11,8 +11,9 @@ from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, Committed, Conflict, Entry, Put
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
-from holdfast.vocabulary.clock import FakeClock, SeededRandom
+from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import SeededRandom
 
 T = TypeVar("T")
 

@@ -14,7 +14,8 @@ from holdfast.groups.model import GroupState, JoinResult, LeaveRequest
 from holdfast.groups.settings import GroupSettings
 from holdfast.groups.timers import DeadlineQueue
 from holdfast.stores.memory import MemoryStore
-from holdfast.vocabulary.clock import FakeClock, SeededRandom
+from holdfast.vocabulary.clock import FakeClock
+from holdfast.vocabulary.random import SeededRandom
 
 DAY_MS = 86_400_000
 SETTINGS = GroupSettings(shards=1, initial_delay_ms=0, session_max_ms=60 * DAY_MS, sweep_ms=600_000)

@@ -16,8 +16,9 @@ from holdfast.contracts.store import Committed, Conflict, Operation, Requirement
 from holdfast.groups.keys import shard_of
 from holdfast.groups.model import GroupState
 from holdfast.kernel.lease import Lease
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError, HoldfastError
+from holdfast.vocabulary.random import Random
 
 
 @pytest.fixture(params=STORE_ENGINES)

@@ -17,8 +17,9 @@ from holdfast.kernel.planner import PlannerSettings, run_planner
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
-from holdfast.vocabulary.clock import FakeClock, SeededRandom
+from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.errors import ExpiredError
+from holdfast.vocabulary.random import SeededRandom
 from holdfast.vocabulary.tasks import background_tasks
 from holdfast.vocabulary.types import Member
 

@@ -11,8 +11,9 @@ from holdfast.kernel.session import SessionSettings, hold_session
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
 from holdfast.testing.harness import StoreHarness
-from holdfast.vocabulary.clock import FakeClock, RealClock, SeededRandom, SystemRandom
+from holdfast.vocabulary.clock import FakeClock, RealClock
 from holdfast.vocabulary.errors import ExpiredError, FencedError
+from holdfast.vocabulary.random import SeededRandom, SystemRandom
 
 CLOCK, CHANCE = RealClock(), SystemRandom()
 

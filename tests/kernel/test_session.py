@@ -9,8 +9,9 @@ from holdfast.contracts.store import Put
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
-from holdfast.vocabulary.clock import FakeClock, SeededRandom
+from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.errors import ExpiredError, InvalidError
+from holdfast.vocabulary.random import SeededRandom
 
 SETTINGS = SessionSettings(ttl_ms=3_000, renew_ms=1_000, margin_ms=300, stall_ms=0, retry_ms=100)
 

@@ -8,8 +8,9 @@ from holdfast.contracts.store import Put, Store
 from holdfast.kernel.keys import holder_key, partition_from_resource, partition_resource
 from holdfast.kernel.lease import Lease, acquire, commit_fenced, read_holder
 from holdfast.kernel.transfer import Transfer, TransferState, TransferStep, answer, begin, complete, next_state
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import FencedError, InvalidError
+from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.types import TopicPartition
 
 CLOCK, CHANCE = RealClock(), SystemRandom()

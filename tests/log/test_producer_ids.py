@@ -10,8 +10,9 @@ from holdfast.contracts.validation import StoreLimits
 from holdfast.log.producer_ids import BLOCK_IDS, PRODUCER_COUNTER, ProducerIds
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
-from holdfast.vocabulary.clock import FakeClock, RealClock, SeededRandom
+from holdfast.vocabulary.clock import FakeClock, RealClock
 from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.random import SeededRandom
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from holdfast.log.topic_config import TopicConfig, read_config
 from holdfast.log.topics import PARTITIONS_MAX, Topic, TopicExistsError, Topics, UnknownTopicError, check_name
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
-from holdfast.vocabulary.clock import FakeClock, RealClock, SeededRandom
+from holdfast.vocabulary.clock import FakeClock, RealClock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import SeededRandom
 from holdfast.vocabulary.settings import MIB
 
 

@@ -11,8 +11,9 @@ from holdfast.objects.cache import CacheSettings, CachingObjects, cached
 from holdfast.objects.memory import MemoryObjects
 from holdfast.objects.ram_cache import ENTRY_BYTES, RamCache
 from holdfast.testing.faulty_objects import FaultyObjects
-from holdfast.vocabulary.clock import FakeClock, RealClock, SeededRandom
+from holdfast.vocabulary.clock import FakeClock, RealClock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import SeededRandom
 from holdfast.vocabulary.settings import MIB
 
 BODY = bytes(range(100))

@@ -9,8 +9,9 @@ from holdfast.objects.counters import CountingObjects, ObjectCounters, Prices, R
 from holdfast.objects.memory import MemoryObjects
 from holdfast.objects.retry import RetryingObjects, RetrySettings
 from holdfast.testing.faulty_objects import FaultyObjects
-from holdfast.vocabulary.clock import FakeClock, RealClock, SeededRandom
+from holdfast.vocabulary.clock import FakeClock, RealClock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import SeededRandom
 
 
 async def test_requests_are_counted_by_operation_and_cause() -> None:

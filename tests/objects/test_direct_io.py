@@ -13,7 +13,8 @@ from holdfast.objects.buffer_pool import BufferPool
 from holdfast.objects.direct_io import read_direct
 from holdfast.objects.folder import FolderObjects, FolderSettings
 from holdfast.objects.folder_disk import FolderDisk
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.settings import MIB
 
 

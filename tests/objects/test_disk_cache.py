@@ -9,8 +9,9 @@ from holdfast.objects.cache import CacheSettings, CachingObjects, cached
 from holdfast.objects.disk_cache import DiskCache
 from holdfast.objects.memory import MemoryObjects
 from holdfast.testing.faulty_objects import FaultyObjects
-from holdfast.vocabulary.clock import RealClock, SeededRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import SeededRandom
 from holdfast.vocabulary.settings import MIB
 
 BODY = bytes(range(256)) * 100

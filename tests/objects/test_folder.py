@@ -14,8 +14,9 @@ import pytest
 from holdfast.contracts.objects import AlreadyExists, Buffer, Missing, Stored
 from holdfast.objects.folder import UPLOADS, FolderObjects, FolderSettings
 from holdfast.objects.folder_disk import FolderDisk
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 
 
 class Watched(FolderDisk):
@@ -199,7 +200,8 @@ import asyncio, sys
 from pathlib import Path
 from holdfast.contracts.objects import Stored
 from holdfast.objects.urls import open_objects
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 async def main(root, name):
     async with open_objects(f"file://{root}", clock=RealClock(), random=SystemRandom()) as objects:

@@ -16,7 +16,8 @@ from holdfast.vocabulary.errors import ClosedError
 CHILD = """
 import asyncio, sys
 from holdfast.objects.urls import open_objects
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 async def main(url, how):
     opened = open_objects(url, clock=RealClock(), random=SystemRandom())

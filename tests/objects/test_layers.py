@@ -15,7 +15,8 @@ from holdfast.objects.retry import RetryingObjects, RetrySettings
 from holdfast.testing import objects_contract as contract
 from holdfast.testing.faulty_objects import FaultyObjects
 from holdfast.testing.objects import ObjectsHarness
-from holdfast.vocabulary.clock import RealClock, SeededRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SeededRandom
 
 
 class LayeredHarness:

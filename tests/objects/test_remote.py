@@ -17,8 +17,9 @@ from tests.support.scripted_http import (
 from holdfast.contracts.objects import AlreadyExists, Missing, Objects, Stored
 from holdfast.objects.counters import ObjectCounters
 from holdfast.objects.urls import open_objects
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 
 SECRET = "wJalrXUtnFEMI"
 

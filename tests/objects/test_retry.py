@@ -11,8 +11,9 @@ from holdfast.objects.errors import RequestRefusedError, ThrottledError
 from holdfast.objects.memory import MemoryObjects
 from holdfast.objects.retry import RetryingObjects, RetrySettings, retry_until_deadline
 from holdfast.testing.faulty_objects import FaultyObjects
-from holdfast.vocabulary.clock import FakeClock, RealClock, SeededRandom, SystemRandom
+from holdfast.vocabulary.clock import FakeClock, RealClock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import SeededRandom, SystemRandom
 
 T = TypeVar("T")
 

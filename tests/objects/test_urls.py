@@ -7,8 +7,9 @@ import pytest
 from holdfast.contracts.objects import Missing, Stored
 from holdfast.objects import urls
 from holdfast.objects.urls import open_objects, parse_objects_url
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import ClosedError, InvalidError
+from holdfast.vocabulary.random import SystemRandom
 
 
 async def refusal(url: str) -> str:
@@ -36,7 +37,7 @@ async def test_an_unknown_scheme_is_told_what_there_is() -> None:
 )
 async def test_a_misspelt_option_is_refused(url: str) -> None:
     text = await refusal(url)
-    assert "allowed is one of" in text
+    assert "must be one of" in text
     assert "deadline_ms" in text
 
 

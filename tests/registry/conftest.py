@@ -24,7 +24,8 @@ from holdfast.registry import (
     SimpleProducer,
 )
 from holdfast.testing.harness import StoreHarness
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 LONG_TTL_MS = 30_000
 

@@ -12,8 +12,8 @@ from holdfast.sim.loop import SimLoop
 from holdfast.sim.network import NetworkConditions, NetworkLink, SimStoreClient
 from holdfast.sim.process import SimClock, SimProcess
 from holdfast.sim.store_server import SimStore, SimStoreServer, at_once
-from holdfast.vocabulary.clock import SeededRandom
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import SeededRandom
 
 PUT = (Put("k", b"1"),)
 

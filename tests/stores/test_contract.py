@@ -9,7 +9,8 @@ from holdfast.contracts.store import Store
 from holdfast.stores.urls import open_store
 from holdfast.testing import store_contract as contract
 from holdfast.testing.harness import StoreHarness
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 
 class TestCommits(contract.StoreCommits): ...

@@ -20,8 +20,9 @@ from holdfast.stores.etcd.rpc_methods import COMPACT, LEASE_REVOKE, RANGE, TXN
 from holdfast.stores.etcd.transactions import commit_request
 from holdfast.testing.harness import StoreHarness
 from holdfast.testing.store_contract.suite import head, put, text, write
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import ClosedError, CorruptError, InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 
 CLOCK, CHANCE = RealClock(), SystemRandom()
 

@@ -15,8 +15,9 @@ from holdfast.stores.etcd.rpc_methods import MEMBER_LIST, STATUS
 from holdfast.stores.etcd.settings import parse_url
 from holdfast.stores.urls import open_store, parse_store_url
 from holdfast.testing.server_process import free_port
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 
 CLOCK, CHANCE = RealClock(), SystemRandom()
 

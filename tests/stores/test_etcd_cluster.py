@@ -15,8 +15,9 @@ from holdfast.contracts.store import Absent, Committed, Entry, Put, Store
 from holdfast.stores.etcd import EtcdAddress, EtcdSettings, EtcdStore
 from holdfast.stores.urls import open_store
 from holdfast.testing.store_contract.suite import ContractSuite, head, put
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 
 CLOCK, CHANCE = RealClock(), SystemRandom()
 

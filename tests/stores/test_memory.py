@@ -9,8 +9,9 @@ import pytest_asyncio
 from holdfast.contracts.store import Changed, Conflict, Put, Resync
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import FakeClock, SeededRandom
+from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import SeededRandom
 
 
 @pytest.fixture

@@ -28,8 +28,9 @@ from holdfast.kernel.planner import encode_placements
 from holdfast.registry import keys as registry_keys
 from holdfast.stores.postgres import schema as migrating
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import CorruptError, InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from tests.support.store_engines.redis import ValkeyServer
 
 from holdfast.contracts.store import Entry
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from holdfast.stores.redis.settings import RedisSettings
 from holdfast.stores.redis.write_batch import BatchCall, commit_write
 from holdfast.stores.urls import open_store
 from holdfast.testing.fault_proxy import FaultProxy
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import CorruptError, InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 
 
 @pytest.fixture

@@ -24,8 +24,9 @@ from holdfast.stores.sqlite.database_files import WriteLock
 from holdfast.stores.sqlite.settings import parse_url
 from holdfast.stores.urls import open_store, parse_store_url
 from holdfast.testing.store_contract.suite import head, put, write
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import CorruptError, InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.types import Member, TopicPartition
 
 CLOCK, CHANCE = RealClock(), SystemRandom()

@@ -17,8 +17,9 @@ from holdfast.contracts.store import Changed
 from holdfast.stores.sqlite import SqliteSettings, SqliteStore
 from holdfast.stores.sqlite.notifier import directory_for
 from holdfast.testing.store_contract.suite import put
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 
 CLOCK: Final = RealClock()
 NEVER_MS: Final = 600_000  # a tick that cannot be what makes a test pass
@@ -29,7 +30,8 @@ import asyncio, os, signal, sqlite3, sys
 from pathlib import Path
 from holdfast.contracts.store import *
 from holdfast.stores.sqlite import SqliteSettings, SqliteStore
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 def say(word):
     print(word, flush=True)

@@ -13,7 +13,7 @@ from holdfast.log.batches.header import CRC_AT, HEADER_BYTES, checksum
 from holdfast.log.batches.kernels import BEST, NATIVE, PURE, BatchKernel
 from holdfast.log.batches.records import inflate_payload
 from holdfast.log.batches.rules import CorruptBatchError
-from holdfast.vocabulary.clock import SeededRandom
+from holdfast.vocabulary.random import SeededRandom
 
 if TYPE_CHECKING:
     from random import Random  # noqa: TID251 - the type of what a seeded chance holds

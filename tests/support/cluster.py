@@ -20,8 +20,9 @@ from holdfast.objects.memory import MemoryObjects
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_objects import FaultyObjects
 from holdfast.testing.faulty_store import FaultyStore
-from holdfast.vocabulary.clock import RealClock, SeededRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
+from holdfast.vocabulary.random import SeededRandom
 from holdfast.vocabulary.settings import KIB
 
 SHORT_SESSION = SessionSettings(ttl_ms=1_500, renew_ms=300, margin_ms=300, stall_ms=1_000, retry_ms=50)

@@ -19,7 +19,8 @@ from holdfast.pipeline.model.definition import Pipeline, registry_namespace
 from holdfast.pipeline.model.driver_protocol import RunSlot
 from holdfast.registry import RegistrySettings, RegistryStore
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 MAPPING = {
     "columns": [

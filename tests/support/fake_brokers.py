@@ -17,8 +17,9 @@ from holdfast.spark.sink.publisher import SinkPublisher, ignore_step
 from holdfast.spark.sink.query_state import SEQUENCE_MODULUS
 from holdfast.spark.sink.sequences import SequencedBatch, TargetPartition
 from holdfast.spark.sink.stager import PieceStager
-from holdfast.vocabulary.clock import FakeClock, SeededRandom
+from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import SeededRandom
 
 LIMITS = RecordBatchLimits()
 TOPIC = SinkTopic("orders", "0" * 31 + "1", 3, 1 << 20, False)

@@ -34,7 +34,8 @@ from holdfast.pipeline.model.driver_protocol import (
 )
 from holdfast.registry import RegistrySettings, RegistryStore
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 RANGE = 10
 GRANDCHILD = "import os,sys,time; os.setpgid(0,0); open(sys.argv[1],'w').write(str(os.getpid())); time.sleep(600)"

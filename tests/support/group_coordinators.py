@@ -19,7 +19,8 @@ from holdfast.kernel.keys import holder_key
 from holdfast.kernel.lease import Lease, acquire
 from holdfast.kernel.session import HeldSession, SessionSettings
 from holdfast.testing.faulty_store import FaultyStore
-from holdfast.vocabulary.clock import Clock, RealClock, SeededRandom
+from holdfast.vocabulary.clock import Clock, RealClock
+from holdfast.vocabulary.random import SeededRandom
 from holdfast.vocabulary.tasks import background_tasks
 from holdfast.vocabulary.types import TopicPartition
 

@@ -21,7 +21,8 @@ from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.server import bind
 from holdfast.pipeline.service.service import PipelineService
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 WAIT_S = 30.0
 

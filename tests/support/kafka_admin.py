@@ -8,7 +8,7 @@ from typing import Any
 from tests.support.kafka_wire import KafkaGateway, WireClient, gateway_on, versions_of
 
 from holdfast.gateways.kafka.api_table import APIS
-from holdfast.gateways.kafka.errors import Code
+from holdfast.kafka.error_codes import ErrorCode
 
 KEYS = {api.name: key for key, api in APIS.items()}
 
@@ -43,6 +43,6 @@ async def admin_of(directory: Path, **settings: Any) -> AsyncIterator[Admin]:
         yield Admin(face, await face.client())
 
 
-def code(answer: Any) -> Code:
+def code(answer: Any) -> ErrorCode:
     """The code an answer, or a part of one, carries."""
-    return Code(answer.error_code.value)
+    return ErrorCode(answer.error_code.value)

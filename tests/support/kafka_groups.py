@@ -6,7 +6,7 @@ from typing import Any
 from tests.support.group import subscription
 from tests.support.kafka_admin import Admin, code
 
-from holdfast.gateways.kafka.errors import Code
+from holdfast.kafka.error_codes import ErrorCode
 
 
 def _ms(duration_ms: int) -> timedelta:
@@ -28,10 +28,10 @@ def join_request(group: str, *, member: str = "", **changes: Any) -> dict[str, A
 async def joined(admin: Admin, group: str, version: int | None = None, **changes: Any) -> Any:
     """Join, with the id one is told if one has to."""
     answer = await admin.ask("JoinGroup", version, **join_request(group, **changes))
-    if code(answer) is Code.MEMBER_ID_REQUIRED:
+    if code(answer) is ErrorCode.MEMBER_ID_REQUIRED:
         again = join_request(group, **{**changes, "member": answer.member_id})
         answer = await admin.ask("JoinGroup", version, **again)
-    assert code(answer) is Code.NONE, answer
+    assert code(answer) is ErrorCode.NONE, answer
     return answer
 
 
@@ -52,13 +52,13 @@ async def synced(admin: Admin, group: str, member: Any, version: int | None = No
 async def stable(admin: Admin, group: str = "g", **changes: Any) -> Any:
     """A group of one, stable."""
     member = await joined(admin, group, **changes)
-    assert code(await synced(admin, group, member)) is Code.NONE
+    assert code(await synced(admin, group, member)) is ErrorCode.NONE
     return member
 
 
 async def committed(
     admin: Admin, group: str, offsets: dict[int, int], member: Any = None, **changes: Any
-) -> list[Code]:
+) -> list[ErrorCode]:
     """Commit offsets of `orders`; the codes, by partition."""
     answer = await admin.ask(
         "OffsetCommit",

@@ -37,7 +37,8 @@ from holdfast.log.wal.writer import OnAppended
 from holdfast.objects.memory import MemoryObjects
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
-from holdfast.vocabulary.clock import FakeClock, SeededRandom
+from holdfast.vocabulary.clock import FakeClock
+from holdfast.vocabulary.random import SeededRandom
 
 HOUR_MS = 3_600_000
 

@@ -32,8 +32,9 @@ from holdfast.objects.memory import MemoryObjects
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_objects import FaultyObjects
 from holdfast.testing.faulty_store import FaultyStore
-from holdfast.vocabulary.clock import RealClock, SeededRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import ClosedError, OutcomeUnknownError
+from holdfast.vocabulary.random import SeededRandom
 from holdfast.vocabulary.settings import KIB
 from holdfast.vocabulary.types import TopicPartition
 

@@ -13,7 +13,8 @@ from holdfast.pipeline.model.definition import Pipeline, registry_namespace
 from holdfast.pipeline.service.service import PipelineService
 from holdfast.registry import RegistrySettings, RegistryStore
 from holdfast.testing.clickhouse import ClickHouseServer
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 MAPPING: dict[str, Any] = {
     "columns": [

@@ -11,8 +11,9 @@ from holdfast.stores.redis.connection import RedisConnection
 from holdfast.stores.redis.key_layout import KeyLayout
 from holdfast.stores.redis.settings import RedisAddress
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import CorruptError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 
 KEYS = KeyLayout("holdfast")
 

@@ -9,7 +9,7 @@ from tests.support.broker import Broker, until
 
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.spark.ranges import OffsetRange, Planner, ReadCounters, read_range
-from holdfast.vocabulary.clock import SeededRandom
+from holdfast.vocabulary.random import SeededRandom
 
 FLUSH_S = 60.0
 

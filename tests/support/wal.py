@@ -9,7 +9,8 @@ from pathlib import Path
 from holdfast.log.wal import Wal, WalDisk, WalFrame, WalSettings
 from holdfast.log.wal.disk import Failpoint, no_failpoint
 from holdfast.log.wal.files import live_files
-from holdfast.vocabulary.clock import Clock, RealClock, SeededRandom
+from holdfast.vocabulary.clock import Clock, RealClock
+from holdfast.vocabulary.random import SeededRandom
 from holdfast.vocabulary.settings import KIB
 
 TOPIC = bytes(range(16))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.wal import TOPIC, frame, opened, places
 
-from holdfast.vocabulary.clock import SeededRandom
+from holdfast.vocabulary.random import SeededRandom
 
 
 def say(*words: object) -> None:

@@ -14,7 +14,8 @@ from holdfast.pipeline.workers.driver_process import running_driver
 from holdfast.pipeline.workers.settings import WorkerSettings
 from holdfast.pipeline.workers.worker import WorkerIdentity, running_worker
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 FAKE_DRIVER = str(Path(__file__).with_name("fake_driver.py"))
 

@@ -14,8 +14,9 @@ from holdfast.objects.memory import MemoryObjects
 from holdfast.testing import objects_contract as contract
 from holdfast.testing.faulty_objects import FaultyObjects
 from holdfast.testing.objects.memory import MemoryObjectsHarness
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 
 
 class Overwrites(MemoryObjects):

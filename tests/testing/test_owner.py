@@ -7,8 +7,9 @@ import pytest
 from holdfast.contracts.store import Put
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.owner import HOLD_MS_MAX, hold_key, main
-from holdfast.vocabulary.clock import FakeClock, SeededRandom
+from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import SeededRandom
 
 
 async def test_an_owner_that_nobody_stops_gets_tired_and_lets_go() -> None:

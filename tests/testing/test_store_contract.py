@@ -30,8 +30,9 @@ from holdfast.testing import store_contract as contract
 from holdfast.testing.faulty_store import FaultyStore
 from holdfast.testing.harness import StoreHarness
 from holdfast.testing.store_contract.suite import ContractSuite
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import HoldfastError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 
 
 class ExpiryIsAClockPredicate(MemoryStore):

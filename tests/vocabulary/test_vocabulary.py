@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import pytest
 
 from holdfast.vocabulary import errors
-from holdfast.vocabulary.clock import FakeClock, RealClock, SeededRandom, SystemRandom, backoff_ms
+from holdfast.vocabulary.clock import FakeClock, RealClock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import SeededRandom, SystemRandom, backoff_ms
 from holdfast.vocabulary.settings import check_between, check_one_of, settings_from
 from holdfast.vocabulary.tasks import Notify, background_tasks
 

@@ -40,8 +40,9 @@ from holdfast.log.service import LogService, NotLeaderError
 from holdfast.log.topics import Topic, Topics
 from holdfast.log.wal import Wal
 from holdfast.log.wal.identity import wal_identity
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import background_tasks, unwrap_exception_group
 from holdfast.vocabulary.types import Member, TopicPartition
 

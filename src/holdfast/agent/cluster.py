@@ -13,7 +13,8 @@ from holdfast.kernel.membership import read_member
 from holdfast.kernel.mirror import Mirror, open_mirror
 from holdfast.log.keys import TOPICS, topic_key
 from holdfast.log.topics import Topic, read_topic
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import Notify, background_tasks
 from holdfast.vocabulary.types import Member, TopicPartition
 

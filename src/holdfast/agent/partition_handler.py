@@ -27,7 +27,7 @@ from holdfast.log.partition.tail_budget import TailBudget
 from holdfast.log.partition.takeover import TailNotLocalError, open_partition
 from holdfast.log.topics import Topic, UnknownTopicError
 from holdfast.log.wal import Wal
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import (
     ClosedError,
     ExpiredError,
@@ -36,6 +36,7 @@ from holdfast.vocabulary.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import Notify
 from holdfast.vocabulary.types import TopicPartition
 

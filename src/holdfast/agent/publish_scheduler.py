@@ -18,8 +18,9 @@ from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publisher import SegmentPublisher, release_reservation
 from holdfast.log.partition.tail_budget import TailBudget
 from holdfast.log.wal import Wal
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ClosedError, ExpiredError, HoldfastError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 
 _log: Final = logging.getLogger(__name__)
 

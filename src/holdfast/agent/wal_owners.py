@@ -11,8 +11,9 @@ from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Committed, Put, Store
 from holdfast.kernel.lease import Lease, hand_over
 from holdfast.log.keys import wal_key
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, FencedError
+from holdfast.vocabulary.random import Random
 
 
 class WalOwner(msgspec.Struct, frozen=True):

@@ -17,7 +17,8 @@ from holdfast.log.maintenance import MaintenanceContext
 from holdfast.log.reader import LogReader
 from holdfast.log.service import LogService, NotLeaderError
 from holdfast.log.topics import Topic, Topics
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 
 
 class _NoPartitions:

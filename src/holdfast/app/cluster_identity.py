@@ -9,7 +9,8 @@ import msgspec
 
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, Committed, Put, Store
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 
 _KEY: Final = "cluster/identity"
 

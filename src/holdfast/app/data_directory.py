@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from holdfast.vocabulary.clock import Random
 from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
+from holdfast.vocabulary.random import Random
 
 _LOCK: Final = "lock"
 _AGENT_ID: Final = "agent-id"

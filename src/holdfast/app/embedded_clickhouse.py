@@ -21,7 +21,8 @@ from urllib.parse import quote, unquote, urlsplit
 from holdfast.app.addresses import Address
 from holdfast.app.config import WORKER, EmbeddedSettings, ServeSettings
 from holdfast.clickhouse.embedded.authentication import load_or_create_password
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.tasks import background_tasks
 
 _log: Final = logging.getLogger(__name__)

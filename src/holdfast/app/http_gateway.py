@@ -33,7 +33,8 @@ from holdfast.gateways.kafka.server import KafkaServer, bind
 from holdfast.groups.service import GroupService
 from holdfast.objects.cache import CachingObjects
 from holdfast.objects.counters import ObjectCounters
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 
 if TYPE_CHECKING:
     from holdfast.pipeline.service.service import PipelineService

@@ -17,7 +17,8 @@ from typing import Final
 
 from holdfast.app.config import ServeSettings
 from holdfast.app.server import RunningServer, running_server
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 
 _log: Final = logging.getLogger(__name__)
 

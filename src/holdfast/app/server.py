@@ -36,7 +36,8 @@ from holdfast.objects.cache import CachingObjects, cached
 from holdfast.objects.counters import ObjectCounters
 from holdfast.objects.urls import counters_for, open_objects
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 
 _log: Final = logging.getLogger(__name__)
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from holdfast.contracts.store import Absent, AtVersion, Changed, Committed, Conflict, Delete, Put, Store
 from holdfast.contracts.validation import prefix_end
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_at_least
 
 

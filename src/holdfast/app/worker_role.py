@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 from holdfast import __version__
 from holdfast.app.config import ServeSettings
 from holdfast.contracts.store import Store
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.import_lock import import_lock
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import background_tasks
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from holdfast.app.addresses import Address
 from holdfast.clickhouse.embedded.authentication import load_or_create_password, read_password_file
 from holdfast.clickhouse.embedded.settings import ClickHouseSettings
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.settings import settings_from
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from holdfast.cli.registry_demo import DemoPhase, run_demo
 from holdfast.cli.store import URLS
 from holdfast.registry import PartitionState, RegistrySettings, RegistryStore
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.settings import settings_from
 
 PARTITION_COLUMNS = ("id", "owner", "epoch", "checkpoint")

@@ -14,7 +14,8 @@ from holdfast.registry.model import PartitionState
 from holdfast.registry.queues import PartitionQueues, SimpleConsumer, SimpleProducer
 from holdfast.registry.settings import RegistrySettings
 from holdfast.registry.store import RegistryStore
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

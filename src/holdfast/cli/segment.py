@@ -16,8 +16,9 @@ from holdfast.log.segments.inspection import IntegrityCheck, ObjectReport, Segme
 from holdfast.log.segments.settings import COMPRESSIONS
 from holdfast.log.segments.v1 import COMPRESSIONS_V1, header_v1, import_v1, is_v1
 from holdfast.objects.urls import open_objects
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import SystemRandom
 
 SOURCES = """\
 FILE|URL is a local file, or an object:

@@ -13,8 +13,9 @@ from holdfast import __version__
 from holdfast.app.config import ServeSettings, redacted
 from holdfast.cli.output import FAILED, exit_code
 from holdfast.cli.settings_flags import add_setting_flags, effective_settings_for
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.random import SystemRandom
 
 if TYPE_CHECKING:
     from holdfast.app.server import RunningServer

@@ -8,7 +8,8 @@ from rich.markup import escape
 
 from holdfast.app.store_probe import ProbeSettings, probe_store
 from holdfast.cli.output import FAILED, OK, console, print_json
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 URLS = """\
 store URLs:

@@ -10,7 +10,8 @@ import msgspec
 from holdfast.cli.output import CORRUPT, FAILED, OK, console, print_json, print_table
 from holdfast.log.wal.inspection import WalInspection, inspect
 from holdfast.log.wal.repair import RepairReport, plan_repair, repair
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 FILE_COLUMNS = ("file", "generation", "first_lsn", "last_lsn", "frames", "payload_bytes", "partitions", "damage")
 

@@ -117,7 +117,7 @@ class HttpClient:
 
 def _error_line(said: Mapping[str, str]) -> str:
     where = said.get("pointer") or said.get("parameter") or said.get("header") or ""
-    allowed = f": allowed is {said['allowed']}" if said.get("allowed") else ""
+    allowed = f": must be {said['allowed']}" if said.get("allowed") else ""
     return printable(f"{where} {said.get('detail', '')}{allowed}".strip())
 
 

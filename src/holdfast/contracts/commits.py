@@ -7,8 +7,9 @@ when the answer is "never".
 from collections.abc import Sequence
 
 from holdfast.contracts.store import Committed, Conflict, NotCommitted, Operation, Requirement, Store
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 
 
 async def commit_resolved(

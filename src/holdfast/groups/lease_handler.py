@@ -17,8 +17,9 @@ from holdfast.groups.shard import GroupShard
 from holdfast.kernel.keys import partition_from_resource
 from holdfast.kernel.lease import Lease, release
 from holdfast.kernel.session import HeldSession
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import Notify
 
 _log: Final = logging.getLogger(__name__)

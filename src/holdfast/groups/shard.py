@@ -38,8 +38,9 @@ from holdfast.kernel.lease import Lease
 from holdfast.kernel.mirror import scan_all
 from holdfast.log.reader import EARLIEST
 from holdfast.log.topics import PARTITIONS_MAX, check_name
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError, InvalidError, UnavailableError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_between
 from holdfast.vocabulary.tasks import Notify
 from holdfast.vocabulary.types import TopicPartition

@@ -10,8 +10,9 @@ from holdfast.groups.keys import GROUP_SHARDS_WORKLOAD
 from holdfast.kernel.keys import workload_key
 from holdfast.kernel.placement import ANY_GROUP, Workload
 from holdfast.kernel.planner import read_workload
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.random import Random
 
 _KEY: Final = workload_key(GROUP_SHARDS_WORKLOAD)
 

@@ -20,8 +20,9 @@ from holdfast.groups.model import CommittedOffset
 from holdfast.groups.records import write_group, write_offsets
 from holdfast.groups.settings import GroupCounters, GroupSettings
 from holdfast.kernel.lease import Lease, commit_fenced
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, FencedError, HoldfastError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)

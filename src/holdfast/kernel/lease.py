@@ -26,8 +26,9 @@ from holdfast.contracts.store import (
 )
 from holdfast.kernel.keys import epoch_key, holder_key
 from holdfast.kernel.session import HeldSession
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError
+from holdfast.vocabulary.random import Random
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

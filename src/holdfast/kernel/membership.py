@@ -15,8 +15,9 @@ from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Ent
 from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.keys import LAST_SEEN, MEMBERS, NODE_COUNTER, NODES, last_seen_key, member_key
 from holdfast.kernel.mirror import open_mirror
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, InvalidError, UnavailableError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_at_least
 from holdfast.vocabulary.tasks import background_tasks
 from holdfast.vocabulary.types import Member

@@ -10,8 +10,9 @@ from typing import Generic, TypeVar
 
 from holdfast.contracts.store import Changed, Entry, Scan, Store
 from holdfast.contracts.validation import prefix_end
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.tasks import Notify, background_tasks
 
 T = TypeVar("T")

@@ -32,8 +32,9 @@ from holdfast.kernel.plan_actions import (
 from holdfast.kernel.planner import decode_placements
 from holdfast.kernel.session import HeldSession
 from holdfast.kernel.transfer import Transfer, TransferStep, answer, begin, complete, read_transfer
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_at_least
 from holdfast.vocabulary.tasks import Notify, background_tasks
 from holdfast.vocabulary.types import Member

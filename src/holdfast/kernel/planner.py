@@ -18,8 +18,9 @@ from holdfast.kernel.membership import read_member
 from holdfast.kernel.mirror import open_mirror, scan_all
 from holdfast.kernel.placement import Placement, PlacementPlan, Workload, make_plan
 from holdfast.kernel.session import HeldSession
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import KIB, check_at_least
 from holdfast.vocabulary.tasks import Notify
 

@@ -12,8 +12,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from holdfast.contracts.store import Store
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, HoldfastError, UnavailableError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_at_least, check_between
 from holdfast.vocabulary.tasks import background_tasks
 

@@ -23,8 +23,9 @@ from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Entry, Put, Requirement, Store
 from holdfast.kernel.keys import transfer_key
 from holdfast.kernel.lease import Lease, commit_fenced, hand_over
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import Random
 
 
 class TransferState(StrEnum):

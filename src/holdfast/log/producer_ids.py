@@ -13,8 +13,9 @@ import msgspec
 
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, AtVersion, Committed, Put, Requirement, Store
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.random import Random
 
 PRODUCER_COUNTER: Final = "counter/producer"
 BLOCK_IDS: Final = 1_000

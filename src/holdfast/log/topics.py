@@ -20,8 +20,9 @@ from holdfast.kernel.placement import Workload
 from holdfast.log.keys import TOPICS, deleted_key, topic_id_key, topic_key
 from holdfast.log.maintenance.deleted_topics import DeletedTopic
 from holdfast.log.topic_config import NAMES, TopicConfig, read_config, typed
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_between
 
 NAME_MAX: Final = 249

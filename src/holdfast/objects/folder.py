@@ -26,8 +26,9 @@ from holdfast.objects.folder_disk import FolderDisk
 from holdfast.objects.folder_listing import FolderEntry, may_follow, read_folder
 from holdfast.objects.io_threads import IoThreads
 from holdfast.objects.urls import ObjectsUrl
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import MIB, check_at_least, check_between
 
 P = ParamSpec("P")

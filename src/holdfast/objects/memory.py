@@ -10,8 +10,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from holdfast.contracts.objects import AlreadyExists, Buffer, Missing, ObjectInfo, Objects, Stored
 from holdfast.objects.checks import check_key, check_prefix, check_range, check_tail
 from holdfast.objects.urls import ObjectsUrl
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ClosedError
+from holdfast.vocabulary.random import Random
 
 
 class MemoryObjects:

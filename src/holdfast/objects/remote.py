@@ -29,8 +29,9 @@ from holdfast.objects.errors import RequestRefusedError
 from holdfast.objects.io_threads import IoThreads
 from holdfast.objects.retry import RetrySettings, retry_until_deadline
 from holdfast.objects.urls import ObjectsUrl
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import Random
 
 _log: Final = logging.getLogger(__name__)
 

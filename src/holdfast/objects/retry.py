@@ -13,8 +13,9 @@ from typing import TypeVar
 
 from holdfast.contracts.objects import AlreadyExists, Buffer, Missing, ObjectInfo, Objects, Stored
 from holdfast.objects.errors import RequestRefusedError, ThrottledError
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.settings import check_at_least
 
 T = TypeVar("T")

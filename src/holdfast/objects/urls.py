@@ -15,8 +15,9 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from holdfast.contracts.objects import Objects
 from holdfast.objects.counters import CLOUD_PRICES, FREE, CountingObjects, ObjectCounters
 from holdfast.objects.retry import RetryingObjects, RetrySettings
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import settings_from
 
 S = TypeVar("S")

@@ -17,8 +17,9 @@ from holdfast.registry.model import Assignment, PartitionMove
 from holdfast.registry.rebalancer import Rebalancer
 from holdfast.registry.store import RegistryStore
 from holdfast.registry.view import RegistryView
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.tasks import Notify, background_tasks
 
 _log: Final = logging.getLogger(__name__)

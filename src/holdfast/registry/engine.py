@@ -21,8 +21,9 @@ from holdfast.registry.partition_loop import LoopComponents, PartitionLoop
 from holdfast.registry.settings import EngineSettings
 from holdfast.registry.store import RegistryStore
 from holdfast.registry.view import RegistryView
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError, InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.tasks import background_tasks, unwrap_exception_group
 
 _log: Final = logging.getLogger(__name__)

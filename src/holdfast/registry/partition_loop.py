@@ -15,8 +15,9 @@ from holdfast.registry.delivery import Delivery, MessageSource
 from holdfast.registry.model import Assignment, DeliveryFailure, Message
 from holdfast.registry.settings import EngineSettings
 from holdfast.registry.store import RegistryStore
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.tasks import Notify
 
 _log: Final = logging.getLogger(__name__)

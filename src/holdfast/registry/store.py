@@ -32,8 +32,9 @@ from holdfast.registry import intents, keys, records
 from holdfast.registry.model import ConsumerInfo, Heartbeat, PartitionState
 from holdfast.registry.settings import RegistrySettings
 from holdfast.registry.view import RegistryView
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.settings import check_at_least
 
 _ATTEMPTS_MAX: Final = 100  # losing this often to others' changes of one record means that something is broken

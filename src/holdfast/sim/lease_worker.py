@@ -21,8 +21,8 @@ from holdfast.sim.network import NetworkConditions, SimStoreClient
 from holdfast.sim.process import SimClock
 from holdfast.sim.store_server import SimStoreServer
 from holdfast.sim.variant import Variant
-from holdfast.vocabulary.clock import SeededRandom
 from holdfast.vocabulary.errors import FencedError, HoldfastError
+from holdfast.vocabulary.random import SeededRandom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,8 @@ from holdfast.contracts.store import Changed, Committed, Conflict, Entry, Operat
 from holdfast.sim.history import History
 from holdfast.sim.store_server import SimStore
 from holdfast.stores.memory import _MemorySession
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 
 
 class ForgivingStore(SimStore):

@@ -17,8 +17,9 @@ from holdfast.kernel.lease import Held, Lease, acquire, commit_fenced, hold
 from holdfast.kernel.session import HeldSession
 from holdfast.sim.mutant_stores import ForgivingStore, PredicateStore
 from holdfast.sim.variant import Variant
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.random import Random
 
 
 async def _commit_unfenced(

@@ -32,8 +32,8 @@ from holdfast.sim.loop import SimLoop
 from holdfast.sim.process import SimProcess
 from holdfast.sim.store_server import SimStoreServer
 from holdfast.stores.change_feed import ChangeFeed
-from holdfast.vocabulary.clock import SeededRandom
 from holdfast.vocabulary.errors import HoldfastError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import SeededRandom
 
 _by_version: Final = attrgetter("version")
 

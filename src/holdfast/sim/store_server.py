@@ -24,8 +24,9 @@ from holdfast.kernel.keys import HOLDERS
 from holdfast.sim.history import EFFECTS, History
 from holdfast.stores.change_feed import ChangeFeed
 from holdfast.stores.memory import MemoryStore
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import Random
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from holdfast.sim.network import NetworkConditions
 from holdfast.sim.process import SimClock, SimProcess
 from holdfast.sim.store_server import SimStoreServer
 from holdfast.sim.variant import CORRECT, Variant
-from holdfast.vocabulary.clock import SeededRandom
+from holdfast.vocabulary.random import SeededRandom
 
 FAULT_PHASE_TTLS: Final = 3.5  # how long things fail, in session TTLs
 RECOVERY_PHASE_TTLS: Final = 6  # how soon after that every resource must be worked on again

@@ -24,8 +24,9 @@ from holdfast.log.settings import LogSettings
 from holdfast.log.topics import Topics
 from holdfast.objects.urls import open_objects, parse_objects_url
 from holdfast.stores.urls import open_store, parse_store_url
-from holdfast.vocabulary.clock import Clock, Random, RealClock, SystemRandom
+from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import Random, SystemRandom
 
 _IDENTITY_KEY: Final = "cluster/identity"
 _VISIBLE_URL: Final = (

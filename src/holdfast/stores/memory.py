@@ -28,8 +28,9 @@ from holdfast.contracts.store import (
 from holdfast.contracts.validation import StoreLimits, check_commit, check_ttl
 from holdfast.stores.change_feed import ChangeFeed
 from holdfast.stores.urls import StoreUrl
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ClosedError, InvalidError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import Notify, background_tasks
 
 

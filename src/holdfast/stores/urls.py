@@ -12,8 +12,9 @@ from typing import Final
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from holdfast.contracts.store import Store
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import Random
 
 
 @dataclass(frozen=True, slots=True)

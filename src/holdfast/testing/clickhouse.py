@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
 from holdfast.testing.server_process import ServerProcess
-from holdfast.vocabulary.clock import SystemRandom
+from holdfast.vocabulary.random import SystemRandom
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 

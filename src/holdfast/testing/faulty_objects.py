@@ -5,8 +5,9 @@ from typing import TypeVar, cast
 
 from holdfast.contracts.objects import AlreadyExists, Buffer, Missing, ObjectInfo, Objects, Stored
 from holdfast.objects.errors import ThrottledError
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.random import Random
 
 Found = TypeVar("Found", bound=Buffer | Missing)
 

@@ -18,8 +18,8 @@ from holdfast.contracts.store import (
     Store,
     StoreFacts,
 )
-from holdfast.vocabulary.clock import Random
 from holdfast.vocabulary.errors import OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random
 
 _LOST: Final = "the answer was lost on purpose"
 

@@ -18,8 +18,9 @@ from typing import Final
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, Committed, Conflict, Put, Store
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import Clock, Random, RealClock, SystemRandom
+from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import Random, SystemRandom
 
 HOLD_MS_MAX: Final = 120_000  # a forgotten owner must not hold for ever
 

@@ -8,7 +8,8 @@ from holdfast.contracts.store import Store
 from holdfast.stores.urls import open_store
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.server_process import ServerProcess
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 S = TypeVar("S", bound=ServerProcess)
 

@@ -61,7 +61,7 @@ class InvalidError(HoldfastError):
         self.what, self.given, self.allowed = what, given, allowed
 
     def __str__(self) -> str:
-        return f"{self.what} cannot be {self.given!r}: allowed is {self.allowed}"
+        return f"invalid {self.what} {self.given!r}: must be {self.allowed}"
 
 
 class CorruptError(HoldfastError):

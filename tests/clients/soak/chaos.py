@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from tests.clients.soak.plan import Plan
 from tests.support.broker import Broker
 
-from holdfast.vocabulary.clock import RealClock, SeededRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SeededRandom
 
 CLOCK = RealClock()
 KINDS = ("kill", "term", "pause")

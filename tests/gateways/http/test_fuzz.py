@@ -9,7 +9,7 @@ from tests.gateways.http.test_limits import echo
 from tests.gateways.http.test_pipelines import MAPPING, SOURCE, made
 from tests.support.http_gateway import RunningHttpGateway, behind_middleware, running_http_gateway
 
-from holdfast.vocabulary.clock import SeededRandom
+from holdfast.vocabulary.random import SeededRandom
 
 SINK = {
     "kind": "clickhouse", "dsn": "http://me:pw@127.0.0.1:9/x", "database": "x", "table": "t", "batchSize": 10,

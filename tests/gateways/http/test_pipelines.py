@@ -12,7 +12,8 @@ from holdfast.kernel.session import SessionSettings, hold_session
 from holdfast.pipeline.catalog.worker_status import SlotStatus, WorkerRecord, status_key, worker_key
 from holdfast.pipeline.model.definition import slot_resource
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 SOURCE = {"topic": "orders"}
 SINK = {"table": "orders"}

@@ -19,7 +19,7 @@ from holdfast.gateways.kafka.config_names import (
     topic_config_entries,
 )
 from holdfast.gateways.kafka.configs import AlterOperation
-from holdfast.gateways.kafka.errors import Code
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.topic_config import NAMES, TopicConfig
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import MIB
@@ -74,10 +74,10 @@ def test_names_and_values_of_kafka_become_ours(name: str, value: str, field: str
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("retention.ms", "soon", "retention.ms cannot be 'soon'"),
-        ("retention.ms", "-2", "retention.ms cannot be '-2'"),
-        ("segment.bytes", "0", "segment.bytes cannot be '0'"),
-        ("roll_bytes", "1", "roll_bytes cannot be '1'"),
+        ("retention.ms", "soon", "invalid retention.ms 'soon'"),
+        ("retention.ms", "-2", "invalid retention.ms '-2'"),
+        ("segment.bytes", "0", "invalid segment.bytes '0'"),
+        ("roll_bytes", "1", "invalid roll_bytes '1'"),
         ("cleanup.policy", "", "cleanup.policy"),
         ("cleanup.policy", "keep", "one of delete, compact"),
         ("message.timestamp.type", "now", "CreateTime or LogAppendTime"),
@@ -149,7 +149,11 @@ async def test_every_version_describes_a_topic(tmp_path: Path) -> None:
         for version in versions("DescribeConfigs"):
             answer = await admin.ask("DescribeConfigs", version, resources=[resource("orders")])
             (result,) = answer.results
-            assert (code(result), result.resource_type, result.resource_name) == (Code.NONE, TOPIC_RESOURCE, "orders")
+            assert (code(result), result.resource_type, result.resource_name) == (
+                ErrorCode.NONE,
+                TOPIC_RESOURCE,
+                "orders",
+            )
             configs = {each.name: each for each in result.configs}
             assert set(configs) == set(MAPPED) | set(FIXED)
             assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("1000", 1)
@@ -202,23 +206,23 @@ async def test_every_version_describes_a_broker(tmp_path: Path) -> None:
             assert values["advertised.listeners"] == f"PLAINTEXT://127.0.0.1:{admin.face.port}"
             assert all(each.read_only and (each.value is not None or each.is_sensitive) for each in mine.configs)
             assert len(values) == len(mine.configs)
-            assert (code(shared), shared.configs) == (Code.NONE, ())
-            assert code(unknown) is Code.INVALID_REQUEST
+            assert (code(shared), shared.configs) == (ErrorCode.NONE, ())
+            assert code(unknown) is ErrorCode.INVALID_REQUEST
             assert "999" in unknown.error_message
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "refusal"),
     [
-        ("nowhere", TOPIC_RESOURCE, Code.UNKNOWN_TOPIC_OR_PARTITION),
-        ("a/b", TOPIC_RESOURCE, Code.INVALID_TOPIC_EXCEPTION),
-        ("1", 8, Code.INVALID_REQUEST),
-        ("x", 16, Code.INVALID_REQUEST),
-        ("x", 32, Code.INVALID_REQUEST),
+        ("nowhere", TOPIC_RESOURCE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("a/b", TOPIC_RESOURCE, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("1", 8, ErrorCode.INVALID_REQUEST),
+        ("x", 16, ErrorCode.INVALID_REQUEST),
+        ("x", 32, ErrorCode.INVALID_REQUEST),
     ],
 )
 async def test_what_cannot_be_described_or_altered_says_why(
-    tmp_path: Path, name: str, kind: int, refusal: Code
+    tmp_path: Path, name: str, kind: int, refusal: ErrorCode
 ) -> None:
     async with admin_of(tmp_path) as admin:
         (result,) = (await admin.ask("DescribeConfigs", resources=[resource(name, kind)])).results
@@ -239,11 +243,11 @@ async def test_every_version_of_alter_configs_replaces_all_settings(tmp_path: Pa
         for version in versions("AlterConfigs"):
             wanted = resource("orders", configs=setting({"retention.ms": f"{1000 + version}", "flush.ms": "1"}))
             (validated,) = (await admin.ask("AlterConfigs", version, resources=[wanted], validate_only=True)).responses
-            assert code(validated) is Code.NONE
+            assert code(validated) is ErrorCode.NONE
             assert (await admin.backend.log.topics.get("orders")).config.retention_ms != 1_000 + version
             (altered,) = (await admin.ask("AlterConfigs", version, resources=[wanted])).responses
             assert (code(altered), altered.resource_name, altered.resource_type) == (
-                Code.NONE,
+                ErrorCode.NONE,
                 "orders",
                 TOPIC_RESOURCE,
             )
@@ -264,10 +268,10 @@ async def test_every_version_of_incremental_alter_configs_changes_only_what_it_n
             (validated,) = (
                 await admin.ask("IncrementalAlterConfigs", version, resources=[wanted], validate_only=True)
             ).responses
-            assert code(validated) is Code.NONE
+            assert code(validated) is ErrorCode.NONE
             assert (await admin.backend.log.topics.get("orders")).config.retention_bytes == 5
             (altered,) = (await admin.ask("IncrementalAlterConfigs", version, resources=[wanted])).responses
-            assert (code(altered), altered.resource_name) == (Code.NONE, "orders")
+            assert (code(altered), altered.resource_name) == (ErrorCode.NONE, "orders")
             assert (await admin.backend.log.topics.get("orders")).overrides == {"retention_ms": 1_000 + version}
             assert (await described(admin))["retention.ms"].value == f"{1000 + version}"
 
@@ -284,37 +288,37 @@ async def test_a_list_is_appended_to_and_subtracted_from(tmp_path: Path) -> None
             assert (await described(admin))["cleanup.policy"].value == after
 
 
-REFUSED: dict[str, tuple[list[dict[str, Any]], Code, str]] = {
+REFUSED: dict[str, tuple[list[dict[str, Any]], ErrorCode, str]] = {
     "appending to a number": (
         [{"name": "retention.ms", "value": "1", "config_operation": AlterOperation.APPEND}],
-        Code.INVALID_CONFIG,
+        ErrorCode.INVALID_CONFIG,
         "no list",
     ),
     "leaving a list empty": (
         [{"name": "cleanup.policy", "value": "delete", "config_operation": AlterOperation.SUBTRACT}],
-        Code.INVALID_CONFIG,
+        ErrorCode.INVALID_CONFIG,
         "cleanup.policy",
     ),
     "an unknown operation": (
         [{"name": "retention.ms", "value": "1", "config_operation": 9}],
-        Code.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
         "operation 9",
     ),
     "a setting named twice": (
         [*setting({"retention.ms": "1"}), *setting({"retention.ms": "2"})],
-        Code.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
         "more than once: retention.ms",
     ),
-    "no value": (setting({"retention.ms": None}), Code.INVALID_CONFIG, "retention.ms"),
-    "an unknown setting": (setting({"colour": "red"}), Code.INVALID_CONFIG, "colour"),
+    "no value": (setting({"retention.ms": None}), ErrorCode.INVALID_CONFIG, "retention.ms"),
+    "an unknown setting": (setting({"colour": "red"}), ErrorCode.INVALID_CONFIG, "colour"),
     "deleting an unknown setting": (
         [{"name": "colour", "value": None, "config_operation": AlterOperation.DELETE}],
-        Code.INVALID_CONFIG,
+        ErrorCode.INVALID_CONFIG,
         "colour",
     ),
     "settings that exclude each other": (
         setting({"cleanup.policy": "compact", "holdfast.unclean.takeover": "true"}),
-        Code.INVALID_CONFIG,
+        ErrorCode.INVALID_CONFIG,
         "compacted topic",
     ),
 }
@@ -342,7 +346,7 @@ async def test_a_change_that_only_the_rest_of_the_settings_forbids_is_refused_to
                     validate_only=validate_only,
                 )
             ).responses
-            assert code(response) is Code.INVALID_CONFIG
+            assert code(response) is ErrorCode.INVALID_CONFIG
 
 
 @pytest.mark.parametrize("api", ["AlterConfigs", "IncrementalAlterConfigs"])
@@ -352,11 +356,11 @@ async def test_brokers_cannot_be_altered_and_a_resource_is_named_once(tmp_path: 
         (response,) = (
             await admin.ask(api, resources=[resource(str(admin.node), BROKER_RESOURCE, configs=configs)])
         ).responses
-        assert code(response) is Code.INVALID_REQUEST
+        assert code(response) is ErrorCode.INVALID_REQUEST
         assert "read-only" in response.error_message
         twice = [resource("orders", configs=setting({"retention.ms": value})) for value in ("1", "2")]
         responses = (await admin.ask(api, resources=twice)).responses
-        assert [code(each) for each in responses] == [Code.INVALID_REQUEST] * 2
+        assert [code(each) for each in responses] == [ErrorCode.INVALID_REQUEST] * 2
 
 
 # ── where readers that go past the brokers find everything ──

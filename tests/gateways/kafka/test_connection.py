@@ -21,7 +21,7 @@ from tests.support.kafka_wire import (
 from tests.support.partitions import batch
 
 from holdfast.gateways.kafka.api_table import APIS
-from holdfast.gateways.kafka.errors import Code
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.batches import Record, encode
 
 SOFTWARE = {"client_software_name": "tests", "client_software_version": "1"}
@@ -43,7 +43,7 @@ async def test_a_newer_api_versions_request_is_answered_in_version_zero(tmp_path
         frame[2:4] = (99).to_bytes(2, "big")
         await client.send_bytes(len(frame).to_bytes(4, "big") + bytes(frame))
         answer = client.understood(API_VERSIONS, 0, 7, await client.receive())
-        assert answer.error_code.value == Code.UNSUPPORTED_VERSION
+        assert answer.error_code.value == ErrorCode.UNSUPPORTED_VERSION
         assert {each.api_key for each in answer.api_keys} == set(APIS)
 
 

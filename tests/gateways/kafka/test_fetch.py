@@ -10,7 +10,7 @@ from tests.support.cluster import until
 from tests.support.kafka_wire import FETCH, KafkaGateway, fetch_request, gateway_on, versions_of
 from tests.support.partitions import batch, records
 
-from holdfast.gateways.kafka.errors import Code
+from holdfast.kafka.error_codes import ErrorCode
 
 
 async def filled(face: KafkaGateway, topic: str = "orders", partitions: int = 1, *values: str) -> UUID:
@@ -97,7 +97,7 @@ async def test_offsets_out_of_range_say_where_the_log_is(tmp_path: Path) -> None
         client = await face.client()
         answer = await client.ask(FETCH, 12, fetch_request("orders", {0: 99}, wait_ms=60_000))
         partition = answer.responses[0].partitions[0]
-        assert partition.error_code.value == Code.OFFSET_OUT_OF_RANGE
+        assert partition.error_code.value == ErrorCode.OFFSET_OUT_OF_RANGE
         assert (partition.log_start_offset, partition.high_watermark) == (0, 3)
 
 
@@ -106,13 +106,13 @@ async def test_unknown_partitions_are_answered_at_once(tmp_path: Path, topic: st
     async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         answer = await client.ask(FETCH, 12, fetch_request(topic, {number: 0}, wait_ms=60_000))
-        assert answer.responses[0].partitions[0].error_code.value == Code.UNKNOWN_TOPIC_OR_PARTITION
+        assert answer.responses[0].partitions[0].error_code.value == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         answer = await client.ask(FETCH, 13, fetch_request("", {0: 0}, wait_ms=60_000, topic_id=UUID(int=4711)))
-        assert answer.responses[0].partitions[0].error_code.value == Code.UNKNOWN_TOPIC_ID
+        assert answer.responses[0].partitions[0].error_code.value == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-@pytest.mark.parametrize(("ahead", "code"), [(-1, Code.FENCED_LEADER_EPOCH), (1, Code.UNKNOWN_LEADER_EPOCH)])
-async def test_a_reader_with_another_leader_in_mind_is_told(tmp_path: Path, ahead: int, code: Code) -> None:
+@pytest.mark.parametrize(("ahead", "code"), [(-1, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)])
+async def test_a_reader_with_another_leader_in_mind_is_told(tmp_path: Path, ahead: int, code: ErrorCode) -> None:
     async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         epoch = (await face.backend.log.led("orders", 0)).lease.epoch
@@ -139,9 +139,10 @@ async def test_a_session_tells_only_what_is_new(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("session", "code"), [((4711, 1), Code.FETCH_SESSION_ID_NOT_FOUND), ((0, 5), Code.FETCH_SESSION_ID_NOT_FOUND)]
+    ("session", "code"),
+    [((4711, 1), ErrorCode.FETCH_SESSION_ID_NOT_FOUND), ((0, 5), ErrorCode.FETCH_SESSION_ID_NOT_FOUND)],
 )
-async def test_a_session_nobody_knows_is_a_code(tmp_path: Path, session: tuple[int, int], code: Code) -> None:
+async def test_a_session_nobody_knows_is_a_code(tmp_path: Path, session: tuple[int, int], code: ErrorCode) -> None:
     async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         assert (await client.ask(FETCH, 12, fetch_request("orders", {0: 0}, session=session))).error_code.value == code
@@ -152,7 +153,7 @@ async def test_a_session_epoch_that_does_not_follow_is_a_code(tmp_path: Path) ->
         client = await face.client()
         first = await client.ask(FETCH, 12, fetch_request("orders", {0: 0}, session=(0, 0)))
         answer = await client.ask(FETCH, 12, fetch_request("orders", {}, session=(first.session_id, 7)))
-        assert answer.error_code.value == Code.INVALID_FETCH_SESSION_EPOCH
+        assert answer.error_code.value == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
 @pytest.mark.parametrize(("before", "after"), [(12, 18), (18, 12)])
@@ -163,7 +164,7 @@ async def test_a_session_of_names_knows_no_ids_and_the_other_way_round(tmp_path:
         first = await client.ask(FETCH, before, fetch_request("orders", {0: 0}, topic_id=topic_id, session=(0, 0)))
         session = (first.session_id, 1)
         answer = await client.ask(FETCH, after, fetch_request("orders", {0: 3}, topic_id=topic_id, session=session))
-        assert answer.error_code.value == Code.FETCH_SESSION_TOPIC_ID_ERROR
+        assert answer.error_code.value == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 async def test_published_records_are_read_from_object_storage(tmp_path: Path) -> None:

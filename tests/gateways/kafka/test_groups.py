@@ -14,11 +14,12 @@ from tests.support.group import subscription
 from tests.support.kafka_admin import Admin, admin_of, code, versions
 from tests.support.kafka_groups import committed, join_request, joined, stable, synced
 
-from holdfast.gateways.kafka.errors import Code, code_of, group_code_of
+from holdfast.gateways.kafka.errors import code_of, group_code_of
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError, NotCoordinatorError, ShardLoadingError
 from holdfast.groups.keys import shard_resource
 from holdfast.groups.shard import GroupShard
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kernel.keys import holder_key
 from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError, UnavailableError
 
@@ -47,23 +48,23 @@ async def found(admin: Admin, version: int, key: str, kind: int = 0) -> Any:
 @pytest.mark.parametrize("version", versions("FindCoordinator"))
 async def test_the_coordinator_of_a_group_is_found(admin: Admin, version: int) -> None:
     coordinator = await found(admin, version, "some/group é")
-    assert code(coordinator) is Code.NONE
+    assert code(coordinator) is ErrorCode.NONE
     assert (coordinator.node_id, coordinator.host, coordinator.port) == (admin.node, "127.0.0.1", admin.face.port)
-    assert code(await found(admin, version, "")) is Code.INVALID_GROUP_ID
+    assert code(await found(admin, version, "")) is ErrorCode.INVALID_GROUP_ID
 
 
 @pytest.mark.parametrize("version", versions("FindCoordinator")[1:])
 @pytest.mark.parametrize("kind", [TRANSACTION, SHARE])
 async def test_other_coordinators_are_not_to_be_had(admin: Admin, version: int, kind: int) -> None:
-    assert code(await found(admin, version, "x", kind)) is Code.INVALID_REQUEST
+    assert code(await found(admin, version, "x", kind)) is ErrorCode.INVALID_REQUEST
 
 
 async def test_several_coordinators_are_found_at_once(admin: Admin) -> None:
     answer = await admin.ask("FindCoordinator", 6, coordinator_keys=("a", "b", ""))
     assert [(each.key, code(each)) for each in answer.coordinators] == [
-        ("a", Code.NONE),
-        ("b", Code.NONE),
-        ("", Code.INVALID_GROUP_ID),
+        ("a", ErrorCode.NONE),
+        ("b", ErrorCode.NONE),
+        ("", ErrorCode.INVALID_GROUP_ID),
     ]
 
 
@@ -75,22 +76,22 @@ async def test_a_coordinator_that_nobody_is_yet_is_waited_for_a_moment(admin: Ad
     held = holders.pop(key)
     asking = asyncio.ensure_future(found(admin, 3, "g"))
     other = await admin.face.client()
-    assert code(await other.ask(12, 4, {"group_id": "g", "member_id": "x"})) is Code.UNKNOWN_MEMBER_ID
+    assert code(await other.ask(12, 4, {"group_id": "g", "member_id": "x"})) is ErrorCode.UNKNOWN_MEMBER_ID
     assert not asking.done()
     holders[key] = held
     backend.cluster.changed.notify()
-    assert code(await asking) is Code.NONE
+    assert code(await asking) is ErrorCode.NONE
     del holders[key]
-    assert code(await found(admin, 3, "g")) is Code.COORDINATOR_NOT_AVAILABLE
+    assert code(await found(admin, 3, "g")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize("version", versions("JoinGroup"))
 async def test_a_member_joins(admin: Admin, version: int) -> None:
     answer = await admin.ask("JoinGroup", version, **join_request("g"))
     if version >= 4:
-        assert code(answer) is Code.MEMBER_ID_REQUIRED
+        assert code(answer) is ErrorCode.MEMBER_ID_REQUIRED
         answer = await admin.ask("JoinGroup", version, **join_request("g", member=answer.member_id))
-    assert code(answer) is Code.NONE
+    assert code(answer) is ErrorCode.NONE
     assert (answer.generation_id, answer.protocol_name, answer.leader) == (1, "range", answer.member_id)
     assert [(each.member_id, each.metadata) for each in answer.members] == [(answer.member_id, subscription("orders"))]
     if version >= 7:
@@ -99,43 +100,43 @@ async def test_a_member_joins(admin: Admin, version: int) -> None:
 
 @pytest.mark.parametrize("version", versions("JoinGroup"))
 async def test_joining_is_refused_with_the_right_codes(admin: Admin, version: int) -> None:
-    async def refused(**changes: Any) -> Code:
+    async def refused(**changes: Any) -> ErrorCode:
         return code(await admin.ask("JoinGroup", version, **{**join_request("g"), **changes}))
 
-    assert await refused(group_id="") is Code.INVALID_GROUP_ID
-    assert await refused(member_id="made up") is Code.UNKNOWN_MEMBER_ID
-    assert await refused(session_timeout=timedelta(milliseconds=1)) is Code.INVALID_SESSION_TIMEOUT
-    assert await refused(protocols=[]) is Code.INCONSISTENT_GROUP_PROTOCOL
+    assert await refused(group_id="") is ErrorCode.INVALID_GROUP_ID
+    assert await refused(member_id="made up") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert await refused(session_timeout=timedelta(milliseconds=1)) is ErrorCode.INVALID_SESSION_TIMEOUT
+    assert await refused(protocols=[]) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 @pytest.mark.parametrize("version", versions("SyncGroup"))
 async def test_a_member_gets_its_assignment(admin: Admin, version: int) -> None:
     member = await joined(admin, "g")
     answer = await synced(admin, "g", member, version)
-    assert (code(answer), answer.assignment) == (Code.NONE, b"all of it")
+    assert (code(answer), answer.assignment) == (ErrorCode.NONE, b"all of it")
     if version >= 5:
         assert (answer.protocol_type, answer.protocol_name) == ("consumer", "range")
-    assert code(await synced(admin, "g", member, version, generation_id=9)) is Code.ILLEGAL_GENERATION
-    assert code(await synced(admin, "g", member, version, member_id="x")) is Code.UNKNOWN_MEMBER_ID
+    assert code(await synced(admin, "g", member, version, generation_id=9)) is ErrorCode.ILLEGAL_GENERATION
+    assert code(await synced(admin, "g", member, version, member_id="x")) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("version", versions("Heartbeat"))
 async def test_heartbeats(admin: Admin, version: int) -> None:
     member = await stable(admin)
 
-    async def beat(**changes: Any) -> Code:
+    async def beat(**changes: Any) -> ErrorCode:
         given = {"group_id": "g", "generation_id": member.generation_id, "member_id": member.member_id}
         return code(await admin.ask("Heartbeat", version, **{**given, **changes}))
 
-    assert await beat() is Code.NONE
-    assert await beat(generation_id=7) is Code.ILLEGAL_GENERATION
-    assert await beat(member_id="x") is Code.UNKNOWN_MEMBER_ID
-    assert await beat(group_id="other") is Code.UNKNOWN_MEMBER_ID
-    assert await beat(group_id="") is Code.INVALID_GROUP_ID
+    assert await beat() is ErrorCode.NONE
+    assert await beat(generation_id=7) is ErrorCode.ILLEGAL_GENERATION
+    assert await beat(member_id="x") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert await beat(group_id="other") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert await beat(group_id="") is ErrorCode.INVALID_GROUP_ID
     other = await admin.face.client()
     newcomer = asyncio.ensure_future(other.ask(11, 0, join_request("g")))
     await until(lambda: admin.backend.groups.counters.joins >= 3)
-    assert await beat() is Code.REBALANCE_IN_PROGRESS
+    assert await beat() is ErrorCode.REBALANCE_IN_PROGRESS
     newcomer.cancel()
 
 
@@ -144,13 +145,13 @@ async def test_a_member_leaves(admin: Admin, version: int) -> None:
     member = await stable(admin)
     given = {"group_id": "g", "member_id": member.member_id, "members": [{"member_id": member.member_id}]}
     answer = await admin.ask("LeaveGroup", version, **given)
-    assert code(answer) is Code.NONE
+    assert code(answer) is ErrorCode.NONE
     again = await admin.ask("LeaveGroup", version, **given)
     if version >= 3:
-        assert [code(each) for each in answer.members] == [Code.NONE]
-        assert [code(each) for each in again.members] == [Code.UNKNOWN_MEMBER_ID]
+        assert [code(each) for each in answer.members] == [ErrorCode.NONE]
+        assert [code(each) for each in again.members] == [ErrorCode.UNKNOWN_MEMBER_ID]
     else:
-        assert code(again) is Code.UNKNOWN_MEMBER_ID
+        assert code(again) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 async def test_the_answer_to_who_leaves_waits_for_what_the_client_still_does(admin: Admin) -> None:
@@ -176,9 +177,9 @@ async def test_several_members_leave_by_instance_id(admin: Admin) -> None:
         members=[{"member_id": "", "group_instance_id": name} for name in ("a", "b", "c")],
     )
     assert [(each.group_instance_id, code(each)) for each in answer.members] == [
-        ("a", Code.NONE),
-        ("b", Code.NONE),
-        ("c", Code.UNKNOWN_MEMBER_ID),
+        ("a", ErrorCode.NONE),
+        ("b", ErrorCode.NONE),
+        ("c", ErrorCode.UNKNOWN_MEMBER_ID),
     ]
 
 
@@ -195,7 +196,7 @@ async def test_a_static_member_that_restarts_is_in_the_same_generation(admin: Ad
         assert again.leader != again.member_id
     given = {"group_id": "g", "generation_id": first.generation_id, "group_instance_id": "a"}
     fenced = await admin.ask("Heartbeat", **given, member_id=first.member_id)
-    assert code(fenced) is Code.FENCED_INSTANCE_ID
+    assert code(fenced) is ErrorCode.FENCED_INSTANCE_ID
 
 
 @pytest.mark.parametrize("version", versions("DescribeGroups"))
@@ -204,7 +205,7 @@ async def test_groups_are_described(admin: Admin, version: int) -> None:
     answer = await admin.ask("DescribeGroups", version, groups=("g", "nobody"), include_authorized_operations=True)
     group, nobody = answer.groups
     assert (code(group), group.group_state, group.protocol_type, group.protocol_data) == (
-        Code.NONE,
+        ErrorCode.NONE,
         "Stable",
         "consumer",
         "range",
@@ -213,7 +214,7 @@ async def test_groups_are_described(admin: Admin, version: int) -> None:
     assert (shown.member_id, shown.client_id, shown.client_host) == (member.member_id, "tests", "/127.0.0.1")
     assert (shown.member_metadata, shown.member_assignment) == (subscription("orders"), b"all of it")
     assert nobody.group_state == "Dead"
-    assert code(nobody) is (Code.GROUP_ID_NOT_FOUND if version >= 6 else Code.NONE)
+    assert code(nobody) is (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE)
     if version >= 6:
         assert nobody.error_message == "Group nobody not found."
 
@@ -223,7 +224,7 @@ async def test_groups_are_listed(admin: Admin, version: int) -> None:
     await stable(admin)
     await committed(admin, "simple", {0: 1})
     answer = await admin.ask("ListGroups", version)
-    assert code(answer) is Code.NONE
+    assert code(answer) is ErrorCode.NONE
     assert [(each.group_id, each.protocol_type) for each in answer.groups] == [("g", "consumer"), ("simple", "")]
     if version >= 4:
         assert [each.group_state for each in answer.groups] == ["Stable", "Empty"]
@@ -242,29 +243,29 @@ async def test_groups_are_deleted(admin: Admin, version: int) -> None:
     await committed(admin, "simple", {0: 1})
     answer = await admin.ask("DeleteGroups", version, groups_names=("g", "simple", "nobody"))
     assert [(each.group_id, code(each)) for each in answer.results] == [
-        ("g", Code.NON_EMPTY_GROUP),
-        ("simple", Code.NONE),
-        ("nobody", Code.GROUP_ID_NOT_FOUND),
+        ("g", ErrorCode.NON_EMPTY_GROUP),
+        ("simple", ErrorCode.NONE),
+        ("nobody", ErrorCode.GROUP_ID_NOT_FOUND),
     ]
     assert [each.group_id for each in (await admin.ask("ListGroups")).groups] == ["g"]
 
 
 async def test_a_node_that_does_not_coordinate_says_so(admin: Admin) -> None:
     admin.backend.groups.leading = None
-    assert code(await admin.ask("JoinGroup", **join_request("g"))) is Code.NOT_COORDINATOR
-    assert code(await admin.ask("Heartbeat", group_id="g", generation_id=1)) is Code.NOT_COORDINATOR
+    assert code(await admin.ask("JoinGroup", **join_request("g"))) is ErrorCode.NOT_COORDINATOR
+    assert code(await admin.ask("Heartbeat", group_id="g", generation_id=1)) is ErrorCode.NOT_COORDINATOR
     (group,) = (await admin.ask("DescribeGroups", groups=("g",))).groups
-    assert code(group) is Code.NOT_COORDINATOR
+    assert code(group) is ErrorCode.NOT_COORDINATOR
     assert (await admin.ask("ListGroups")).groups == ()
-    assert await committed(admin, "g", {0: 1}) == [Code.NOT_COORDINATOR]
+    assert await committed(admin, "g", {0: 1}) == [ErrorCode.NOT_COORDINATOR]
     for version in versions("OffsetFetch")[:-1]:
         asked = [{"name": "orders", "partition_indexes": (0,)}]
         given = {"group_id": "g", "topics": asked, "groups": [{"group_id": "g", "topics": asked}]}
         answer = await admin.ask("OffsetFetch", version, **given)
         if version == 1:
-            assert code(answer.topics[0].partitions[0]) is Code.NOT_COORDINATOR
+            assert code(answer.topics[0].partitions[0]) is ErrorCode.NOT_COORDINATOR
         else:
-            assert code(answer.groups[0] if version >= 8 else answer) is Code.NOT_COORDINATOR
+            assert code(answer.groups[0] if version >= 8 else answer) is ErrorCode.NOT_COORDINATOR
 
 
 async def test_a_newcomer_that_hangs_up_while_it_waits_is_not_waited_for(admin: Admin) -> None:
@@ -302,17 +303,17 @@ async def test_members_are_patient_while_their_coordinator_is_loading(
     member = await stable(admin)
     about = {"group_id": "g", "member_id": member.member_id, "generation_id": member.generation_id}
     monkeypatch.setattr(admin.backend.groups, "leading", Loading())
-    assert code(await admin.ask("Heartbeat", **about)) is Code.NONE
-    assert code(await synced(admin, "g", member)) is Code.REBALANCE_IN_PROGRESS
+    assert code(await admin.ask("Heartbeat", **about)) is ErrorCode.NONE
+    assert code(await synced(admin, "g", member)) is ErrorCode.REBALANCE_IN_PROGRESS
     join = join_request("g", member=member.member_id)
-    assert code(await admin.ask("JoinGroup", **join)) is Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert code(await admin.ask("JoinGroup", **join)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def test_every_refusal_has_its_code() -> None:
     codes = {refusal: code_of(GroupRefusedError("g", refusal)) for refusal in GroupRefusal}
-    assert len({each for each in codes.values() if each is not Code.INVALID_REQUEST}) == len(GroupRefusal) - 1
-    assert group_code_of(NotCoordinatorError("g", 1)) is Code.NOT_COORDINATOR
-    assert group_code_of(ShardLoadingError(1)) is Code.COORDINATOR_LOAD_IN_PROGRESS
-    assert group_code_of(UnavailableError("store", "away")) is Code.COORDINATOR_NOT_AVAILABLE
-    assert group_code_of(OutcomeUnknownError("1", "lost")) is Code.COORDINATOR_NOT_AVAILABLE
-    assert group_code_of(FencedError("r", 1, 2)) is Code.NOT_COORDINATOR
+    assert len({each for each in codes.values() if each is not ErrorCode.INVALID_REQUEST}) == len(GroupRefusal) - 1
+    assert group_code_of(NotCoordinatorError("g", 1)) is ErrorCode.NOT_COORDINATOR
+    assert group_code_of(ShardLoadingError(1)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert group_code_of(UnavailableError("store", "away")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert group_code_of(OutcomeUnknownError("1", "lost")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert group_code_of(FencedError("r", 1, 2)) is ErrorCode.NOT_COORDINATOR

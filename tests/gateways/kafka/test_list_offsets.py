@@ -7,8 +7,8 @@ import pytest
 from tests.support.kafka_admin import Admin, admin_of, code, versions
 from tests.support.partitions import batch
 
-from holdfast.gateways.kafka.errors import Code
 from holdfast.gateways.kafka.list_offsets import EARLIEST_LOCAL, EARLIEST_NOT_TIERED, LATEST_TIERED
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.reader import EARLIEST, LATEST, MAX_TIMESTAMP
 
 
@@ -29,7 +29,7 @@ async def filled(admin: Admin, partitions: int = 1) -> int:
     return (await admin.backend.log.led("orders", 0)).lease.epoch
 
 
-async def asked(admin: Admin, time_ms: int, version: int | None = None, **given: Any) -> tuple[Code, int, int]:
+async def asked(admin: Admin, time_ms: int, version: int | None = None, **given: Any) -> tuple[ErrorCode, int, int]:
     answer = await admin.ask("ListOffsets", version, replica_id=-1, topics=[wanted("orders", {0: time_ms}, **given)])
     (partition,) = answer.topics[0].partitions
     return code(partition), partition.offset, partition.timestamp
@@ -43,12 +43,12 @@ async def test_every_version_finds_start_end_and_times(tmp_path: Path) -> None:
                 time_ms: await asked(admin, time_ms, version) for time_ms in (EARLIEST, LATEST, 0, 1_500, 2_500, 9_999)
             }
             assert found == {
-                EARLIEST: (Code.NONE, 1, -1),
-                LATEST: (Code.NONE, 5, -1),
-                0: (Code.NONE, 1, 1_000),
-                1_500: (Code.NONE, 2, 3_000),
-                2_500: (Code.NONE, 2, 3_000),
-                9_999: (Code.NONE, -1, -1),
+                EARLIEST: (ErrorCode.NONE, 1, -1),
+                LATEST: (ErrorCode.NONE, 5, -1),
+                0: (ErrorCode.NONE, 1, 1_000),
+                1_500: (ErrorCode.NONE, 2, 3_000),
+                2_500: (ErrorCode.NONE, 2, 3_000),
+                9_999: (ErrorCode.NONE, -1, -1),
             }
             if version >= 4:
                 answer = await admin.ask(
@@ -73,8 +73,8 @@ async def test_times_that_are_none_are_known_from_some_version_on(
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         await filled(admin)
         for version in versions("ListOffsets"):
-            unsupported = (Code.UNSUPPORTED_VERSION, -1, -1)
-            expected = unsupported if version < since else (Code.NONE, offset, timestamp)
+            unsupported = (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+            expected = unsupported if version < since else (ErrorCode.NONE, offset, timestamp)
             assert await asked(admin, time_ms, version) == expected, version
 
 
@@ -98,17 +98,17 @@ async def test_many_partitions_are_asked_about_together(tmp_path: Path) -> None:
 
 async def test_an_empty_partition_has_no_record_of_any_time(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
-        assert await asked(admin, EARLIEST) == await asked(admin, LATEST) == (Code.NONE, 0, -1)
-        assert await asked(admin, 0) == await asked(admin, MAX_TIMESTAMP) == (Code.NONE, -1, -1)
+        assert await asked(admin, EARLIEST) == await asked(admin, LATEST) == (ErrorCode.NONE, 0, -1)
+        assert await asked(admin, 0) == await asked(admin, MAX_TIMESTAMP) == (ErrorCode.NONE, -1, -1)
 
 
 async def test_a_client_with_another_leader_in_mind_is_told(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         epoch = await filled(admin)
         for version in (each for each in versions("ListOffsets") if each >= 4):
-            assert (await asked(admin, LATEST, version, epoch=epoch - 1))[0] is Code.FENCED_LEADER_EPOCH
-            assert (await asked(admin, LATEST, version, epoch=epoch + 1))[0] is Code.UNKNOWN_LEADER_EPOCH
-            assert (await asked(admin, LATEST, version, epoch=epoch))[0] is Code.NONE
+            assert (await asked(admin, LATEST, version, epoch=epoch - 1))[0] is ErrorCode.FENCED_LEADER_EPOCH
+            assert (await asked(admin, LATEST, version, epoch=epoch + 1))[0] is ErrorCode.UNKNOWN_LEADER_EPOCH
+            assert (await asked(admin, LATEST, version, epoch=epoch))[0] is ErrorCode.NONE
 
 
 async def test_partitions_that_are_not_here_get_their_code_and_the_others_an_answer(tmp_path: Path) -> None:
@@ -123,10 +123,10 @@ async def test_partitions_that_are_not_here_get_their_code_and_the_others_an_ans
             topics=[wanted("orders", {0: LATEST, 1: LATEST, 7: LATEST}), wanted("nowhere", {0: 5})],
         )
         assert [code(each) for topic in answer.topics for each in topic.partitions] == [
-            Code.NONE,
-            Code.NOT_LEADER_OR_FOLLOWER,
-            Code.UNKNOWN_TOPIC_OR_PARTITION,
-            Code.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.NONE,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ]
 
 
@@ -135,7 +135,9 @@ async def test_a_topic_nobody_has_is_looked_up_once_for_all_its_partitions(tmp_p
         before = admin.face.node.store.calls.get("get", 0)
         times = dict.fromkeys(range(100), LATEST)
         answer = await admin.ask("ListOffsets", replica_id=-1, topics=[wanted("nowhere", times), wanted("a/b", times)])
-        assert {code(each) for topic in answer.topics for each in topic.partitions} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
+        assert {code(each) for topic in answer.topics for each in topic.partitions} == {
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        }
         assert admin.face.node.store.calls.get("get", 0) - before < 10
 
 
@@ -144,9 +146,9 @@ async def test_a_partition_named_twice_is_refused(tmp_path: Path) -> None:
         topics = [wanted("orders", {0: LATEST, 1: LATEST}), wanted("orders", {0: EARLIEST})]
         answer = await admin.ask("ListOffsets", replica_id=-1, topics=topics)
         assert [code(each) for topic in answer.topics for each in topic.partitions] == [
-            Code.INVALID_REQUEST,
-            Code.NONE,
-            Code.INVALID_REQUEST,
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.NONE,
+            ErrorCode.INVALID_REQUEST,
         ]
 
 
@@ -165,20 +167,20 @@ async def test_every_version_says_where_an_epoch_ended(tmp_path: Path) -> None:
         epoch = await filled(admin)
         for version in versions("OffsetForLeaderEpoch"):
 
-            async def end(asked: int, current: int = -1, version: int = version) -> tuple[Code, int, int]:
+            async def end(asked: int, current: int = -1, version: int = version) -> tuple[ErrorCode, int, int]:
                 answer = await admin.ask("OffsetForLeaderEpoch", version, topics=[ended("orders", 0, asked, current)])
                 (partition,) = answer.topics[0].partitions
                 assert partition.partition == 0
                 return code(partition), partition.leader_epoch, partition.end_offset
 
-            assert await end(epoch, epoch) == (Code.NONE, epoch, 5)
-            assert await end(epoch + 1) == (Code.NONE, -1, -1)
-            assert await end(epoch - 1) == (Code.NONE, epoch - 1, 0)
-            assert await end(epoch, epoch - 1) == (Code.FENCED_LEADER_EPOCH, -1, -1)
-            assert await end(epoch, epoch + 1) == (Code.UNKNOWN_LEADER_EPOCH, -1, -1)
+            assert await end(epoch, epoch) == (ErrorCode.NONE, epoch, 5)
+            assert await end(epoch + 1) == (ErrorCode.NONE, -1, -1)
+            assert await end(epoch - 1) == (ErrorCode.NONE, epoch - 1, 0)
+            assert await end(epoch, epoch - 1) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
+            assert await end(epoch, epoch + 1) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
 
 
 async def test_epochs_of_partitions_that_are_not_here_get_their_code(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         answer = await admin.ask("OffsetForLeaderEpoch", topics=[ended("orders", 7, 1), ended("nowhere", 0, 1)])
-        assert [code(topic.partitions[0]) for topic in answer.topics] == [Code.UNKNOWN_TOPIC_OR_PARTITION] * 2
+        assert [code(topic.partitions[0]) for topic in answer.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2

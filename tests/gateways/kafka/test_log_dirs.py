@@ -6,13 +6,13 @@ from typing import Any
 from tests.support.kafka_admin import admin_of, code, versions
 from tests.support.partitions import batch
 
-from holdfast.gateways.kafka.errors import Code
 from holdfast.gateways.kafka.log_dirs import _room
+from holdfast.kafka.error_codes import ErrorCode
 
 
 def sizes(answer: Any) -> dict[tuple[str, int], int]:
     (result,) = answer.results
-    assert code(result) is Code.NONE
+    assert code(result) is ErrorCode.NONE
     return {
         (topic.name, each.partition_index): each.partition_size for topic in result.topics for each in topic.partitions
     }
@@ -37,7 +37,7 @@ async def test_every_version_tells_what_was_published_and_what_waits(tmp_path: P
             if version >= 4:
                 assert result.total_bytes >= result.usable_bytes > 0
             if version >= 3:
-                assert code(answer) is Code.NONE
+                assert code(answer) is ErrorCode.NONE
 
 
 async def test_only_what_is_named_and_led_here_is_told(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ from tests.support.partitions import batch
 
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.backend import Broker
-from holdfast.gateways.kafka.errors import Code
 from holdfast.gateways.kafka.leaders import brokers, leader_of
 from holdfast.gateways.kafka.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, _read, controller
 from holdfast.gateways.kafka.metadata_encoding import OPERATIONS_NOT_REQUESTED, MetadataTopic, encode_metadata
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.wire import MalformedRequestError
 from holdfast.kernel.keys import holder_key, member_key, partition_resource
 from holdfast.kernel.lease import Held
@@ -46,10 +46,10 @@ async def test_every_version_names_brokers_topics_and_leaders(tmp_path: Path) ->
             (broker,) = answer.brokers
             assert (broker.node_id, broker.host, broker.port) == (admin.node, "127.0.0.1", admin.face.port)
             (topic,) = answer.topics
-            assert (code(topic), topic.name) == (Code.NONE, "orders")
+            assert (code(topic), topic.name) == (ErrorCode.NONE, "orders")
             assert [each.partition_index for each in topic.partitions] == [0, 1, 2]
             for partition in topic.partitions:
-                assert code(partition) is Code.NONE
+                assert code(partition) is ErrorCode.NONE
                 assert partition.leader_id == admin.node
                 assert partition.replica_nodes == partition.isr_nodes == (admin.node,)
             if version >= 1:
@@ -65,7 +65,7 @@ async def test_every_version_names_brokers_topics_and_leaders(tmp_path: Path) ->
             if version >= 10:
                 assert topic.topic_id.hex == led[0].partition_id.topic_id
             if version >= 13:
-                assert code(answer) is Code.NONE
+                assert code(answer) is ErrorCode.NONE
 
 
 async def test_every_version_lists_all_topics_or_none(tmp_path: Path) -> None:
@@ -87,15 +87,15 @@ async def test_topics_are_asked_for_by_id(tmp_path: Path) -> None:
                 topics=[{"topic_id": topic_id, "name": None}, {"topic_id": UUID(int=7), "name": None}],
             )
             known, unknown = answer.topics
-            assert (known.name, known.topic_id, code(known)) == ("orders", topic_id, Code.NONE)
-            assert (unknown.name, unknown.topic_id, code(unknown)) == (None, UUID(int=7), Code.UNKNOWN_TOPIC_ID)
+            assert (known.name, known.topic_id, code(known)) == ("orders", topic_id, ErrorCode.NONE)
+            assert (unknown.name, unknown.topic_id, code(unknown)) == (None, UUID(int=7), ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 async def test_a_topic_asked_for_by_id_may_carry_an_empty_name(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         topic_id = UUID((await admin.backend.log.topics.get("orders")).id)
         answer = await admin.ask("Metadata", topics=[{"topic_id": topic_id, "name": ""}])
-        assert [(code(each), each.name) for each in answer.topics] == [(Code.NONE, "orders")]
+        assert [(code(each), each.name) for each in answer.topics] == [(ErrorCode.NONE, "orders")]
 
 
 @given(version=st.sampled_from(versions("Metadata")), body=st.binary(max_size=60))
@@ -145,8 +145,8 @@ async def test_asking_for_a_topic_makes_it_and_it_can_be_written_to_at_once(tmp_
             name = f"fresh-{version}"
             answer = await admin.ask("Metadata", version, topics=names(name), allow_auto_topic_creation=True)
             (topic,) = answer.topics
-            assert (code(topic), topic.name) == (Code.NONE, name)
-            assert [(code(each), each.leader_id) for each in topic.partitions] == [(Code.NONE, admin.node)] * 3
+            assert (code(topic), topic.name) == (ErrorCode.NONE, name)
+            assert [(code(each), each.leader_id) for each in topic.partitions] == [(ErrorCode.NONE, admin.node)] * 3
             await admin.backend.log.produce(name, 2, batch("a"))
 
 
@@ -155,9 +155,9 @@ async def test_many_clients_that_ask_for_the_same_new_topic_make_one(tmp_path: P
         clients = [Admin(admin.face, await admin.face.client()) for _ in range(8)]
         answers = await asyncio.gather(*(each.ask("Metadata", topics=names("fresh")) for each in clients))
         assert {(code(answer.topics[0]), answer.topics[0].topic_id) for answer in answers} == {
-            (Code.NONE, answers[0].topics[0].topic_id)
+            (ErrorCode.NONE, answers[0].topics[0].topic_id)
         }
-        assert [code(answer.topics[0].partitions[0]) for answer in answers] == [Code.NONE] * 8
+        assert [code(answer.topics[0].partitions[0]) for answer in answers] == [ErrorCode.NONE] * 8
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ async def test_nothing_is_made_unless_both_the_settings_and_the_client_want_it(
     async with admin_of(tmp_path, **settings) as admin:
         answer = await admin.ask("Metadata", topics=names("nowhere"), allow_auto_topic_creation=allowed)
         (topic,) = answer.topics
-        assert (code(topic), topic.name, topic.partitions) == (Code.UNKNOWN_TOPIC_OR_PARTITION, "nowhere", ())
+        assert (code(topic), topic.name, topic.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "nowhere", ())
         assert topic.topic_id is None
         assert not await admin.backend.log.list_topics()
 
@@ -179,14 +179,14 @@ async def test_a_name_no_topic_can_have_is_called_that(tmp_path: Path, name: str
     async with admin_of(tmp_path) as admin:
         for version in versions("Metadata"):
             answer = await admin.ask("Metadata", version, topics=names(name), allow_auto_topic_creation=True)
-            assert code(answer.topics[0]) is Code.INVALID_TOPIC_EXCEPTION
+            assert code(answer.topics[0]) is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
 async def test_topics_that_kafka_keeps_for_itself_are_not_made_by_asking(tmp_path: Path, name: str) -> None:
     async with admin_of(tmp_path) as admin:
         answer = await admin.ask("Metadata", topics=names(name))
-        assert code(answer.topics[0]) is Code.UNKNOWN_TOPIC_OR_PARTITION
+        assert code(answer.topics[0]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_topic_that_cannot_be_made_now_is_to_be_asked_for_again(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ async def test_a_topic_that_cannot_be_made_now_is_to_be_asked_for_again(tmp_path
         admin.face.node.store.reachable = False
         answer = await admin.ask("Metadata", topics=names("fresh"))
         admin.face.node.store.reachable = True
-        assert code(answer.topics[0]) is Code.UNKNOWN_TOPIC_OR_PARTITION
+        assert code(answer.topics[0]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_partition_without_a_leader_says_so_in_every_version(tmp_path: Path) -> None:
@@ -203,8 +203,8 @@ async def test_a_partition_without_a_leader_says_so_in_every_version(tmp_path: P
     for version in versions("Metadata"):
         answer = read(version, encoded(version, cluster, [MetadataTopic(topic)]))
         lost, kept = answer.topics[0].partitions
-        assert (code(lost), lost.leader_id, lost.replica_nodes) == (Code.LEADER_NOT_AVAILABLE, -1, ())
-        assert (code(kept), kept.leader_id, kept.replica_nodes) == (Code.NONE, 4, (4,))
+        assert (code(lost), lost.leader_id, lost.replica_nodes) == (ErrorCode.LEADER_NOT_AVAILABLE, -1, ())
+        assert (code(kept), kept.leader_id, kept.replica_nodes) == (ErrorCode.NONE, 4, (4,))
 
 
 async def test_what_was_written_is_written_anew_when_a_leader_changes() -> None:
@@ -259,7 +259,7 @@ async def test_every_version_describes_the_cluster(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         for version in versions("DescribeCluster"):
             answer = await admin.ask("DescribeCluster", version, include_cluster_authorized_operations=version > 0)
-            assert (code(answer), answer.cluster_id, answer.controller_id) == (Code.NONE, "tests", admin.node)
+            assert (code(answer), answer.cluster_id, answer.controller_id) == (ErrorCode.NONE, "tests", admin.node)
             (broker,) = answer.brokers
             assert (broker.broker_id, broker.host, broker.port) == (admin.node, "127.0.0.1", admin.face.port)
             assert answer.cluster_authorized_operations == (
@@ -268,10 +268,10 @@ async def test_every_version_describes_the_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoint_type", "refusal"), [(2, Code.MISMATCHED_ENDPOINT_TYPE), (9, Code.UNSUPPORTED_ENDPOINT_TYPE)]
+    ("endpoint_type", "refusal"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
 )
 async def test_whoever_asks_a_broker_for_controllers_is_told_that_it_is_none(
-    tmp_path: Path, endpoint_type: int, refusal: Code
+    tmp_path: Path, endpoint_type: int, refusal: ErrorCode
 ) -> None:
     async with admin_of(tmp_path) as admin:
         answer = await admin.ask("DescribeCluster", endpoint_type=endpoint_type)
@@ -287,7 +287,7 @@ async def test_partitions_are_described_page_by_page(tmp_path: Path) -> None:
             answer = await admin.ask("DescribeTopicPartitions", topics=(), response_partition_limit=2, cursor=cursor)
             pages += 1
             for topic in answer.topics:
-                assert code(topic) is Code.NONE
+                assert code(topic) is ErrorCode.NONE
                 found += [(topic.name, each.partition_index) for each in topic.partitions]
                 assert all(each.leader_id == admin.node for each in topic.partitions)
             if answer.next_cursor is None:
@@ -306,9 +306,9 @@ async def test_topics_that_are_described_by_name_may_be_unknown(tmp_path: Path) 
             "DescribeTopicPartitions", topics=names("nowhere", "a", "b/c"), response_partition_limit=2000
         )
         assert {topic.name: code(topic) for topic in answer.topics} == {
-            "a": Code.NONE,
-            "b/c": Code.INVALID_TOPIC_EXCEPTION,
-            "nowhere": Code.UNKNOWN_TOPIC_OR_PARTITION,
+            "a": ErrorCode.NONE,
+            "b/c": ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         }
         assert answer.next_cursor is None
         assert [topic.name for topic in await admin.backend.log.list_topics()] == ["a"], "describing makes nothing"
@@ -340,10 +340,13 @@ async def test_two_agents_are_two_brokers_and_each_leads_its_share(tmp_path: Pat
             replica_id=-1,
             topics=[{"name": "orders", "partitions": [{"partition_index": n, "timestamp": -1} for n in range(4)]}],
         )
-        assert {each.partition_index for each in offsets.topics[0].partitions if code(each) is Code.NONE} == set(
+        assert {each.partition_index for each in offsets.topics[0].partitions if code(each) is ErrorCode.NONE} == set(
             admin.face.node.leads()
         )
-        assert {code(each) for each in offsets.topics[0].partitions} == {Code.NONE, Code.NOT_LEADER_OR_FOLLOWER}
+        assert {code(each) for each in offsets.topics[0].partitions} == {
+            ErrorCode.NONE,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        }
 
 
 async def test_a_cluster_without_agents_is_answered_for_by_the_node_that_is_asked(tmp_path: Path) -> None:

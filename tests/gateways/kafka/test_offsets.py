@@ -11,7 +11,7 @@ from tests.support.cluster import until
 from tests.support.kafka_admin import Admin, admin_of, code, versions
 from tests.support.kafka_groups import committed, stable
 
-from holdfast.gateways.kafka.errors import Code
+from holdfast.kafka.error_codes import ErrorCode
 
 BY_ID = 10
 
@@ -63,12 +63,12 @@ async def test_offsets_are_committed_partition_by_partition(admin: Admin, versio
         ],
     )
     assert [code(each) for each in known.partitions] == [
-        Code.NONE,
-        Code.OFFSET_METADATA_TOO_LARGE,
-        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NONE,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
     assert [each.partition_index for each in known.partitions] == [0, 1, 9]
-    expected = Code.UNKNOWN_TOPIC_ID if version >= BY_ID else Code.UNKNOWN_TOPIC_OR_PARTITION
+    expected = ErrorCode.UNKNOWN_TOPIC_ID if version >= BY_ID else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert code(unknown.partitions[0]) is expected
     (topic,) = (await fetch(admin, 7, None)).topics
     (only,) = topic.partitions
@@ -90,12 +90,12 @@ async def test_offsets_are_fetched_and_what_was_never_committed_is_minus_one(adm
         (1, -1, ""),
         (2, 7, "at 7"),
     ]
-    assert {code(each) for each in known.partitions} == {Code.NONE}
+    assert {code(each) for each in known.partitions} == {ErrorCode.NONE}
     (missing,) = unknown.partitions
     assert missing.committed_offset == -1
-    assert code(missing) is (Code.UNKNOWN_TOPIC_ID if version >= BY_ID else Code.NONE)
+    assert code(missing) is (ErrorCode.UNKNOWN_TOPIC_ID if version >= BY_ID else ErrorCode.NONE)
     if version >= 2:
-        assert code(answer) is Code.NONE
+        assert code(answer) is ErrorCode.NONE
         (topic,) = (await fetch(admin, version, None)).topics
         assert [(each.partition_index, each.committed_offset) for each in topic.partitions] == [(0, 5), (2, 7)]
         assert (await fetch(admin, version, None, group="nobody")).topics == ()
@@ -115,11 +115,11 @@ async def test_offsets_of_several_groups_are_fetched_at_once(admin: Admin) -> No
 @pytest.mark.parametrize("version", versions("OffsetCommit")[:-1])
 async def test_members_commit_and_strangers_do_not(admin: Admin, version: int) -> None:
     member = await stable(admin)
-    assert await committed(admin, "g", {0: 1}, member, version=version) == [Code.NONE]
-    assert await committed(admin, "g", {0: 2}, version=version) == [Code.UNKNOWN_MEMBER_ID]
+    assert await committed(admin, "g", {0: 1}, member, version=version) == [ErrorCode.NONE]
+    assert await committed(admin, "g", {0: 2}, version=version) == [ErrorCode.UNKNOWN_MEMBER_ID]
     wrong = {"generation_id_or_member_epoch": 9}
-    assert await committed(admin, "g", {0: 2}, member, version=version, **wrong) == [Code.ILLEGAL_GENERATION]
-    assert await committed(admin, "new", {0: 2}, member, version=version) == [Code.ILLEGAL_GENERATION]
+    assert await committed(admin, "g", {0: 2}, member, version=version, **wrong) == [ErrorCode.ILLEGAL_GENERATION]
+    assert await committed(admin, "new", {0: 2}, member, version=version) == [ErrorCode.ILLEGAL_GENERATION]
     (topic,) = (await fetch(admin, 7, None)).topics
     assert topic.partitions[0].committed_offset == 1
 
@@ -127,7 +127,7 @@ async def test_members_commit_and_strangers_do_not(admin: Admin, version: int) -
 async def test_a_topic_created_a_moment_ago_may_be_committed(admin: Admin) -> None:
     await admin.backend.log.create_topic("fresh", 1)
     (topic,) = await commit(admin, 9, [{"name": "fresh", "partitions": [partition(0, 1)]}])
-    assert code(topic.partitions[0]) is Code.NONE
+    assert code(topic.partitions[0]) is ErrorCode.NONE
 
 
 async def test_offsets_are_deleted(admin: Admin) -> None:
@@ -135,20 +135,20 @@ async def test_offsets_are_deleted(admin: Admin) -> None:
         topics = [{"name": name, "partitions": [{"partition_index": 0}]}]
         return await admin.ask("OffsetDelete", group_id=group, topics=topics)
 
-    assert code(await delete("nobody")) is Code.GROUP_ID_NOT_FOUND
-    assert code(await delete("")) is Code.INVALID_GROUP_ID
+    assert code(await delete("nobody")) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert code(await delete("")) is ErrorCode.INVALID_GROUP_ID
     await committed(admin, "simple", {0: 1})
     answer = await delete("simple")
-    assert (code(answer), code(answer.topics[0].partitions[0])) == (Code.NONE, Code.NONE)
+    assert (code(answer), code(answer.topics[0].partitions[0])) == (ErrorCode.NONE, ErrorCode.NONE)
     assert (await fetch(admin, 9, None, group="simple")).topics == ()
     await committed(admin, "simple", {0: 1})
     unknown = await delete("simple", "nothing")
-    assert code(unknown.topics[0].partitions[0]) is Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert code(unknown.topics[0].partitions[0]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     member = await stable(admin)
     await committed(admin, "g", {0: 1}, member)
     answer = await delete()
-    assert code(answer) is Code.NONE
-    assert code(answer.topics[0].partitions[0]) is Code.GROUP_SUBSCRIBED_TO_TOPIC
+    assert code(answer) is ErrorCode.NONE
+    assert code(answer.topics[0].partitions[0]) is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
 async def test_the_offsets_of_a_deleted_topic_are_gone_when_it_is_made_anew(admin: Admin) -> None:

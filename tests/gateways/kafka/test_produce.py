@@ -8,7 +8,7 @@ import pytest
 from tests.support.kafka_wire import FETCH, PRODUCE, fetch_request, gateway_on, produce_request, versions_of
 from tests.support.partitions import batch, records
 
-from holdfast.gateways.kafka.errors import Code
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.batches import Record, encode
 
 
@@ -77,7 +77,7 @@ async def test_one_partition_refused_leaves_the_others_alone(tmp_path: Path) -> 
             PRODUCE, 9, produce_request("orders", {0: bytes(broken), 1: batch("b"), 7: batch("c")})
         )
         codes = {each.index: each.error_code.value for each in answer.responses[0].partition_responses}
-        assert codes == {0: Code.CORRUPT_MESSAGE, 1: 0, 7: Code.UNKNOWN_TOPIC_OR_PARTITION}
+        assert codes == {0: ErrorCode.CORRUPT_MESSAGE, 1: 0, 7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         messages = {each.index: each.error_message for each in answer.responses[0].partition_responses}
         assert "CRC" in messages[0]
         assert messages[1] is None
@@ -86,14 +86,14 @@ async def test_one_partition_refused_leaves_the_others_alone(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("given", "code"),
     [
-        ({"records": {0: b""}}, Code.INVALID_RECORD),
-        ({"records": {0: None}}, Code.INVALID_RECORD),
-        ({"records": {0: encode([Record(0, 1, None, bytes(2_000_000))])}}, Code.MESSAGE_TOO_LARGE),
-        ({"records": {0: batch("a")[:40]}}, Code.CORRUPT_MESSAGE),
-        ({"records": {0: batch("a")}, "acks": 2}, Code.INVALID_REQUIRED_ACKS),
+        ({"records": {0: b""}}, ErrorCode.INVALID_RECORD),
+        ({"records": {0: None}}, ErrorCode.INVALID_RECORD),
+        ({"records": {0: encode([Record(0, 1, None, bytes(2_000_000))])}}, ErrorCode.MESSAGE_TOO_LARGE),
+        ({"records": {0: batch("a")[:40]}}, ErrorCode.CORRUPT_MESSAGE),
+        ({"records": {0: batch("a")}, "acks": 2}, ErrorCode.INVALID_REQUIRED_ACKS),
     ],
 )
-async def test_what_cannot_be_appended_gets_its_code(tmp_path: Path, given: dict[str, object], code: Code) -> None:
+async def test_what_cannot_be_appended_gets_its_code(tmp_path: Path, given: dict[str, object], code: ErrorCode) -> None:
     async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         answer = await client.ask(PRODUCE, 9, produce_request("orders", **given))  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ async def test_a_transactional_producer_is_refused(tmp_path: Path) -> None:
         client = await face.client()
         given = {**produce_request("orders", {0: batch("a")}), "transactional_id": "tx"}
         refused = (await client.ask(PRODUCE, 9, given)).responses[0].partition_responses[0]
-        assert refused.error_code.value == Code.INVALID_REQUEST
+        assert refused.error_code.value == ErrorCode.INVALID_REQUEST
         assert "transactions" in refused.error_message
 
 
@@ -116,7 +116,7 @@ async def test_an_unknown_topic_id_is_named_as_such(tmp_path: Path) -> None:
     async with gateway_on(tmp_path, topics={"orders": 1}) as face:
         client = await face.client()
         answer = await client.ask(PRODUCE, 13, produce_request("", {0: batch("a")}, topic_id=UUID(int=4711)))
-        assert answer.responses[0].partition_responses[0].error_code.value == Code.UNKNOWN_TOPIC_ID
+        assert answer.responses[0].partition_responses[0].error_code.value == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 async def test_pipelined_requests_are_appended_and_answered_in_order(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import pytest
 from tests.support.kafka_admin import Admin, admin_of, code, versions
 from tests.support.partitions import batch
 
-from holdfast.gateways.kafka.errors import Code
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.producer_ids import BLOCK_IDS
 
 
-async def init(admin: Admin, version: int | None = None, **given: Any) -> tuple[Code, int, int]:
+async def init(admin: Admin, version: int | None = None, **given: Any) -> tuple[ErrorCode, int, int]:
     answer = await admin.ask(
         "InitProducerId",
         version,
@@ -24,7 +24,7 @@ async def init(admin: Admin, version: int | None = None, **given: Any) -> tuple[
 async def test_every_version_gives_an_id_nobody_has(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         given = [await init(admin, version) for version in versions("InitProducerId") for _ in range(2)]
-        assert {(refusal, epoch) for refusal, _, epoch in given} == {(Code.NONE, 0)}
+        assert {(refusal, epoch) for refusal, _, epoch in given} == {(ErrorCode.NONE, 0)}
         assert len({producer_id for _, producer_id, _ in given}) == len(given)
 
 
@@ -32,9 +32,9 @@ async def test_who_goes_on_with_an_id_gets_its_next_epoch(tmp_path: Path) -> Non
     async with admin_of(tmp_path) as admin:
         _, mine, _ = await init(admin)
         for version in (each for each in versions("InitProducerId") if each >= 3):
-            assert await init(admin, version, producer_id=mine, producer_epoch=4) == (Code.NONE, mine, 5)
+            assert await init(admin, version, producer_id=mine, producer_epoch=4) == (ErrorCode.NONE, mine, 5)
             again = await init(admin, version, producer_id=mine, producer_epoch=4)
-            assert again == (Code.NONE, mine, 5), "the answer was lost, perhaps"
+            assert again == (ErrorCode.NONE, mine, 5), "the answer was lost, perhaps"
 
 
 @pytest.mark.parametrize("epoch", [32_766, 32_767])
@@ -42,27 +42,27 @@ async def test_who_has_used_up_the_epochs_gets_a_fresh_id(tmp_path: Path, epoch:
     async with admin_of(tmp_path) as admin:
         _, mine, _ = await init(admin)
         refusal, fresh, first = await init(admin, producer_id=mine, producer_epoch=epoch)
-        assert (refusal, first) == (Code.NONE, 0)
+        assert (refusal, first) == (ErrorCode.NONE, 0)
         assert fresh != mine
 
 
 async def test_who_goes_on_with_an_id_nobody_gave_gets_a_fresh_one(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         refusal, fresh, epoch = await init(admin, producer_id=77 * BLOCK_IDS, producer_epoch=4)
-        assert (refusal, epoch) == (Code.NONE, 0)
+        assert (refusal, epoch) == (ErrorCode.NONE, 0)
         assert fresh != 77 * BLOCK_IDS
 
 
 @pytest.mark.parametrize(("known", "epoch"), [(5, -1), (-1, 5)])
 async def test_half_an_identity_is_none(tmp_path: Path, known: int, epoch: int) -> None:
     async with admin_of(tmp_path) as admin:
-        assert await init(admin, producer_id=known, producer_epoch=epoch) == (Code.INVALID_REQUEST, -1, -1)
+        assert await init(admin, producer_id=known, producer_epoch=epoch) == (ErrorCode.INVALID_REQUEST, -1, -1)
 
 
 async def test_transactions_are_refused_as_not_supported_in_every_version(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         for version in versions("InitProducerId"):
-            assert await init(admin, version, transactional_id="t") == (Code.UNSUPPORTED_VERSION, -1, -1)
+            assert await init(admin, version, transactional_id="t") == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
 
 
 async def test_ids_that_cannot_be_had_now_are_to_be_asked_for_again(tmp_path: Path) -> None:
@@ -70,9 +70,9 @@ async def test_ids_that_cannot_be_had_now_are_to_be_asked_for_again(tmp_path: Pa
         ids = admin.backend.producer_ids
         ids._store = admin.face.node.store
         admin.face.node.store.reachable = False
-        assert await init(admin) == (Code.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
+        assert await init(admin) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
         admin.face.node.store.reachable = True
-        assert (await init(admin))[0] is Code.NONE
+        assert (await init(admin))[0] is ErrorCode.NONE
 
 
 async def test_producers_of_a_partition_are_described(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ async def test_producers_of_a_partition_are_described(tmp_path: Path) -> None:
         for each in mine.active_producers:
             assert 0 < each.last_timestamp <= before_ms
             assert (each.coordinator_epoch, each.current_txn_start_offset) == (-1, -1)
-        assert (code(empty), empty.active_producers) == (Code.NONE, ())
+        assert (code(empty), empty.active_producers) == (ErrorCode.NONE, ())
         for each in (unknown, nowhere):
-            assert code(each) is Code.UNKNOWN_TOPIC_OR_PARTITION
+            assert code(each) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert each.error_message

@@ -8,8 +8,8 @@ from tests.support.cluster import LocalCluster, until
 from tests.support.kafka_wire import FETCH, KafkaGateway, WireClient, fetch_request, gateway_of
 from tests.support.partitions import records
 
-from holdfast.gateways.kafka.errors import Code
 from holdfast.gateways.kafka.settings import KafkaSettings
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.partition.leading_partition import LeadingPartition
 
 NOBODY = -1
@@ -47,14 +47,14 @@ async def _check(near: WireClient, far: WireClient, bob: KafkaGateway, number: i
             assert (found.preferred_read_replica, _values(found)) == (NOBODY, ["one", "two"])
         # From the other zone: it is sent there, and served there.
         sent = await _read(near, version, number, 0, "b")
-        assert (sent.preferred_read_replica, _values(sent), sent.error_code.value) == (me.node, [], Code.NONE)
+        assert (sent.preferred_read_replica, _values(sent), sent.error_code.value) == (me.node, [], ErrorCode.NONE)
         assert _values(await _read(far, version, number, 1, "b")) == ["two"]
         # Beyond what is published only the leader can say anything; and nobody is served who did not say where he is.
         for offset, rack in ((2, "b"), (0, ""), (0, "a")):
             refused = await _read(far, version, number, offset, rack)
-            assert refused.error_code.value == Code.NOT_LEADER_OR_FOLLOWER
+            assert refused.error_code.value == ErrorCode.NOT_LEADER_OR_FOLLOWER
         back = await _read(near, version, number, led.high_watermark, "b")
-        assert (back.preferred_read_replica, back.error_code.value) == (NOBODY, Code.NONE)
+        assert (back.preferred_read_replica, back.error_code.value) == (NOBODY, ErrorCode.NONE)
 
 
 async def _read(client: WireClient, version: int, number: int, offset: int, rack: str) -> Any:

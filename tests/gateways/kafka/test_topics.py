@@ -9,7 +9,7 @@ import pytest
 from tests.support.kafka_admin import admin_of, code, versions
 from tests.support.partitions import batch
 
-from holdfast.gateways.kafka.errors import Code
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.batches import Record, encode
 from holdfast.log.topics import PARTITIONS_MAX
 
@@ -28,7 +28,7 @@ async def test_every_version_creates_a_topic_that_can_be_written_to_at_once(tmp_
             wanted = topic(name, 2, configs={"retention.ms": "60000", "cleanup.policy": "delete,compact"})
             answer = await admin.ask("CreateTopics", version, topics=[wanted], timeout=SOON)
             (made,) = answer.topics
-            assert (code(made), made.name, made.error_message) == (Code.NONE, name, None)
+            assert (code(made), made.name, made.error_message) == (ErrorCode.NONE, name, None)
             await admin.backend.log.produce(name, 1, batch_with_key())
             stored = await admin.backend.log.topics.get(name)
             assert (stored.partitions, stored.config.retention_ms) == (2, 60_000)
@@ -58,9 +58,9 @@ async def test_validating_makes_nothing_and_refuses_what_making_would_refuse(tmp
                 validate_only=True,
             )
             assert [code(each) for each in answer.topics] == [
-                Code.NONE,
-                Code.TOPIC_ALREADY_EXISTS,
-                Code.INVALID_CONFIG,
+                ErrorCode.NONE,
+                ErrorCode.TOPIC_ALREADY_EXISTS,
+                ErrorCode.INVALID_CONFIG,
             ]
             if version >= 5:
                 assert answer.topics[0].num_partitions == 3
@@ -75,36 +75,40 @@ async def test_numbers_that_are_left_out_are_the_brokers(tmp_path: Path) -> None
         assert (answer.topics[0].num_partitions, answer.topics[0].replication_factor) == (4, 1)
 
 
-REFUSED: dict[str, tuple[dict[str, Any], Code, str]] = {
-    "a name that is taken": (topic("there"), Code.TOPIC_ALREADY_EXISTS, "already exists"),
-    "a name no topic can have": (topic("a/b"), Code.INVALID_TOPIC_EXCEPTION, "letters, digits"),
-    "no partitions": (topic("x", 0), Code.INVALID_PARTITIONS, "1 to"),
-    "fewer than none": (topic("x", -2), Code.INVALID_PARTITIONS, "1 to"),
-    "too many partitions": (topic("x", PARTITIONS_MAX + 1), Code.INVALID_PARTITIONS, "1 to"),
-    "several replicas": (topic("x", 1, 3), Code.INVALID_REPLICATION_FACTOR, "one replica"),
-    "no replica": (topic("x", 1, 0), Code.INVALID_REPLICATION_FACTOR, "one replica"),
-    "a setting nobody has heard of": (topic("x", configs={"colour": "red"}), Code.INVALID_CONFIG, "colour"),
-    "a value that does not fit": (topic("x", configs={"max.message.bytes": "1"}), Code.INVALID_CONFIG, "max.message"),
-    "a setting without a value": (topic("x", configs={"retention.ms": None}), Code.INVALID_CONFIG, "retention.ms"),
-    "what is not offered": (topic("x", configs={"min.insync.replicas": "2"}), Code.INVALID_CONFIG, "one replica"),
+REFUSED: dict[str, tuple[dict[str, Any], ErrorCode, str]] = {
+    "a name that is taken": (topic("there"), ErrorCode.TOPIC_ALREADY_EXISTS, "already exists"),
+    "a name no topic can have": (topic("a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION, "letters, digits"),
+    "no partitions": (topic("x", 0), ErrorCode.INVALID_PARTITIONS, "1 to"),
+    "fewer than none": (topic("x", -2), ErrorCode.INVALID_PARTITIONS, "1 to"),
+    "too many partitions": (topic("x", PARTITIONS_MAX + 1), ErrorCode.INVALID_PARTITIONS, "1 to"),
+    "several replicas": (topic("x", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR, "one replica"),
+    "no replica": (topic("x", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "one replica"),
+    "a setting nobody has heard of": (topic("x", configs={"colour": "red"}), ErrorCode.INVALID_CONFIG, "colour"),
+    "a value that does not fit": (
+        topic("x", configs={"max.message.bytes": "1"}),
+        ErrorCode.INVALID_CONFIG,
+        "max.message",
+    ),
+    "a setting without a value": (topic("x", configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG, "retention.ms"),
+    "what is not offered": (topic("x", configs={"min.insync.replicas": "2"}), ErrorCode.INVALID_CONFIG, "one replica"),
     "settings that exclude each other": (
         topic("x", configs={"cleanup.policy": "compact", "unclean.leader.election.enable": "true"}),
-        Code.INVALID_CONFIG,
+        ErrorCode.INVALID_CONFIG,
         "unclean.leader.election.enable",
     ),
     "a broker that is not there": (
         topic("x", -1, -1, assignments=[{"partition_index": 0, "broker_ids": [999]}]),
-        Code.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         "planned",
     ),
     "a gap between partitions": (
         topic("x", -1, -1, assignments=[{"partition_index": 1, "broker_ids": [1]}]),
-        Code.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         "numbered from 0",
     ),
     "assignments and numbers": (
         topic("x", 1, 1, assignments=[{"partition_index": 0, "broker_ids": [1]}]),
-        Code.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
         "exclude each other",
     ),
 }
@@ -117,13 +121,16 @@ async def test_what_is_refused_is_refused_with_a_reason_and_the_rest_is_made(tmp
             refused, made = answer.topics
             assert (what, code(refused), refused.name) == (what, refusal, wanted["name"])
             assert text in refused.error_message, what
-            assert code(made) is Code.NONE
+            assert code(made) is ErrorCode.NONE
 
 
 async def test_a_topic_named_twice_is_not_made(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         answer = await admin.ask("CreateTopics", topics=[topic("x"), topic("x", 2), topic("y")], timeout=SOON)
-        assert {each.name: code(each) for each in answer.topics} == {"x": Code.INVALID_REQUEST, "y": Code.NONE}
+        assert {each.name: code(each) for each in answer.topics} == {
+            "x": ErrorCode.INVALID_REQUEST,
+            "y": ErrorCode.NONE,
+        }
         assert len(answer.topics) == 2
 
 
@@ -131,13 +138,13 @@ async def test_assignments_that_say_what_would_be_done_anyway_are_taken(tmp_path
     async with admin_of(tmp_path) as admin:
         assignments = [{"partition_index": number, "broker_ids": [admin.node]} for number in range(3)]
         answer = await admin.ask("CreateTopics", topics=[topic("x", -1, -1, assignments=assignments)], timeout=SOON)
-        assert (code(answer.topics[0]), answer.topics[0].num_partitions) == (Code.NONE, 3)
+        assert (code(answer.topics[0]), answer.topics[0].num_partitions) == (ErrorCode.NONE, 3)
 
 
 async def test_a_topic_that_is_not_placed_in_time_is_there_all_the_same(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         answer = await admin.ask("CreateTopics", topics=[topic("x")], timeout=timedelta(0))
-        assert code(answer.topics[0]) is Code.NONE
+        assert code(answer.topics[0]) is ErrorCode.NONE
         assert (await admin.backend.log.topics.get("x")).partitions == 1
 
 
@@ -155,9 +162,9 @@ async def test_every_version_deletes_topics_which_are_gone_at_once(tmp_path: Pat
                 timeout=SOON,
             )
             assert [(each.name, code(each)) for each in answer.responses] == [
-                (name, Code.NONE),
-                ("nowhere", Code.UNKNOWN_TOPIC_OR_PARTITION),
-                ("a/b", Code.INVALID_TOPIC_EXCEPTION),
+                (name, ErrorCode.NONE),
+                ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
             ]
             assert admin.backend.cluster.topic(name) is None
             if version >= 5:
@@ -173,12 +180,12 @@ async def test_a_topic_that_is_deleted_and_made_again_begins_empty_and_can_be_wr
         ids = set()
         for _ in range(5):
             made = (await admin.ask("CreateTopics", topics=[topic("again", 2)], timeout=SOON)).topics[0]
-            assert code(made) is Code.NONE
+            assert code(made) is ErrorCode.NONE
             ids.add(made.topic_id)
             for number in range(2):
                 assert (await admin.backend.log.produce("again", number, batch("x"))).base_offset == 0
             gone = await admin.ask("DeleteTopics", topics=[{"name": "again", "topic_id": None}], timeout=SOON)
-            assert code(gone.responses[0]) is Code.NONE
+            assert code(gone.responses[0]) is ErrorCode.NONE
         assert len(ids) == 5
 
 
@@ -188,12 +195,12 @@ async def test_topics_are_deleted_by_id_and_only_the_one_that_has_it(tmp_path: P
         wanted = [{"name": None, "topic_id": each} for each in (first, UUID(int=7))]
         answer = await admin.ask("DeleteTopics", topics=wanted, timeout=SOON)
         assert [(each.name, each.topic_id, code(each)) for each in answer.responses] == [
-            ("a", first, Code.NONE),
-            (None, UUID(int=7), Code.UNKNOWN_TOPIC_ID),
+            ("a", first, ErrorCode.NONE),
+            (None, UUID(int=7), ErrorCode.UNKNOWN_TOPIC_ID),
         ]
         await admin.backend.log.create_topic("a", 1)
         again = await admin.ask("DeleteTopics", topics=wanted[:1], timeout=SOON)
-        assert code(again.responses[0]) is Code.UNKNOWN_TOPIC_ID
+        assert code(again.responses[0]) is ErrorCode.UNKNOWN_TOPIC_ID
         assert [each.name for each in await admin.backend.log.list_topics()] == ["a", "b"]
 
 
@@ -206,7 +213,7 @@ async def test_a_topic_to_delete_is_named_once_and_in_one_way(tmp_path: Path) ->
             [{"name": "a", "topic_id": None}, {"name": "a", "topic_id": None}],
         ):
             answer = await admin.ask("DeleteTopics", topics=wanted, timeout=SOON)
-            assert [code(each) for each in answer.responses] == [Code.INVALID_REQUEST]
+            assert [code(each) for each in answer.responses] == [ErrorCode.INVALID_REQUEST]
         assert len(await admin.backend.log.list_topics()) == 1
 
 
@@ -222,9 +229,9 @@ async def test_the_number_of_partitions_never_changes_and_the_refusal_says_why(t
                     validate_only=validate_only,
                 )
                 refused, unknown = answer.results
-                assert (refused.name, code(refused)) == ("a", Code.INVALID_PARTITIONS)
+                assert (refused.name, code(refused)) == ("a", ErrorCode.INVALID_PARTITIONS)
                 assert "has 2 partitions, and that never changes" in refused.error_message
-                assert (unknown.name, code(unknown)) == ("b", Code.UNKNOWN_TOPIC_OR_PARTITION)
+                assert (unknown.name, code(unknown)) == ("b", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         assert (await admin.backend.log.topics.get("a")).partitions == 2
 
 
@@ -242,7 +249,7 @@ async def test_every_version_deletes_records_below_an_offset(tmp_path: Path) -> 
                 await admin.backend.log.produce("a", version, batch("x"))
             answer = await admin.ask("DeleteRecords", version, topics=[records("a", {version: 2})], timeout=SOON)
             (partition,) = answer.topics[0].partitions
-            assert (code(partition), partition.partition_index, partition.low_watermark) == (Code.NONE, version, 2)
+            assert (code(partition), partition.partition_index, partition.low_watermark) == (ErrorCode.NONE, version, 2)
         answer = await admin.ask("DeleteRecords", topics=[records("a", {0: -1})], timeout=SOON)
         assert answer.topics[0].partitions[0].low_watermark == 3
 
@@ -261,14 +268,14 @@ async def test_records_that_cannot_be_deleted_get_their_code(tmp_path: Path) -> 
         )
         codes = [code(each) for topic in answer.topics for each in topic.partitions]
         assert codes == [
-            Code.OFFSET_OUT_OF_RANGE,
-            Code.UNKNOWN_TOPIC_OR_PARTITION,
-            Code.UNKNOWN_TOPIC_OR_PARTITION,
-            Code.OFFSET_OUT_OF_RANGE,
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.OFFSET_OUT_OF_RANGE,
         ]
         assert [each.low_watermark for topic in answer.topics for each in topic.partitions] == [-1] * 4
         answer = await admin.ask("DeleteRecords", topics=[records("compacted", {0: 0})], timeout=SOON)
-        assert code(answer.topics[0].partitions[0]) is Code.POLICY_VIOLATION
+        assert code(answer.topics[0].partitions[0]) is ErrorCode.POLICY_VIOLATION
 
 
 async def test_records_of_a_partition_led_elsewhere_are_not_deleted_here(tmp_path: Path) -> None:
@@ -277,7 +284,7 @@ async def test_records_of_a_partition_led_elsewhere_are_not_deleted_here(tmp_pat
         assert agent._partition_handler is not None
         agent._partition_handler.leading.clear()
         answer = await admin.ask("DeleteRecords", topics=[records("a", {0: 0})], timeout=SOON)
-        assert code(answer.topics[0].partitions[0]) is Code.NOT_LEADER_OR_FOLLOWER
+        assert code(answer.topics[0].partitions[0]) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 @pytest.mark.parametrize("name", ["CreateTopics", "DeleteTopics", "CreatePartitions", "DeleteRecords"])

@@ -135,7 +135,7 @@ def test_damage_to_a_log_is_corruption(fields: dict[str, int], rule: BatchRule, 
 def test_an_error_says_what_and_where_and_survives_pickling(kernel: BatchKernel) -> None:
     error = refusal(SOUND + with_fields(SOUND, magic=0), kernel)
     assert isinstance(error, InvalidError)
-    assert str(error) == f"record batch at byte {len(SOUND)}: magic cannot be 0: allowed is 2"
+    assert str(error) == f"record batch at byte {len(SOUND)}: invalid magic 0: must be 2"
     again = pickle.loads(pickle.dumps(error))
     assert (again.fault, str(again)) == (error.fault, str(error))
     stored = damage(with_fields(SOUND, crc=17), kernel)

@@ -5,7 +5,8 @@ import signal
 import pytest
 from tests.support.log_crash.world import CrashWorld
 
-from holdfast.vocabulary.clock import RealClock, SeededRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SeededRandom
 
 KILLS = 8
 KINDS = (  # what else is wrong with the life that is killed

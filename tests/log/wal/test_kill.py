@@ -12,7 +12,7 @@ from tests.support.wal import frame, opened, overwrite, places
 from holdfast.log.wal.disk import FAILPOINTS
 from holdfast.log.wal.frames import encode_head
 from holdfast.log.wal.recovery import scan_directory
-from holdfast.vocabulary.clock import SeededRandom
+from holdfast.vocabulary.random import SeededRandom
 
 # At which passing of each step a child kills itself. A full disk is another test's: test_disk.py.
 STEPS = {

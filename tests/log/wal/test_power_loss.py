@@ -12,8 +12,8 @@ from tests.support.wal_disks import BlockDisk
 
 from holdfast.log.wal import Wal, WalDisk
 from holdfast.log.wal.frames import Buffer
-from holdfast.vocabulary.clock import SeededRandom
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.random import SeededRandom
 
 SECTOR_BYTES = 512
 

@@ -14,8 +14,9 @@ from holdfast.cli.main import main
 from holdfast.log.wal.frames import FRAME_BYTES, FRAMES_AT
 from holdfast.log.wal.inspection import inspect
 from holdfast.log.wal.repair import RepairReport, plan_repair, read_set_aside, repair
-from holdfast.vocabulary.clock import RealClock, SeededRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
+from holdfast.vocabulary.random import SeededRandom
 
 STEP = FRAME_BYTES + 100
 

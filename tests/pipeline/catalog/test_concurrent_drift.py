@@ -12,7 +12,8 @@ from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.driver.slot_store import SlotStore
 from holdfast.pipeline.model.column_mapping import Column, Mapping, mapping_json, read_mapping
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 FIRST = {"columns": [{"fieldPath": "id", "column": "id", "type": "Int64", "nullable": False}]}
 

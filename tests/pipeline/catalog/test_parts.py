@@ -63,14 +63,14 @@ def test_a_part_comes_back_from_the_store_as_it_was_saved() -> None:
 
 
 REFUSALS: list[tuple[str, Any, str]] = [
-    ("sauce", {}, "part of a pipeline cannot be 'sauce': allowed is one of source, sink, mapping, filters, sql, drift"),
-    ("source", b"{", "source cannot be 'text that is not JSON'"),
-    ("source", b"[]", "source cannot be 'list': allowed is an object"),
+    ("sauce", {}, "invalid part of a pipeline 'sauce': must be one of source, sink, mapping, filters, sql, drift"),
+    ("source", b"{", "invalid source 'text that is not JSON'"),
+    ("source", b"[]", "invalid source 'list': must be an object"),
     ("source", {}, "object missing required field `topic`"),
     ("source", {"topic": "a b"}, "1 to 249 letters, digits, . _ and -"),
     ("source", {"topic": "t", "partitons": 3}, "object contains unknown field `partitons`"),
-    ("source", {"topic": "t", "brokers": ["a"]}, "source.brokers cannot be 'a': allowed is host:port"),
-    ("source", {"topic": "t", "brokers": ["a:99999"]}, "allowed is host:port"),
+    ("source", {"topic": "t", "brokers": ["a"]}, "invalid source.brokers 'a': must be host:port"),
+    ("source", {"topic": "t", "brokers": ["a:99999"]}, "must be host:port"),
     ("source", {"topic": "t", "start": "yesterday"}, "earliest, latest, or an ISO 8601 time"),
     ("source", {"topic": "t", "security": SASL}, "a topic of this cluster needs none"),
     (
@@ -84,11 +84,11 @@ REFUSALS: list[tuple[str, Any, str]] = [
         "SASL_PLAINTEXT or SASL_SSL when there is a mechanism",
     ),
     ("sink", {"kind": "oracle"}, "invalid value 'oracle'"),
-    ("sink", {"table": "t", "batchSize": 0}, "sink.batchSize cannot be 0: allowed is between 1 and 1000000"),
+    ("sink", {"table": "t", "batchSize": 0}, "invalid sink.batchSize 0: must be between 1 and 1000000"),
     (
         "sink",
         {"table": "t", "batchSize": "many"},
-        "sink.batchSize cannot be 'what was given': allowed is expected `int`",
+        "invalid sink.batchSize 'what was given': must be expected `int`",
     ),
     ("sink", {"table": "t", "batchFlushInterval": "soon"}, "a duration such as 2s, 500ms or 1m"),
     ("sink", {"dsn": "ftp://u:geheim@h/d", "table": "t"}, "http://user:password@host:port/database"),
@@ -119,7 +119,7 @@ def test_a_part_has_a_size() -> None:
     columns = [
         {"fieldPath": f"{n}" + "x" * 400, "column": f"c{n}", "type": "Int64", "nullable": True} for n in range(900)
     ]
-    with pytest.raises(InvalidError, match=r"mapping: its size cannot be '\d+ bytes': allowed is at most 204800"):
+    with pytest.raises(InvalidError, match=r"mapping: its invalid size '\d+ bytes': must be at most 204800"):
         read_part("mapping", {"columns": columns})
 
 

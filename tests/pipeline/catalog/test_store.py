@@ -32,8 +32,9 @@ from holdfast.pipeline.model.errors import (
 from holdfast.registry import RegistrySettings, RegistryStore
 from holdfast.testing.faulty_store import FaultyStore
 from holdfast.testing.harness import StoreHarness
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 
 SOURCE = {"topic": "orders"}
 SINK = {"dsn": "http://default:secret@127.0.0.1:8123/shop", "table": "orders"}
@@ -91,7 +92,7 @@ async def test_an_edit_that_does_not_fit_is_kept_and_the_last_good_recipe_stays_
     made = await complete(pipelines)
     after, _ = await pipelines.put_part(made.id, "sink", {**SINK, "orderBy": ["nobody"]})
     assert after.recipe == 1
-    assert "order_by cannot be 'nobody'" in after.problems[0]
+    assert "invalid order_by 'nobody'" in after.problems[0]
     assert isinstance((await pipelines.parts(made.id))["sink"].value, ClickHouseConfig)
     with pytest.raises(NotReadyError, match="nobody"):
         await pipelines.set_state(made.id, desired="started")
@@ -187,7 +188,7 @@ async def test_old_recipes_go_unless_a_begun_range_is_to_be_finished_by_them(sto
     prefix = revisions_prefix(made.id)
     kept = [int(entry.key.rpartition("/")[2]) for entry in (await store.scan(prefix, prefix_end(prefix))).entries]
     assert kept == [2, 7, 8]
-    with pytest.raises(InvalidError, match="recipe of pipeline 'orders' cannot be 3: allowed is at most 8"):
+    with pytest.raises(InvalidError, match="invalid recipe of pipeline 'orders' 3: must be at most 8"):
         await pipelines.recipe(made.id, 3)
 
 
@@ -209,9 +210,7 @@ async def test_a_backfill_runs_beside_the_live_generation_until_it_is_retired(st
     made = await complete(pipelines)
     _, fresh = await pipelines.backfill(made.id, {0: 5}, {0: 9})
     assert (fresh.kind, fresh.starts, fresh.ends) == ("backfill", {"0": 5}, {"0": 9})
-    with pytest.raises(
-        InvalidError, match=r"backfills at a time cannot be 2: allowed is at most 1; \[2\] are under way"
-    ):
+    with pytest.raises(InvalidError, match=r"invalid backfills at a time 2: must be at most 1; \[2\] are under way"):
         await pipelines.backfill(made.id, {0: 5}, {0: 9})
     with pytest.raises(InvalidError, match="a start below the end"):
         await pipelines.backfill(made.id, {0: 9}, {0: 9})

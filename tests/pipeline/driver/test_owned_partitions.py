@@ -5,7 +5,8 @@ from holdfast.pipeline.driver.retry_state import RetryState
 from holdfast.pipeline.driver.settings import DriverSettings
 from holdfast.pipeline.driver.sources import TopicBounds
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome
-from holdfast.vocabulary.clock import FakeClock, SeededRandom
+from holdfast.vocabulary.clock import FakeClock
+from holdfast.vocabulary.random import SeededRandom
 
 DONE = TaskOutcome(partition=0, kind="done", rows=10, read=10, payload_bytes=1_000, newest_ms=50_000)
 

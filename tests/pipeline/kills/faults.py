@@ -16,7 +16,7 @@ from tests.pipeline.kills.process_tree import ProcessTree, ours, send
 from tests.pipeline.kills.writer import Writer
 from tests.support.broker import until
 
-from holdfast.vocabulary.clock import SeededRandom
+from holdfast.vocabulary.random import SeededRandom
 
 BEYOND_LEASE_S = 3.0
 ALONE_S = (1.0, 3.0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.pipeline.model.steps import STEPS
-from holdfast.vocabulary.clock import SeededRandom
+from holdfast.vocabulary.random import SeededRandom
 
 TASK_STEPS = ("read", "mapped", "inserting", "inserted", "dlq-inserted", "task-done")
 """Those that a task comes to; the others are the driver's own."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError, Message, Producer
 from tests.support.broker import until
 
-from holdfast.vocabulary.clock import SeededRandom
+from holdfast.vocabulary.random import SeededRandom
 
 TURNS_PER_S = 20
 FLUSH_TIMEOUT_S = 150

@@ -8,7 +8,8 @@ from tests.support.server_process import ServeProcess, started
 
 from holdfast.stores.urls import open_store
 from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,8 @@ from holdfast.pipeline.model.errors import NotReadyError
 from holdfast.pipeline.service.service import PipelineService
 from holdfast.stores.urls import open_store
 from holdfast.testing.clickhouse import ClickHouseServer
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 

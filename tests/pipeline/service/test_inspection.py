@@ -44,7 +44,7 @@ async def test_a_sample_is_from_all_partitions_and_hides_nothing(world: Pipeline
     assert bad.error.startswith("not JSON: ")
     first = await world.service.looking.sample(pipeline.id, limit=4, where="first")
     assert {(each.partition, each.offset) for each in first.records} == {(0, 0), (0, 1), (1, 0), (1, 1)}
-    with pytest.raises(InvalidError, match="limit cannot be 1001: allowed is between 1 and 1000"):
+    with pytest.raises(InvalidError, match="invalid limit 1001: must be between 1 and 1000"):
         await world.service.looking.sample(pipeline.id, limit=1_001)
 
 
@@ -104,7 +104,7 @@ async def test_an_edit_is_previewed_before_it_is_saved(world: PipelineServiceHar
     drifting = await world.pipeline(drift={"unknownFields": "add-column"})
     noted = await world.service.looking.preview(drifting.id)
     assert noted.notes == ("drift: these columns would be added: at Nullable(DateTime64(3))",)
-    with pytest.raises(NotReadyError, match="order_by cannot be 'nobody'"):
+    with pytest.raises(NotReadyError, match="invalid order_by 'nobody'"):
         await world.service.looking.preview(drifting.id, unsaved={"sink": {"table": "x", "orderBy": ["nobody"]}})
 
 
@@ -153,7 +153,7 @@ async def test_a_source_is_validated_step_by_step(world: PipelineServiceHarness)
     missing = await world.service.looking.validate(pipeline.id, "kafka", unsaved={"source": {"topic": "nowhere"}})
     assert outcomes(missing) == ["topic: failed", "offsets: skipped"]
     assert detail(missing, "topic") == (
-        f"source.topic cannot be 'nowhere': allowed is a topic that exists at {world.node.kafka}"
+        f"invalid source.topic 'nowhere': must be a topic that exists at {world.node.kafka}"
     )
     timed = {"source": {"topic": world.name, "start": "2020-01-01"}}
     assert detail(await world.service.looking.validate(pipeline.id, "kafka", unsaved=timed), "start") == "0: 0, 1: 0"
@@ -230,7 +230,7 @@ async def test_databases_tables_and_columns_are_listed(world: PipelineServiceHar
     schema = await world.service.looking.schema(pipeline.id)
     assert [column.name for column in schema.columns][:2] == ["id", "amount"]
     assert (schema.engine, schema.order_by, schema.dedup_window) == ("MergeTree", ("id",), 10_000)
-    with pytest.raises(InvalidError, match="allowed is a table that exists"):
+    with pytest.raises(InvalidError, match="must be a table that exists"):
         await world.service.looking.schema(pipeline.id, table="nowhere")
 
 

@@ -52,9 +52,9 @@ async def test_a_rewind_begins_where_it_is_told_to(world: PipelineServiceHarness
         after, fresh = await world.service.rewinds.rewind(pipeline.id, to)
         assert fresh.starts == starts
         assert live_generation(after) == fresh
-    with pytest.raises(InvalidError, match="offset of partition 0 cannot be 11: allowed is 0 to 10, as it is kept"):
+    with pytest.raises(InvalidError, match="invalid offset of partition 0 11: must be 0 to 10, as it is kept"):
         await world.service.rewinds.rewind(pipeline.id, {0: 11, 1: 0})
-    with pytest.raises(InvalidError, match="partition cannot be 2: allowed is 0 to 1"):
+    with pytest.raises(InvalidError, match="invalid partition 2: must be 0 to 1"):
         await world.service.rewinds.rewind(pipeline.id, {2: 0})
     incomplete = await world.service.catalog.create("incomplete")
     with pytest.raises(NotReadyError, match="rewinding 'incomplete' is refused: source: not saved yet"):

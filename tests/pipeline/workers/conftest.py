@@ -36,7 +36,8 @@ from holdfast.pipeline.workers.worker import PipelineWorker, WorkerIdentity, run
 from holdfast.registry import RegistrySettings, RegistryStore, RegistryView
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
-from holdfast.vocabulary.clock import Clock, FakeClock, Random, SeededRandom
+from holdfast.vocabulary.clock import Clock, FakeClock
+from holdfast.vocabulary.random import Random, SeededRandom
 
 
 class RunningWorker:

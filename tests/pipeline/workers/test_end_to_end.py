@@ -16,7 +16,8 @@ from holdfast.pipeline.service.service import PipelineService
 from holdfast.pipeline.workers.process_session import members
 from holdfast.stores.urls import open_store
 from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 

@@ -8,7 +8,8 @@ from tests.pipeline.workers.conftest import WorkerCluster
 from tests.support.worker_process import brief
 
 from holdfast.testing.harness import StoreHarness
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 pytestmark = pytest.mark.timeout(120)
 

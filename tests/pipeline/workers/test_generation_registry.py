@@ -12,8 +12,9 @@ from holdfast.pipeline.workers.slot_run import SlotRun
 from holdfast.registry import RegistrySettings, RegistryStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
-from holdfast.vocabulary.clock import FakeClock, SeededRandom
+from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.errors import ExpiredError
+from holdfast.vocabulary.random import SeededRandom
 from holdfast.vocabulary.tasks import Notify
 
 NAMESPACE = "pipeline-p-1"

@@ -14,7 +14,8 @@ from holdfast.pipeline.workers.held_slots import HeldSlots
 from holdfast.pipeline.workers.settings import WorkerSettings
 from holdfast.pipeline.workers.slot_assignment import SlotId
 from holdfast.stores.memory import MemoryStore
-from holdfast.vocabulary.clock import FakeClock, SeededRandom
+from holdfast.vocabulary.clock import FakeClock
+from holdfast.vocabulary.random import SeededRandom
 
 SLOT = SlotId("p", 0)
 

@@ -11,8 +11,9 @@ from holdfast.log.topics import Topics, UnknownTopicError
 from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.pipeline.workers.partition_count import count_partitions
 from holdfast.stores.memory import MemoryStore
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 
 CLOCK, CHANCE = RealClock(), SystemRandom()
 

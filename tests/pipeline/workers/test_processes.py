@@ -19,7 +19,8 @@ from tests.support.fake_driver import RANGE
 from holdfast.contracts.store import Store
 from holdfast.pipeline.workers.process_session import members
 from holdfast.testing.harness import StoreHarness
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 TTL_MS = 4_000
 PROGRAM = str(Path(__file__).parents[2] / "support" / "worker_process.py")

@@ -7,7 +7,8 @@ from tests.support.fake_brokers import SinkWorld
 
 from holdfast.objects.urls import open_objects
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 
 @pytest_asyncio.fixture

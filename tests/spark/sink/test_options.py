@@ -18,7 +18,7 @@ def test_options_are_read_without_regard_to_case() -> None:
     ("given", "message"),
     [
         ({"topic": "t"}, "option bootstrap"),
-        ({"bootstrap": "b:1", "topics": "t"}, "option cannot be 'topics': allowed is one of batchBytes, bootstrap"),
+        ({"bootstrap": "b:1", "topics": "t"}, "invalid option 'topics': must be one of batchBytes, bootstrap"),
         ({"bootstrap": "b:1", "compression": "brotli"}, "compression"),
         ({"bootstrap": "b:1", "batchBytes": "many"}, "batch_bytes"),
         ({"bootstrap": "b:1", "batchBytes": "1"}, "batchBytes"),

@@ -40,7 +40,7 @@ def test_a_wish_comes_before_the_key() -> None:
 
 @pytest.mark.parametrize("wish", [-1, 4])
 def test_a_partition_that_does_not_exist_is_refused(wish: int) -> None:
-    with pytest.raises(InvalidError, match=rf"column partition cannot be {wish}: allowed is 0 to 3"):
+    with pytest.raises(InvalidError, match=rf"column partition cannot be {wish}: must be 0 to 3"):
         assign_partitions(None, pa.array([0, wish]), partitions=4, spread=0, rows=2)
 
 

@@ -83,13 +83,13 @@ def test_rows_choose_their_topic(spark: SparkSession, broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("select", "options", "message"),
     [
-        ("id AS number", {"topic": "x"}, "columns cannot be 'number'"),
+        ("id AS number", {"topic": "x"}, "invalid columns 'number'"),
         ("id AS value", {"topic": "no-such-topic"}, "no-such-topic"),
-        ("id AS value", {}, "option topic cannot be ''"),
-        ("id AS value", {"topic": "x", "topics": "y"}, "option cannot be 'topics'"),
-        ("id AS value; 7 AS partition", {"topic": ""}, "column partition cannot be 7: allowed is 0 to 0"),
+        ("id AS value", {}, "invalid option topic ''"),
+        ("id AS value", {"topic": "x", "topics": "y"}, "invalid option 'topics'"),
+        ("id AS value; 7 AS partition", {"topic": ""}, "invalid column partition 7: must be 0 to 0"),
         ("array(named_struct('v', parse_json('1'))) AS value", {"topic": "x"}, "no variants"),
-        ("INTERVAL '1' MONTH AS value", {"topic": "x"}, "columns cannot be 'struct<value:interval month>'"),
+        ("INTERVAL '1' MONTH AS value", {"topic": "x"}, "invalid columns 'struct<value:interval month>'"),
     ],
 )
 def test_what_cannot_be_written_is_refused_with_the_reason(

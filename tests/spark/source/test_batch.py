@@ -137,7 +137,7 @@ def test_packed_records_are_read(spark: SparkSession, broker: Broker, packing: s
 
 def test_wrong_options_are_named(spark: SparkSession, broker: Broker) -> None:
     topic = broker.create_topic("wrong")
-    with pytest.raises(PySparkException, match=r"option cannot be 'subscribe'.*topicsPattern"):
+    with pytest.raises(PySparkException, match=r"invalid option 'subscribe'.*topicsPattern"):
         read(spark, broker, topic, subscribe="x").collect()
     with pytest.raises(PySparkException, match="'nowhere' does not exist"):
         read(spark, broker, "nowhere").collect()

@@ -20,8 +20,9 @@ from holdfast.log.reader import FetchedBatches
 from holdfast.log.service import NotLeaderError
 from holdfast.log.topics import UnknownTopicError
 from holdfast.log.wal import WalSettings
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import background_tasks
 
 # Partition number in the history → topic and its partition.

@@ -21,8 +21,9 @@ from holdfast.log.partition.takeover import TailNotLocalError, open_partition
 from holdfast.log.reader import FetchedBatches, LogReader
 from holdfast.log.settings import LogSettings
 from holdfast.log.wal import Wal
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ClosedError, FencedError
+from holdfast.vocabulary.random import Random
 
 T = TypeVar("T")
 

@@ -37,8 +37,9 @@ from holdfast.objects.folder import FolderObjects, FolderSettings
 from holdfast.objects.retry import RetryingObjects
 from holdfast.stores.urls import open_store
 from holdfast.testing.faulty_objects import FaultyObjects
-from holdfast.vocabulary.clock import Clock, RealClock, SeededRandom, SystemRandom
+from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import ExpiredError, HoldfastError
+from holdfast.vocabulary.random import SeededRandom, SystemRandom
 from holdfast.vocabulary.tasks import background_tasks
 
 HISTORY: Final = "history.txt"

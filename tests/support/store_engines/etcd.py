@@ -22,8 +22,9 @@ from tests.support.store_engines import NewStoreHarness
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.server_harness import ServerHarness
 from holdfast.testing.server_process import ServerProcess, free_port
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 
 _OLDEST_ON_PATH: Final = (3, 5, 6)
 

@@ -9,7 +9,8 @@ from tests.support.store_engines import NewStoreHarness
 from holdfast.contracts.store import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 
 class MemoryStoreHarness:

@@ -16,8 +16,9 @@ from tests.support.store_engines import NewStoreHarness
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.server_harness import ServerHarness
 from holdfast.testing.server_process import ServerProcess, as_plain_user
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 
 _STOP_TIMEOUT_S: Final = 10
 

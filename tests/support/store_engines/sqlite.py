@@ -19,8 +19,9 @@ from tests.support.store_engines import NewStoreHarness
 
 from holdfast.contracts.store import Store
 from holdfast.stores.sqlite import SqliteSettings, SqliteStore
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.random import SystemRandom
 
 TIMEOUT_MS: Final = 1_500
 _PAST_TIMEOUT_S: Final = (TIMEOUT_MS + 200) / 1000
@@ -29,7 +30,8 @@ _PAST_TIMEOUT_S: Final = (TIMEOUT_MS + 200) / 1000
 _WRITER: Final = """
 import asyncio, sys
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 async def main():
     async with open_store(sys.argv[1], clock=RealClock(), random=SystemRandom()) as store:

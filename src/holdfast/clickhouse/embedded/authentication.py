@@ -9,8 +9,8 @@ from email.message import Message
 from pathlib import Path
 
 from holdfast.clickhouse.embedded.errors import AUTHENTICATION_FAILED, query_error
-from holdfast.vocabulary.clock import Random
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import Random
 
 
 def authenticate(headers: Message, parameters: Mapping[str, str], users: Mapping[str, str]) -> str:

@@ -25,8 +25,8 @@ from xml.sax.saxutils import escape
 from holdfast.clickhouse.embedded.errors import QueryError, engine_error
 from holdfast.clickhouse.embedded.restrictions import deny_table_functions
 from holdfast.clickhouse.embedded.settings import ClickHouseSettings
-from holdfast.vocabulary.clock import Random
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import Random
 
 _LOCK: Final = "lock"
 _PLAIN_PATH: Final = re.compile(r"[^?&#%]+")

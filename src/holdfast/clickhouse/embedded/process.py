@@ -14,8 +14,9 @@ from holdfast.clickhouse.embedded.engine import locked_data_directory, open_engi
 from holdfast.clickhouse.embedded.landlock import confine
 from holdfast.clickhouse.embedded.server import ClickHouseHttpServer
 from holdfast.clickhouse.embedded.settings import ClickHouseSettings
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import Random
 
 _log: Final = logging.getLogger(__name__)
 

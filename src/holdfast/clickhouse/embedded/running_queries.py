@@ -19,7 +19,8 @@ from holdfast.clickhouse.embedded.errors import (
     query_error,
 )
 from holdfast.clickhouse.embedded.settings import ClickHouseSettings
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 
 _KEY_PREFIX: Final = "holdfast:"
 _POLL_INTERVAL_S: Final = 0.05  # between looks whether a statement that waits for its turn was killed

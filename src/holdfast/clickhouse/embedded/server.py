@@ -31,8 +31,9 @@ from holdfast.clickhouse.embedded.request_body import RequestBody, limited
 from holdfast.clickhouse.embedded.results import QueryResult, content_type
 from holdfast.clickhouse.embedded.running_queries import RunningQueries, RunningQuery
 from holdfast.clickhouse.embedded.settings import ClickHouseSettings
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import Random
 
 _log: Final = logging.getLogger(__name__)
 

@@ -9,7 +9,8 @@ from holdfast.gateways.http.health import HealthCheck
 from holdfast.gateways.http.metrics.exposition import MetricSource
 from holdfast.gateways.http.metrics.requests import RequestCounters
 from holdfast.gateways.http.settings import HttpSettings
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 
 if TYPE_CHECKING:
     from holdfast.pipeline.service.service import PipelineService

@@ -24,7 +24,8 @@ from holdfast.gateways.http.problems import (
     problem,
 )
 from holdfast.gateways.http.settings import HttpSettings
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 
 _access: Final = logging.getLogger("holdfast.http.access")
 _log: Final = logging.getLogger(__name__)

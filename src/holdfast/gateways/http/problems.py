@@ -151,7 +151,7 @@ def problem_of_error(error: HoldfastError, *, whole: bool = False) -> Problem:
         faults = tuple(Fault(detail=redacted_detail(each)) for each in error.reasons)
     elif kind is INVALID and isinstance(error, InvalidError):
         given = redacted_detail(repr(error.given))
-        fault = Fault(detail=f"{error.what} cannot be {given}", allowed=error.allowed)
+        fault = Fault(detail=f"invalid {error.what} {given}", allowed=error.allowed)
         faults = (msgspec.structs.replace(fault, pointer=_pointer(error.what, whole=whole)),)
     return problem(kind, str(error), *faults)
 

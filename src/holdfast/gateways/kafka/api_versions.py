@@ -8,7 +8,7 @@ from struct import Struct
 from typing import Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks
-from holdfast.gateways.kafka.errors import Code
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.wire import INT16, INT32, NO_TAGS, WireReader, array_length
 
 _KEY: Final = 18
@@ -22,9 +22,9 @@ _Ranges = Sequence[tuple[int, tuple[int, int]]]
 def api_versions_api(others: Sequence[Api]) -> Api:
     """The API that lists these, and itself."""
     ranges = sorted([(_KEY, _VERSIONS), *((api.key, api.versions) for api in others)])
-    bodies = {version: _body(version, Code.NONE, ranges) for version in range(_VERSIONS[0], _VERSIONS[1] + 1)}
+    bodies = {version: _body(version, ErrorCode.NONE, ranges) for version in range(_VERSIONS[0], _VERSIONS[1] + 1)}
     # A client that is newer than we are asks again with a version of this list: this answer is always version 0.
-    too_new = _body(0, Code.UNSUPPORTED_VERSION, ranges)
+    too_new = _body(0, ErrorCode.UNSUPPORTED_VERSION, ranges)
 
     async def api_versions(call: RequestContext, body: memoryview) -> ResponseChunks:
         if not call.api.supports(call.version):
@@ -39,7 +39,7 @@ def api_versions_api(others: Sequence[Api]) -> Api:
     return Api(key=_KEY, name="ApiVersions", versions=_VERSIONS, flexible_from=_FLEXIBLE_FROM, raw=api_versions)
 
 
-def _body(version: int, code: Code, ranges: _Ranges) -> bytes:
+def _body(version: int, code: ErrorCode, ranges: _Ranges) -> bytes:
     flexible = version >= _FLEXIBLE_FROM
     out = bytearray(INT16.pack(code))
     out += array_length(len(ranges), flexible=flexible)

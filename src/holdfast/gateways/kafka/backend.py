@@ -9,7 +9,8 @@ from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.groups.service import GroupService
 from holdfast.log.producer_ids import ProducerIds
 from holdfast.log.service import LogService
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from holdfast.gateways.kafka.config_names import ConfigEntry
-from holdfast.gateways.kafka.errors import Code
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.wire import INT16, INT32, NO_TAGS, array_length, string
 
 TOPIC_RESOURCE: Final = 2
@@ -29,7 +29,7 @@ class DescribedResource(NamedTuple):
     kind: int
     name: str
     rows: tuple[ConfigEntry, ...] = ()
-    code: Code = Code.NONE
+    code: ErrorCode = ErrorCode.NONE
     text: str | None = None
 
 

@@ -31,8 +31,9 @@ from holdfast.gateways.kafka.config_names import (
     topic_config_entries,
 )
 from holdfast.gateways.kafka.control import decode
-from holdfast.gateways.kafka.errors import Code, code_of
+from holdfast.gateways.kafka.errors import code_of
 from holdfast.gateways.kafka.leaders import brokers
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.topic_config import NAMES, read_config
 from holdfast.log.topics import Topic, TopicNameError, UnknownTopicError
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
@@ -52,7 +53,7 @@ class AlterOperation(IntEnum):
 class _Refused(Exception):  # noqa: N818  (an answer on its way out, never seen by others)
     """A resource that cannot be answered for, with what its client is told."""
 
-    def __init__(self, code: Code, text: str) -> None:
+    def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(code, text)
         self.code, self.text = code, text
 
@@ -87,7 +88,7 @@ async def alter_configs(call: RequestContext, request: Any) -> ResponseFields:
             settings = _read((each.name, each.value) for each in resource.configs)
             changes = {name: settings.get(name) for name in NAMES}
             await _alter(call.backend, resource.resource_name, changes, validate_only=request.validate_only)
-            responses.append(_result(resource, Code.NONE, None))
+            responses.append(_result(resource, ErrorCode.NONE, None))
         except (_Refused, HoldfastError) as error:
             responses.append(_result(resource, *_told(error)))
     return {"responses": responses}
@@ -103,13 +104,13 @@ async def incremental_alter_configs(call: RequestContext, request: Any) -> Respo
             topic = await _topic(call.backend, resource.resource_name)
             changes = _changes(topic, resource.configs)
             await _alter(call.backend, topic.name, changes, validate_only=request.validate_only)
-            responses.append(_result(resource, Code.NONE, None))
+            responses.append(_result(resource, ErrorCode.NONE, None))
         except (_Refused, HoldfastError) as error:
             responses.append(_result(resource, *_told(error)))
     return {"responses": responses}
 
 
-def _result(resource: Any, code: Code, text: str | None) -> dict[str, object]:
+def _result(resource: Any, code: ErrorCode, text: str | None) -> dict[str, object]:
     return {
         "error_code": code,
         "error_message": text,
@@ -118,7 +119,7 @@ def _result(resource: Any, code: Code, text: str | None) -> dict[str, object]:
     }
 
 
-def _told(error: _Refused | HoldfastError) -> tuple[Code, str]:
+def _told(error: _Refused | HoldfastError) -> tuple[ErrorCode, str]:
     if isinstance(error, _Refused):
         return error.code, error.text
     return code_of(error), str(error)
@@ -136,7 +137,7 @@ async def _rows(backend: KafkaBackend, resource: Any) -> tuple[ConfigEntry, ...]
         return topic_config_entries(topic.config, tuple(topic.overrides))
     if kind != BROKER_RESOURCE:
         raise _Refused(
-            Code.INVALID_REQUEST,
+            ErrorCode.INVALID_REQUEST,
             f"resource type {kind} is not offered: topics ({TOPIC_RESOURCE}) and brokers ({BROKER_RESOURCE}) are",
         )
     if name == "":
@@ -145,30 +146,30 @@ async def _rows(backend: KafkaBackend, resource: Any) -> tuple[ConfigEntry, ...]
     for broker in (*brokers(backend), *((me,) if me is not None else ())):
         if str(broker.node) == name:
             return broker_config_entries(backend, broker)
-    raise _Refused(Code.INVALID_REQUEST, f"there is no broker {name[:80]!r}")
+    raise _Refused(ErrorCode.INVALID_REQUEST, f"there is no broker {name[:80]!r}")
 
 
 def _check_alterable(resource: Any, twice: set[object]) -> None:
     kind, name = resource.resource_type, resource.resource_name
     if (kind, name) in twice:
-        raise _Refused(Code.INVALID_REQUEST, f"{name!r} is named more than once")
+        raise _Refused(ErrorCode.INVALID_REQUEST, f"{name!r} is named more than once")
     if kind == BROKER_RESOURCE:
         raise _Refused(
-            Code.INVALID_REQUEST,
+            ErrorCode.INVALID_REQUEST,
             "settings of a broker are read-only here: its command line and configuration file set them",
         )
     if kind != TOPIC_RESOURCE:
-        raise _Refused(Code.INVALID_REQUEST, f"resource type {kind} is not offered: topics ({TOPIC_RESOURCE}) are")
+        raise _Refused(ErrorCode.INVALID_REQUEST, f"resource type {kind} is not offered: topics ({TOPIC_RESOURCE}) are")
     names = _duplicates(each.name for each in resource.configs)
     if names:
-        raise _Refused(Code.INVALID_REQUEST, f"named more than once: {', '.join(sorted(map(str, names)))}")
+        raise _Refused(ErrorCode.INVALID_REQUEST, f"named more than once: {', '.join(sorted(map(str, names)))}")
 
 
 def _read(given: Iterable[tuple[str, str | None]]) -> dict[str, object]:
     try:
         return read_settings(given)
     except InvalidError as error:
-        raise _Refused(Code.INVALID_CONFIG, str(error)) from None
+        raise _Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
 def _changes(topic: Topic, configs: Iterable[Any]) -> Mapping[str, object | None]:
@@ -180,9 +181,9 @@ def _changes(topic: Topic, configs: Iterable[Any]) -> Mapping[str, object | None
             operation = AlterOperation(each.config_operation)
             field = field_of(each.name)
         except ValueError:
-            raise _Refused(Code.INVALID_REQUEST, f"operation {each.config_operation} is unknown") from None
+            raise _Refused(ErrorCode.INVALID_REQUEST, f"operation {each.config_operation} is unknown") from None
         except InvalidError as error:
-            raise _Refused(Code.INVALID_CONFIG, str(error)) from None
+            raise _Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
         if operation is AlterOperation.DELETE:
             if field is not None:
                 dropped[field] = None
@@ -195,7 +196,9 @@ def _changes(topic: Topic, configs: Iterable[Any]) -> Mapping[str, object | None
 
 def _in_list(topic: Topic, name: str, operation: AlterOperation, value: str) -> str:
     if config_type_of(name) is not ConfigType.LIST:
-        raise _Refused(Code.INVALID_CONFIG, f"{name} is no list: it can be SET and DELETEd, not {operation.name}ed")
+        raise _Refused(
+            ErrorCode.INVALID_CONFIG, f"{name} is no list: it can be SET and DELETEd, not {operation.name}ed"
+        )
     words = dict.fromkeys(str(getattr(topic.config, field_of(name) or "")).split(","))
     named = [word.strip() for word in value.split(",") if word.strip()]
     if operation is AlterOperation.APPEND:
@@ -218,7 +221,7 @@ async def _alter(
     except (UnknownTopicError, TopicNameError):
         raise
     except InvalidError as error:
-        raise _Refused(Code.INVALID_CONFIG, str(error)) from None
+        raise _Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
 def _duplicates(named: Iterable[object]) -> set[object]:

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks
-from holdfast.gateways.kafka.errors import Code
 from holdfast.gateways.kafka.fetch_reader import FetchLimits, PartitionRead, read_partitions
 from holdfast.gateways.kafka.fetch_sessions import (
     FINAL_EPOCH,
@@ -20,6 +19,7 @@ from holdfast.gateways.kafka.fetch_sessions import (
     LastSent,
 )
 from holdfast.gateways.kafka.leaders import NO_LEADER, endpoints_tags, leader_field, leader_of
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.wire import INT16, INT32, INT64, NO_TAGS, WireReader, array_length, string, tagged
 from holdfast.log.batches import Buffer
 
@@ -56,11 +56,11 @@ async def fetch(call: RequestContext, body: memoryview) -> ResponseChunks:
         now_ms,
         by_id=call.version >= _TOPIC_IDS_FROM,
     )
-    if isinstance(plan, Code):
+    if isinstance(plan, ErrorCode):
         return _encode(call, [], plan, 0)
     reads = await read_partitions(call, plan.wanted, request.limits)
     return _encode(
-        call, _changed_partitions(plan, reads), Code.NONE, plan.session.id if plan.session is not None else 0
+        call, _changed_partitions(plan, reads), ErrorCode.NONE, plan.session.id if plan.session is not None else 0
     )
 
 
@@ -79,7 +79,7 @@ def _changed_partitions(plan: FetchPlan, reads: list[PartitionRead]) -> list[Par
 
 
 def _has_changed(session: FetchSession, read: PartitionRead) -> bool:
-    if read.size or read.code is not Code.NONE or read.preferred >= 0:
+    if read.size or read.code is not ErrorCode.NONE or read.preferred >= 0:
         return True
     return session.shown.get(read.wanted.key) != LastSent(read.high_watermark, read.start_offset, read.code)
 
@@ -132,7 +132,7 @@ def _named(version: int, reader: WireReader) -> str | UUID:
     return reader.uuid() if version >= _TOPIC_IDS_FROM else reader.text()
 
 
-def _encode(call: RequestContext, reads: list[PartitionRead], code: Code, session_id: int) -> ResponseChunks:
+def _encode(call: RequestContext, reads: list[PartitionRead], code: ErrorCode, session_id: int) -> ResponseChunks:
     version, flexible = call.version, call.api.is_flexible(call.version)
     chunks: list[Buffer] = []
     leaders: set[int] = set()
@@ -173,7 +173,7 @@ def _partition(version: int, read: PartitionRead) -> bytes:
 
 def _leader_tags(call: RequestContext, read: PartitionRead, leaders: set[int]) -> bytes:
     """Who leads the partition, if it is not us."""
-    if read.topic is None or read.code not in (Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH):
+    if read.topic is None or read.code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
         return NO_TAGS
     leader = leader_of(call.backend.cluster, read.topic, read.wanted.key[1])
     if leader.node == NO_LEADER:

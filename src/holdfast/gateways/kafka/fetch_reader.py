@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from holdfast.gateways.kafka.api import RequestContext
-from holdfast.gateways.kafka.errors import Code, code_of
+from holdfast.gateways.kafka.errors import code_of
 from holdfast.gateways.kafka.fetch_sessions import FetchPartition
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.batches import Buffer
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.reader import OffsetOutOfRangeError
@@ -40,7 +41,7 @@ class PartitionRead:
 
     wanted: FetchPartition
     topic: str | None = None
-    code: Code = Code.NONE
+    code: ErrorCode = ErrorCode.NONE
     high_watermark: int = -1
     start_offset: int = -1
     batches: Sequence[Buffer] = ()
@@ -68,7 +69,7 @@ async def read_partitions(
                 if known.size > max(0, min(left, each.bytes_max)) and left < limits.bytes_max:
                     known.batches, known.size = (), 0  # others came first: its turn is next time
             left -= known.size
-            settled = settled or known.code is not Code.NONE or known.preferred >= 0
+            settled = settled or known.code is not ErrorCode.NONE or known.preferred >= 0
         got = limits.bytes_max - left
         done = [each for each in reads if each is not None]
         if settled or got >= limits.bytes_min or (got and got >= limits.bytes_max) or loop.time() >= deadline:
@@ -101,12 +102,12 @@ async def _read(call: RequestContext, wanted: FetchPartition, left: int, limits:
     topic = call.backend.cluster.name_of(named.hex) if isinstance(named, UUID) else named
     read = PartitionRead(wanted, topic)
     if topic is None:
-        read.code = Code.UNKNOWN_TOPIC_ID
+        read.code = ErrorCode.UNKNOWN_TOPIC_ID
         return read
     try:
         await _fill(call, read, topic, number, max(0, min(left, wanted.bytes_max)), limits.rack)
     except OffsetOutOfRangeError as error:
-        read.code, read.start_offset, read.high_watermark = Code.OFFSET_OUT_OF_RANGE, error.start, error.end
+        read.code, read.start_offset, read.high_watermark = ErrorCode.OFFSET_OUT_OF_RANGE, error.start, error.end
     except HoldfastError as error:
         read.code = code_of(error)
     return read
@@ -126,7 +127,7 @@ async def _fill(call: RequestContext, read: PartitionRead, topic: str, number: i
     else:
         epoch = read.wanted.leader_epoch
         if epoch >= 0 and epoch != led.lease.epoch:
-            read.code = Code.FENCED_LEADER_EPOCH if epoch < led.lease.epoch else Code.UNKNOWN_LEADER_EPOCH
+            read.code = ErrorCode.FENCED_LEADER_EPOCH if epoch < led.lease.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
             return
         read.led = led
         if rack and led.start_offset <= offset < led.record.published:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from holdfast.gateways.kafka.errors import Code
+from holdfast.kafka.error_codes import ErrorCode
 
 FINAL_EPOCH: Final = -1  # no session, and the end of one
 INITIAL_EPOCH: Final = 0  # the first fetch of a session
@@ -33,7 +33,7 @@ class LastSent(NamedTuple):
 
     high_watermark: int = -1
     start_offset: int = -1
-    code: Code = Code.NONE
+    code: ErrorCode = ErrorCode.NONE
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class FetchSessions:
         now_ms: int,
         *,
         by_id: bool,
-    ) -> FetchPlan | Code:
+    ) -> FetchPlan | ErrorCode:
         """What this request asks for, together with what its session knows."""
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(session_id, None)
@@ -87,11 +87,11 @@ class FetchSessions:
             return FetchPlan(wanted, session, full=True)
         session = self._sessions.get(session_id)
         if session is None:
-            return Code.FETCH_SESSION_ID_NOT_FOUND
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if session.epoch != epoch:
-            return Code.INVALID_FETCH_SESSION_EPOCH
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if session.by_id != by_id:
-            return Code.FETCH_SESSION_TOPIC_ID_ERROR
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
         session.used_at_ms = now_ms
         self._sessions.move_to_end(session_id)

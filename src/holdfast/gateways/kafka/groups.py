@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.errors import Code, group_code_of
+from holdfast.gateways.kafka.errors import group_code_of
 from holdfast.gateways.kafka.leaders import NO_LEADER, broker
 from holdfast.gateways.kafka.placement_wait import wait_until
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError, ShardLoadingError
@@ -34,6 +34,7 @@ from holdfast.groups.model import (
     LeaveRequest,
     SyncRequest,
 )
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.types import Member
 
@@ -61,9 +62,9 @@ async def _coordinator(backend: KafkaBackend, kind: int, key: str, deadline_ms: 
     nobody = {"key": key, "node_id": NO_LEADER, "host": "", "port": NO_LEADER}
     if kind != _GROUP:
         what = "transactions are" if kind == _TRANSACTION else f"key type {kind} is"
-        return {**nobody, "error_code": Code.INVALID_REQUEST, "error_message": f"{what} not supported"}
+        return {**nobody, "error_code": ErrorCode.INVALID_REQUEST, "error_message": f"{what} not supported"}
     if not key:
-        return {**nobody, "error_code": Code.INVALID_GROUP_ID, "error_message": "a group id cannot be empty"}
+        return {**nobody, "error_code": ErrorCode.INVALID_GROUP_ID, "error_message": "a group id cannot be empty"}
     try:
         shard = await backend.groups.coordinator(key)
     except HoldfastError as error:
@@ -72,14 +73,14 @@ async def _coordinator(backend: KafkaBackend, kind: int, key: str, deadline_ms: 
     member = _leader(backend, shard)
     if member is None:
         text = f"nobody coordinates shard {shard} at the moment"
-        return {**nobody, "error_code": Code.COORDINATOR_NOT_AVAILABLE, "error_message": text}
+        return {**nobody, "error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE, "error_message": text}
     node = broker(member)
     return {
         "key": key,
         "node_id": node.node,
         "host": node.host,
         "port": node.port,
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "error_message": None,
     }
 
@@ -122,7 +123,7 @@ async def join_group(call: RequestContext, request: Any) -> ResponseFields:
             "members": (),
         }
     return {
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "generation_id": joined.generation,
         "protocol_type": joined.protocol_type,
         "protocol_name": joined.protocol,
@@ -150,11 +151,11 @@ async def sync_group(call: RequestContext, request: Any) -> ResponseFields:
         synced = await call.backend.groups.sync(request.group_id, ask)
     except ShardLoadingError:
         # Whoever was joining has to begin again, which this code alone tells every client.
-        return {"error_code": Code.REBALANCE_IN_PROGRESS, "assignment": b""}
+        return {"error_code": ErrorCode.REBALANCE_IN_PROGRESS, "assignment": b""}
     except HoldfastError as error:
         return {"error_code": group_code_of(error), "assignment": b""}
     return {
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "protocol_type": synced.protocol_type,
         "protocol_name": synced.protocol,
         "assignment": synced.assignment,
@@ -174,7 +175,7 @@ async def heartbeat(call: RequestContext, request: Any) -> ResponseFields:
         pass  # nobody knows yet, and a member is not told that it is gone before it is; aiokafka knows no other answer
     except HoldfastError as error:
         return {"error_code": group_code_of(error)}
-    return {"error_code": Code.NONE}
+    return {"error_code": ErrorCode.NONE}
 
 
 async def leave_group(call: RequestContext, request: Any) -> ResponseFields:
@@ -190,10 +191,10 @@ async def leave_group(call: RequestContext, request: Any) -> ResponseFields:
         left = await call.backend.groups.leave(request.group_id, leaving)
     except HoldfastError as error:
         return {"error_code": group_code_of(error), "members": ()}
-    codes = [Code.NONE if each.error is None else group_code_of(each.error) for each in left]
+    codes = [ErrorCode.NONE if each.error is None else group_code_of(each.error) for each in left]
     await call.backend.clock.sleep_ms(call.backend.settings.leave_answer_ms)
     return {
-        "error_code": Code.NONE if hasattr(request, "members") else codes[0],
+        "error_code": ErrorCode.NONE if hasattr(request, "members") else codes[0],
         "members": [
             {
                 "member_id": each.leaving.member_id,
@@ -221,7 +222,7 @@ async def describe_groups(call: RequestContext, request: Any) -> ResponseFields:
 
 def _described(group: GroupDescription) -> dict[str, object]:
     return {
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "error_message": None,
         "group_id": group.id,
         "group_state": group.state,
@@ -247,7 +248,7 @@ def _not_described(group_id: str, error: HoldfastError, version: int) -> dict[st
     if isinstance(error, GroupRefusedError) and error.refusal is GroupRefusal.NOT_FOUND:
         state = GroupState.DEAD
         if version < _FIRST_WITH_NOT_FOUND:
-            code = Code.NONE
+            code = ErrorCode.NONE
     return {
         "error_code": code,
         "error_message": f"Group {group_id} not found." if state else str(error),
@@ -267,7 +268,7 @@ async def list_groups(call: RequestContext, request: Any) -> ResponseFields:
     nothing = (names and not states) or (kinds and _CLASSIC not in kinds)
     groups = () if nothing else await call.backend.groups.list(states)
     return {
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "groups": [
             {
                 "group_id": each.id,
@@ -284,7 +285,7 @@ async def delete_groups(call: RequestContext, request: Any) -> ResponseFields:
     """Delete groups that have no members, each by itself."""
     results = []
     for group_id in request.groups_names:
-        code = Code.NONE
+        code = ErrorCode.NONE
         try:
             await call.backend.groups.delete(group_id)
         except HoldfastError as error:

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.errors import Code, code_of
+from holdfast.gateways.kafka.errors import code_of
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.leader_epochs import epoch_at
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.reader import EARLIEST, LATEST, MAX_TIMESTAMP
@@ -53,7 +54,7 @@ async def list_offsets(call: RequestContext, request: Any) -> ResponseFields:
 
     async def look(name: str, asked: Any) -> ResponseFields:
         if (name, asked.partition_index) in twice:
-            return _none(asked.partition_index, Code.INVALID_REQUEST)
+            return _none(asked.partition_index, ErrorCode.INVALID_REQUEST)
         try:
             if asked.timestamp in (EARLIEST, LATEST):  # known at once: needs no turn
                 return await _offset(call, name, asked)
@@ -65,7 +66,7 @@ async def list_offsets(call: RequestContext, request: Any) -> ResponseFields:
     topics = []
     for topic in request.topics:
         refusal = await check_topic(call.backend, topic.name)
-        if refusal is not Code.NONE:
+        if refusal is not ErrorCode.NONE:
             partitions: Sequence[ResponseFields] = [_none(each.partition_index, refusal) for each in topic.partitions]
         elif all(each.timestamp in (EARLIEST, LATEST) for each in topic.partitions):
             partitions = [await look(topic.name, each) for each in topic.partitions]
@@ -78,47 +79,47 @@ async def list_offsets(call: RequestContext, request: Any) -> ResponseFields:
 async def _offset(call: RequestContext, name: str, asked: Any) -> ResponseFields:
     number, timestamp = asked.partition_index, asked.timestamp
     if timestamp < 0 and call.version < _TIMESTAMP_SINCE_VERSION.get(timestamp, call.version + 1):
-        return _none(number, Code.UNSUPPORTED_VERSION)
+        return _none(number, ErrorCode.UNSUPPORTED_VERSION)
     led = await call.backend.log.led(name, number)
     led.check_readable()
     code = check_leader_epoch(led, getattr(asked, "current_leader_epoch", NO_EPOCH))
-    if code is not Code.NONE or timestamp in (LATEST_TIERED, EARLIEST_NOT_TIERED):
+    if code is not ErrorCode.NONE or timestamp in (LATEST_TIERED, EARLIEST_NOT_TIERED):
         return _none(number, code)
     if timestamp == EARLIEST_LOCAL:
         timestamp = EARLIEST
     reached = await call.backend.log.offset_for_timestamp(name, number, timestamp)
     if reached is None:
-        return _none(number, Code.NONE)
+        return _none(number, ErrorCode.NONE)
     return {
         "partition_index": number,
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "timestamp": reached.timestamp_ms,
         "offset": reached.offset,
         "leader_epoch": led.lease.epoch if timestamp == LATEST else epoch_at(led.epochs, reached.offset),
     }
 
 
-def _none(number: int, code: Code) -> ResponseFields:
+def _none(number: int, code: ErrorCode) -> ResponseFields:
     return {"partition_index": number, "error_code": code, "timestamp": -1, "offset": -1, "leader_epoch": NO_EPOCH}
 
 
-async def check_topic(backend: KafkaBackend, name: str) -> Code:
+async def check_topic(backend: KafkaBackend, name: str) -> ErrorCode:
     """Whether there is such a topic: looked up once, however many of its partitions are asked about."""
     try:
         if backend.cluster.topic(name) is None:
             await backend.log.topics.get(name)
     except TopicNameError:
-        return Code.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except HoldfastError as error:
         return code_of(error)
-    return Code.NONE
+    return ErrorCode.NONE
 
 
-def check_leader_epoch(led: LeadingPartition, epoch: int) -> Code:
+def check_leader_epoch(led: LeadingPartition, epoch: int) -> ErrorCode:
     """Whether the client knows the leadership we have: an older one is fenced, a newer one has not reached us."""
     if epoch == NO_EPOCH or epoch == led.lease.epoch:
-        return Code.NONE
-    return Code.FENCED_LEADER_EPOCH if epoch < led.lease.epoch else Code.UNKNOWN_LEADER_EPOCH
+        return ErrorCode.NONE
+    return ErrorCode.FENCED_LEADER_EPOCH if epoch < led.lease.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 async def offset_for_leader_epoch(call: RequestContext, request: Any) -> ResponseFields:
@@ -131,14 +132,14 @@ async def offset_for_leader_epoch(call: RequestContext, request: Any) -> Respons
     return {"topics": topics}
 
 
-async def _end_of_epoch(backend: KafkaBackend, name: str, asked: Any, refusal: Code) -> ResponseFields:
+async def _end_of_epoch(backend: KafkaBackend, name: str, asked: Any, refusal: ErrorCode) -> ResponseFields:
     epoch, end = NO_EPOCH, -1
-    if refusal is not Code.NONE:
+    if refusal is not ErrorCode.NONE:
         return {"error_code": refusal, "partition": asked.partition, "leader_epoch": epoch, "end_offset": end}
     try:
         led = await backend.log.led(name, asked.partition)
         code = check_leader_epoch(led, asked.current_leader_epoch)
-        if code is Code.NONE:
+        if code is ErrorCode.NONE:
             epoch, end = await backend.log.end_of_epoch(name, asked.partition, asked.leader_epoch)
     except HoldfastError as error:
         code = code_of(error)

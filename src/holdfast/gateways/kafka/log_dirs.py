@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.errors import Code
+from holdfast.kafka.error_codes import ErrorCode
 
 _UNKNOWN: Final = -1
 
@@ -24,13 +24,13 @@ async def describe_log_dirs(call: RequestContext, request: Any) -> ResponseField
     """Sizes of the partitions led here: all, or those that are named."""
     backend, directory = call.backend, call.backend.log.directory
     if directory is None:
-        return {"error_code": Code.NONE, "results": ()}
+        return {"error_code": ErrorCode.NONE, "results": ()}
     total, usable = await asyncio.to_thread(_room, directory)
     return {
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "results": [
             {
-                "error_code": Code.NONE,
+                "error_code": ErrorCode.NONE,
                 "log_dir": str(directory),
                 "topics": _topics(backend, request),
                 "total_bytes": total,

@@ -19,10 +19,10 @@ from uuid import UUID
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.errors import Code
 from holdfast.gateways.kafka.leaders import NO_LEADER, brokers, leader_of
 from holdfast.gateways.kafka.metadata_encoding import OPERATIONS_NOT_REQUESTED, MetadataTopic, encode_metadata
 from holdfast.gateways.kafka.placement_wait import PLACED_WAIT_MS, wait_until_placed
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.wire import WireReader
 from holdfast.log.topics import Topic, TopicExistsError, check_name
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
@@ -80,10 +80,10 @@ async def metadata(call: RequestContext, body: memoryview) -> ResponseChunks:
         asked = [MetadataTopic(topic) for topic in backend.cluster.topics]
     else:
         names = [name for name, _ in request.topics if name is not None]
-        created: dict[str, Code] = {}
+        created: dict[str, ErrorCode] = {}
         if request.may_create and backend.settings.auto_create_topics:
             created = await _create_missing(backend, names)
-        made = [name for name, code in created.items() if code is Code.LEADER_NOT_AVAILABLE]
+        made = [name for name, code in created.items() if code is ErrorCode.LEADER_NOT_AVAILABLE]
         await wait_until_placed(backend, dict.fromkeys([*made, *_recently_created(backend, names)]), PLACED_WAIT_MS)
         asked = [_asked(backend, name, topic_id, created) for name, topic_id in request.topics]
     return (
@@ -110,29 +110,33 @@ def controller(backend: KafkaBackend) -> int:
     return min(nodes, default=NO_LEADER)
 
 
-def _asked(backend: KafkaBackend, name: str | None, topic_id: UUID | None, created: dict[str, Code]) -> MetadataTopic:
+def _asked(
+    backend: KafkaBackend, name: str | None, topic_id: UUID | None, created: dict[str, ErrorCode]
+) -> MetadataTopic:
     """A topic of a request, as it is to be answered."""
     cluster = backend.cluster
     if name is None:
         known = cluster.name_of(topic_id.hex) if topic_id is not None else None
         topic = cluster.topic(known) if known is not None else None
         if topic is None:
-            return MetadataTopic(None, topic_id=topic_id.bytes if topic_id else bytes(16), code=Code.UNKNOWN_TOPIC_ID)
+            return MetadataTopic(
+                None, topic_id=topic_id.bytes if topic_id else bytes(16), code=ErrorCode.UNKNOWN_TOPIC_ID
+            )
         return MetadataTopic(topic)
     topic = cluster.topic(name)
     if topic is not None:
         return MetadataTopic(topic)
-    unknown = Code.UNKNOWN_TOPIC_OR_PARTITION if _is_name(name) else Code.INVALID_TOPIC_EXCEPTION
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
     return MetadataTopic(None, name, code=created.get(name, unknown))
 
 
-async def _create_missing(backend: KafkaBackend, names: Iterable[str]) -> dict[str, Code]:
+async def _create_missing(backend: KafkaBackend, names: Iterable[str]) -> dict[str, ErrorCode]:
     """Create the topics that are not there; what to say of those that do not show up all the same."""
     missing = [name for name in names if backend.cluster.topic(name) is None]
     missing = [name for name in missing if _is_name(name) and name not in NEVER_CREATED]
     slots = asyncio.Semaphore(_CREATIONS_MAX)
 
-    async def create(name: str) -> Code:
+    async def create(name: str) -> ErrorCode:
         async with slots:
             try:
                 async with asyncio.timeout(PLACED_WAIT_MS / 1000):
@@ -140,13 +144,13 @@ async def _create_missing(backend: KafkaBackend, names: Iterable[str]) -> dict[s
             except TopicExistsError:
                 pass  # somebody was faster
             except InvalidError:
-                return Code.INVALID_TOPIC_EXCEPTION
+                return ErrorCode.INVALID_TOPIC_EXCEPTION
             except (HoldfastError, TimeoutError) as error:
                 _log.warning(
                     "topic %s, which was asked for, cannot be created now: %s", name, str(error) or "no answer"
                 )
-                return Code.UNKNOWN_TOPIC_OR_PARTITION  # ask again
-            return Code.LEADER_NOT_AVAILABLE
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # ask again
+            return ErrorCode.LEADER_NOT_AVAILABLE
 
     return dict(zip(missing, await asyncio.gather(*map(create, missing)), strict=True))
 
@@ -173,14 +177,14 @@ async def describe_cluster(call: RequestContext, request: Any) -> ResponseFields
     if endpoint_type != _BROKERS:
         known = endpoint_type == _CONTROLLERS
         return {
-            "error_code": Code.MISMATCHED_ENDPOINT_TYPE if known else Code.UNSUPPORTED_ENDPOINT_TYPE,
+            "error_code": ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             "error_message": f"this is a broker, endpoint type {_BROKERS}; asked was for type {endpoint_type}",
             "endpoint_type": _BROKERS,
             "cluster_id": backend.cluster_id,
             "brokers": (),
         }
     return {
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "endpoint_type": _BROKERS,
         "cluster_id": backend.cluster_id,
         "controller_id": controller(backend),
@@ -208,7 +212,7 @@ async def describe_topic_partitions(call: RequestContext, request: Any) -> Respo
             first = max(0, cursor.partition_index) if name == cursor.topic_name else 0
         topic = cluster.topic(name)
         if topic is None:
-            code = Code.UNKNOWN_TOPIC_OR_PARTITION if _is_name(name) else Code.INVALID_TOPIC_EXCEPTION
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
             described.append({"error_code": code, "name": name, "topic_id": None, "partitions": ()})
             continue
         if room == 0:
@@ -223,7 +227,7 @@ async def describe_topic_partitions(call: RequestContext, request: Any) -> Respo
 
 def _described(backend: KafkaBackend, topic: Topic, numbers: Sequence[int]) -> ResponseFields:
     return {
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": False,
@@ -236,7 +240,7 @@ def _partition(backend: KafkaBackend, topic: Topic, number: int) -> ResponseFiel
     leader = leader_of(backend.cluster, topic.name, number)
     replicas = () if leader.node == NO_LEADER else (leader.node,)
     return {
-        "error_code": Code.NONE if replicas else Code.LEADER_NOT_AVAILABLE,
+        "error_code": ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
         "partition_index": number,
         "leader_id": leader.node,
         "leader_epoch": leader.epoch,

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.backend import Broker
-from holdfast.gateways.kafka.errors import Code
 from holdfast.gateways.kafka.leaders import NO_LEADER
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.wire import INT16, INT32, NO_TAGS, array_length, string
 from holdfast.log.topics import Topic
 
@@ -56,7 +56,7 @@ class MetadataTopic(NamedTuple):
     topic: Topic | None
     name: str | None = None
     topic_id: bytes = _NO_ID
-    code: Code = Code.NONE
+    code: ErrorCode = ErrorCode.NONE
 
 
 class _Kept:
@@ -108,7 +108,7 @@ def encode_metadata(
     if _OPERATIONS <= version <= _CLUSTER_OPERATIONS_UNTIL:
         out += INT32.pack(cluster_operations)
     if version >= _ERROR:
-        out += INT16.pack(Code.NONE)
+        out += INT16.pack(ErrorCode.NONE)
     out += tags
     return bytes(out)
 
@@ -150,7 +150,9 @@ def _partitions(version: int, cluster: Cluster, topic: Topic) -> bytes:
             leader = nodes[held.holder]
         if held is None or leader == NO_LEADER:
             epochs = (NO_LEADER,) if shape.epochs else ()
-            out += shape.leaderless.pack(Code.LEADER_NOT_AVAILABLE, number, NO_LEADER, *epochs, none, none, *offline)
+            out += shape.leaderless.pack(
+                ErrorCode.LEADER_NOT_AVAILABLE, number, NO_LEADER, *epochs, none, none, *offline
+            )
         else:
             epochs = (held.epoch,) if shape.epochs else ()
             out += shape.led.pack(0, number, leader, *epochs, one, leader, one, leader, *offline)

@@ -17,8 +17,9 @@ from uuid import UUID
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.control import ZERO_UUID
-from holdfast.gateways.kafka.errors import Code, group_code_of
+from holdfast.gateways.kafka.errors import group_code_of
 from holdfast.groups.model import CommittedOffset
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 from holdfast.vocabulary.types import TopicPartition
@@ -36,7 +37,7 @@ class _RequestedTopic:
     name: str
     topic_id: UUID
     partitions: tuple[Any, ...]
-    code: Code = Code.NONE
+    code: ErrorCode = ErrorCode.NONE
 
 
 async def offset_commit(call: RequestContext, request: Any) -> ResponseFields:
@@ -47,7 +48,7 @@ async def offset_commit(call: RequestContext, request: Any) -> ResponseFields:
     for topic in asked:
         known = backend.cluster.topic(topic.name)
         for each in topic.partitions:
-            if topic.code is Code.NONE and (known is None or 0 <= each.partition_index < known.partitions):
+            if topic.code is ErrorCode.NONE and (known is None or 0 <= each.partition_index < known.partitions):
                 offsets[TopicPartition(topic.name, each.partition_index)] = CommittedOffset(
                     offset=each.committed_offset,
                     leader_epoch=getattr(each, "committed_leader_epoch", -1),
@@ -63,7 +64,9 @@ async def offset_commit(call: RequestContext, request: Any) -> ResponseFields:
                     {
                         "partition_index": each.partition_index,
                         "error_code": topic.code
-                        or codes.get(TopicPartition(topic.name, each.partition_index), Code.UNKNOWN_TOPIC_OR_PARTITION),
+                        or codes.get(
+                            TopicPartition(topic.name, each.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        ),
                     }
                     for each in topic.partitions
                 ],
@@ -75,7 +78,7 @@ async def offset_commit(call: RequestContext, request: Any) -> ResponseFields:
 
 async def _commit(
     backend: KafkaBackend, request: Any, offsets: dict[TopicPartition, CommittedOffset]
-) -> dict[TopicPartition, Code]:
+) -> dict[TopicPartition, ErrorCode]:
     try:
         results = await backend.groups.commit_offsets(
             request.group_id,
@@ -86,7 +89,9 @@ async def _commit(
         )
     except HoldfastError as error:
         return dict.fromkeys(offsets, group_code_of(error))
-    return {partition: Code.NONE if error is None else group_code_of(error) for partition, error in results.items()}
+    return {
+        partition: ErrorCode.NONE if error is None else group_code_of(error) for partition, error in results.items()
+    }
 
 
 async def offset_fetch(call: RequestContext, request: Any) -> ResponseFields:
@@ -105,14 +110,14 @@ async def _fetch(call: RequestContext, group_id: str, topics: Any) -> dict[str, 
         wanted = [
             TopicPartition(topic.name, number) for topic in asked for number in topic.partitions if not topic.code
         ]
-    code, found = Code.NONE, {}
+    code, found = ErrorCode.NONE, {}
     try:
         found = dict(await backend.groups.fetch_offsets(group_id, wanted))
     except HoldfastError as error:
         code = group_code_of(error)
     if asked is None:
         asked = _all(backend, found, named_by_id=call.version >= _FIRST_WITH_IDS)
-    elif code is not Code.NONE and call.version >= _FIRST_WITH_ERROR:
+    elif code is not ErrorCode.NONE and call.version >= _FIRST_WITH_ERROR:
         asked = []
     return {
         "group_id": group_id,
@@ -133,7 +138,7 @@ async def _fetch(call: RequestContext, group_id: str, topics: Any) -> dict[str, 
     }
 
 
-def _fetched(number: int, offset: CommittedOffset, code: Code) -> dict[str, object]:
+def _fetched(number: int, offset: CommittedOffset, code: ErrorCode) -> dict[str, object]:
     return {
         "partition_index": number,
         "committed_offset": offset.offset,
@@ -170,9 +175,9 @@ async def offset_delete(call: RequestContext, request: Any) -> ResponseFields:
         results = await backend.groups.delete_offsets(request.group_id, partitions)
     except HoldfastError as error:
         return {"error_code": group_code_of(error), "topics": ()}
-    codes = {partition: group_code_of(error) if error else Code.NONE for partition, error in results.items()}
+    codes = {partition: group_code_of(error) if error else ErrorCode.NONE for partition, error in results.items()}
     return {
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "topics": [
             {
                 "name": topic.name,
@@ -196,14 +201,14 @@ async def _asked(
     if hasattr(topic, "topic_id"):
         topic_id = topic.topic_id or ZERO_UUID
         name = backend.cluster.name_of(topic_id.hex)
-        code = Code.NONE if name is not None else Code.UNKNOWN_TOPIC_ID
+        code = ErrorCode.NONE if name is not None else ErrorCode.UNKNOWN_TOPIC_ID
         return _RequestedTopic(name or "", topic_id, partitions, code)
-    code = Code.NONE
+    code = ErrorCode.NONE
     if must_exist and backend.cluster.topic(topic.name) is None:
         try:
             await backend.log.topics.get(topic.name)  # created a moment ago, perhaps elsewhere
         except (UnknownTopicError, InvalidError):
-            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         except HoldfastError as error:
             code = group_code_of(error)
     return _RequestedTopic(topic.name, ZERO_UUID, partitions, code)

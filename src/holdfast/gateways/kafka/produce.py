@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from holdfast.gateways.kafka.api import Api, OnResponse, RequestContext
-from holdfast.gateways.kafka.errors import Code, code_of
+from holdfast.gateways.kafka.errors import code_of
 from holdfast.gateways.kafka.leaders import NO_LEADER, endpoints_tags, leader_field, leader_of
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.wire import INT32, NO_TAGS, MalformedRequestError, WireReader, array_length, string, tagged
 from holdfast.log.service import ProduceResult
 from holdfast.vocabulary.errors import HoldfastError
@@ -43,7 +44,7 @@ class _PartitionResult(NamedTuple):
     """What became of it."""
 
     ask: _PartitionData
-    code: Code
+    code: ErrorCode
     base_offset: int = -1
     append_time_ms: int = -1
     start_offset: int = -1
@@ -101,12 +102,12 @@ def _topics(call: RequestContext, reader: WireReader, *, by_id: bool) -> _Topics
     return topics
 
 
-def _refused(transactional_id: str | None, acks: int) -> tuple[Code, str] | None:
+def _refused(transactional_id: str | None, acks: int) -> tuple[ErrorCode, str] | None:
     """Why nothing of the request can be done, if so."""
     if transactional_id is not None:
-        return Code.INVALID_REQUEST, "transactions are not offered"
+        return ErrorCode.INVALID_REQUEST, "transactions are not offered"
     if acks not in _ACKS:
-        return Code.INVALID_REQUIRED_ACKS, f"acks is {acks}, allowed are 0, 1 and -1"
+        return ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}, allowed are 0, 1 and -1"
     return None
 
 
@@ -128,10 +129,10 @@ class _PendingProduce:
         """Append if nothing is in the way; what has to wait queues up now, before anything that comes later."""
         ask, log = self._asks[at], self._call.backend.log
         if ask.topic is None:
-            self.settle(at, _PartitionResult(ask, Code.UNKNOWN_TOPIC_ID))
+            self.settle(at, _PartitionResult(ask, ErrorCode.UNKNOWN_TOPIC_ID))
             return
         if ask.records is None:
-            self.settle(at, _PartitionResult(ask, Code.INVALID_RECORD, message="no records"))
+            self.settle(at, _PartitionResult(ask, ErrorCode.INVALID_RECORD, message="no records"))
             return
         try:
             begun = log.begin_produce(ask.topic, ask.number, ask.records)
@@ -164,7 +165,7 @@ class _PendingProduce:
     def _told(self, at: int, known: ProduceResult | BaseException) -> None:
         ask = self._asks[at]
         if isinstance(known, ProduceResult):
-            done = _PartitionResult(ask, Code.NONE, known.base_offset, known.append_time_ms, known.start_offset)
+            done = _PartitionResult(ask, ErrorCode.NONE, known.base_offset, known.append_time_ms, known.start_offset)
             self.settle(at, done)
         elif isinstance(known, HoldfastError):
             self.settle(at, _failed(ask, known))
@@ -184,7 +185,7 @@ class _PendingProduce:
         """What is not known in time is a time-out; the records may be there all the same."""
         message = f"not durable in {timeout_ms} ms"
         for at, ask in enumerate(self._asks):
-            self.settle(at, _PartitionResult(ask, Code.REQUEST_TIMED_OUT, message=message))
+            self.settle(at, _PartitionResult(ask, ErrorCode.REQUEST_TIMED_OUT, message=message))
 
     def _answer(self, error: BaseException | None) -> None:
         if self._timer is not None:
@@ -193,7 +194,7 @@ class _PendingProduce:
             task.cancel()
         outcomes = [outcome for outcome in self._outcomes if outcome is not None]
         if error is None and self._acks == 0:
-            error = next((_unanswerable(each) for each in outcomes if each.code is not Code.NONE), None)
+            error = next((_unanswerable(each) for each in outcomes if each.code is not ErrorCode.NONE), None)
         if error is not None or self._acks == 0:
             self._answered(error)
         else:
@@ -208,8 +209,8 @@ def _unanswerable(outcome: _PartitionResult) -> MalformedRequestError:
 
 def _failed(ask: _PartitionData, error: HoldfastError) -> _PartitionResult:
     code = code_of(error)
-    if code is Code.INVALID_REQUEST:  # the request is well formed; what it carries breaks a rule of the topic
-        code = Code.INVALID_RECORD
+    if code is ErrorCode.INVALID_REQUEST:  # the request is well formed; what it carries breaks a rule of the topic
+        code = ErrorCode.INVALID_RECORD
     return _PartitionResult(ask, code, message=str(error))
 
 
@@ -241,7 +242,7 @@ def _encode(call: RequestContext, topics: _Topics, outcomes: list[_PartitionResu
 def _leader_tags(call: RequestContext, outcome: _PartitionResult, leaders: set[int]) -> bytes:
     """Who leads the partition, if it is not us."""
     topic = outcome.ask.topic
-    if outcome.code is not Code.NOT_LEADER_OR_FOLLOWER or topic is None or call.version < _LEADERS_FROM:
+    if outcome.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER or topic is None or call.version < _LEADERS_FROM:
         return NO_TAGS
     leader = leader_of(call.backend.cluster, topic, outcome.ask.number)
     if leader.node == NO_LEADER:

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.errors import Code, code_of
+from holdfast.gateways.kafka.errors import code_of
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.vocabulary.errors import HoldfastError, OutcomeUnknownError, UnavailableError
 
 NO_ID: Final = -1
@@ -28,19 +29,19 @@ async def init_producer_id(call: RequestContext, request: Any) -> ResponseFields
     """An id and an epoch nobody else has."""
     known_id, known_epoch = getattr(request, "producer_id", NO_ID), getattr(request, "producer_epoch", NO_EPOCH)
     if request.transactional_id is not None:
-        return _refused(Code.UNSUPPORTED_VERSION)
+        return _refused(ErrorCode.UNSUPPORTED_VERSION)
     if (known_id == NO_ID) != (known_epoch == NO_EPOCH):
-        return _refused(Code.INVALID_REQUEST)
+        return _refused(ErrorCode.INVALID_REQUEST)
     ids = call.backend.producer_ids
     try:
         if known_id != NO_ID and 0 <= known_epoch < _EPOCH_MAX and await ids.was_given(known_id):
-            return {"error_code": Code.NONE, "producer_id": known_id, "producer_epoch": known_epoch + 1}
-        return {"error_code": Code.NONE, "producer_id": await ids.next(), "producer_epoch": 0}
+            return {"error_code": ErrorCode.NONE, "producer_id": known_id, "producer_epoch": known_epoch + 1}
+        return {"error_code": ErrorCode.NONE, "producer_id": await ids.next(), "producer_epoch": 0}
     except (UnavailableError, OutcomeUnknownError):
-        return _refused(Code.COORDINATOR_LOAD_IN_PROGRESS)  # what makes every client ask again, and nothing else
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # what makes every client ask again, and nothing else
 
 
-def _refused(code: Code) -> ResponseFields:
+def _refused(code: ErrorCode) -> ResponseFields:
     return {"error_code": code, "producer_id": NO_ID, "producer_epoch": NO_EPOCH}
 
 
@@ -58,7 +59,7 @@ async def describe_producers(call: RequestContext, request: Any) -> ResponseFiel
 
 
 async def _described(backend: KafkaBackend, name: str, number: int) -> ResponseFields:
-    code, text, active = Code.NONE, None, []
+    code, text, active = ErrorCode.NONE, None, []
     try:
         led = await backend.log.led(name, number)
         led.check_readable()

@@ -21,9 +21,10 @@ from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.config_encoding import DEFAULT_CONFIG, DYNAMIC_TOPIC_CONFIG
 from holdfast.gateways.kafka.config_names import read_settings, topic_config_entries
-from holdfast.gateways.kafka.errors import Code, code_of
+from holdfast.gateways.kafka.errors import code_of
 from holdfast.gateways.kafka.leaders import brokers
 from holdfast.gateways.kafka.placement_wait import PLACED_WAIT_MS, wait_until, wait_until_placed
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.topics import PARTITIONS_MAX, Topic, TopicExistsError, TopicNameError, UnknownTopicError, check_name
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
@@ -34,7 +35,7 @@ _CONCURRENCY_MAX: Final = 16
 class _Refused(Exception):  # noqa: N818  (an answer on its way out, never seen by others)
     """What a client asked for and does not get."""
 
-    def __init__(self, code: Code, text: str) -> None:
+    def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(code, text)
         self.code, self.text = code, text
 
@@ -44,7 +45,7 @@ class _TopicResult:
     """What became of a topic."""
 
     name: str | None
-    code: Code = Code.NONE
+    code: ErrorCode = ErrorCode.NONE
     text: str | None = None
     topic: Topic | None = None
 
@@ -64,7 +65,7 @@ async def create_topics(call: RequestContext, request: Any) -> ResponseFields:
         async with slots:
             try:
                 if named[wanted.name] > 1:
-                    raise _Refused(Code.INVALID_REQUEST, f"{wanted.name!r} is named more than once")
+                    raise _Refused(ErrorCode.INVALID_REQUEST, f"{wanted.name!r} is named more than once")
                 return _TopicResult(wanted.name, topic=await _create(backend, wanted, request.validate_only))
             except (_Refused, HoldfastError) as error:
                 return _failed(wanted.name, error)
@@ -86,7 +87,7 @@ async def _create(backend: KafkaBackend, wanted: Any, validate_only: bool) -> To
     try:
         config = read_settings((each.name, each.value) for each in wanted.configs)
     except InvalidError as error:
-        raise _Refused(Code.INVALID_CONFIG, str(error)) from None
+        raise _Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
     if validate_only:
         return backend.log.topics.planned(name, partitions, config)
     return await backend.log.create_topic(name, partitions, config)
@@ -104,20 +105,21 @@ def _partitions(backend: KafkaBackend, wanted: Any) -> int:
     if wanted.assignments:
         if (count, replicas) != (_BROKER_DEFAULT, _BROKER_DEFAULT):
             raise _Refused(
-                Code.INVALID_REQUEST, "replica assignments and numbers of partitions or replicas exclude each other"
+                ErrorCode.INVALID_REQUEST,
+                "replica assignments and numbers of partitions or replicas exclude each other",
             )
         _check_assignments(backend, wanted.assignments)
         count = len(wanted.assignments)
     elif replicas not in (_BROKER_DEFAULT, 1):
         raise _Refused(
-            Code.INVALID_REPLICATION_FACTOR,
+            ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication factor {replicas}: a partition has one replica here, so 1 or -1 is allowed; "
             "holdfast.durability=object survives the loss of an agent",
         )
     elif count == _BROKER_DEFAULT:
         count = backend.settings.auto_create_partitions
     if not 1 <= count <= PARTITIONS_MAX:
-        raise _Refused(Code.INVALID_PARTITIONS, f"{count} partitions: 1 to {PARTITIONS_MAX} are allowed")
+        raise _Refused(ErrorCode.INVALID_PARTITIONS, f"{count} partitions: 1 to {PARTITIONS_MAX} are allowed")
     return int(count)
 
 
@@ -125,10 +127,12 @@ def _check_assignments(backend: KafkaBackend, assignments: Iterable[Any]) -> Non
     asked = {each.partition_index: tuple(each.broker_ids) for each in assignments}
     nodes = [broker.node for broker in brokers(backend)]
     if sorted(asked) != list(range(len(asked))):
-        raise _Refused(Code.INVALID_REPLICA_ASSIGNMENT, "partitions are to be numbered from 0 without gaps, each once")
+        raise _Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are to be numbered from 0 without gaps, each once"
+        )
     if len(nodes) != 1 or set(asked.values()) != {(nodes[0],)}:
         raise _Refused(
-            Code.INVALID_REPLICA_ASSIGNMENT,
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "where partitions go is planned here: name a number of partitions and no brokers",
         )
 
@@ -146,7 +150,7 @@ def _created(outcome: _TopicResult, validated: bool) -> ResponseFields:
     return {
         "name": topic.name,
         "topic_id": None if validated else topic.id,
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "error_message": None,
         "num_partitions": topic.partitions,
         "replication_factor": 1,
@@ -185,7 +189,7 @@ async def delete_topics(call: RequestContext, request: Any) -> ResponseFields:
         }
 
     responses = await asyncio.gather(*(delete(name, topic_id) for name, topic_id in named))
-    gone = [str(each["topic_id"]) for each in responses if each["error_code"] is Code.NONE]
+    gone = [str(each["topic_id"]) for each in responses if each["error_code"] is ErrorCode.NONE]
     wait_ms = min(request.timeout.total_seconds() * 1000, PLACED_WAIT_MS)
     await wait_until(backend, lambda: all(backend.cluster.name_of(topic_id) is None for topic_id in gone), wait_ms)
     return {"responses": responses}
@@ -194,9 +198,9 @@ async def delete_topics(call: RequestContext, request: Any) -> ResponseFields:
 async def _delete(backend: KafkaBackend, name: str | None, topic_id: UUID | None, twice: bool) -> _TopicResult:
     try:
         if twice:
-            raise _Refused(Code.INVALID_REQUEST, "it is named more than once")
+            raise _Refused(ErrorCode.INVALID_REQUEST, "it is named more than once")
         if (name is None) == (topic_id is None):
-            raise _Refused(Code.INVALID_REQUEST, "a topic is to be named by its name or by its id")
+            raise _Refused(ErrorCode.INVALID_REQUEST, "a topic is to be named by its name or by its id")
         if name is not None:
             return _TopicResult(name, topic=await backend.log.delete_topic(name))
         assert topic_id is not None
@@ -204,7 +208,7 @@ async def _delete(backend: KafkaBackend, name: str | None, topic_id: UUID | None
             found = await backend.log.topics.by_id(topic_id.hex)
             return _TopicResult(name, topic=await backend.log.topics.delete(found.name, topic_id=found.id))
         except UnknownTopicError as error:
-            raise _Refused(Code.UNKNOWN_TOPIC_ID, str(error)) from None
+            raise _Refused(ErrorCode.UNKNOWN_TOPIC_ID, str(error)) from None
     except (_Refused, HoldfastError) as error:
         return _failed(name, error)
 
@@ -222,7 +226,7 @@ async def create_partitions(call: RequestContext, request: Any) -> ResponseField
             f"{wanted.name} has {topic.partitions} partitions, and that never changes: keys would change places. "
             "Create another topic and copy the records"
         )
-        results.append({"name": wanted.name, "error_code": Code.INVALID_PARTITIONS, "error_message": text})
+        results.append({"name": wanted.name, "error_code": ErrorCode.INVALID_PARTITIONS, "error_message": text})
     return {"results": results}
 
 
@@ -232,7 +236,7 @@ async def delete_records(call: RequestContext, request: Any) -> ResponseFields:
     slots = asyncio.Semaphore(_CONCURRENCY_MAX)
 
     async def delete(name: str, wanted: Any) -> ResponseFields:
-        code, start = Code.NONE, -1
+        code, start = ErrorCode.NONE, -1
         async with slots:
             try:
                 start = await _delete_records(backend, name, wanted.partition_index, wanted.offset)
@@ -250,13 +254,13 @@ async def delete_records(call: RequestContext, request: Any) -> ResponseFields:
 async def _delete_records(backend: KafkaBackend, name: str, number: int, offset: int) -> int:
     topic = backend.cluster.topic(name)
     if topic is not None and topic.config.cleanup_policy == "compact":
-        raise _Refused(Code.POLICY_VIOLATION, "a compacted topic keeps the last record of every key")
+        raise _Refused(ErrorCode.POLICY_VIOLATION, "a compacted topic keeps the last record of every key")
     try:
         return await backend.log.delete_records(name, number, offset)
     except (UnknownTopicError, TopicNameError):
         raise
     except InvalidError as error:
-        raise _Refused(Code.OFFSET_OUT_OF_RANGE, str(error)) from None
+        raise _Refused(ErrorCode.OFFSET_OUT_OF_RANGE, str(error)) from None
 
 
 APIS: Final = (

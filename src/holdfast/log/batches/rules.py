@@ -106,7 +106,7 @@ class CorruptBatchError(CorruptError):
     def __init__(self, fault: BatchFault) -> None:
         self.fault, self.rule = fault, BatchRule(fault.rule)
         what, allowed = _TEXTS[self.rule]
-        super().__init__(fault.place, f"{what} is {fault.given}, allowed is {allowed}")
+        super().__init__(fault.place, f"invalid {what} {fault.given}: must be {allowed}")
         self.args = (fault,)
 
 

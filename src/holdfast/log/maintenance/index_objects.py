@@ -16,8 +16,8 @@ from holdfast.contracts.objects import Missing, Objects
 from holdfast.log.metadata import IndexRecord, SegmentRecord
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.segments.keys import SegmentKey
-from holdfast.vocabulary.clock import Random
 from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.random import Random
 
 INDEXES: Final = "indexes/"
 

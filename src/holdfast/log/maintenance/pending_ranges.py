@@ -15,7 +15,8 @@ import msgspec
 from holdfast.contracts.store import Entry, Store
 from holdfast.kernel.mirror import Mirror, open_mirror
 from holdfast.registry.keys import REGISTRIES
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 
 _PARTITIONS: Final = "/partitions/"
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
 from holdfast.log.settings import LogSettings
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import MIB, check_at_least, check_between
 
 NO_PENDING_RANGES: Callable[[str, int], int | None] = lambda _topic, _number: None  # noqa: E731 - as below

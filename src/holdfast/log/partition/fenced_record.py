@@ -16,8 +16,9 @@ from holdfast.log.keys import state_key
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.model import PartitionId
 from holdfast.log.partition.cancellation import run_to_completion
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, OutcomeUnknownError
+from holdfast.vocabulary.random import Random
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,9 @@ from holdfast.log.segments import (
     shared_key,
 )
 from holdfast.log.settings import LogSettings
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError
+from holdfast.vocabulary.random import Random
 
 _OPERATIONS_PER_PARTITION = 3  # fence, record; record
 _OPERATIONS_PER_SEGMENT = 2  # doom mark; segment

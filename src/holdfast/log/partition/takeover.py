@@ -29,8 +29,9 @@ from holdfast.log.segment_list import SegmentList, load_segments
 from holdfast.log.segments import SegmentReader
 from holdfast.log.settings import LogSettings
 from holdfast.log.wal import DATA, Wal, WalFrame
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError, UnavailableError
+from holdfast.vocabulary.random import Random
 
 # The frames that are left of a partition (topic id, number), oldest first; those of the WAL, unless the caller knows of more.
 FrameSource = Callable[[bytes, int], AsyncIterator[WalFrame]]

@@ -19,8 +19,9 @@ from typing import Final
 from holdfast.log.wal.disk import NO_SPACE, Failpoint, WalDisk, close_quietly, sync_or_stop, write_all
 from holdfast.log.wal.frames import FRAMES_AT, OPENING_AT, FileHeader, encode_file_header, encode_opening, salt_of
 from holdfast.log.wal.settings import WalSettings
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import MIB
 
 _LIVE: Final = re.compile(r"([0-9]{12,20})\.wal")

@@ -24,7 +24,8 @@ from holdfast.log.wal.frames import (
 )
 from holdfast.log.wal.startup import write_mark
 from holdfast.log.wal.triage import KEEP, Triage, TriagedFrame
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 
 
 def copy_kept_frames(

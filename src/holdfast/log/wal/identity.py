@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from holdfast.vocabulary.clock import Random
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
+from holdfast.vocabulary.random import Random
 
 _FILE: Final = "identity"
 

@@ -24,8 +24,9 @@ from holdfast.log.wal.frames import WalFrame
 from holdfast.log.wal.inspection import check_directory
 from holdfast.log.wal.startup import PENDING_REPAIRS
 from holdfast.log.wal.triage import DOUBT, KEEP, Triage, TriagedFrame, triage
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.random import Random
 
 _NUMBER: Final = re.compile(r"(?:^repair|\.damaged)-([0-9]+)")
 

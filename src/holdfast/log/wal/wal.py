@@ -28,8 +28,9 @@ from holdfast.log.wal.recovery import LiveFile, PartitionKey
 from holdfast.log.wal.settings import WalSettings
 from holdfast.log.wal.startup import OpenedWal, open_directory
 from holdfast.log.wal.writer import CommitGroup, OnAppended, PendingAppend, WalWriter, WriterCallbacks
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError, UnavailableError
+from holdfast.vocabulary.random import Random
 
 _log: Final = logging.getLogger(__name__)
 

@@ -41,8 +41,9 @@ from holdfast.pipeline.model.errors import (
     PipelineNameTakenError,
     UnknownPipelineError,
 )
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_between
 
 _TRIES_MAX: Final = 100  # losing this often to others' edits of one pipeline means that something is broken

@@ -7,8 +7,9 @@ from holdfast.contracts.validation import prefix_end
 from holdfast.pipeline.catalog import encoding
 from holdfast.pipeline.catalog.keys import PIPELINES
 from holdfast.pipeline.model.definition import Pipeline
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 
 
 async def pipelines(store: Store, *, clock: Clock, random: Random) -> AsyncGenerator[Sequence[Pipeline], None]:

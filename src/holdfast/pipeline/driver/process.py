@@ -32,8 +32,9 @@ from holdfast.pipeline.model.driver_protocol import (
 )
 from holdfast.spark.spark_session import session
 from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.random import SystemRandom
 
 ENGINE_GONE: Final = 3
 _QUIT_WITHIN_MS: Final = 10_000

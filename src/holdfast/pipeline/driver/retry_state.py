@@ -7,7 +7,8 @@ one that a newer epoch owns is left alone, until it is claimed under another epo
 from collections.abc import Sequence
 
 from holdfast.pipeline.driver.settings import DriverSettings
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random, backoff_ms
 
 _EVERYTHING = -1
 

@@ -30,8 +30,9 @@ from holdfast.pipeline.model import steps
 from holdfast.pipeline.model.column_mapping import mapping_json
 from holdfast.pipeline.model.driver_protocol import RunSlot, SlotProgress
 from holdfast.pipeline.sinks.contract import BlockedError, FencedRange, WriteResult
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError, HoldfastError
+from holdfast.vocabulary.random import Random
 
 _log: Final = logging.getLogger(__name__)
 

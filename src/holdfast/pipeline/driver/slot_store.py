@@ -18,8 +18,9 @@ from holdfast.pipeline.model.errors import EditConflictError
 from holdfast.pipeline.sinks.contract import FencedRange
 from holdfast.registry import PartitionState, RegistrySettings, RegistryStore
 from holdfast.registry.keys import PARTITIONS_MAX
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
+from holdfast.vocabulary.random import Random
 
 T = TypeVar("T")
 

@@ -13,8 +13,9 @@ from holdfast.pipeline.driver.sources import PipelineSource, TopicBounds
 from holdfast.pipeline.model.definition import EARLIEST, LATEST, Generation, KafkaConfig, registry_namespace
 from holdfast.pipeline.model.timestamps import parse_iso_ns
 from holdfast.registry import keys
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import Random
 
 
 class _StartRecord(msgspec.Struct, frozen=True):

@@ -13,7 +13,8 @@ from holdfast.pipeline.service.connections import ServerConnections
 from holdfast.pipeline.service.dead_letter_table import DeadLetterFilter, DeadLetterTable, parse_page_token
 from holdfast.pipeline.service.replay import BEGINNING, ReplaySteps, ReplayTally, ReplayTarget
 from holdfast.pipeline.service.responses import DeadLetterCount, DeadLetters, Replayed
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_between
 
 OFFSETS_MAX: Final = 1_000

@@ -41,7 +41,8 @@ from holdfast.pipeline.sinks.clickhouse import statements
 from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_resolved
 from holdfast.pipeline.sinks.clickhouse.tables import check_table, describe_table
 from holdfast.pipeline.sinks.contract import BlockedError
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import MIB
 
 STEP_ROWS_MAX: Final = 2_000

@@ -23,8 +23,9 @@ from holdfast.pipeline.service.dead_letters import DeadLetterService
 from holdfast.pipeline.service.inspection import PipelineInspection
 from holdfast.pipeline.service.reprocessing import Reprocessing
 from holdfast.pipeline.service.status import PipelineStatus
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import background_tasks
 
 _log: Final = logging.getLogger(__name__)

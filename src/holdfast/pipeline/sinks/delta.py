@@ -31,8 +31,8 @@ from holdfast.pipeline.sinks.lake import (
     staged_text,
     to_lake,
 )
-from holdfast.vocabulary.clock import Random, SystemRandom
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import Random, SystemRandom
 
 TRIES_MAX: Final = 20
 

@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.pipeline.sinks.contract import BlockedError
-from holdfast.vocabulary.clock import Random, SystemRandom
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import Random, SystemRandom
 
 SCHEMES = ("", "file", "s3", "gs", "az")
 

@@ -30,8 +30,8 @@ from holdfast.pipeline.sinks.lake import (
     staged_text,
     to_lake,
 )
-from holdfast.vocabulary.clock import Random, SystemRandom
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
+from holdfast.vocabulary.random import Random, SystemRandom
 
 TRIES_MAX: Final = 20
 PROPERTY: Final = "holdfast.end."

@@ -20,8 +20,9 @@ from holdfast.pipeline.catalog.keys import PIPELINES
 from holdfast.pipeline.catalog.worker_status import SLOTS, WORKERS, WorkerRecord, read_worker, slot_of_resource
 from holdfast.pipeline.model.definition import Pipeline
 from holdfast.pipeline.workers.slot_assignment import SlotId
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import Notify
 
 _log: Final = logging.getLogger(__name__)

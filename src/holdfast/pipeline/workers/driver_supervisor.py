@@ -13,7 +13,8 @@ from typing import Final, Protocol
 from holdfast.pipeline.catalog.worker_status import DriverState
 from holdfast.pipeline.model.driver_protocol import DriverReady, FromDriver, ToDriver
 from holdfast.pipeline.workers.settings import WorkerSettings
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.tasks import Notify
 
 _log: Final = logging.getLogger(__name__)

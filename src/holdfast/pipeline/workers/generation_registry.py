@@ -17,8 +17,9 @@ from holdfast.pipeline.model.definition import Generation, registry_namespace
 from holdfast.pipeline.workers.partition_assignment import PlannedClaim, assign_partitions
 from holdfast.pipeline.workers.slot_run import SlotRun
 from holdfast.registry import PartitionState, RegistrySettings, RegistryStore, RegistryView, keys, records
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import Notify
 
 _log: Final = logging.getLogger(__name__)

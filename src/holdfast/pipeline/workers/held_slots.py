@@ -14,7 +14,8 @@ from holdfast.pipeline.model.definition import slot_resource
 from holdfast.pipeline.workers.cluster_view import ClusterView
 from holdfast.pipeline.workers.settings import WorkerSettings
 from holdfast.pipeline.workers.slot_assignment import AssignmentInputs, SlotId, WorkerPeer, decide_slots
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
 
 _log: Final = logging.getLogger(__name__)
 

@@ -34,8 +34,9 @@ from holdfast.pipeline.workers.settings import WorkerSettings
 from holdfast.pipeline.workers.slot_assignment import SlotId
 from holdfast.pipeline.workers.slot_run import SlotRun
 from holdfast.pipeline.workers.status_publisher import StatusPublisher
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, InvalidError
+from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.tasks import Notify
 
 _log: Final = logging.getLogger(__name__)

@@ -11,8 +11,9 @@ from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Delete, Put, Requirement, Store
 from holdfast.pipeline.catalog.worker_status import SlotStatus, WorkerRecord, status_key, worker_key
 from holdfast.pipeline.workers.slot_run import SlotRun
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import KIB
 
 _encode: Final = msgspec.json.Encoder().encode

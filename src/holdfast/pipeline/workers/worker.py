@@ -28,8 +28,9 @@ from holdfast.pipeline.workers.partition_count import count_partitions
 from holdfast.pipeline.workers.reconciler import Reconciler
 from holdfast.pipeline.workers.settings import WorkerSettings
 from holdfast.pipeline.workers.status_publisher import StatusPublisher
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.tasks import Notify, background_tasks
 
 _log: Final = logging.getLogger(__name__)

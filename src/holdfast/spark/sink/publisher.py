@@ -42,8 +42,9 @@ from holdfast.spark.sink.query_state import (
     unchanged,
 )
 from holdfast.spark.sink.sequences import SequenceAssigner, SequencedBatch, TargetPartition
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, ExpiredError, HoldfastError
+from holdfast.vocabulary.random import Random
 
 _log: Final = logging.getLogger(__name__)
 

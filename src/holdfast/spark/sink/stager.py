@@ -14,8 +14,9 @@ from holdfast.spark.sink.encoder import BatchEncoder, EncodedBatches, SinkTopic
 from holdfast.spark.sink.options import SinkOptions
 from holdfast.spark.sink.pieces import PieceContent, StagedPiece, StagedPieceList, TopicRef, hour_of, staged_key
 from holdfast.spark.sink.rows import Rows, read_rows
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import Random
 
 FindTopic = Callable[[str], Awaitable[SinkTopic]]
 

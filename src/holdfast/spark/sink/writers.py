@@ -28,8 +28,9 @@ from holdfast.spark.sink.query_state import UNNAMED_WRITE_PREFIX
 from holdfast.spark.sink.rows import check_columns
 from holdfast.spark.sink.stager import PieceStager
 from holdfast.spark.sink.sweeper import sweep_if_due
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, InvalidError
+from holdfast.vocabulary.random import SystemRandom
 
 _log: Final = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from holdfast.stores.etcd.errors import CALL_ERRORS, CallFailure, classify_failu
 from holdfast.stores.etcd.keyspace import Keyspace
 from holdfast.stores.etcd.rpc_methods import MEMBER_LIST, RANGE, STATUS, TXN
 from holdfast.stores.etcd.transactions import require_revision
-from holdfast.vocabulary.clock import Random
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import Random
 
 _OLDEST: Final = (3, 4)
 _NOT_TOLD: Final = "version not told"  # newer servers tell it to root alone; older ones, which would be refused, to all

@@ -15,8 +15,9 @@ from holdfast.stores.etcd import etcd_pb2 as pb
 from holdfast.stores.etcd.errors import CALL_ERRORS, CallFailure, EtcdAnswerLostError, classify_failure, error_for
 from holdfast.stores.etcd.rpc_methods import AUTHENTICATE, A, Q, RpcMethod
 from holdfast.stores.etcd.settings import EtcdAddress, EtcdSettings
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ClosedError, InvalidError, UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 
 T = TypeVar("T")
 Once = Callable[["Endpoint", float], Awaitable[T]]  # endpoint, seconds

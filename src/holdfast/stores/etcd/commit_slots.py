@@ -20,8 +20,9 @@ from holdfast.stores.etcd.errors import LeaseNotFoundError
 from holdfast.stores.etcd.keep_alive import KeepAliveStreams
 from holdfast.stores.etcd.keyspace import Keyspace
 from holdfast.stores.etcd.rpc_methods import LEASE_GRANT, LEASE_REVOKE
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import Notify
 
 _COMMIT_ID: Final = re.compile(r"([0-9a-f]{1,16})-(\d{1,18})-(\d{1,18})-(\d{1,18})")

@@ -35,8 +35,9 @@ from holdfast.stores.etcd.rpc_methods import LEASE_GRANT, LEASE_REVOKE, RANGE
 from holdfast.stores.etcd.settings import EtcdAddress, EtcdSettings, parse_url
 from holdfast.stores.etcd.watchers import EtcdWatcher, EtcdWatchers, HistoryCompacted
 from holdfast.stores.urls import StoreUrl
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ClosedError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import background_tasks
 
 _TTL_S_MIN: Final = 2

@@ -18,8 +18,9 @@ from holdfast.stores.etcd import etcd_pb2 as pb
 from holdfast.stores.etcd.client import Endpoint, EtcdClient
 from holdfast.stores.etcd.errors import CALL_ERRORS, CallFailure, classify_failure, error_for
 from holdfast.stores.etcd.rpc_methods import WATCH
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 
 WatchStream: TypeAlias = "grpc.aio.StreamStreamCall[pb.WatchRequest, pb.WatchResponse]"
 Response: TypeAlias = "pb.WatchResponse | grpc.aio.EOFType"

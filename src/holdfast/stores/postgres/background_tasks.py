@@ -12,8 +12,9 @@ from holdfast.stores.change_feed import ChangeFeed
 from holdfast.stores.postgres.change_log import read_page
 from holdfast.stores.postgres.client import PostgresClient
 from holdfast.stores.postgres.connection_pool import CONNECTION_ERRORS, is_store_missing
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.tasks import Notify
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from holdfast.stores.postgres.durability import check_durability
 from holdfast.stores.postgres.schema import migrate_schema
 from holdfast.stores.postgres.settings import PostgresSettings
 from holdfast.stores.version_guard import VersionGuard
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
+from holdfast.vocabulary.random import Random
 
 _REFUSED = (
     asyncpg.InvalidAuthorizationSpecificationError,

@@ -18,8 +18,9 @@ from holdfast.stores.postgres.connection_pool import (
 )
 from holdfast.stores.postgres.settings import PostgresSettings
 from holdfast.stores.version_guard import VersionGuard
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 
 if TYPE_CHECKING:
     from holdfast.stores.postgres.connection_pool import Connection, Row

@@ -32,8 +32,9 @@ from holdfast.stores.postgres.client import PostgresAnswerLostError, PostgresCli
 from holdfast.stores.postgres.commit_batch import CommitRequest, Outcome, PendingCommit, decode, encode
 from holdfast.stores.postgres.settings import PostgresSettings, parse_url
 from holdfast.stores.urls import StoreUrl
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ClosedError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.tasks import background_tasks
 
 _WHAT: Final = "PostgreSQL store"

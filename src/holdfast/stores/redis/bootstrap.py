@@ -16,8 +16,8 @@ from holdfast.stores.redis.durability import check_durability
 from holdfast.stores.redis.error_replies import ADVICE, code_of
 from holdfast.stores.redis.key_layout import FORMAT, FOUND, LOAD_SCRIPTS, PRUNE, SCRIPTS, KeyLayout
 from holdfast.stores.redis.settings import RedisAddress, RedisSettings
-from holdfast.vocabulary.clock import Random
 from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
+from holdfast.vocabulary.random import Random
 
 
 async def found(address: RedisAddress, settings: RedisSettings, random: Random) -> tuple[StoreFacts, int]:

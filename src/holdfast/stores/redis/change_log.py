@@ -18,8 +18,9 @@ from holdfast.stores.redis.connection import close_connection, new_connection, p
 from holdfast.stores.redis.key_layout import LOG, KeyLayout, unpack_commit
 from holdfast.stores.redis.settings import RedisAddress, RedisSettings
 from holdfast.stores.version_guard import VersionGuard
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.tasks import Notify
 
 _PAGE_COMMITS: Final = 1_000

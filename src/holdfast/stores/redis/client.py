@@ -19,8 +19,9 @@ from holdfast.stores.redis.key_layout import LOAD_SCRIPTS, SCRIPTS, KeyLayout
 from holdfast.stores.redis.settings import RedisAddress, RedisSettings
 from holdfast.stores.redis.write_batch import BatchCall, Outcome, RedisWrite
 from holdfast.stores.version_guard import VersionGuard
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random
 
 T = TypeVar("T")
 

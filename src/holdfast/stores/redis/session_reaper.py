@@ -8,8 +8,9 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.tasks import Notify
 
 _SPREAD_MS: Final = 30.0  # the mean of what is added to a deadline

@@ -33,8 +33,9 @@ from holdfast.stores.redis.settings import RedisAddress, RedisSettings, parse_ur
 from holdfast.stores.redis.write_batch import close_write, commit_write, keep_alive_write, open_write, reap_write
 from holdfast.stores.urls import StoreUrl
 from holdfast.stores.version_guard import VersionGuard
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ClosedError, InvalidError, UnavailableError
+from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import background_tasks
 
 _NO_LIMIT: Final = 1 << 50

@@ -18,8 +18,9 @@ from holdfast.stores.sqlite.notifier import CommitNotifier
 from holdfast.stores.sqlite.settings import SqliteSettings
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.stores.sqlite.worker_thread import WorkerThread
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 
 _NOT_WRITABLE: Final = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 _FOREIGN_LOCK_WAIT_MS: Final = 20  # how long BEGIN waits in one go for a program that is not ours

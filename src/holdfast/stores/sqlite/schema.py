@@ -14,8 +14,8 @@ from typing import Final
 
 from holdfast.stores.sqlite import host
 from holdfast.stores.sqlite.errors import database
-from holdfast.vocabulary.clock import Random
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import Random
 
 ConnectionClass = type[sqlite3.Connection]
 

@@ -17,8 +17,9 @@ from holdfast.stores.sqlite.settings import SqliteSettings
 from holdfast.stores.sqlite.transaction import Head, read_head
 from holdfast.stores.sqlite.worker_thread import WorkerThread
 from holdfast.stores.version_guard import VersionGuard
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 
 T = TypeVar("T")
 

@@ -39,8 +39,9 @@ from holdfast.stores.sqlite.write_batch import BatchResult, BatchRunner
 from holdfast.stores.sqlite.write_queue import WriteQueue
 from holdfast.stores.urls import StoreUrl
 from holdfast.stores.version_guard import VersionGuard
-from holdfast.vocabulary.clock import Clock, Random, backoff_ms
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ClosedError, CorruptError, UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.tasks import Notify, background_tasks
 
 # Of many processes that see the same session overdue, the first to look reaps it; the others find nothing to do.

@@ -16,8 +16,9 @@ from holdfast.stores.sqlite import errors, host
 from holdfast.stores.sqlite.database_files import DatabaseFiles, WriteLock
 from holdfast.stores.sqlite.settings import SqliteSettings
 from holdfast.stores.sqlite.transaction import Transaction
-from holdfast.vocabulary.clock import Clock, Random
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.random import Random
 
 # SQLite's own wait for a lock backs off to 100 ms; a batch takes a fraction of a millisecond, so we look more often.
 _LOOK_MS_MIN: Final = 0.3

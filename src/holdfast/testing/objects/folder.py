@@ -10,7 +10,8 @@ from holdfast.objects.retry import RetryingObjects, RetrySettings
 from holdfast.objects.urls import open_objects
 from holdfast.testing.faulty_objects import FaultyObjects
 from holdfast.testing.objects import NewObjectsHarness
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 
 class FolderHarness:

@@ -11,7 +11,8 @@ from holdfast.objects.urls import open_objects
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.objects import NewObjectsHarness
 from holdfast.testing.server_process import ServerProcess
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 BUCKET: Final = "holdfast"
 _CREDENTIALS: Final = "region=us-east-1&access_key_id=any&secret_access_key=any"

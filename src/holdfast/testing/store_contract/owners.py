@@ -9,7 +9,8 @@ from typing import Protocol
 
 from holdfast.testing.harness import StoreHarness
 from holdfast.testing.owner import hold_key
-from holdfast.vocabulary.clock import RealClock, SystemRandom
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.tasks import background_tasks
 
 

@@ -11,8 +11,9 @@ import pytest
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Changed, Committed, Entry, Operation, Put, Resync, Store
 from holdfast.testing.harness import StoreHarness
-from holdfast.vocabulary.clock import Clock, Random, RealClock, SystemRandom
+from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import HoldfastError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random, SystemRandom
 from holdfast.vocabulary.tasks import Notify, background_tasks
 
 TOP = chr(0x10FFFF)  # above every key the suite writes

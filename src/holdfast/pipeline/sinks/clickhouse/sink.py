@@ -21,8 +21,9 @@ from holdfast.pipeline.sinks.contract import (
     WriteResult,
 )
 from holdfast.pipeline.sinks.dead_letter_rows import dead_letter_rows
-from holdfast.vocabulary.clock import Clock, Random, RealClock, SystemRandom
+from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import FencedError, InvalidError
+from holdfast.vocabulary.random import Random, SystemRandom
 
 _WAIT_BEYOND_MS: Final = 10_000
 _POLL_MS: Final = 50

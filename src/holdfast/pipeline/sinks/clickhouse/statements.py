@@ -148,7 +148,8 @@ def insert_settings(token: str, query: str, *, timeout_ms: int) -> dict[str, str
 def of_range(target: SinkTarget, fenced_range: FencedRange) -> str:
     """The condition that finds the rows of a range."""
     source = f"_generation = {target.generation} AND _topic = {quote_literal(target.recipe.source.topic)}"
-    return f"{source} AND _partition = {fenced_range.partition} AND _offset >= {fenced_range.start} AND _offset < {fenced_range.end}"
+    offsets = f"_offset >= {fenced_range.start} AND _offset < {fenced_range.end}"
+    return f"{source} AND _partition = {fenced_range.partition} AND {offsets}"
 
 
 def present(name: str, place: str) -> str:

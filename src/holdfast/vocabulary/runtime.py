@@ -1,0 +1,19 @@
+"""Time and randomness as one value, so that an entry point takes one argument for tests and none for everybody else."""
+
+from dataclasses import dataclass, field
+
+from holdfast.vocabulary.clock import Clock, FakeClock, RealClock
+from holdfast.vocabulary.random import Random, SeededRandom, SystemRandom
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """Where components get time and randomness from. The default is the host's."""
+
+    clock: Clock = field(default_factory=RealClock)
+    random: Random = field(default_factory=SystemRandom)
+
+    @classmethod
+    def fake(cls, *, seed: int = 0) -> "Runtime":
+        """Time that moves only when told to, and repeatable randomness."""
+        return cls(clock=FakeClock(), random=SeededRandom(seed))
