@@ -33,12 +33,12 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, **more}
 
 
-def until(condition: Callable[[], object], *, what: str) -> None:
+def until(condition: Callable[[], object], *, what: str, within_s: float = WAIT_S) -> None:
     """Return once the condition holds."""
     clock, pause = RealClock(), threading.Event()
-    deadline_ms = clock.boot_ms() + WAIT_S * 1000
+    deadline_ms = clock.boot_ms() + within_s * 1000
     while not condition():
-        assert clock.boot_ms() < deadline_ms, f"not within {WAIT_S} s: {what}"
+        assert clock.boot_ms() < deadline_ms, f"not within {within_s} s: {what}"
         pause.wait(0.02)
 
 
