@@ -15,17 +15,8 @@ import asyncio
 import signal
 from contextlib import aclosing, suppress
 
-from holdfast.registry import (
-    ConsumerCoordinator,
-    ConsumerEngine,
-    Delivery,
-    Message,
-    RegistrySettings,
-    RegistryStore,
-)
-from holdfast.stores.urls import open_store
-from holdfast.vocabulary.clock import RealClock
-from holdfast.vocabulary.random import SystemRandom
+import holdfast
+from holdfast.registry import Delivery, Message, RegistrySettings
 
 
 class Numbers:
@@ -43,22 +34,21 @@ class Numbers:
 
 async def consume(args: argparse.Namespace) -> None:
     """Process until every partition is at its end."""
-    clock, random = RealClock(), SystemRandom()
-    settings = RegistrySettings(namespace="example", partitions=args.partitions, ttl_ms=args.ttl_ms)
+    settings = RegistrySettings(partitions=args.partitions, ttl_ms=args.ttl_ms)
 
-    async def handle(delivery: Delivery) -> None:
-        await clock.sleep_ms(args.work_ms)
-        message = delivery.message
-        print(f"{args.name} partition {message.partition} offset {message.offset} epoch {delivery.epoch}", flush=True)
+    async with holdfast.connect(args.store) as hf:
 
-    async with open_store(args.store, clock=clock, random=random) as store:
-        registry = RegistryStore(store, clock=clock, random=random, settings=settings)
+        async def handle(delivery: Delivery) -> None:
+            await hf.runtime.clock.sleep_ms(args.work_ms)
+            message = delivery.message
+            at = f"partition {message.partition} offset {message.offset} epoch {delivery.epoch}"
+            print(args.name, at, flush=True)
+
+        registry = hf.registry("example", settings=settings)
         await registry.initialize()
-        coordinator = ConsumerCoordinator(registry, clock=clock, random=random)
-        engine = ConsumerEngine(
-            registry, args.name, source=Numbers(args.messages), handler=handle, clock=clock, random=random
-        )
-        async with coordinator.running(), engine.following(), aclosing(registry.watch(checkpoints=True)) as views:
+        coordinator = registry.coordinator()
+        consumer = registry.consumer(args.name, source=Numbers(args.messages), handler=handle)
+        async with coordinator.running(), consumer.following(), aclosing(registry.watch(checkpoints=True)) as views:
             async for view in views:
                 if all(state.checkpoint >= args.messages for state in view.partitions.values()):
                     break
@@ -81,5 +71,5 @@ if __name__ == "__main__":
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--messages", type=int, default=100, help="messages per partition")
     parser.add_argument("--work-ms", type=float, default=100, help="how long one message takes")
-    parser.add_argument("--ttl-ms", type=int, default=3_000, help="how long a silent consumer is believed")
+    parser.add_argument("--ttl-ms", type=int, default=3_000, help="how long a silent consumer keeps its partitions")
     asyncio.run(main(parser.parse_args()))

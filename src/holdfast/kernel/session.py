@@ -116,6 +116,7 @@ async def _keep_alive(
             pause_ms = settings.retry_ms
             continue
         if not alive:
+            session.deadline_ms = 0
             raise ExpiredError(f"session {session.id}", "the store has ended it")
         session.renewed(sent_ms)
         pause_ms = settings.renew_ms

@@ -1,4 +1,4 @@
-"""Strategies: from a message's key to its partition. Pure, and stable for ever: stored messages depend on them."""
+"""Partitioners: from a message's key to its partition. Pure, and they never change: stored messages depend on them."""
 
 from typing import Protocol
 
@@ -18,6 +18,7 @@ class ModuloPartitioner:
     """Java's `Math.abs(key.hashCode() % n)`."""
 
     def partition(self, key: str, partitions: int) -> int:
+        """A number from 0 to `partitions` - 1."""
         check_at_least("partitions", partitions, 1)
         # Java's remainder takes the sign of the hash, Python's does not: the magnitude first makes them agree.
         return abs(java_hash(key)) % partitions
@@ -27,5 +28,6 @@ class Murmur2Partitioner:
     """What Kafka's default partitioner gives the key's UTF-8 bytes."""
 
     def partition(self, key: str, partitions: int) -> int:
+        """A number from 0 to `partitions` - 1."""
         check_at_least("partitions", partitions, 1)
         return kafka_partition(key.encode(), partitions)

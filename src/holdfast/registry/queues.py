@@ -44,6 +44,7 @@ class PartitionQueues:
         return message
 
     async def next(self, partition: int, offset: int) -> Message:
+        """The first message at or after `offset`; waits until there is one."""
         self._check(partition)
         waiting = self._waiting[partition]
         while offset >= self.end(partition):
