@@ -1,36 +1,20 @@
-"""A connection to a ClickHouse over HTTP, and its errors as actions of the caller.
+"""A client of one ClickHouse server over HTTP, on `clickhouse-connect`.
 
-The one rule: whatever goes wrong is either the fence (`FencedError`: stop) or in the way (`BlockedError`: try again). An insert
-whose answer was lost is in the way like any other: its token makes the next try safe.
+The one rule: every failure is a `ClickHouseError` (the server returned an error) or a `ClickHouseUnreachableError` (no response, so
+the outcome is unknown). Nothing is retried here: whether a statement may be sent again is the caller's decision.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
-from holdfast.pipeline.sinks.clickhouse.statements import FENCE_MESSAGE
-from holdfast.pipeline.sinks.contract import BlockedError
+from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.installation import install_hint
 
-CODE_THROW_IF: Final = 395
-CODE_UNKNOWN_TABLE: Final = 60
-CODE_UNKNOWN_DATABASE: Final = 81
-CODE_ACCESS_DENIED: Final = 497
-CONNECT_TIMEOUT_S: Final = 5
-REASON_CHARS_MAX: Final = 500
-
-
-class RefusedByFenceError(Exception):
-    """The server compared epochs and ours is older."""
-
-
-class ClickHouseError(BlockedError):
-    """The server answered with an error; `code` is ClickHouse's own."""
-
-    def __init__(self, reason: str, code: int) -> None:
-        super().__init__(reason)
-        self.args = (reason, code)
-        self.code = code
+_CONNECT_TIMEOUT_S: Final = 5
+_HTTP_PORT: Final = 8123
+_HTTPS_PORT: Final = 8443
 
 
 def parse_dsn(dsn: str) -> SplitResult:
@@ -41,8 +25,13 @@ def parse_dsn(dsn: str) -> SplitResult:
     return parts
 
 
+def port_of(parts: SplitResult) -> int:
+    """The port of a DSN, or ClickHouse's own for its scheme."""
+    return parts.port or (_HTTPS_PORT if parts.scheme == "https" else _HTTP_PORT)
+
+
 class ClickHouseClient:
-    """Opened at the first statement, and again after one that found no server. For one thread."""
+    """Connects at the first statement, and again after the connection broke. For one thread."""
 
     def __init__(self, dsn: str, *, timeout_ms: int) -> None:
         self._parts, self._timeout_ms = parse_dsn(dsn), timeout_ms
@@ -50,79 +39,68 @@ class ClickHouseClient:
 
     @property
     def address(self) -> str:
-        """Where it goes, without user and password."""
-        return f"{self._parts.hostname}:{self._parts.port or (8443 if self._parts.scheme == 'https' else 8123)}"
+        """Host and port, without user and password."""
+        return f"{self._parts.hostname}:{port_of(self._parts)}"
 
     def command(self, statement: str, *, settings: Mapping[str, str | int] | None = None) -> None:
-        """Run a statement that answers nothing."""
+        """Run a statement that returns nothing."""
         self._run(lambda client: client.command(statement, settings=dict(settings or {}), use_database=False))
 
     def insert(self, statement: str, data: Any, *, settings: Mapping[str, str | int]) -> None:
         """Run an insert with its data, which has Python's buffer protocol.
 
-        They go together as one piece that is no `bytes`: those the client would search for a query, and send again by itself.
+        Both are sent as one memoryview: clickhouse-connect would search `bytes` for a query, and retry them by itself.
         """
         body = memoryview(b"".join((statement.encode(), b"\n", data)))
         self._run(lambda client: client.raw_insert(insert_block=body, settings=dict(settings)))
 
     def rows(self, query: str) -> Sequence[Sequence[Any]]:
         """The rows of a query."""
-        found: Sequence[Sequence[Any]] = self._run(lambda client: client.query(query).result_rows)
-        return found
+        rows: Sequence[Sequence[Any]] = self._run(lambda client: client.query(query).result_rows)
+        return rows
 
     def value(self, query: str) -> Any:
-        """The first value of a query that has one."""
+        """The first column of a query's first row."""
         return self.rows(query)[0][0]
 
     def close(self) -> None:
-        """Let the connection go; the next statement opens another."""
+        """Close the connection; the next statement opens another."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
 
     def _run(self, call: Any) -> Any:
-        from clickhouse_connect.driver.exceptions import Error
-
+        try:
+            from clickhouse_connect.driver.exceptions import Error
+        except ModuleNotFoundError:
+            raise UnavailableError(
+                "ClickHouse", f"clickhouse-connect is not installed: {install_hint('clickhouse')}"
+            ) from None
         try:
             if self._client is None:
                 self._client = self._connect()
             return call(self._client)
         except Error as error:
-            raise self._translated(error) from None
+            if error.code is not None:
+                raise ClickHouseError(self.address, str(error), error.code) from None
+            self.close()
+            raise ClickHouseUnreachableError(self.address, str(error)) from None
         except OSError as error:
             self.close()
-            raise BlockedError(f"ClickHouse at {self.address} does not answer: {_shortened(error)}") from None
+            raise ClickHouseUnreachableError(self.address, str(error)) from None
 
     def _connect(self) -> Any:
-        try:
-            import clickhouse_connect
-        except ModuleNotFoundError:
-            raise UnavailableError(
-                "ClickHouse", "there is no module clickhouse_connect; pip install 'holdfast[clickhouse]'"
-            ) from None
+        import clickhouse_connect
+
         return clickhouse_connect.get_client(
             interface=self._parts.scheme,
             host=self._parts.hostname,
-            port=self._parts.port or (8443 if self._parts.scheme == "https" else 8123),
+            port=port_of(self._parts),
             username=self._parts.username or "default",
             password=self._parts.password or "",
-            connect_timeout=CONNECT_TIMEOUT_S,
+            connect_timeout=_CONNECT_TIMEOUT_S,
             send_receive_timeout=max(1, self._timeout_ms // 1_000),
             compress=False,
-            autogenerate_session_id=False,  # a session is for one statement at a time
+            autogenerate_session_id=False,  # a session runs one statement at a time
             dedicated_pool=True,
         )
-
-    def _translated(self, error: Any) -> Exception:
-        text = str(error)
-        if error.code == CODE_THROW_IF and FENCE_MESSAGE in text:
-            return RefusedByFenceError()
-        if error.code is None:
-            self.close()
-            return BlockedError(f"ClickHouse at {self.address} does not answer: {_shortened(error)}")
-        return ClickHouseError(f"ClickHouse at {self.address}: {_shortened(error)}", error.code)
-
-
-def _shortened(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= REASON_CHARS_MAX else text[:REASON_CHARS_MAX] + "…"

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from tests.support.pipeline_service import MAPPING, PipelineServiceHarness
 
-from holdfast.clickhouse.client import ClickHouseClient, RefusedByFenceError
+from holdfast.clickhouse.client import ClickHouseClient
+from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.contracts.store import Committed, Conflict, Operation, Requirement, Store
 from holdfast.pipeline.model.definition import Pipeline
 from holdfast.pipeline.model.errors import NotReadyError
 from holdfast.pipeline.service.dead_letter_table import REPLAYED_SUFFIX, DeadLetterFilter
 from holdfast.pipeline.service.replay import ReplaySteps, ReplayTarget
+from holdfast.pipeline.sinks.clickhouse.statements import is_fence_refusal
 from holdfast.vocabulary.errors import InvalidError
 
 pytestmark = pytest.mark.xdist_group("pipeline-service")
@@ -207,8 +209,9 @@ async def test_a_replay_that_was_paused_before_its_insert_is_refused_when_it_wak
         finally:
             connection.close()
 
-    with pytest.raises(RefusedByFenceError):
+    with pytest.raises(ClickHouseError) as raised:
         await asyncio.to_thread(late)
+    assert is_fence_refusal(raised.value)
     assert await rows(world) == ""
 
 

@@ -16,6 +16,7 @@ from tests.support.sink_destinations import ClickHouseDatabase
 from tests.support.sink_values import COLUMNS, again, fenced_range, put, rows_of, target_of
 
 from holdfast.clickhouse.client import ClickHouseClient, parse_dsn
+from holdfast.clickhouse.errors import ClickHouseUnreachableError
 from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, create_table
 from holdfast.pipeline.mapping.table_diff import ExistingColumn, ExistingTable, compare_table
 from holdfast.pipeline.model.column_mapping import Column
@@ -102,7 +103,7 @@ async def test_an_insert_whose_answer_is_lost_is_in_the_way_and_not_sent_again_b
         connection = ClickHouseClient(dsn, timeout_ms=10_000)
         await asyncio.to_thread(connection.value, "SELECT 1")
         proxy.lose_answer_to("INSERT INTO")
-        with pytest.raises(BlockedError, match="does not answer"):
+        with pytest.raises(ClickHouseUnreachableError, match="does not answer"):
             await asyncio.to_thread(connection.insert, statement, data, settings={})
         assert proxy.lost == 1
         found = await asyncio.to_thread(connection.rows, f"SELECT n FROM {clickhouse.database}.bare ORDER BY n")

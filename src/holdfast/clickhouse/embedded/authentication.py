@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from email.message import Message
 from pathlib import Path
 
-from holdfast.clickhouse.embedded.errors import AUTHENTICATION_FAILED, query_error
+from holdfast.clickhouse.embedded.errors import query_error
+from holdfast.clickhouse.error_codes import ErrorCode
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
 
@@ -20,7 +21,7 @@ def authenticate(headers: Message, parameters: Mapping[str, str], users: Mapping
     same = hmac.compare_digest(password.encode(), (expected or "-").encode())
     if not (same and expected):
         raise query_error(
-            AUTHENTICATION_FAILED,
+            ErrorCode.AUTHENTICATION_FAILED,
             f"{name}: Authentication failed: password is incorrect, or there is no user with such name",
         )
     return name
@@ -34,7 +35,9 @@ def _credentials(headers: Message, parameters: Mapping[str, str]) -> tuple[str, 
         try:
             name, _, password = base64.b64decode(credentials.strip(), validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
-            raise query_error(AUTHENTICATION_FAILED, "Invalid authentication: not Basic with base64") from None
+            raise query_error(
+                ErrorCode.AUTHENTICATION_FAILED, "Invalid authentication: not Basic with base64"
+            ) from None
         return name or "default", password
     return parameters.get("user", "default"), parameters.get("password", "")
 

@@ -14,7 +14,8 @@ import lz4.block
 import zstandard
 
 from holdfast.clickhouse.embedded.cityhash import city_hash_128
-from holdfast.clickhouse.embedded.errors import CANNOT_DECOMPRESS, query_error
+from holdfast.clickhouse.embedded.errors import query_error
+from holdfast.clickhouse.error_codes import ErrorCode
 
 _HEADER: Final = struct.Struct("<BII")
 _CHECKSUM_BYTES: Final = 16
@@ -42,7 +43,7 @@ def decompress_blocks(pieces: Iterator[bytes], *, check: bool = True) -> Iterato
             yield _decompressed(bytes(waiting[:size]), check=check)
             del waiting[:size]
     if waiting:
-        raise query_error(CANNOT_DECOMPRESS, "the body ends in the middle of a compressed block")
+        raise query_error(ErrorCode.CANNOT_DECOMPRESS, "the body ends in the middle of a compressed block")
 
 
 def _first_block_size(waiting: bytearray) -> int:
@@ -52,7 +53,7 @@ def _first_block_size(waiting: bytearray) -> int:
     _, size, plain = _HEADER.unpack_from(waiting, _CHECKSUM_BYTES)
     if not _HEADER.size <= size <= _BLOCK_BYTES_MAX or plain > _BLOCK_BYTES_MAX:
         raise query_error(
-            CANNOT_DECOMPRESS, f"a compressed block of {size} bytes for {plain}: at most {_BLOCK_BYTES_MAX}"
+            ErrorCode.CANNOT_DECOMPRESS, f"a compressed block of {size} bytes for {plain}: at most {_BLOCK_BYTES_MAX}"
         )
     return _CHECKSUM_BYTES + int(size)
 
@@ -60,7 +61,7 @@ def _first_block_size(waiting: bytearray) -> int:
 def _decompressed(block: bytes, *, check: bool) -> bytes:
     method, _, size = _HEADER.unpack_from(block, _CHECKSUM_BYTES)
     if check and city_hash_128(block[_CHECKSUM_BYTES:]) != block[:_CHECKSUM_BYTES]:
-        raise query_error(CANNOT_DECOMPRESS, "the checksum of a compressed block does not match")
+        raise query_error(ErrorCode.CANNOT_DECOMPRESS, "the checksum of a compressed block does not match")
     small = block[_CHECKSUM_BYTES + _HEADER.size :]
     try:
         if method == _LZ4:
@@ -71,10 +72,11 @@ def _decompressed(block: bytes, *, check: bool) -> bytes:
             plain = small
         else:
             raise query_error(
-                CANNOT_DECOMPRESS, f"blocks packed by method {method:#x} are not known, only LZ4 and Zstandard"
+                ErrorCode.CANNOT_DECOMPRESS,
+                f"blocks packed by method {method:#x} are not known, only LZ4 and Zstandard",
             )
     except (lz4.block.LZ4BlockError, zstandard.ZstdError, ValueError) as error:
-        raise query_error(CANNOT_DECOMPRESS, f"a compressed block is damaged: {error}") from None
+        raise query_error(ErrorCode.CANNOT_DECOMPRESS, f"a compressed block is damaged: {error}") from None
     if len(plain) != size:
-        raise query_error(CANNOT_DECOMPRESS, f"a compressed block has {len(plain)} bytes and says {size}")
+        raise query_error(ErrorCode.CANNOT_DECOMPRESS, f"a compressed block has {len(plain)} bytes and says {size}")
     return bytes(plain)

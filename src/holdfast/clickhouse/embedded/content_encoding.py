@@ -11,7 +11,8 @@ import lz4.frame
 import zstandard
 
 from holdfast.clickhouse.embedded.compressed_blocks import compress_blocks
-from holdfast.clickhouse.embedded.errors import CANNOT_DECOMPRESS, QueryError, query_error
+from holdfast.clickhouse.embedded.errors import QueryError, query_error
+from holdfast.clickhouse.error_codes import ErrorCode
 
 CHUNK_BYTES: Final = 1 << 20
 
@@ -80,7 +81,7 @@ def decompressed_body(pieces: Iterator[bytes], encoding: str) -> Iterator[bytes]
     unpack = _DECOMPRESSORS.get(encoding)
     if unpack is None:
         raise query_error(
-            CANNOT_DECOMPRESS, f"Unknown compression method {encoding}: allowed are {', '.join(ENCODINGS)}"
+            ErrorCode.CANNOT_DECOMPRESS, f"Unknown compression method {encoding}: allowed are {', '.join(ENCODINGS)}"
         )
     return _with_query_errors(unpack(pieces), encoding)
 
@@ -91,7 +92,7 @@ def _with_query_errors(pieces: Iterator[bytes], encoding: str) -> Iterator[bytes
     except (zlib.error, zstandard.ZstdError, RuntimeError, EOFError) as error:
         if isinstance(error, QueryError):
             raise
-        raise query_error(CANNOT_DECOMPRESS, f"the body is not {encoding}: {error}") from None
+        raise query_error(ErrorCode.CANNOT_DECOMPRESS, f"the body is not {encoding}: {error}") from None
 
 
 def _inflate_with(window_bits: int) -> Callable[[Iterator[bytes]], Iterator[bytes]]:

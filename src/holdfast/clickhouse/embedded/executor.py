@@ -10,16 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.clickhouse.embedded.engine import ChdbEngine
-from holdfast.clickhouse.embedded.errors import (
-    READONLY,
-    SYNTAX_ERROR,
-    TOO_MANY_BYTES,
-    TOO_MANY_ROWS_OR_BYTES,
-    UNKNOWN_SETTING,
-    QueryError,
-    engine_error,
-    query_error,
-)
+from holdfast.clickhouse.embedded.errors import QueryError, engine_error, query_error
 from holdfast.clickhouse.embedded.kill_query import kill_queries, processes_subquery
 from holdfast.clickhouse.embedded.results import SELF_DESCRIBING_FORMATS, STREAMABLE_FORMATS, QueryResult
 from holdfast.clickhouse.embedded.running_queries import RunningQueries, RunningQuery, cancellation_or
@@ -35,6 +26,7 @@ from holdfast.clickhouse.embedded.statement import (
     select_header_only,
     substitute_processes,
 )
+from holdfast.clickhouse.error_codes import ErrorCode
 from holdfast.clickhouse.quoting import quote_identifier, quote_literal
 from holdfast.vocabulary.clock import Clock
 
@@ -104,10 +96,10 @@ class QueryExecutor:
                 head += piece
                 if len(head) > self._settings.query_bytes_max:
                     raise query_error(
-                        TOO_MANY_BYTES, f"the statement has more than {self._settings.query_bytes_max} bytes"
+                        ErrorCode.TOO_MANY_BYTES, f"the statement has more than {self._settings.query_bytes_max} bytes"
                     )
         if not head.strip():
-            raise query_error(SYNTAX_ERROR, "Empty query")
+            raise query_error(ErrorCode.SYNTAX_ERROR, "Empty query")
         return parse_statement(bytes(head))
 
     @contextmanager
@@ -131,7 +123,7 @@ class QueryExecutor:
         given = dict(request.settings)
         for name in given:
             if not _NAME.fullmatch(name):
-                raise query_error(UNKNOWN_SETTING, f"Unknown setting '{name}'")
+                raise query_error(ErrorCode.UNKNOWN_SETTING, f"Unknown setting '{name}'")
         given["log_comment"] = one.log_comment(given.get("log_comment", ""))
         given |= {f"param_{name}": value for name, value in request.parameters.items() if _NAME.fullmatch(name)}
         if request.read_only and given.get("readonly", "0") == "0":
@@ -144,7 +136,7 @@ class QueryExecutor:
         one.check()
         if statement.kind == INSERT:
             if request.read_only:
-                raise query_error(READONLY, "Cannot execute query in readonly mode: GET only reads, use POST")
+                raise query_error(ErrorCode.READONLY, "Cannot execute query in readonly mode: GET only reads, use POST")
             return self._insert(connection, request, statement, one)
         format_name = statement.format or request.default_format or "TabSeparated"
         if statement.kind == KILL:
@@ -162,7 +154,7 @@ class QueryExecutor:
         whole = bytes(result.bytes())
         if len(whole) > self._settings.answer_bytes_max:
             raise query_error(
-                TOO_MANY_ROWS_OR_BYTES,
+                ErrorCode.TOO_MANY_ROWS_OR_BYTES,
                 f"the answer has {len(whole)} bytes and {format_name} cannot be streamed: allowed are "
                 f"{self._settings.answer_bytes_max}; take one of {', '.join(STREAMABLE_FORMATS)}",
             )

@@ -10,9 +10,10 @@ from itertools import count
 from typing import Final
 
 from holdfast.clickhouse.embedded.engine import ChdbEngine
-from holdfast.clickhouse.embedded.errors import SYNTAX_ERROR, QueryError, query_error
+from holdfast.clickhouse.embedded.errors import QueryError, query_error
 from holdfast.clickhouse.embedded.lexer import tokenize_sql
 from holdfast.clickhouse.embedded.running_queries import QUERY_KEY_SQL, RunningQueries, RunningQuery
+from holdfast.clickhouse.error_codes import ErrorCode
 from holdfast.clickhouse.quoting import quote_literal
 
 _RETRY_INTERVAL_S: Final = 0.1  # between two kills of what does not want to end
@@ -40,7 +41,10 @@ def processes_subquery(registry: RunningQueries, me: RunningQuery) -> bytes:
 def _client_columns(running: list[RunningQuery]) -> str:
     keys = _array_literal(one.key for one in running)
     ids, users = _array_literal(one.query_id for one in running), _array_literal(one.user for one in running)
-    return f"transform({QUERY_KEY_SQL}, {keys}, {ids}, query_id) AS query_id, transform({QUERY_KEY_SQL}, {keys}, {users}, user) AS user"
+    return (
+        f"transform({QUERY_KEY_SQL}, {keys}, {ids}, query_id) AS query_id, "
+        f"transform({QUERY_KEY_SQL}, {keys}, {users}, user) AS user"
+    )
 
 
 def kill_queries(engine: ChdbEngine, registry: RunningQueries, text: bytes, me: RunningQuery) -> bytes:
@@ -83,7 +87,7 @@ def _parse_kill(text: bytes) -> tuple[bytes, str]:
     found = list(tokenize_sql(text))
     words = [token.word for token in found]
     if "where" not in words:
-        raise query_error(SYNTAX_ERROR, "KILL QUERY needs WHERE")
+        raise query_error(ErrorCode.SYNTAX_ERROR, "KILL QUERY needs WHERE")
     begins = words.index("where")
     end, mode = len(text), "async"
     for token in found[begins + 1 :]:

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from holdfast.clickhouse.embedded.errors import SYNTAX_ERROR, query_error
+from holdfast.clickhouse.embedded.errors import query_error
+from holdfast.clickhouse.error_codes import ErrorCode
 
 _TOKEN: Final = re.compile(
     rb"""
@@ -47,7 +48,7 @@ def tokenize_sql(statement: bytes) -> Iterator[SqlToken]:
         text = match.group()
         if kind == "sign" and (text == b"$" or not text.isascii()):
             raise query_error(
-                SYNTAX_ERROR, f"{text!r} at byte {match.start()} stands in no quotes: names with it need them"
+                ErrorCode.SYNTAX_ERROR, f"{text!r} at byte {match.start()} stands in no quotes: names with it need them"
             )
         if text in b")]}":
             depth -= 1

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from io import BufferedIOBase
 from typing import Final
 
-from holdfast.clickhouse.embedded.errors import INCORRECT_DATA, TOO_MANY_BYTES, query_error
+from holdfast.clickhouse.embedded.errors import query_error
+from holdfast.clickhouse.error_codes import ErrorCode
 
 CHUNK_BYTES: Final = 1 << 20
 _LINE_MAX: Final = 1024
@@ -57,7 +58,7 @@ class RequestBody:
 
 
 def _truncated_body() -> Exception:
-    return query_error(INCORRECT_DATA, "the body ends before it is complete")
+    return query_error(ErrorCode.INCORRECT_DATA, "the body ends before it is complete")
 
 
 def limited(pieces: Iterator[bytes], bytes_max: int) -> Iterator[bytes]:
@@ -66,5 +67,5 @@ def limited(pieces: Iterator[bytes], bytes_max: int) -> Iterator[bytes]:
     for piece in pieces:
         total += len(piece)
         if total > bytes_max:
-            raise query_error(TOO_MANY_BYTES, f"the body has more than {bytes_max} bytes")
+            raise query_error(ErrorCode.TOO_MANY_BYTES, f"the body has more than {bytes_max} bytes")
         yield piece

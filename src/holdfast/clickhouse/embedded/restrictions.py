@@ -7,8 +7,9 @@ The kernel and the engine's grants are the walls; this is the fence before them.
 from itertools import pairwise
 from typing import Final
 
-from holdfast.clickhouse.embedded.errors import ACCESS_DENIED, query_error
+from holdfast.clickhouse.embedded.errors import query_error
 from holdfast.clickhouse.embedded.lexer import SqlToken
+from holdfast.clickhouse.error_codes import ErrorCode
 
 # Table functions that stay inside. All others the engine has are refused, those of a later engine too.
 ALLOWED_TABLE_FUNCTIONS: Final = frozenset(
@@ -86,16 +87,16 @@ def check_restrictions(found: list[SqlToken]) -> None:
             and _is_function_reference(words, at)
         ):
             raise query_error(
-                ACCESS_DENIED, f"{token.word} as a function reaches beyond the tables and is not allowed here"
+                ErrorCode.ACCESS_DENIED, f"{token.word} as a function reaches beyond the tables and is not allowed here"
             )
         if token.kind == "word" and token.word in ("outfile", "infile"):
             raise query_error(
-                ACCESS_DENIED, f"{token.word.upper()} is not allowed here: send or take the data over HTTP"
+                ErrorCode.ACCESS_DENIED, f"{token.word.upper()} is not allowed here: send or take the data over HTTP"
             )
         if token.word == "from" and follows.kind == "text" and words[0] in ("attach", "create"):
-            raise query_error(ACCESS_DENIED, "ATTACH … FROM a path is not allowed here")
+            raise query_error(ErrorCode.ACCESS_DENIED, "ATTACH … FROM a path is not allowed here")
     if words[:2] in (["drop", "database"], ["detach", "database"], ["rename", "database"]) and "default" in words:
-        raise query_error(ACCESS_DENIED, "the database default stays")
+        raise query_error(ErrorCode.ACCESS_DENIED, "the database default stays")
 
 
 def _is_table_name(words: list[str], at: int) -> bool:
@@ -110,8 +111,8 @@ def _is_function_reference(words: list[str], at: int) -> bool:
 
 def _check_call(name: str, first: str) -> None:
     if name in _DENIED_FUNCTIONS or name.startswith("ai"):
-        raise query_error(ACCESS_DENIED, f"{name}() reaches beyond the tables and is not allowed here")
+        raise query_error(ErrorCode.ACCESS_DENIED, f"{name}() reaches beyond the tables and is not allowed here")
     if name == "source" and first not in _ALLOWED_DICTIONARY_SOURCES:
         raise query_error(
-            ACCESS_DENIED, f"a dictionary's SOURCE({first}) is not allowed here, only CLICKHOUSE and NULL"
+            ErrorCode.ACCESS_DENIED, f"a dictionary's SOURCE({first}) is not allowed here, only CLICKHOUSE and NULL"
         )

@@ -10,15 +10,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.clickhouse.embedded.errors import (
-    ABORTED,
-    QUERY_WAS_CANCELLED,
-    QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING,
-    TOO_MANY_SIMULTANEOUS_QUERIES,
-    QueryError,
-    query_error,
-)
+from holdfast.clickhouse.embedded.errors import QueryError, query_error
 from holdfast.clickhouse.embedded.settings import ClickHouseSettings
+from holdfast.clickhouse.error_codes import ErrorCode
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 
@@ -55,7 +49,7 @@ class RunningQuery:
     def check(self) -> None:
         """Raise if it is to stop."""
         if self.cancelled.is_set():
-            raise query_error(QUERY_WAS_CANCELLED, "Query was cancelled")
+            raise query_error(ErrorCode.QUERY_WAS_CANCELLED, "Query was cancelled")
 
     def log_comment(self, comment: str) -> str:
         """Its `log_comment`: the key, then whatever the client wrote there."""
@@ -84,10 +78,10 @@ class RunningQueries:
         one = RunningQuery(self._random.token(), query_id, user, self._clock.boot_ms())
         with self._lock:
             if self._closing:
-                raise query_error(ABORTED, "Server shutdown is called")
+                raise query_error(ErrorCode.ABORTED, "Server shutdown is called")
             if any(other.query_id == query_id for other in self._running.values()):
                 raise query_error(
-                    QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING, f"Query with id = {query_id} is already running"
+                    ErrorCode.QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING, f"Query with id = {query_id} is already running"
                 )
             self._running[one.key] = one
         try:
@@ -106,7 +100,7 @@ class RunningQueries:
             one.check()
             if self._clock.boot_ms() >= deadline_ms:
                 raise query_error(
-                    TOO_MANY_SIMULTANEOUS_QUERIES,
+                    ErrorCode.TOO_MANY_SIMULTANEOUS_QUERIES,
                     f"Too many simultaneous queries. Maximum: {self._settings.queries_max}",
                 )
         try:
@@ -128,6 +122,6 @@ class RunningQueries:
 
 def cancellation_or(one: RunningQuery, error: QueryError) -> QueryError:
     """What to tell the client of a statement that failed: that it was killed, if it was."""
-    if one.cancelled.is_set() and error.code != QUERY_WAS_CANCELLED:
-        return query_error(QUERY_WAS_CANCELLED, "Query was cancelled")
+    if one.cancelled.is_set() and error.code != ErrorCode.QUERY_WAS_CANCELLED:
+        return query_error(ErrorCode.QUERY_WAS_CANCELLED, "Query was cancelled")
     return error

@@ -24,13 +24,14 @@ from holdfast.clickhouse.embedded.content_encoding import (
     negotiated_encoding,
 )
 from holdfast.clickhouse.embedded.engine import ChdbEngine
-from holdfast.clickhouse.embedded.errors import BAD_ARGUMENTS, UNKNOWN_EXCEPTION, UNKNOWN_ROLE, QueryError, query_error
+from holdfast.clickhouse.embedded.errors import QueryError, query_error
 from holdfast.clickhouse.embedded.executor import QueryExecutor, QueryRequest
 from holdfast.clickhouse.embedded.kill_query import replace_running_query
 from holdfast.clickhouse.embedded.request_body import RequestBody, limited
 from holdfast.clickhouse.embedded.results import QueryResult, content_type
 from holdfast.clickhouse.embedded.running_queries import RunningQueries, RunningQuery
 from holdfast.clickhouse.embedded.settings import ClickHouseSettings
+from holdfast.clickhouse.error_codes import ErrorCode
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
@@ -134,23 +135,23 @@ class _RequestHandler(BaseHTTPRequestHandler):
         except QueryError as error:
             self._send_error(error)
         except InvalidError as error:
-            self._send_error(query_error(BAD_ARGUMENTS, str(error)))
+            self._send_error(query_error(ErrorCode.BAD_ARGUMENTS, str(error)))
         except (ConnectionError, TimeoutError):
             self.close_connection = True
         except Exception as error:
             _log.exception("a request failed")
-            self._send_error(query_error(UNKNOWN_EXCEPTION, f"{type(error).__name__}: {error}"))
+            self._send_error(query_error(ErrorCode.UNKNOWN_EXCEPTION, f"{type(error).__name__}: {error}"))
         finally:
             self._drain()
 
     def _request_body(self) -> RequestBody:
         coding = self.headers.get("Transfer-Encoding", "").lower()
         if coding not in ("", "identity", "chunked"):
-            raise query_error(BAD_ARGUMENTS, f"Transfer-Encoding {coding} is not known: allowed is chunked")
+            raise query_error(ErrorCode.BAD_ARGUMENTS, f"Transfer-Encoding {coding} is not known: allowed is chunked")
         length = self.headers.get("Content-Length", "0")
         if not length.isdecimal():
             self.close_connection = True
-            raise query_error(BAD_ARGUMENTS, f"Content-Length {length!r} is not a number")
+            raise query_error(ErrorCode.BAD_ARGUMENTS, f"Content-Length {length!r} is not a number")
         return RequestBody(self.rfile, int(length), chunked=coding == "chunked")
 
     def _query(self, parameters: Mapping[str, str], *, read_only: bool) -> None:
@@ -158,7 +159,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         user = authenticate(self.headers, parameters, server.settings.users)
         self._query_id = parameters.get("query_id") or self.headers.get("X-ClickHouse-Query-Id") or _uuid(server.random)
         if parameters.get("role"):
-            raise query_error(UNKNOWN_ROLE, f"There is no role `{parameters['role']}`: there are none here")
+            raise query_error(ErrorCode.UNKNOWN_ROLE, f"There is no role `{parameters['role']}`: there are none here")
         if parameters.get("replace_running_query", "0") == "1":
             replace_running_query(server.engine, server.registry, self._query_id)
         request = self._request(parameters, user, read_only=read_only)
@@ -303,7 +304,9 @@ def _with_exception_trailer(pieces: Iterator[bytes], failure: list[QueryError], 
 
 def _seconds(text: str) -> int:
     if not text.isdecimal():
-        raise query_error(BAD_ARGUMENTS, f"session_timeout cannot be {text!r}: allowed is a number of seconds")
+        raise query_error(
+            ErrorCode.BAD_ARGUMENTS, f"session_timeout cannot be {text!r}: allowed is a number of seconds"
+        )
     return int(text)
 
 

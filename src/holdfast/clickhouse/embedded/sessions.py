@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.clickhouse.embedded.engine import ChdbEngine
-from holdfast.clickhouse.embedded.errors import BAD_ARGUMENTS, SESSION_IS_LOCKED, SESSION_NOT_FOUND, query_error
+from holdfast.clickhouse.embedded.errors import query_error
 from holdfast.clickhouse.embedded.settings import ClickHouseSettings
+from holdfast.clickhouse.error_codes import ErrorCode
 from holdfast.clickhouse.quoting import quote_literal
 from holdfast.vocabulary.clock import Clock
 
@@ -61,12 +62,14 @@ class Sessions:
             session = self._sessions.get(session_id)
             if session is None:
                 if check:
-                    raise query_error(SESSION_NOT_FOUND, f"Session {session_id} not found")
+                    raise query_error(ErrorCode.SESSION_NOT_FOUND, f"Session {session_id} not found")
                 if len(self._sessions) >= self._settings.sessions_max:
-                    raise query_error(BAD_ARGUMENTS, f"there are {self._settings.sessions_max} sessions already")
+                    raise query_error(
+                        ErrorCode.BAD_ARGUMENTS, f"there are {self._settings.sessions_max} sessions already"
+                    )
                 session = self._sessions[session_id] = _PinnedConnection(self._engine.connect())
             if session.busy:
-                raise query_error(SESSION_IS_LOCKED, f"Session {session_id} is locked by a concurrent client")
+                raise query_error(ErrorCode.SESSION_IS_LOCKED, f"Session {session_id} is locked by a concurrent client")
             session.busy = True
             return session
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from holdfast.clickhouse.embedded.errors import BAD_ARGUMENTS, SYNTAX_ERROR, query_error
+from holdfast.clickhouse.embedded.errors import query_error
 from holdfast.clickhouse.embedded.lexer import SqlToken, tokenize_sql
 from holdfast.clickhouse.embedded.restrictions import check_restrictions
+from holdfast.clickhouse.error_codes import ErrorCode
 
 INSERT: Final = "insert"
 SELECT: Final = "select"
@@ -65,7 +66,7 @@ def _insert(text: bytes) -> Statement:
     check_restrictions(found)
     made = _with_input(Statement(INSERT, text), found)
     if made.structure:
-        raise query_error(BAD_ARGUMENTS, "input() needs a FORMAT, and its data behind it")
+        raise query_error(ErrorCode.BAD_ARGUMENTS, "input() needs a FORMAT, and its data behind it")
     return replace(made, takes_data=not _has_select(found), format="" if _has_select(found) else "Values")
 
 
@@ -110,7 +111,9 @@ def _with_input(made: Statement, found: list[SqlToken]) -> Statement:
             text = made.text[: token.start] + INPUT_TABLE + made.text[follows[2].end :]
             return replace(made, text=text, structure=_unquoted(structure))
     if any(one.word == "input" and two.word == "(" for one, two in pairwise(found)):
-        raise query_error(BAD_ARGUMENTS, "input() takes its structure as one text: input('a Int64, b String')")
+        raise query_error(
+            ErrorCode.BAD_ARGUMENTS, "input() takes its structure as one text: input('a Int64, b String')"
+        )
     return made
 
 
@@ -161,4 +164,4 @@ def _processes_references(found: list[SqlToken]) -> list[tuple[int, int]]:
 def _reject_multiple_statements(found: list[SqlToken]) -> None:
     for one, two in pairwise(found):
         if one.word == ";" and one.depth == 0 and two.word != ";":
-            raise query_error(SYNTAX_ERROR, "Multi-statements are not allowed")
+            raise query_error(ErrorCode.SYNTAX_ERROR, "Multi-statements are not allowed")

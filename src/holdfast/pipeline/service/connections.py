@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import TypeVar
 
 from holdfast.clickhouse.client import ClickHouseClient
+from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
 from holdfast.client.topic_reader import TopicReader, open_topic_reader
 from holdfast.pipeline.catalog.settings import ServiceSettings
 from holdfast.pipeline.model.definition import ClickHouseConfig, KafkaConfig
@@ -54,7 +55,7 @@ class ServerConnections:
             with closing(ClickHouseClient(dsn, timeout_ms=limit_ms)) as connection:
                 try:
                     return call(connection)
-                except BlockedError as error:
+                except (ClickHouseError, ClickHouseUnreachableError, BlockedError) as error:
                     raise UnavailableError("the sink", error.reason) from None
 
         return await self._threads.run("ClickHouse", ask, timeout_ms=limit_ms + _BEYOND_MS)

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from holdfast.clickhouse.client import ClickHouseClient, ClickHouseError, RefusedByFenceError
+from holdfast.clickhouse.client import ClickHouseClient
+from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.contracts.store import Store
 from holdfast.pipeline.catalog.encoding import PendingReplay
 from holdfast.pipeline.catalog.store import PipelineStore
@@ -13,6 +14,7 @@ from holdfast.pipeline.service.connections import ServerConnections
 from holdfast.pipeline.service.dead_letter_table import DeadLetterFilter, DeadLetterTable, parse_page_token
 from holdfast.pipeline.service.replay import BEGINNING, ReplaySteps, ReplayTally, ReplayTarget
 from holdfast.pipeline.service.responses import DeadLetterCount, DeadLetters, Replayed
+from holdfast.pipeline.sinks.clickhouse.statements import is_fence_refusal
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_between
@@ -152,9 +154,9 @@ class DeadLetterService:
                 return ""
             try:
                 target.carry_out(step, number, tally)
-            except RefusedByFenceError:
-                return ""  # somebody else has done and closed it
             except ClickHouseError as error:
+                if is_fence_refusal(error):
+                    return ""  # somebody else has done and closed it
                 target.give_up(step, number)
                 return error.reason
             return ""

@@ -134,7 +134,7 @@ class ReplayTarget:
         return generation, partition, tuple(offsets)
 
     def carry_out(self, step: PendingReplay, number: int, tally: ReplayTally) -> None:
-        """Insert what fits now and mark it. To do it again changes nothing. `RefusedByFenceError`: it was done and closed."""
+        """Insert what fits now and mark it. To do it again changes nothing. `is_fence_refusal`: it was done and closed."""
         letters = self.letters.payloads(step.generation, step.partition, step.offsets)
         records = [KafkaRecord(step.partition, offset, 0, key, payload, ()) for offset, key, payload in letters]
         mapped = map_records(self._recipe, step.generation, kafka_table(step.topic, records))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.clickhouse.client import ClickHouseClient
+from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
 from holdfast.clickhouse.quoting import quote_literal
 from holdfast.clickhouse.types import parse_type
 from holdfast.client.topic_reader import TopicReader
@@ -18,7 +19,6 @@ from holdfast.pipeline.model.definition import EARLIEST, LATEST, ClickHouseConfi
 from holdfast.pipeline.model.timestamps import parse_iso_ns
 from holdfast.pipeline.service.responses import TableColumn, TableSchema, Validation, ValidationCheck
 from holdfast.pipeline.sinks.clickhouse.tables import describe_table
-from holdfast.pipeline.sinks.contract import BlockedError
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 NEEDED_GRANTS: Final = ("SELECT", "INSERT", "CREATE TABLE")
@@ -108,7 +108,7 @@ def _privileges(checks: _Checks, connection: ClickHouseClient) -> None:
     """As far as the server tells: roles and embedded servers do not always."""
     try:
         grants = [str(row[0]) for row in connection.rows("SHOW GRANTS")]
-    except BlockedError as error:
+    except (ClickHouseError, ClickHouseUnreachableError) as error:
         checks.made.append(
             ValidationCheck(name="privileges", outcome="skipped", detail=f"the server does not tell: {error}")
         )

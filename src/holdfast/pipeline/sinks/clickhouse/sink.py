@@ -4,11 +4,13 @@ The one rule: after `fence` returns, no insert that was begun before runs or can
 an insert's rows, so one that begins later is refused; those that were past the comparison are killed, and waited for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Event
 from typing import Any, Final
 
-from holdfast.clickhouse.client import ClickHouseClient, ClickHouseError, RefusedByFenceError
+from holdfast.clickhouse.client import ClickHouseClient
+from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
 from holdfast.pipeline.model import steps
 from holdfast.pipeline.sinks.clickhouse import statements, tables
 from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_now, insert_resolved
@@ -27,6 +29,15 @@ from holdfast.vocabulary.random import Random, SystemRandom
 
 _WAIT_BEYOND_MS: Final = 10_000
 _POLL_MS: Final = 50
+
+
+@contextmanager
+def _blocked_by_server() -> Iterator[None]:
+    """Errors of the server, and a server that does not answer, as the sink contract has them."""
+    try:
+        yield
+    except (ClickHouseError, ClickHouseUnreachableError) as error:
+        raise BlockedError(error.reason) from None
 
 
 class ClickHouseSink:
@@ -48,10 +59,12 @@ class ClickHouseSink:
     def guarantee(self) -> str:
         return self._looked.guarantee if self._looked is not None else EXACTLY_ONCE
 
+    @_blocked_by_server()
     def prepare(self) -> tuple[str, ...]:
         self._looked = tables.prepare_tables(self._target, self._connection)
         return self._looked.warnings
 
+    @_blocked_by_server()
     def fence(self, partition: int, epoch: int) -> int:
         key = self._target.fence_key(partition)
         number = statements.fence_number(epoch, self._newest(key))
@@ -74,6 +87,7 @@ class ClickHouseSink:
                 raise BlockedError(f"{running} earlier inserts of partition {partition} still run")
             Event().wait(_POLL_MS / 1_000)
 
+    @_blocked_by_server()
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         steps.reached("inserting")
         token, warnings = fenced_range.token(self._target), []
@@ -118,10 +132,10 @@ class ClickHouseSink:
             if fenced_range.again:
                 return self._told(fenced_range, insert, insert_resolved(self._connection, insert))
             insert_now(self._connection, insert)
-        except RefusedByFenceError:
-            raise FencedError(key, fenced_range.epoch, self._newest(key) // statements.TRIES) from None
         except ClickHouseError as error:
-            raise BlockedError(error.reason) from None
+            if not statements.is_fence_refusal(error):
+                raise
+            raise FencedError(key, fenced_range.epoch, self._newest(key) // statements.TRIES) from None
         return []
 
     def _told(self, fenced_range: FencedRange, insert: FencedInsert, there: tuple[int, int]) -> list[str]:

@@ -9,6 +9,8 @@ for all of it. The block is as the client sent it, in the order of offsets: no s
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.quoting import qualified_name, quote_identifier, quote_literal
 from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, TableSpec
 from holdfast.pipeline.sinks.contract import FencedRange, SinkTarget
@@ -111,6 +113,11 @@ def trim_dlq(database: str, table: str, kept: int) -> str:
     """Remove refused records that are older than the newest `kept`. Those of the same moment stay together."""
     name = qualified_name(database, table + DLQ_SUFFIX)
     return f"ALTER TABLE {name} DELETE WHERE time <= ({oldest_surplus(database, table, kept)})"
+
+
+def is_fence_refusal(error: ClickHouseError) -> bool:
+    """Whether the server refused an insert because a newer epoch owns the partition."""
+    return error.code == ErrorCode.FUNCTION_THROW_IF_VALUE_IS_NON_ZERO and FENCE_MESSAGE in error.text
 
 
 def fenced_insert(name: str, kinds: Mapping[str, str], *, database: str, key: str, epoch: int, only: str = "") -> str:

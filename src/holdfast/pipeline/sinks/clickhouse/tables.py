@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.clickhouse.client import ClickHouseClient, ClickHouseError
+from holdfast.clickhouse.client import ClickHouseClient
+from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.quoting import qualified_name, quote_literal
 from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, TableSpec, add_columns, create_table
 from holdfast.pipeline.mapping.inference import propose_order
