@@ -18,11 +18,11 @@ from holdfast.gateways.http.metrics.requests import RequestCounters
 from holdfast.gateways.http.middleware import RequestMiddleware
 from holdfast.gateways.http.server import ApplicationFactory, HttpServer, serving_http
 from holdfast.gateways.http.settings import HttpSettings
-from holdfast.gateways.kafka.server import bind
 from holdfast.pipeline.service.service import PipelineService
 from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
+from holdfast.vocabulary.sockets import bind
 
 WAIT_S = 30.0
 

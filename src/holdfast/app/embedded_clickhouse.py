@@ -22,7 +22,10 @@ from holdfast.app.addresses import Address
 from holdfast.app.config import WORKER, EmbeddedSettings, ServeSettings
 from holdfast.clickhouse.embedded.authentication import load_or_create_password
 from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.installation import install_hint
 from holdfast.vocabulary.random import Random, backoff_ms
+from holdfast.vocabulary.sockets import bind_one, listen
 from holdfast.vocabulary.tasks import background_tasks
 
 _log: Final = logging.getLogger(__name__)
@@ -78,7 +81,7 @@ def _why_unavailable(settings: ServeSettings) -> str:
     if WORKER not in settings.roles:
         return "this process is no worker"
     if find_spec("chdb") is None:
-        return "chdb is not installed; pip install 'holdfast[clickhouse]', or name one with --clickhouse URL"
+        return f"chdb is not installed: {install_hint('clickhouse')}, or name a server with --clickhouse URL"
     if not _owns_its_store(settings):
         return "other nodes may share this store and would write into ones of their own; name one with --clickhouse URL"
     return ""
@@ -93,19 +96,20 @@ def _owns_its_store(settings: ServeSettings) -> bool:
 
 
 def _listening() -> socket.socket:
-    for port in (_PORT, 0):
-        made = socket.socket()
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            made.bind((_HOST, port))
-            made.listen(128)
-        except OSError:
-            made.close()
-            if port == 0:
-                raise
-            continue
-        return made
-    raise AssertionError("the loop returns or raises")
+    """A listening socket on ClickHouse's own port, or on a free one if that is in use."""
+    with suppress(UnavailableError):
+        return _listening_at(_PORT)
+    return _listening_at(0)
+
+
+def _listening_at(port: int) -> socket.socket:
+    made = bind_one(_HOST, port)
+    try:
+        listen([made])
+    except UnavailableError:
+        made.close()
+        raise
+    return made
 
 
 class _EmbeddedProcess:

@@ -29,12 +29,13 @@ from holdfast.gateways.http.metrics.process import process_metrics
 from holdfast.gateways.http.metrics.requests import RequestCounters
 from holdfast.gateways.http.server import HttpServer, serving_http
 from holdfast.gateways.http.settings import HttpSettings
-from holdfast.gateways.kafka.server import KafkaServer, bind
+from holdfast.gateways.kafka.server import KafkaServer
 from holdfast.groups.service import GroupService
 from holdfast.objects.cache import CachingObjects
 from holdfast.objects.counters import ObjectCounters
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.sockets import bind
 
 if TYPE_CHECKING:
     from holdfast.pipeline.service.service import PipelineService

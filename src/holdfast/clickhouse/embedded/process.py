@@ -1,6 +1,5 @@
-"""The embedded ClickHouse as a process: it serves until it is told to stop, and then finishes what runs."""
+"""The embedded ClickHouse as a process: it serves until it is stopped, and lets running statements finish."""
 
-import ipaddress
 import logging
 import os
 import signal
@@ -15,37 +14,34 @@ from holdfast.clickhouse.embedded.landlock import confine
 from holdfast.clickhouse.embedded.server import ClickHouseHttpServer
 from holdfast.clickhouse.embedded.settings import ClickHouseSettings
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.sockets import bind_one, is_loopback, listen
 
 _log: Final = logging.getLogger(__name__)
 
 
 def bind_socket(host: str, port: int, *, insecure: bool) -> socket.socket:
-    """A socket at the address. Beyond this machine only if that is asked for: passwords travel in the clear."""
+    """A listening socket. Beyond loopback only with `insecure`: passwords travel in the clear."""
+    made = bind_one(host, port)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        made = socket.socket(family, kind, protocol)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(128)
-    except OSError as error:
-        raise UnavailableError(f"address {host}:{port}", error.strerror or str(error)) from None
-    if not insecure and not ipaddress.ip_address(made.getsockname()[0]).is_loopback:
+        if not insecure and not is_loopback(made):
+            raise InvalidError("--listen", host, "a loopback address; --insecure allows others")
+        listen([made])
+    except BaseException:
         made.close()
-        raise InvalidError("--listen", host, "an address of this machine alone; --insecure allows others")
+        raise
     return made
 
 
 def inherited_socket(descriptor: int) -> socket.socket:
-    """A socket that listens already and was handed down by the process that started this one."""
+    """A listening socket inherited from the parent process."""
     try:
         made = socket.socket(fileno=descriptor)
         if not made.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            raise InvalidError("--listen-fd", descriptor, "a socket that listens")
+            raise InvalidError("--listen-fd", descriptor, "a listening socket")
     except OSError as error:
-        raise InvalidError("--listen-fd", descriptor, f"a socket that listens ({error.strerror})") from None
+        raise InvalidError("--listen-fd", descriptor, f"a listening socket ({error.strerror})") from None
     return made
 
 
@@ -58,28 +54,28 @@ def serve(
     announce: Callable[[ClickHouseHttpServer], None],
     stop_event: threading.Event,
 ) -> int:
-    """Serve until `ends` is set; running statements then have `stop_ms`. Returns the exit code.
+    """Serve until `stop_event` is set; running statements then have `stop_ms`. Returns the exit code.
 
-    The engine lives on a thread that is confined; this one only says where it listens, and waits.
+    The engine runs on a confined thread; this one only announces the address, and waits.
     """
-    life = _EngineThread(settings, place, clock=clock, random=random, stop_event=stop_event)
-    thread = threading.Thread(target=life.run, name="engine")
+    engine = _EngineThread(settings, place, clock=clock, random=random, stop_event=stop_event)
+    thread = threading.Thread(target=engine.run, name="engine")
     thread.start()
-    life.ready.wait()
+    engine.ready.wait()
     try:
-        if life.server is not None:
-            announce(life.server)
+        if engine.server is not None:
+            announce(engine.server)
         thread.join()
     finally:
         stop_event.set()
         thread.join()
-    if life.failure is not None:
-        raise life.failure
+    if engine.failure is not None:
+        raise engine.failure
     return 0
 
 
 class _EngineThread:
-    """The engine's thread."""
+    """What runs on the engine's thread, and how it ended."""
 
     def __init__(
         self,
@@ -90,19 +86,14 @@ class _EngineThread:
         random: Random,
         stop_event: threading.Event,
     ) -> None:
-        self._settings, self._place, self._clock, self._random, self._stop_event = (
-            settings,
-            place,
-            clock,
-            random,
-            stop_event,
-        )
+        self._settings, self._place, self._stop_event = settings, place, stop_event
+        self._clock, self._random = clock, random
         self.ready = threading.Event()
         self.server: ClickHouseHttpServer | None = None
         self.failure: BaseException | None = None
 
     def run(self) -> None:
-        """From the lock of the directory to its release."""
+        """Lock the directory, serve, release it. Never raises: `failure` has the error."""
         try:
             with locked_data_directory(self._settings.data.absolute()) as data:
                 if self._settings.confined:
@@ -131,9 +122,9 @@ def _stop(server: ClickHouseHttpServer, settings: ClickHouseSettings) -> None:
     server.shutdown()
     if not server.registry.wait_until_none(settings.stop_ms):
         late = server.registry.all()
-        _log.warning("%d statements were still running after %d ms and are cancelled", len(late), settings.stop_ms)
-        for one in late:
-            one.cancel()
+        _log.warning("%d statements still running after %d ms are cancelled", len(late), settings.stop_ms)
+        for running in late:
+            running.cancel()
         server.engine.query("KILL QUERY WHERE 1 ASYNC")
         server.registry.wait_until_none(settings.stop_ms)
     server.executor.sessions.close()
@@ -141,25 +132,25 @@ def _stop(server: ClickHouseHttpServer, settings: ClickHouseSettings) -> None:
 
 
 def stop_on_signal() -> threading.Event:
-    """Set by the first SIGTERM or SIGINT; the second ends the process by itself."""
+    """Set by the first SIGTERM or SIGINT; the second terminates the process."""
     stop_event = threading.Event()
 
-    def told(number: int, _: object) -> None:
+    def stop(number: int, _: object) -> None:
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, signal.SIG_DFL)
-        _log.info("%s: stopping; once more ends at once", signal.Signals(number).name)
+        _log.info("%s: stopping; send it again to stop immediately", signal.Signals(number).name)
         stop_event.set()
 
     for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, told)
+        signal.signal(each, stop)
     return stop_event
 
 
 def stop_on_parent_exit(descriptor: int, stop_event: threading.Event) -> None:
-    """Have `ends` set when a pipe comes to its end, whose other side is held by a process that may be killed."""
+    """Set `stop_event` at the end of a pipe that the parent process holds open: it ends even if the parent is killed."""
 
     def watch() -> None:
-        # Not through a file object: a thread that waits in one holds its lock, and the interpreter cannot end without it.
+        # Not through a file object: a thread that reads one holds its lock, and the interpreter needs that lock to exit.
         while os.read(descriptor, 4096):
             pass
         stop_event.set()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.gateways.http.asgi import Application
 from holdfast.gateways.http.backend import HttpBackend
 from holdfast.vocabulary.import_lock import import_lock
+from holdfast.vocabulary.sockets import listen
 from holdfast.vocabulary.tasks import Notify, background_tasks
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from holdfast.pipeline.service.service import PipelineService
 
 _log: Final = logging.getLogger(__name__)
-
-_BACKLOG: Final = 256
 
 ApplicationFactory = Callable[[HttpBackend, "PipelineService"], Application]
 
@@ -80,12 +79,6 @@ def _build(backend: HttpBackend, make: ApplicationFactory | None) -> "tuple[Uvic
         pipelines = backend.open_pipelines()
         application = (make or make_application)(backend, pipelines)
     return UvicornServer(application, backend.settings, backend.counters), pipelines
-
-
-def listen(sockets: Sequence[socket.socket]) -> None:
-    """From now on, who connects waits instead of being refused."""
-    for each in sockets:
-        each.listen(_BACKLOG)
 
 
 @asynccontextmanager

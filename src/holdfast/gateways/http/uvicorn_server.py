@@ -16,8 +16,8 @@ from holdfast.gateways.http.asgi import Application
 from holdfast.gateways.http.metrics.requests import RequestCounters
 from holdfast.gateways.http.problems import HEADERS_TOO_LARGE, MALFORMED, MEDIA_TYPE, encode_problem, problem
 from holdfast.gateways.http.settings import HttpSettings
+from holdfast.vocabulary.sockets import BACKLOG
 
-_BACKLOG: Final = 256
 _HEADERS_TOO_LARGE: Final = 431
 
 
@@ -41,7 +41,7 @@ class UvicornServer(Server):
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            backlog=_BACKLOG,
+            backlog=BACKLOG,
             h11_max_incomplete_event_size=settings.head_bytes_max,
             timeout_graceful_shutdown=None,
         )

@@ -5,7 +5,6 @@ accepts for the body. There are no timers per connection: one sweep closes what 
 """
 
 import asyncio
-import errno
 import logging
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -16,7 +15,7 @@ from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.connection import KafkaConnection
 from holdfast.gateways.kafka.control import learn
 from holdfast.log.slabs import Slabs, SlabSettings
-from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary import sockets
 from holdfast.vocabulary.settings import KIB, MIB
 from holdfast.vocabulary.tasks import background_tasks
 
@@ -27,8 +26,6 @@ _SLAB_BYTES: Final = MIB
 _SWEEP_MS: Final = 5_000
 _POLL_MS: Final = 20
 _BACKLOG: Final = 1_024
-# A name may have an address of a kind this machine does not have (IPv6 in a container): the others will do.
-_ADDRESS_UNAVAILABLE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 class KafkaServer:
@@ -124,39 +121,8 @@ class KafkaServer:
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Sockets bound to the address, not yet accepting. Port 0 takes a free one, the same for every address of the host."""
-    try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError) as error:
-        raise InvalidError("address to listen on", f"{host}:{port}", f"a host of this machine ({error})") from None
-    sockets: list[socket.socket] = []
-    failure: OSError | None = None
-    for family, kind, protocol, _, address in dict.fromkeys(found):
-        try:
-            sockets.append(_bound(family, kind, protocol, (address[0], port, *address[2:])))
-            port = sockets[-1].getsockname()[1]
-        except OSError as error:
-            failure = error
-            if error.errno not in _ADDRESS_UNAVAILABLE:
-                break
-    if failure is not None and (not sockets or failure.errno not in _ADDRESS_UNAVAILABLE):
-        for each in sockets:
-            each.close()
-        raise UnavailableError(f"address {host}:{port}", f"cannot listen there: {failure.strerror or failure}")
-    return sockets
-
-
-def _bound(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:
-    made = socket.socket(family, kind, protocol)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.bind(address)
-    except OSError:
-        made.close()
-        raise
-    return made
+    """Sockets bound to the address, not yet accepting."""
+    return sockets.bind(host, port)
 
 
 @asynccontextmanager
