@@ -1,6 +1,6 @@
-"""What happens to values when a column's type becomes another: nothing, more room, a loss, or it cannot be done.
+"""What happens to values when the type of a column changes: nothing, widening, loss, or no conversion exists.
 
-The one rule: `SAME` and `WIDENS` keep every value exactly; whoever changes a table on its own does nothing else.
+The one rule: `IDENTICAL` and `WIDENING` keep every value exactly; no table is changed automatically in any other way.
 """
 
 from dataclasses import dataclass
@@ -29,25 +29,25 @@ _DIGITS: Final = {"Int8": 3, "Int16": 5, "Int32": 10, "Int64": 19, "UInt8": 3, "
 
 
 class ConversionKind(Enum):
-    """How much of a value survives."""
+    """How much of a value is kept."""
 
-    IDENTICAL = "same"
-    WIDENING = "widens"
-    LOSSY = "loses"
+    IDENTICAL = "identical"
+    WIDENING = "widening"
+    LOSSY = "lossy"
     IMPOSSIBLE = "impossible"
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """From one type to another: what it keeps. `why` is what it loses, or why it cannot be done."""
+    """From one type to another. `why`: what is lost, or why it is impossible."""
 
-    keeps: ConversionKind
+    kind: ConversionKind
     why: str = ""
 
     @property
     def exact(self) -> bool:
-        """Whether every value stays what it was."""
-        return self.keeps in (ConversionKind.IDENTICAL, ConversionKind.WIDENING)
+        """Whether every value is kept exactly."""
+        return self.kind in (ConversionKind.IDENTICAL, ConversionKind.WIDENING)
 
 
 IDENTICAL: Final = Conversion(ConversionKind.IDENTICAL)
@@ -55,33 +55,27 @@ WIDENING: Final = Conversion(ConversionKind.WIDENING)
 
 
 def conversion(given: Type, wanted: Type) -> Conversion:
-    """What becomes of values of `given` that are stored as `wanted`."""
+    """What happens to values of `given` that are stored as `wanted`."""
     if given == wanted:
         return IDENTICAL
     if is_nullable(given) and not is_nullable(wanted):
         if isinstance(wanted, Array | Map):
             return _impossible(given, wanted)
         return Conversion(ConversionKind.LOSSY, "nulls")
-    one, other = unwrap(given), unwrap(wanted)
-    if one == other:
+    source, target = unwrap(given), unwrap(wanted)
+    if source == target:
         return WIDENING
-    if isinstance(one, Array) and isinstance(other, Array):
-        return conversion(one.of, other.of)
-    if isinstance(one, Map) and isinstance(other, Map):
-        return conversion(one.of, other.of)
-    if isinstance(one, Array | Map):
+    if isinstance(source, Array) and isinstance(target, Array):
+        return conversion(source.of, target.of)
+    if isinstance(source, Map) and isinstance(target, Map):
+        return conversion(source.of, target.of)
+    if isinstance(source, Array | Map):
         return _impossible(given, wanted)
-    if other == STRING:
-        return WIDENING  # every scalar has one text
-    if isinstance(other, Array | Map):
+    if target == STRING:
+        return WIDENING  # every scalar has one text form
+    if isinstance(target, Array | Map):
         return _impossible(given, wanted)
-    return _scalar(one, other)
-
-
-def is_comparable(one: Type, other: Type) -> bool:
-    """Whether ClickHouse can say which of two values is greater."""
-    families = _family(unwrap(one)), _family(unwrap(other))
-    return None not in families and families[0] == families[1]
+    return _scalar(source, target)
 
 
 def _family(kind: Type) -> str | None:
@@ -92,9 +86,6 @@ def _family(kind: Type) -> str | None:
             return "time"
         case Scalar() | Decimal():
             return "number"
-        case Array(of):
-            inner = _family(unwrap(of))
-            return None if inner is None else f"Array({inner})"
     return None
 
 
@@ -106,21 +97,21 @@ def _lossy(why: str) -> Conversion:
     return Conversion(ConversionKind.LOSSY, why)
 
 
-def _scalar(one: Type, other: Type) -> Conversion:
-    """Between two different types that are neither nested nor text on the right."""
-    if one == STRING:
-        return _lossy(f"texts that are no {other}")
-    if _family(one) != _family(other) or isinstance(one, Nullable | LowCardinality):
-        return _impossible(one, other)
-    if _family(one) == "time":
-        return _times(one, other)
-    return _numbers(one, other)
+def _scalar(source: Type, target: Type) -> Conversion:
+    """Between two different types; neither is nested, and `target` is not String."""
+    if source == STRING:
+        return _lossy(f"strings that are not a valid {target}")
+    if _family(source) != _family(target) or isinstance(source, Nullable | LowCardinality):
+        return _impossible(source, target)
+    if _family(source) == "time":
+        return _times(source, target)
+    return _numbers(source, target)
 
 
-def _times(one: Type, other: Type) -> Conversion:
-    match one, other:
+def _times(source: Type, target: Type) -> Conversion:
+    match source, target:
         case DateTime(), DateTime():
-            return WIDENING  # the zone is for display
+            return WIDENING  # the zone is for display only
         case DateTime64(few, _), DateTime64(many, _):
             if many < few:
                 return _lossy(f"fractions of a second beyond {many} digits")
@@ -130,14 +121,14 @@ def _times(one: Type, other: Type) -> Conversion:
         case (Scalar(), DateTime64()) | (DateTime(), DateTime64()):
             return WIDENING
         case Scalar(), DateTime():
-            return _lossy("days after 2106-02-07")
+            return _lossy("dates after 2106-02-07")
         case _, Scalar():
             return _lossy("the time of day")
     return _lossy("fractions of a second, and times before 1970 or after 2106-02-07")
 
 
-def _numbers(one: Type, other: Type) -> Conversion:
-    match one, other:
+def _numbers(source: Type, target: Type) -> Conversion:
+    match source, target:
         case Scalar("Bool"), _:
             return WIDENING
         case _, Scalar("Bool"):
@@ -155,7 +146,7 @@ def _numbers(one: Type, other: Type) -> Conversion:
             return WIDENING if fits else _lossy(f"numbers of more than {precision - scale} digits before the point")
         case Decimal(p, s), Decimal(precision, scale):
             if scale < s:
-                return _lossy(f"digits beyond {scale} behind the point")
+                return _lossy(f"digits beyond {scale} after the point")
             fits = precision - scale >= p - s
             return WIDENING if fits else _lossy(f"numbers of more than {precision - scale} digits before the point")
         case Decimal(), Scalar(b) if b in FLOATS:

@@ -1,7 +1,7 @@
-"""The ClickHouse types a pipeline writes: nouns, their text, and how the text is read.
+"""The ClickHouse types a pipeline writes: values, their text, and its parser.
 
-The one rule: `parse_type(str(kind)) == kind` for every noun here, and whatever is not here is refused with the list of what is.
-What can be converted into what is in `conversions`; how a value gets there in `mapping.coerce`.
+The one rule: `parse_type(str(kind)) == kind` for every type here; any other is an error that lists the supported ones.
+Which type converts into which is in `conversions`.
 """
 
 import re
@@ -41,7 +41,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Decimal:
-    """`precision` decimal digits, `scale` of them behind the point."""
+    """`precision` decimal digits, `scale` of them after the point."""
 
     precision: int
     scale: int
@@ -52,7 +52,7 @@ class Decimal:
 
 @dataclass(frozen=True, slots=True)
 class DateTime:
-    """Whole seconds from 1970 to 2106. The zone is for display only; what is stored is UTC."""
+    """Whole seconds from 1970 to 2106. The zone is for display only; UTC is stored."""
 
     zone: str | None = None
 
@@ -62,7 +62,7 @@ class DateTime:
 
 @dataclass(frozen=True, slots=True)
 class DateTime64:
-    """Seconds with `scale` digits behind the point, from 1900 to 2299 (to 2262 with nine digits)."""
+    """Seconds with `scale` decimal digits, from 1900 to 2299 (to 2262 with nine digits)."""
 
     scale: int
     zone: str | None = None
@@ -84,7 +84,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Values of one type by text keys."""
+    """Values of one type by String keys."""
 
     of: "Type"
 
@@ -104,7 +104,7 @@ class Nullable:
 
 @dataclass(frozen=True, slots=True)
 class LowCardinality:
-    """Text kept as a dictionary: for columns with few distinct values."""
+    """Dictionary-encoded strings: for columns with few distinct values."""
 
     of: "Type"
 
@@ -118,7 +118,7 @@ STRING: Final = Scalar("String")
 
 
 def nullable(kind: Type) -> Type:
-    """The same type with null allowed. Arrays and maps stay: ClickHouse has no null of them, an empty one stands for it."""
+    """The same type with null allowed. Arrays and maps stay: ClickHouse has no null of them, an empty one is used instead."""
     if isinstance(kind, LowCardinality):
         return LowCardinality(nullable(kind.of))
     return kind if isinstance(kind, Nullable | Array | Map) else Nullable(kind)
@@ -130,19 +130,19 @@ def is_nullable(kind: Type) -> bool:
 
 
 def unwrap(kind: Type) -> Type:
-    """The type of a value that is there: without Nullable and LowCardinality."""
+    """The type without Nullable and LowCardinality."""
     while isinstance(kind, Nullable | LowCardinality):
         kind = kind.of
     return kind
 
 
 def is_sortable(kind: Type) -> bool:
-    """Whether a table may be ordered by it: no nulls, and a value that compares."""
+    """Whether a table may be ordered by it: not nullable, and comparable."""
     return not is_nullable(kind) and not isinstance(kind, Map | Array)
 
 
 def parse_type(text: str) -> Type:
-    """The noun for a type's text as ClickHouse writes it. Anything else is an `InvalidError` that lists what is allowed."""
+    """The type for its text as ClickHouse writes it. Anything else is an `InvalidError` that lists what is supported."""
     tokens = _tokenize(text)
     kind, end = _parse(text, tokens, 0, 0)
     if end != len(tokens):
@@ -152,7 +152,7 @@ def parse_type(text: str) -> Type:
 
 def _invalid_type(text: str, why: str = "") -> InvalidError:
     shown = text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "…"
-    return InvalidError("type", shown, why or SUPPORTED_TYPES)
+    return InvalidError("type", shown, why or f"one of {SUPPORTED_TYPES}")
 
 
 def _tokenize(text: str) -> list[str]:
@@ -170,14 +170,14 @@ def _tokenize(text: str) -> list[str]:
 
 def _parse(text: str, tokens: list[str], at: int, depth: int) -> tuple[Type, int]:
     if depth > DEPTH_MAX:
-        raise _invalid_type(text, f"types nested at most {DEPTH_MAX} deep")
+        raise _invalid_type(text, f"nested at most {DEPTH_MAX} deep")
     if at >= len(tokens):
         raise _invalid_type(text)
     name, at = tokens[at], at + 1
     if name in SCALARS:
         return Scalar(name), at
     if name == "JSON":
-        raise _invalid_type(text, "String in its place: an object or array is written as its JSON text")
+        raise _invalid_type(text, "String instead: an object or array is stored as its JSON text")
     if name in ("Array", "Map", "Nullable", "LowCardinality"):
         return _parse_nested(text, name, tokens, at, depth)
     arguments, at = _arguments(text, tokens, at)
@@ -205,12 +205,12 @@ def _parse_nested(text: str, name: str, tokens: list[str], at: int, depth: int) 
             return Nullable(inner), at
         case "LowCardinality" if inner in (STRING, Nullable(STRING)):
             return LowCardinality(inner), at
-    allowed = "a scalar type" if name == "Nullable" else "String or Nullable(String)"
-    raise _invalid_type(text, f"{allowed} inside {name}(…)")
+    inner_type = "a scalar type" if name == "Nullable" else "String or Nullable(String)"
+    raise _invalid_type(text, f"{name}(…) of {inner_type}")
 
 
 def _arguments(text: str, tokens: list[str], at: int) -> tuple[list[str], int]:
-    """What stands in parentheses behind a name; nothing if there are none."""
+    """The arguments in parentheses after a name; none if there are no parentheses."""
     if at >= len(tokens) or tokens[at] != "(":
         return [], at
     end = at + 1

@@ -10,7 +10,8 @@ import pytest
 import zstandard
 from tests.support.clickhouse_http import send_query
 
-from holdfast.clickhouse.embedded.cityhash import city_hash_128
+from holdfast.clickhouse.embedded import cityhash
+from holdfast.clickhouse.embedded.cityhash import city_hash_128, python_city_hash_128
 from holdfast.clickhouse.embedded.compressed_blocks import compress_blocks, decompress_blocks
 from holdfast.clickhouse.embedded.errors import QueryError
 from holdfast.testing.clickhouse import ClickHouseServer
@@ -41,10 +42,24 @@ def _checked(file: bytes) -> int:
         (size,) = struct.unpack_from("<I", file, starts[-1] + 17)
         starts.append(starts[-1] + 16 + size)
     for begins, ends in pairwise(starts):
-        assert city_hash_128(file[begins + 16 : ends]) == file[begins : begins + 16], (
-            f"a block of {ends - begins} bytes"
-        )
+        block = file[begins + 16 : ends]
+        for checksum in (city_hash_128(block), python_city_hash_128(block)):
+            assert checksum == file[begins : begins + 16], f"a block of {ends - begins} bytes"
     return len(starts) - 1
+
+
+def test_the_native_checksum_and_the_one_in_python_agree() -> None:
+    pytest.importorskip("clickhouse_cityhash")
+    assert cityhash._native is not None
+    data = bytes(number * 7 % 251 for number in range(2_000))
+    for size in (*range(300), 1_000, 1_023, 1_024, 1_025, 2_000):
+        assert cityhash._native(data[:size]) == python_city_hash_128(data[:size]), f"{size} bytes"
+
+
+def test_without_the_library_checksums_are_computed_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = city_hash_128(b"some rows")
+    monkeypatch.setattr(cityhash, "_native", None)
+    assert city_hash_128(b"some rows") == expected
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 7, 8, 15, 16, 17, 100, 143, 144, 145, 1000, 3_000_000])
@@ -83,9 +98,9 @@ GOOD = _block(0x82, lz4.block.compress(b"x" * 50, store_size=False), 50)
         (_block(0x82, b"\xff" * 7, 50), "damaged"),
         (_block(0x90, b"garbage", 50), "damaged"),
         (_block(0x77, b"garbage", 7), "method 0x77"),
-        (_block(0x02, b"short", 50), "says 50"),
+        (_block(0x02, b"short", 50), "instead of 50"),
         (b"\0" * 16 + struct.pack("<BII", 0x82, 5, 5), "block of 5 bytes"),
-        (b"\0" * 16 + struct.pack("<BII", 0x82, 50, 1 << 31), "at most"),
+        (b"\0" * 16 + struct.pack("<BII", 0x82, 50, 1 << 31), "exceeds the limit"),
     ],
     ids=range(10),
 )

@@ -94,7 +94,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("sink", {"dsn": "ftp://u:geheim@h/d", "table": "t"}, "http://user:password@host:port/database"),
     ("sink", {"dsn": "http://u:geheim@h:x/d", "table": "t"}, "http://user:password@host:port/database"),
     ("sink", {"dsn": "http://h:1/d?a=b", "table": "t"}, "no options behind a question mark"),
-    ("sink", {"table": " t"}, "printable characters, no space at either end"),
+    ("sink", {"table": " t"}, "printable, without spaces at either end"),
     ("sink", {"table": "t", "insertRatePerSecond": 500, "dedupWindow": 1000}, "at least 30000: that many inserts"),
     ("sink", {"table": "t", "versionColumn": "v"}, "only ReplacingMergeTree has one"),
     ("sink", {"kind": "parquet", "url": ""}, "a URL or a path"),

@@ -1,9 +1,8 @@
-"""Who asks. The one rule: a wrong name and a wrong password look and last the same."""
+"""Users and passwords. The one rule: an unknown user and a wrong password give the same response in the same time."""
 
 import base64
 import binascii
 import hmac
-import os
 from collections.abc import Mapping
 from email.message import Message
 from pathlib import Path
@@ -11,11 +10,12 @@ from pathlib import Path
 from holdfast.clickhouse.embedded.errors import query_error
 from holdfast.clickhouse.error_codes import ErrorCode
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.files import write_atomic
 from holdfast.vocabulary.random import Random
 
 
 def authenticate(headers: Message, parameters: Mapping[str, str], users: Mapping[str, str]) -> str:
-    """The user a request is from: by header, by Basic, or by parameters, as ClickHouse takes them. A wrong one is refused."""
+    """The user of a request: by header, Basic authentication or parameters, as ClickHouse accepts them."""
     name, password = _credentials(headers, parameters)
     expected = users.get(name, "")
     same = hmac.compare_digest(password.encode(), (expected or "-").encode())
@@ -43,24 +43,20 @@ def _credentials(headers: Message, parameters: Mapping[str, str]) -> tuple[str, 
 
 
 def read_password_file(file: Path) -> str:
-    """A file's first line."""
+    """The first line of a password file."""
     try:
         return file.read_text().partition("\n")[0].strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidError("password file", str(file), f"a file this user may read ({error})") from None
+        raise InvalidError("password file", str(file), f"a readable text file ({error})") from None
 
 
 def load_or_create_password(data: Path, random: Random) -> str:
-    """The password of a data directory: drawn at the first start, and readable by this user alone."""
-    kept, unfinished = data / "password", data / f".password.{os.getpid()}"
+    """The password of a data directory: generated at the first start, and readable by this user alone."""
+    file = data / "password"
     try:
         data.mkdir(parents=True, exist_ok=True)
-        if not kept.exists():
-            with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                file.write(random.token() + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(kept)
+        if not file.exists():
+            write_atomic(file, f"{random.token()}\n".encode(), mode=0o600)
     except OSError as error:
-        raise InvalidError("data directory", str(data), f"a directory this user may write ({error})") from None
-    return read_password_file(kept)
+        raise InvalidError("data directory", str(data), f"a writable directory ({error})") from None
+    return read_password_file(file)

@@ -1,6 +1,6 @@
-"""How bodies are packed on the way in and out: HTTP's encodings. ClickHouse's own blocks are in `blocks`.
+"""HTTP content encodings of requests and responses. ClickHouse's own blocks are in `compressed_blocks`.
 
-Everything is done piece by piece, so that neither side's whole body is ever held.
+Bodies are streamed: none is ever held whole.
 """
 
 import zlib
@@ -12,9 +12,8 @@ import zstandard
 
 from holdfast.clickhouse.embedded.compressed_blocks import compress_blocks
 from holdfast.clickhouse.embedded.errors import QueryError, query_error
+from holdfast.clickhouse.embedded.request_body import CHUNK_BYTES
 from holdfast.clickhouse.error_codes import ErrorCode
-
-CHUNK_BYTES: Final = 1 << 20
 
 CLICKHOUSE_BLOCKS: Final = "ClickHouse's blocks"
 ENCODINGS: Final = ("zstd", "lz4", "gzip", "deflate")
@@ -26,14 +25,14 @@ class _Compressor(Protocol):
 
 
 class _Lz4Compressor:
-    """LZ4 frames in the shape of the other compressors."""
+    """LZ4 frames behind the interface of the other compressors."""
 
     def __init__(self) -> None:
         self._frame = lz4.frame.LZ4FrameCompressor()
         self._begun = False
 
     def compress(self, data: bytes) -> bytes:
-        """Pack a piece."""
+        """Compress a piece."""
         head = b"" if self._begun else bytes(self._frame.begin())
         self._begun = True
         return head + bytes(self._frame.compress(data))
@@ -53,37 +52,37 @@ _COMPRESSORS: Final[dict[str, Callable[[], _Compressor]]] = {
 
 
 def negotiated_encoding(accepted: str) -> str:
-    """The encoding an answer gets for an `Accept-Encoding`; empty: none."""
-    asked = {}
+    """The encoding of the response to an `Accept-Encoding`; empty: none."""
+    accepts = {}
     for part in accepted.lower().split(","):
         name, _, quality = part.strip().partition(";")
-        asked[name.strip()] = quality.replace(" ", "") not in ("q=0", "q=0.0")
-    return next((name for name in ENCODINGS if asked.get(name)), "")
+        accepts[name.strip()] = quality.replace(" ", "") not in ("q=0", "q=0.0")
+    return next((name for name in ENCODINGS if accepts.get(name)), "")
 
 
 def compressed_body(pieces: Iterator[bytes], encoding: str) -> Iterator[bytes]:
-    """An answer's pieces, packed."""
+    """A response body, compressed."""
     if encoding in ("", CLICKHOUSE_BLOCKS):
         yield from compress_blocks(pieces) if encoding else pieces
         return
-    packer = _COMPRESSORS[encoding]()
+    compressor = _COMPRESSORS[encoding]()
     for piece in pieces:
-        if small := packer.compress(piece):
-            yield small
-    yield packer.flush()
+        if compressed := compressor.compress(piece):
+            yield compressed
+    yield compressor.flush()
 
 
 def decompressed_body(pieces: Iterator[bytes], encoding: str) -> Iterator[bytes]:
-    """A request's pieces, as they were before they were packed. What is damaged or cut off is refused."""
+    """The uncompressed body of a request. One that is damaged or truncated is an error."""
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
         return pieces
-    unpack = _DECOMPRESSORS.get(encoding)
-    if unpack is None:
+    decompress = _DECOMPRESSORS.get(encoding)
+    if decompress is None:
         raise query_error(
-            ErrorCode.CANNOT_DECOMPRESS, f"Unknown compression method {encoding}: allowed are {', '.join(ENCODINGS)}"
+            ErrorCode.CANNOT_DECOMPRESS, f"Unknown compression method {encoding}: must be one of {', '.join(ENCODINGS)}"
         )
-    return _with_query_errors(unpack(pieces), encoding)
+    return _with_query_errors(decompress(pieces), encoding)
 
 
 def _with_query_errors(pieces: Iterator[bytes], encoding: str) -> Iterator[bytes]:
@@ -92,47 +91,47 @@ def _with_query_errors(pieces: Iterator[bytes], encoding: str) -> Iterator[bytes
     except (zlib.error, zstandard.ZstdError, RuntimeError, EOFError) as error:
         if isinstance(error, QueryError):
             raise
-        raise query_error(ErrorCode.CANNOT_DECOMPRESS, f"the body is not {encoding}: {error}") from None
+        raise query_error(ErrorCode.CANNOT_DECOMPRESS, f"the body is not valid {encoding}: {error}") from None
 
 
 def _inflate_with(window_bits: int) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
     def inflate(pieces: Iterator[bytes]) -> Iterator[bytes]:
-        unpacker = zlib.decompressobj(window_bits)
+        decompressor = zlib.decompressobj(window_bits)
         for piece in pieces:
             while piece:
-                if unpacker.eof:
-                    unpacker = zlib.decompressobj(window_bits)  # another member follows
-                yield unpacker.decompress(piece, CHUNK_BYTES)
-                piece = unpacker.unconsumed_tail or unpacker.unused_data
-        if not unpacker.eof:
-            raise EOFError("it is cut off")
+                if decompressor.eof:
+                    decompressor = zlib.decompressobj(window_bits)  # another member follows
+                yield decompressor.decompress(piece, CHUNK_BYTES)
+                piece = decompressor.unconsumed_tail or decompressor.unused_data
+        if not decompressor.eof:
+            raise EOFError("truncated")
 
     return inflate
 
 
 def _decompress_zstd(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    unpacker = zstandard.ZstdDecompressor().decompressobj()
+    decompressor = zstandard.ZstdDecompressor().decompressobj()
     for piece in pieces:
         while piece:
-            if unpacker.eof:
-                unpacker = zstandard.ZstdDecompressor().decompressobj()
-            yield unpacker.decompress(piece)
-            piece = unpacker.unused_data
-    if not unpacker.eof:
-        raise EOFError("it is cut off")
+            if decompressor.eof:
+                decompressor = zstandard.ZstdDecompressor().decompressobj()
+            yield decompressor.decompress(piece)
+            piece = decompressor.unused_data
+    if not decompressor.eof:
+        raise EOFError("truncated")
 
 
 def _decompress_lz4(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    unpacker = lz4.frame.LZ4FrameDecompressor()
+    decompressor = lz4.frame.LZ4FrameDecompressor()
     for piece in pieces:
         more: bytes | None = piece
-        while more or (not unpacker.eof and not unpacker.needs_input):
-            if unpacker.eof:
-                unpacker = lz4.frame.LZ4FrameDecompressor()
-            yield unpacker.decompress(more or b"", CHUNK_BYTES)
-            more = unpacker.unused_data if unpacker.eof else b""
-    if not unpacker.eof:
-        raise EOFError("it is cut off")
+        while more or (not decompressor.eof and not decompressor.needs_input):
+            if decompressor.eof:
+                decompressor = lz4.frame.LZ4FrameDecompressor()
+            yield decompressor.decompress(more or b"", CHUNK_BYTES)
+            more = decompressor.unused_data if decompressor.eof else b""
+    if not decompressor.eof:
+        raise EOFError("truncated")
 
 
 _DECOMPRESSORS: Final[dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]]] = {

@@ -1,14 +1,14 @@
-"""chDB, opened once per process with what it may reach cut down to its own tables.
+"""chDB, opened once per process and restricted to its own tables.
 
-    DIR/lock             held by the process that has the directory
-    DIR/config/*.xml     written at each start: who the engine's one user is and what it may do
+    DIR/lock             held by the process that owns the directory
+    DIR/config/*.xml     written at each start: the engine's one user and its grants
     DIR/engine/          ClickHouse's own files
     DIR/scratch/         emptied at each start
 
 The one rule: nothing forks after the engine is loaded; a forked child of it hangs.
 
-`default` is an ordinary database here. chDB by itself lays it over the file system, where a table may be called `/etc/passwd`;
-that overlay is moved aside under a name nobody is granted anything on.
+`default` is an ordinary database here. In plain chDB it is an overlay of the file system, where a table may be called
+`/etc/passwd`; that overlay gets another name, on which nothing is granted.
 """
 
 import fcntl
@@ -26,6 +26,8 @@ from holdfast.clickhouse.embedded.errors import QueryError, engine_error
 from holdfast.clickhouse.embedded.restrictions import deny_table_functions
 from holdfast.clickhouse.embedded.settings import ClickHouseSettings
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.files import write_atomic
+from holdfast.vocabulary.installation import install_hint
 from holdfast.vocabulary.random import Random
 
 _LOCK: Final = "lock"
@@ -47,43 +49,26 @@ _MERGE_TREE_VARIANTS: Final = (
 )
 _ALLOWED_ENGINES: Final = (
     *(f"{kind}MergeTree" for kind in _MERGE_TREE_VARIANTS),
-    *(
-        "Memory",
-        "Null",
-        "Log",
-        "TinyLog",
-        "StripeLog",
-        "Buffer",
-        "Set",
-        "Join",
-        "Merge",
-        "Dictionary",
-        "EmbeddedRocksDB",
-    ),
-    *("View", "MaterializedView", "Atomic"),
+    *("Memory", "Null", "Log", "TinyLog", "StripeLog", "Buffer", "Set", "Join", "Merge", "Dictionary"),
+    *("EmbeddedRocksDB", "View", "MaterializedView", "Atomic"),
 )
 # Settings that name files or hosts.
 _READONLY_SETTINGS: Final = (
-    *(
-        "format_template_row",
-        "format_template_resultset",
-        "format_schema",
-        "format_schema_source",
-        "output_format_schema",
-    ),
-    *("format_avro_schema_registry_url", "input_format_record_errors_file_path", "rename_files_after_processing"),
+    *("format_template_row", "format_template_resultset", "format_schema", "format_schema_source"),
+    *("output_format_schema", "format_avro_schema_registry_url", "input_format_record_errors_file_path"),
+    "rename_files_after_processing",
 )
 
 
 class ChdbEngine:
-    """The loaded engine. Every statement takes a connection of its own: it costs a tenth of a millisecond and starts clean."""
+    """The loaded engine. Every statement gets a new connection: that takes a tenth of a millisecond and carries no state over."""
 
     def __init__(self, library: Any, place: str) -> None:
         self._library, self._place = library, place
-        self._kept = self.connect()
-        answer = self._kept.query("SELECT version(), timezone(), hostName()", "TSV").bytes().decode().rstrip("\n")
+        self._first = self.connect()
+        answer = self._first.query("SELECT version(), timezone(), hostName()", "TSV").bytes().decode().rstrip("\n")
         self.version, self.timezone, self.host = answer.split("\t")
-        names = self._kept.query("SELECT lower(name) FROM system.table_functions", "TSV").bytes().decode()
+        names = self._first.query("SELECT lower(name) FROM system.table_functions", "TSV").bytes().decode()
         deny_table_functions(frozenset(names.split()))
 
     def connect(self) -> Any:
@@ -104,23 +89,23 @@ class ChdbEngine:
             connection.close()
 
     def close(self) -> None:
-        """Let go of the last connection; the engine writes down what it has."""
-        self._kept.close()
+        """Close the last connection; the engine flushes."""
+        self._first.close()
 
 
 @contextmanager
 def open_engine(settings: ClickHouseSettings, data: Path, *, random: Random) -> Iterator[ChdbEngine]:
-    """The engine on a directory that is held, for the body."""
+    """The engine on a locked directory, for the body."""
     config = _write_config(settings, data)
     _create_default_database(data / "engine", random)
     scratch = data / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
-    os.putenv("TMPDIR", str(scratch))  # for the engine, which makes a directory there when it is imported
+    os.putenv("TMPDIR", str(scratch))  # the engine creates a directory there on import
     try:
         library = import_module("chdb._chdb")
     except ModuleNotFoundError:
-        raise UnavailableError("chDB", "it is not installed: pip install 'holdfast[clickhouse]'") from None
+        raise UnavailableError("chDB", f"it is not installed: {install_hint('clickhouse')}") from None
     try:
         engine = ChdbEngine(library, f"{data / 'engine'}?config-file={config}")
     except QueryError as error:
@@ -133,14 +118,14 @@ def open_engine(settings: ClickHouseSettings, data: Path, *, random: Random) -> 
 
 @contextmanager
 def locked_data_directory(data: Path) -> Iterator[Path]:
-    """The directory, made if need be, for this process alone. `UnavailableError` names the process that has it."""
+    """The directory, created if missing, for this process alone. `UnavailableError` names the process that owns it."""
     if not _PLAIN_PATH.fullmatch(str(data)):
         raise InvalidError("data directory", str(data), "a path without ? & # %")
     try:
         data.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(data / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise InvalidError("data directory", str(data), f"a directory this user may write ({error.strerror})") from None
+        raise InvalidError("data directory", str(data), f"a writable directory ({error.strerror})") from None
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -148,7 +133,7 @@ def locked_data_directory(data: Path) -> Iterator[Path]:
             holder = os.pread(descriptor, 32, 0).decode(errors="replace") or "unknown"
             raise UnavailableError(
                 f"data directory {data}",
-                f"process {holder} uses it; stop that one, or give this one a --data of its own",
+                f"process {holder} uses it; stop that process, or use another --data",
             ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
@@ -158,7 +143,7 @@ def locked_data_directory(data: Path) -> Iterator[Path]:
 
 
 def _write_config(settings: ClickHouseSettings, data: Path) -> Path:
-    """Write what the engine reads when it starts, and say where."""
+    """Write the engine's configuration files; returns the one it is started with."""
     place = data / "config"
     place.mkdir(exist_ok=True)
     users, config = place / "users.xml", place / "config.xml"
@@ -181,16 +166,18 @@ def _write_config(settings: ClickHouseSettings, data: Path) -> Path:
 
 
 def _create_default_database(engine: Path, random: Random) -> None:
-    """Have `default` be there before the engine starts, which would otherwise make it an overlay of the file system."""
+    """Create `default` before the engine starts, which would otherwise make it an overlay of the file system."""
     metadata = engine / "metadata"
     metadata.mkdir(parents=True, exist_ok=True)
+    # A symlink the engine creates for people; if it exists at a start, the engine prefers the overlay.
     with suppress(FileNotFoundError):
-        (
-            metadata / "default"
-        ).unlink()  # a symlink the engine makes for people; found at a start, it makes the overlay take its place
+        (metadata / "default").unlink()
     if not (metadata / "default.sql").exists():
-        digits = (random.token() + random.token())[:32]
-        uuid = f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
-        unfinished = metadata / ".default.sql"
-        unfinished.write_text(f"ATTACH DATABASE _ UUID '{uuid}'\nENGINE = Atomic\n")
-        unfinished.replace(metadata / "default.sql")
+        definition = f"ATTACH DATABASE _ UUID '{random_uuid(random)}'\nENGINE = Atomic\n"
+        write_atomic(metadata / "default.sql", definition.encode(), unfinished=".default.sql")
+
+
+def random_uuid(random: Random) -> str:
+    """A UUID of version 4."""
+    digits = (random.token() + random.token())[:32]
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"

@@ -1,6 +1,6 @@
-"""A request's statement, carried out: settings and parameters first, then the statement, its data piece by piece.
+"""Runs the statement of a request: settings and parameters first, then the statement, with its data streamed.
 
-The one rule: an insert whose body did not arrive whole is cancelled, never finished.
+The one rule: an insert whose body did not arrive completely is cancelled, never finished.
 """
 
 import re
@@ -31,13 +31,13 @@ from holdfast.clickhouse.quoting import quote_identifier, quote_literal
 from holdfast.vocabulary.clock import Clock
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_HEAD_BYTES: Final = 256 * 1024  # of a body without `query=`: a statement with data behind it ends within
-_LISTED_QUERY_BYTES: Final = 10_000  # of a statement, in the list of those that run
+_HEAD_BYTES: Final = 256 * 1024  # of a body without `query=`: a statement followed by data ends within them
+_LISTED_QUERY_BYTES: Final = 10_000  # of a statement, in `system.processes`
 
 
 @dataclass(slots=True, kw_only=True)
 class QueryRequest:
-    """What a client asks, freed of HTTP."""
+    """A statement with its parameters, independent of HTTP. `buffered`: the response is sent when the statement has ended."""
 
     query: bytes
     body: Iterator[bytes]
@@ -51,11 +51,11 @@ class QueryRequest:
     session_ms: int = 60_000
     session_check: bool = False
     read_only: bool = False
-    whole: bool = False
+    buffered: bool = False
 
 
 class QueryExecutor:
-    """Carries requests out, each on a connection of its own or on its session's."""
+    """Runs statements, each on a new connection or on its session's."""
 
     def __init__(
         self, engine: ChdbEngine, registry: RunningQueries, settings: ClickHouseSettings, *, clock: Clock
@@ -64,23 +64,23 @@ class QueryExecutor:
         self.sessions = Sessions(engine, settings, clock=clock)
 
     @contextmanager
-    def answer(self, request: QueryRequest, one: RunningQuery) -> Iterator[QueryResult]:
-        """The answer, whose first piece is there; the engine is busy with it until the body is left."""
+    def execute(self, request: QueryRequest, running: RunningQuery) -> Iterator[QueryResult]:
+        """The result once its first block is there; the engine works on it until the body is left."""
         statement = self._statement(request)
-        one.query = statement.text[:_LISTED_QUERY_BYTES].decode(errors="replace")
+        running.query = statement.text[:_LISTED_QUERY_BYTES].decode(errors="replace")
         with ExitStack() as stack:
             if statement.kind != KILL and not statement.reads_processes:
-                stack.enter_context(self.registry.slot(one))
-            connection = stack.enter_context(self._connection(request, one))
+                stack.enter_context(self.registry.slot(running))
+            connection = stack.enter_context(self._connection(request, running))
             try:
-                yield self._execute(connection, request, statement, one)
+                yield self._execute(connection, request, statement, running)
             except RuntimeError as error:
-                raise cancellation_or(one, engine_error(error)) from None
+                raise cancellation_or(running, engine_error(error)) from None
             except QueryError as error:
-                raise cancellation_or(one, error) from None
+                raise cancellation_or(running, error) from None
 
     def _statement(self, request: QueryRequest) -> Statement:
-        """Parse `query=`, or the head of the body. What stays in `request.body` is data."""
+        """Parse `query=`, or the head of the body. What remains in `request.body` is data."""
         if request.query:
             return parse_statement(request.query)
         head = bytearray()
@@ -89,42 +89,43 @@ class QueryExecutor:
             if len(head) >= _HEAD_BYTES:
                 break
         if len(head) >= _HEAD_BYTES:
-            found = parse_statement(bytes(head)) if head[:64].lstrip()[:6].lower() == b"insert" else None
-            if found is not None and found.takes_data:
-                return found
+            statement = parse_statement(bytes(head)) if head[:64].lstrip()[:6].lower() == b"insert" else None
+            if statement is not None and statement.takes_data:
+                return statement
             for piece in request.body:
                 head += piece
                 if len(head) > self._settings.query_bytes_max:
                     raise query_error(
-                        ErrorCode.TOO_MANY_BYTES, f"the statement has more than {self._settings.query_bytes_max} bytes"
+                        ErrorCode.TOO_MANY_BYTES,
+                        f"the statement exceeds the limit of {self._settings.query_bytes_max} bytes",
                     )
         if not head.strip():
             raise query_error(ErrorCode.SYNTAX_ERROR, "Empty query")
         return parse_statement(bytes(head))
 
     @contextmanager
-    def _connection(self, request: QueryRequest, one: RunningQuery) -> Iterator[Any]:
+    def _connection(self, request: QueryRequest, running: RunningQuery) -> Iterator[Any]:
         with self.sessions.connection(
             request.session_id, request.session_ms, check=request.session_check
         ) as connection:
             try:
-                kept = self.sessions.values(connection, request.settings) if request.session_id else {}
+                previous = self.sessions.values(connection, request.settings) if request.session_id else {}
                 if request.database:
                     connection.query(f"USE {quote_identifier(request.database)}", "Null")
-                self._set(connection, request, one)
+                self._set(connection, request, running)
                 yield connection
             except RuntimeError as error:
-                raise cancellation_or(one, engine_error(error)) from None
+                raise cancellation_or(running, engine_error(error)) from None
             finally:
                 if request.session_id:
-                    self.sessions.restore(connection, kept)
+                    self.sessions.restore(connection, previous)
 
-    def _set(self, connection: Any, request: QueryRequest, one: RunningQuery) -> None:
+    def _set(self, connection: Any, request: QueryRequest, running: RunningQuery) -> None:
         given = dict(request.settings)
         for name in given:
             if not _NAME.fullmatch(name):
                 raise query_error(ErrorCode.UNKNOWN_SETTING, f"Unknown setting '{name}'")
-        given["log_comment"] = one.log_comment(given.get("log_comment", ""))
+        given["log_comment"] = running.log_comment(given.get("log_comment", ""))
         given |= {f"param_{name}": value for name, value in request.parameters.items() if _NAME.fullmatch(name)}
         if request.read_only and given.get("readonly", "0") == "0":
             given["readonly"] = "2"
@@ -132,37 +133,39 @@ class QueryExecutor:
             "SET " + ", ".join(f"{name} = {quote_literal(value)}" for name, value in given.items()), "Null"
         )
 
-    def _execute(self, connection: Any, request: QueryRequest, statement: Statement, one: RunningQuery) -> QueryResult:
-        one.check()
+    def _execute(
+        self, connection: Any, request: QueryRequest, statement: Statement, running: RunningQuery
+    ) -> QueryResult:
+        running.check()
         if statement.kind == INSERT:
             if request.read_only:
                 raise query_error(ErrorCode.READONLY, "Cannot execute query in readonly mode: GET only reads, use POST")
-            return self._insert(connection, request, statement, one)
+            return self._insert(connection, request, statement, running)
         format_name = statement.format or request.default_format or "TabSeparated"
         if statement.kind == KILL:
-            rows = kill_queries(self.engine, self.registry, statement.text, one)
+            rows = kill_queries(self.engine, self.registry, statement.text, running)
             return self._execute_buffered(connection, rows, format_name)
         text = statement.text
         if statement.reads_processes:
-            text = substitute_processes(text, processes_subquery(self.registry, one))
-        if statement.kind == SELECT and format_name in STREAMABLE_FORMATS and not request.whole:
-            return self._execute_streaming(connection, text, format_name, one)
+            text = substitute_processes(text, processes_subquery(self.registry, running))
+        if statement.kind == SELECT and format_name in STREAMABLE_FORMATS and not request.buffered:
+            return self._execute_streaming(connection, text, format_name, running)
         return self._execute_buffered(connection, text, format_name)
 
     def _execute_buffered(self, connection: Any, text: bytes, format_name: str) -> QueryResult:
         result = connection.query(text, format_name)
-        whole = bytes(result.bytes())
-        if len(whole) > self._settings.answer_bytes_max:
+        body = bytes(result.bytes())
+        if len(body) > self._settings.answer_bytes_max:
             raise query_error(
                 ErrorCode.TOO_MANY_ROWS_OR_BYTES,
-                f"the answer has {len(whole)} bytes and {format_name} cannot be streamed: allowed are "
-                f"{self._settings.answer_bytes_max}; take one of {', '.join(STREAMABLE_FORMATS)}",
+                f"the result of {len(body)} bytes exceeds the limit of {self._settings.answer_bytes_max} for {format_name}, "
+                f"which cannot be streamed; use one of {', '.join(STREAMABLE_FORMATS)}",
             )
-        return QueryResult(iter((whole,)), format_name, whole, _statistics(result))
+        return QueryResult(iter((body,)), format_name, body, _statistics(result))
 
-    def _execute_streaming(self, connection: Any, text: bytes, format_name: str, one: RunningQuery) -> QueryResult:
-        """An answer of which only the first block is waited for."""
-        blocks = _stream_blocks(connection, connection.send_query(text, format_name), one)
+    def _execute_streaming(self, connection: Any, text: bytes, format_name: str, running: RunningQuery) -> QueryResult:
+        """A result of which only the first block is awaited."""
+        blocks = _stream_blocks(connection, connection.send_query(text, format_name), running)
         first = next(blocks, b"")
         if not first and format_name in SELF_DESCRIBING_FORMATS:
             return self._execute_buffered(connection, select_header_only(text), format_name)
@@ -173,25 +176,27 @@ class QueryExecutor:
 
         return QueryResult(STREAMABLE_FORMATS[format_name](pieces()), format_name)
 
-    def _insert(self, connection: Any, request: QueryRequest, statement: Statement, one: RunningQuery) -> QueryResult:
+    def _insert(
+        self, connection: Any, request: QueryRequest, statement: Statement, running: RunningQuery
+    ) -> QueryResult:
         if not statement.takes_data:
             return self._execute_buffered(connection, statement.text, "TabSeparated")
         pieces = _insert_data(statement, request.body)
         if statement.structure:
             table = INPUT_TABLE
-            # input() is one stream, whose rows stay in order; by default two threads fill a table, and two read it.
+            # The rows of input() keep their order; by default two threads fill a table, and two read it.
             connection.query("SET max_threads = 1, max_insert_threads = 1", "Null")
             connection.query(
                 b"CREATE TEMPORARY TABLE " + table + b" (" + statement.structure + b") ENGINE = Memory", "Null"
             )
             try:
-                _stream_insert(connection, b"INSERT INTO " + table, statement.format, pieces, one)
-                one.check()
+                _stream_insert(connection, b"INSERT INTO " + table, statement.format, pieces, running)
+                running.check()
                 return self._execute_buffered(connection, statement.text, "TabSeparated")
             finally:
                 if request.session_id:
                     connection.query(b"DROP TEMPORARY TABLE IF EXISTS " + table, "Null")
-        result = _stream_insert(connection, statement.text, statement.format, pieces, one)
+        result = _stream_insert(connection, statement.text, statement.format, pieces, running)
         return QueryResult(iter((b"",)), "TabSeparated", b"", _statistics(result))
 
 
@@ -201,33 +206,35 @@ def _insert_data(statement: Statement, body: Iterator[bytes]) -> Iterator[bytes]
     yield from body
 
 
-def _stream_insert(connection: Any, text: bytes, format_name: str, pieces: Iterator[bytes], one: RunningQuery) -> Any:
-    """Give the engine an insert's data as they come. They are data: nothing in them is computed."""
+def _stream_insert(
+    connection: Any, text: bytes, format_name: str, pieces: Iterator[bytes], running: RunningQuery
+) -> Any:
+    """Stream the data of an insert to the engine. They are data: expressions in them are not evaluated."""
     if format_name.lower() == "values":
         connection.query("SET " + ", ".join(f"{name} = 0" for name in EXPRESSION_SETTINGS), "Null")
     handle = connection.send_insert(text, format_name)
     try:
         for piece in pieces:
-            one.check()
+            running.check()
             if piece:
                 connection.insert_append(handle, piece)
-        one.check()
+        running.check()
     except BaseException:
         connection.insert_cancel(handle)
         raise
     return connection.insert_done(handle)
 
 
-def _stream_blocks(connection: Any, handle: Any, one: RunningQuery) -> Iterator[bytes]:
+def _stream_blocks(connection: Any, handle: Any, running: RunningQuery) -> Iterator[bytes]:
     ended = False
     try:
         while not ended:
-            one.check()
+            running.check()
             try:
                 block = bytes(connection.streaming_fetch_result(handle).bytes())
             except RuntimeError as error:
                 ended = True
-                raise cancellation_or(one, engine_error(error)) from None
+                raise cancellation_or(running, engine_error(error)) from None
             ended = not block
             if block:
                 yield block

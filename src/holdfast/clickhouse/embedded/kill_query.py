@@ -1,7 +1,7 @@
-"""`KILL QUERY` and `system.processes`, by the ids clients know.
+"""`KILL QUERY` and `system.processes`, by the query ids of clients.
 
-The engine kills; the face says whom. A statement that is still sending its body, or waiting for its turn, is not in the engine yet:
-it is stopped here. SYNC returns when none of them runs any more.
+The engine kills; the statements to kill are selected here. One that still receives its body or is queued is not in the engine yet:
+it is cancelled here. SYNC returns when none of them runs any more.
 """
 
 from collections.abc import Iterable
@@ -16,90 +16,91 @@ from holdfast.clickhouse.embedded.running_queries import QUERY_KEY_SQL, RunningQ
 from holdfast.clickhouse.error_codes import ErrorCode
 from holdfast.clickhouse.quoting import quote_literal
 
-_RETRY_INTERVAL_S: Final = 0.1  # between two kills of what does not want to end
-_DISCONNECT_AFTER_ATTEMPTS: Final = 10  # of them, a client that does not read its answer loses its connection
+_RETRY_INTERVAL_S: Final = 0.1  # between two kills of a statement that has not ended
+_DISCONNECT_AFTER_ATTEMPTS: Final = 10  # then a client that does not read its response is disconnected
 
 
-def processes_subquery(registry: RunningQueries, me: RunningQuery) -> bytes:
-    """`system.processes` as a subquery: with the ids and users clients know, and with those that are not in the engine yet.
+def processes_subquery(registry: RunningQueries, caller: RunningQuery) -> bytes:
+    """`system.processes` as a subquery: with the clients' query ids and users, and with statements that are not in the engine yet.
 
-    A row of the latter is that of the statement that asks, as far as nothing better is known.
+    The columns of the latter are those of the querying statement where nothing better is known.
     """
-    running = registry.all()
-    rows = ", ".join(
-        f"({', '.join(map(quote_literal, (one.key, one.query_id, one.user, one.query)))})" for one in running
-    )
+    queries = registry.all()
+    rows = ", ".join(_row_literal(running.key, running.query_id, running.user, running.query) for running in queries)
     known = f"(SELECT groupArray({QUERY_KEY_SQL}) FROM system.processes)"  # noqa: S608
     waiting = f"arrayJoin(arrayFilter(one -> NOT has({known}, one.1), [{rows}])) AS _one"
     return (
-        f"(SELECT * REPLACE ({_client_columns(running)}) FROM system.processes UNION ALL "  # noqa: S608
+        f"(SELECT * REPLACE ({_client_columns(queries)}) FROM system.processes UNION ALL "  # noqa: S608
         "SELECT * EXCEPT (_one) REPLACE (_one.2 AS query_id, _one.3 AS user, _one.4 AS query) "
-        f"FROM (SELECT *, {waiting} FROM system.processes WHERE {QUERY_KEY_SQL} = {quote_literal(me.key)}))"
+        f"FROM (SELECT *, {waiting} FROM system.processes WHERE {QUERY_KEY_SQL} = {quote_literal(caller.key)}))"
     ).encode()
 
 
-def _client_columns(running: list[RunningQuery]) -> str:
-    keys = _array_literal(one.key for one in running)
-    ids, users = _array_literal(one.query_id for one in running), _array_literal(one.user for one in running)
+def _client_columns(queries: list[RunningQuery]) -> str:
+    keys = _array_literal(running.key for running in queries)
+    ids, users = (
+        _array_literal(running.query_id for running in queries),
+        _array_literal(running.user for running in queries),
+    )
     return (
         f"transform({QUERY_KEY_SQL}, {keys}, {ids}, query_id) AS query_id, "
         f"transform({QUERY_KEY_SQL}, {keys}, {users}, user) AS user"
     )
 
 
-def kill_queries(engine: ChdbEngine, registry: RunningQueries, text: bytes, me: RunningQuery) -> bytes:
-    """Kill what the statement names, and return a statement that shows it."""
+def kill_queries(engine: ChdbEngine, registry: RunningQueries, text: bytes, caller: RunningQuery) -> bytes:
+    """Kill the statements that match, and return a query whose result lists them."""
     condition, mode = _parse_kill(text)
-    others = [one for one in registry.all() if one is not me]
-    meant = _matching(engine, others, condition)
+    others = [running for running in registry.all() if running is not caller]
+    matching = _matching(engine, others, condition)
     if mode != "test":
-        for one in meant:
-            one.cancel()
-        _kill(engine, meant)
+        for running in matching:
+            running.cancel()
+        _kill(engine, matching)
     if mode == "sync":
-        for one in meant:
-            _wait_until_ended(engine, one, me)
-    return _result_query(meant, {"sync": "finished", "test": ""}.get(mode, "waiting"))
+        for running in matching:
+            _wait_until_ended(engine, running, caller)
+    return _result_query(matching, {"sync": "finished", "test": ""}.get(mode, "waiting"))
 
 
 def replace_running_query(engine: ChdbEngine, registry: RunningQueries, query_id: str) -> None:
-    """End whoever runs under an id, so that another may take it."""
-    for one in registry.all():
-        if one.query_id == query_id:
-            one.cancel()
-            _kill(engine, [one])
-            _wait_until_ended(engine, one, None)
+    """Kill the statement that runs under an id, so that another may use it."""
+    for running in registry.all():
+        if running.query_id == query_id:
+            running.cancel()
+            _kill(engine, [running])
+            _wait_until_ended(engine, running, None)
 
 
-def _wait_until_ended(engine: ChdbEngine, one: RunningQuery, me: RunningQuery | None) -> None:
-    """Return when `one` no longer runs."""
+def _wait_until_ended(engine: ChdbEngine, running: RunningQuery, caller: RunningQuery | None) -> None:
+    """Return when `running` has ended."""
     for attempt in count():
-        if one.ended.wait(_RETRY_INTERVAL_S):
+        if running.ended.wait(_RETRY_INTERVAL_S):
             return
-        if me is not None:
-            me.check()
-        _kill(engine, [one])
+        if caller is not None:
+            caller.check()
+        _kill(engine, [running])
         if attempt == _DISCONNECT_AFTER_ATTEMPTS:
-            one.disconnect()
+            running.disconnect()
 
 
 def _parse_kill(text: bytes) -> tuple[bytes, str]:
-    found = list(tokenize_sql(text))
-    words = [token.word for token in found]
+    tokens = list(tokenize_sql(text))
+    words = [token.word for token in tokens]
     if "where" not in words:
-        raise query_error(ErrorCode.SYNTAX_ERROR, "KILL QUERY needs WHERE")
+        raise query_error(ErrorCode.SYNTAX_ERROR, "KILL QUERY requires WHERE")
     begins = words.index("where")
     end, mode = len(text), "async"
-    for token in found[begins + 1 :]:
+    for token in tokens[begins + 1 :]:
         bare = token.kind in ("word", "sign") and token.depth == 0
         if bare and token.word in ("sync", "async", "test", "format", "settings", ";"):
             end = min(end, token.start)
             mode = token.word if token.word in ("sync", "async", "test") else mode
-    return text[found[begins].end : end], mode
+    return text[tokens[begins].end : end], mode
 
 
 def _matching(engine: ChdbEngine, others: list[RunningQuery], condition: bytes) -> list[RunningQuery]:
-    """Those the condition holds for: by what the engine shows of them, or, if it does not know them yet, by what the face knows."""
+    """Statements the condition holds for: by their row in the engine or, if they are not there yet, by what is known here."""
     if not others:
         return []
     where = condition.decode(errors="surrogateescape")
@@ -107,18 +108,17 @@ def _matching(engine: ChdbEngine, others: list[RunningQuery], condition: bytes) 
     keys = set(_keys(engine, f"SELECT _key, ({where}) != 0 FROM ({shown})"))  # noqa: S608
     seen = {key for key, _ in keys}
     rows = ", ".join(
-        f"({quote_literal(one.key)}, {quote_literal(one.query_id)}, {quote_literal(one.user)}, {quote_literal(one.query)}, 0)"
-        for one in others
-        if one.key not in seen
+        _row_literal(running.key, running.query_id, running.user, running.query)
+        for running in others
+        if running.key not in seen
     )
     if rows:
-        known = f"values('_key String, query_id String, user String, query String, elapsed Float64', {rows})"
-        with suppress(
-            QueryError
-        ):  # it may ask for something only the engine knows: then those it does not know are not meant
+        values = f"values('_key String, query_id String, user String, query String', {rows})"
+        known = f"(SELECT *, toFloat64(0) AS elapsed FROM {values})"  # noqa: S608
+        with suppress(QueryError):  # the condition may use a column that only the engine has: then these do not match
             keys |= set(_keys(engine, f"SELECT _key, ({where}) != 0 FROM {known}"))  # noqa: S608
-    meant = {key for key, holds in keys if holds == "1"}
-    return [one for one in others if one.key in meant]
+    matching = {key for key, holds in keys if holds == "1"}
+    return [running for running in others if running.key in matching]
 
 
 def _keys(engine: ChdbEngine, statement: str) -> list[tuple[str, str]]:
@@ -126,22 +126,23 @@ def _keys(engine: ChdbEngine, statement: str) -> list[tuple[str, str]]:
     return [(key, holds) for key, _, holds in (line.partition("\t") for line in lines)]
 
 
-def _kill(engine: ChdbEngine, meant: list[RunningQuery]) -> None:
-    if meant:
+def _kill(engine: ChdbEngine, matching: list[RunningQuery]) -> None:
+    if matching:
         engine.query(
-            f"KILL QUERY WHERE {QUERY_KEY_SQL} IN ({', '.join(quote_literal(one.key) for one in meant)}) ASYNC"
+            f"KILL QUERY WHERE {QUERY_KEY_SQL} IN ({', '.join(quote_literal(running.key) for running in matching)}) ASYNC"
         )
 
 
-def _result_query(meant: list[RunningQuery], status: str) -> bytes:
+def _result_query(matching: list[RunningQuery], status: str) -> bytes:
     kinds = "'kill_status String, query_id String, user String, query String'"
-    rows = [
-        f"({quote_literal(status)}, {quote_literal(one.query_id)}, {quote_literal(one.user)}, {quote_literal(one.query)})"
-        for one in meant
-    ]
+    rows = [_row_literal(status, running.query_id, running.user, running.query) for running in matching]
     if not rows:
         return f"SELECT * FROM values({kinds}, ('', '', '', '')) WHERE 0".encode()  # noqa: S608
     return f"SELECT * FROM values({kinds}, {', '.join(rows)})".encode()  # noqa: S608
+
+
+def _row_literal(*texts: str) -> str:
+    return f"({', '.join(map(quote_literal, texts))})"
 
 
 def _array_literal(texts: Iterable[str]) -> str:

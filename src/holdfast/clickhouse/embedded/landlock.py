@@ -1,7 +1,7 @@
-"""What the kernel lets the engine reach: its own directory, the libraries it is made of, and no other host.
+"""Kernel confinement of the engine: it reaches its own directory, its libraries, and no other host.
 
-Linux's Landlock (5.13 or later; hosts from 6.7 on), which needs no privilege. It holds for the thread that asks for it and for all
-threads that one starts, for good. The one rule: whoever calls into the engine runs on such a thread.
+Linux's Landlock (5.13 or later; hosts from 6.7 on) needs no privilege. It applies to the calling thread and all threads started by
+it, for good. The one rule: every call into the engine is made on such a thread.
 """
 
 import ctypes
@@ -24,8 +24,8 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = (1 << bit for bit in range(4))
 _READ: Final = _EXECUTE | _READ_FILE | _READ_DIR
 _FILE_ACCESS: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | 1 << 14 | 1 << 15
 _TCP: Final = 0b11  # to bind and to connect
-_SIGNALS_AND_SOCKETS: Final = 0b11  # to processes that are not confined with us
-# How many kinds of access a version of the interface knows.
+_SIGNALS_AND_SOCKETS: Final = 0b11  # to processes outside the confinement
+# Number of access rights by version of the interface.
 _ACCESS_RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15}
 _ACCESS_RIGHTS_LATEST: Final = 16
 
@@ -39,10 +39,10 @@ _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 
 def confine(data: Path) -> bool:
-    """Confine this thread and all it starts to `data`; False if this kernel cannot. It cannot be taken back."""
+    """Confine this thread and all it starts to `data`; False if this kernel cannot. It cannot be undone."""
     version = _syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG) if sys.platform == "linux" else -1
     if version < 1:
-        _log.warning("this kernel has no Landlock: only ClickHouse's grants keep its users from other files and hosts")
+        _log.warning("this kernel has no Landlock: only ClickHouse's grants restrict access to other files and hosts")
         return False
     every = (1 << _ACCESS_RIGHTS.get(version, _ACCESS_RIGHTS_LATEST)) - 1
     attributes = struct.pack("<QQQ", every, _TCP if version >= 4 else 0, _SIGNALS_AND_SOCKETS if version >= 6 else 0)
@@ -66,7 +66,7 @@ def _allowed(data: Path, every: int) -> Iterator[tuple[Path, int]]:
 
 
 def _packages() -> Iterator[str]:
-    """Where the code is that may still be imported, should it be elsewhere than the interpreter's own."""
+    """Directories of code that may still be imported, if it is not the interpreter's own."""
     for name in ("holdfast", "chdb"):
         spec = find_spec(name)
         yield from (spec.submodule_search_locations or ()) if spec is not None else ()

@@ -1,7 +1,7 @@
-"""The words and signs of a statement, with where they stand; what is quoted or commented out is told apart from what is not.
+"""The tokens of a statement, with their positions; quoted text and comments are kept apart from code.
 
-It knows just enough of ClickHouse's grammar to find a clause; whether a statement is right, the engine says. The one rule: what the
-engine reads as a word is a word here. It takes typographic quotes for quotes and wide spaces for spaces; here they are refused.
+It covers just enough of ClickHouse's grammar to find a clause; the engine validates. The one rule: what the engine reads as a word
+is a word here. The engine accepts typographic quotes as quotes and wide spaces as spaces; here they are errors.
 """
 
 import re
@@ -27,7 +27,7 @@ _ESCAPE: Final = re.compile(r"\\(.)|([`\"'])\2", re.DOTALL)
 
 
 class SqlToken(NamedTuple):
-    """A piece of a statement. `word` is what a bare or quoted name says, in small letters; empty for all else."""
+    """A token. `word` is a bare or quoted name in lower case, or a sign; empty for all else."""
 
     kind: str
     word: str
@@ -37,7 +37,7 @@ class SqlToken(NamedTuple):
 
 
 def tokenize_sql(statement: bytes) -> Iterator[SqlToken]:
-    """All but space and comments. `depth` counts the parentheses around."""
+    """All but whitespace and comments. `depth` counts the enclosing parentheses."""
     depth = 0
     for match in _TOKEN.finditer(statement):
         kind = match.lastgroup or "sign"
@@ -48,7 +48,7 @@ def tokenize_sql(statement: bytes) -> Iterator[SqlToken]:
         text = match.group()
         if kind == "sign" and (text == b"$" or not text.isascii()):
             raise query_error(
-                ErrorCode.SYNTAX_ERROR, f"{text!r} at byte {match.start()} stands in no quotes: names with it need them"
+                ErrorCode.SYNTAX_ERROR, f"unquoted {text!r} at byte {match.start()}: names with it must be quoted"
             )
         if text in b")]}":
             depth -= 1

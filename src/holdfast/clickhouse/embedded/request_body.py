@@ -1,4 +1,4 @@
-"""A request's body as it comes from the socket, piece by piece. The one rule: a body that ends early is an error, never an end."""
+"""A request body, streamed from the socket. The one rule: a body that ends early is an error, never an end."""
 
 from collections.abc import Iterator
 from io import BufferedIOBase
@@ -12,14 +12,14 @@ _LINE_MAX: Final = 1024
 
 
 class RequestBody:
-    """The raw body. `finished` says whether all of it was read, so that the connection can be used again."""
+    """The raw body. `finished`: all of it was read, so the connection can be reused."""
 
     def __init__(self, source: BufferedIOBase, length: int | None, *, chunked: bool) -> None:
         self._source, self._left, self._chunked = source, length or 0, chunked
         self.finished = not chunked and not self._left
 
     def pieces(self) -> Iterator[bytes]:
-        """What is left of it."""
+        """The rest of it."""
         if self._chunked and not self.finished:
             yield from self._chunks()
         else:
@@ -58,14 +58,14 @@ class RequestBody:
 
 
 def _truncated_body() -> Exception:
-    return query_error(ErrorCode.INCORRECT_DATA, "the body ends before it is complete")
+    return query_error(ErrorCode.INCORRECT_DATA, "the body is truncated")
 
 
 def limited(pieces: Iterator[bytes], bytes_max: int) -> Iterator[bytes]:
-    """The pieces, as long as they are not too many bytes together."""
+    """The pieces; an error once they exceed `bytes_max` together."""
     total = 0
     for piece in pieces:
         total += len(piece)
         if total > bytes_max:
-            raise query_error(ErrorCode.TOO_MANY_BYTES, f"the body has more than {bytes_max} bytes")
+            raise query_error(ErrorCode.TOO_MANY_BYTES, f"the body exceeds the limit of {bytes_max} bytes")
         yield piece

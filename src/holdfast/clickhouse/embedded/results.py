@@ -1,12 +1,14 @@
-"""An answer: its pieces, and what is known about it when the first of them is there.
+"""Results of statements, and the formats that can be streamed.
 
-chDB streams an answer as blocks, each written as if it were a whole of its own. Formats whose wholes can be laid end to end are
-streamed; those with a head per whole have the later heads taken off; all others are answered in one piece, which has a limit.
+chDB streams a result as blocks, each a complete document of its format. Formats whose documents can be concatenated are streamed;
+those with a header have the later headers removed; all others are sent as one document, which has a size limit.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
+
+from holdfast.vocabulary.varint import read_uvarint
 
 _END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _SCHEMA_PREFIX: Final = 8
@@ -14,21 +16,21 @@ _SCHEMA_PREFIX: Final = 8
 
 @dataclass(slots=True)
 class QueryResult:
-    """What a statement gives. `whole`: it is in memory, and its figures are final."""
+    """The result of a statement. `body`: all of it is in memory, and its statistics are final."""
 
     pieces: Iterator[bytes]
     format: str = "TabSeparated"
-    whole: bytes | None = None
+    body: bytes | None = None
     statistics: dict[str, int] = field(default_factory=dict)
 
 
 def concatenated(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Blocks that need nothing between them."""
+    """Blocks that can be concatenated."""
     return pieces
 
 
 def merged_arrow_streams(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Many Arrow streams of one schema as one: the schema once, the end once."""
+    """Arrow streams of one schema as one stream: one schema, one end marker."""
     first, ended = True, b""
     for piece in pieces:
         begins = 0 if first else _SCHEMA_PREFIX + int.from_bytes(piece[4:8], "little")
@@ -40,41 +42,25 @@ def merged_arrow_streams(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def merged_row_binary(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Rows in binary under a head of names and types: the head once."""
-    head: int | None = None
+    """RowBinaryWithNamesAndTypes with one header."""
+    header: int | None = None
     for piece in pieces:
-        yield piece[head or 0 :]
-        if head is None:
-            head = _header_length(piece)
+        yield piece[header or 0 :]
+        if header is None:
+            header = _header_length(piece)
 
 
 def _header_length(piece: bytes) -> int:
-    columns, at = _read_varint(piece, 0)
+    columns, at = read_uvarint(piece, 0, len(piece))
     for _ in range(2 * columns):
-        length, at = _read_varint(piece, at)
+        length, at = read_uvarint(piece, at, len(piece))
         at += length
     return at
 
 
-def _read_varint(piece: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = piece[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
-
-
 _Merge = Callable[[Iterator[bytes]], Iterator[bytes]]
 _ROW_FORMATS: Final = (
-    "Native",
-    "RowBinary",
-    "JSONEachRow",
-    "JSONLines",
-    "NDJSON",
-    "JSONCompactEachRow",
-    "JSONStringsEachRow",
+    *("Native", "RowBinary", "JSONEachRow", "JSONLines", "NDJSON", "JSONCompactEachRow", "JSONStringsEachRow"),
 )
 _TEXT_FORMATS: Final = ("TabSeparated", "TSV", "TabSeparatedRaw", "TSVRaw", "CSV", "LineAsString")
 STREAMABLE_FORMATS: Final[dict[str, _Merge]] = {
@@ -83,9 +69,8 @@ STREAMABLE_FORMATS: Final[dict[str, _Merge]] = {
     "RowBinaryWithNamesAndTypes": merged_row_binary,
 }
 
-SELF_DESCRIBING_FORMATS: Final = frozenset(
-    ("Native", "ArrowStream", "RowBinaryWithNamesAndTypes")
-)  # say their columns even without a row
+# Formats with column names even without a row.
+SELF_DESCRIBING_FORMATS: Final = frozenset(("Native", "ArrowStream", "RowBinaryWithNamesAndTypes"))
 
 _JSON: Final = "application/json; charset=UTF-8"
 _CONTENT_TYPES: Final = (
@@ -103,7 +88,7 @@ _CONTENT_TYPES: Final = (
 
 
 def content_type(format_name: str) -> str:
-    """What HTTP calls a format."""
+    """The media type of a format."""
     if format_name.startswith("CSVWithNames"):
         return "text/csv; charset=UTF-8; header=present"
     return next((kind for start, kind in _CONTENT_TYPES if format_name.startswith(start)), "text/plain; charset=UTF-8")

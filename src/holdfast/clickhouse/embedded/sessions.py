@@ -1,4 +1,4 @@
-"""Sessions: a connection that outlives its request, so that temporary tables and settings are there for the next."""
+"""Sessions: connections that outlive a request, so that the next one finds temporary tables and settings."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -13,12 +13,12 @@ from holdfast.clickhouse.error_codes import ErrorCode
 from holdfast.clickhouse.quoting import quote_literal
 from holdfast.vocabulary.clock import Clock
 
-# What lets expressions among the rows of `FORMAT Values` be computed.
+# Settings that allow expressions in the rows of `FORMAT Values`.
 EXPRESSION_SETTINGS: Final = (
     "input_format_values_interpret_expressions",
     "input_format_values_deduce_templates_of_expressions",
 )
-# Set by the face itself, beside what a request says.
+# Set by this server, beside the settings of a request.
 _OVERRIDDEN_SETTINGS: Final = ("readonly", "log_comment", "max_threads", "max_insert_threads", *EXPRESSION_SETTINGS)
 
 
@@ -31,7 +31,7 @@ class _PinnedConnection:
 
 
 class Sessions:
-    """Connections by `session_id`; a request without one gets a fresh connection."""
+    """Connections by `session_id`; a request without one gets a new connection."""
 
     def __init__(self, engine: ChdbEngine, settings: ClickHouseSettings, *, clock: Clock) -> None:
         self._engine, self._settings, self._clock = engine, settings, clock
@@ -40,15 +40,15 @@ class Sessions:
 
     @contextmanager
     def connection(self, session_id: str, session_ms: int, *, check: bool) -> Iterator[Any]:
-        """The session's connection, or one for this request alone."""
+        """The connection of the session, or a new one for this request alone."""
         if not session_id:
-            fresh = self._engine.connect()
+            connection = self._engine.connect()
             try:
-                yield fresh
+                yield connection
             finally:
-                fresh.close()
+                connection.close()
             return
-        session = self._taken(session_id, check=check)
+        session = self._acquire(session_id, check=check)
         try:
             yield session.connection
         finally:
@@ -56,7 +56,7 @@ class Sessions:
                 session.busy = False
                 session.until_ms = self._clock.boot_ms() + min(session_ms, self._settings.session_ms_max)
 
-    def _taken(self, session_id: str, *, check: bool) -> _PinnedConnection:
+    def _acquire(self, session_id: str, *, check: bool) -> _PinnedConnection:
         self.sweep()
         with self._lock:
             session = self._sessions.get(session_id)
@@ -65,7 +65,7 @@ class Sessions:
                     raise query_error(ErrorCode.SESSION_NOT_FOUND, f"Session {session_id} not found")
                 if len(self._sessions) >= self._settings.sessions_max:
                     raise query_error(
-                        ErrorCode.BAD_ARGUMENTS, f"there are {self._settings.sessions_max} sessions already"
+                        ErrorCode.BAD_ARGUMENTS, f"the limit of {self._settings.sessions_max} sessions is reached"
                     )
                 session = self._sessions[session_id] = _PinnedConnection(self._engine.connect())
             if session.busy:
@@ -74,16 +74,16 @@ class Sessions:
             return session
 
     def sweep(self) -> None:
-        """Close those whose time is over."""
+        """Close expired sessions."""
         now_ms = self._clock.boot_ms()
         with self._lock:
-            over = [key for key, one in self._sessions.items() if not one.busy and one.until_ms <= now_ms]
-            gone = [self._sessions.pop(key) for key in over]
-        for session in gone:
+            keys = [key for key, each in self._sessions.items() if not each.busy and each.until_ms <= now_ms]
+            expired = [self._sessions.pop(key) for key in keys]
+        for session in expired:
             session.connection.close()
 
     def forget(self, session_id: str) -> None:
-        """Close one, unless a request uses it."""
+        """Close a session, unless a request uses it."""
         with self._lock:
             session = self._sessions.get(session_id)
             if session is None or session.busy:
@@ -92,24 +92,24 @@ class Sessions:
         session.connection.close()
 
     def close(self) -> None:
-        """Close all that no request uses."""
+        """Close all sessions that no request uses."""
         with self._lock:
-            gone = [session for session in self._sessions.values() if not session.busy]
+            idle = [session for session in self._sessions.values() if not session.busy]
             self._sessions.clear()
-        for session in gone:
+        for session in idle:
             session.connection.close()
 
     def values(self, connection: Any, names: Mapping[str, str]) -> dict[str, str | None]:
-        """What the session has set itself of these; a request's own settings must not stay."""
+        """The session's own values of these settings, to be restored after a request that overrides them."""
         listed = ", ".join(map(quote_literal, (*names, *_OVERRIDDEN_SETTINGS)))
-        asks = f"SELECT name, hex(value), changed FROM system.settings WHERE name IN ({listed})"  # noqa: S608
-        found = connection.query(asks, "TSV")
-        rows = [line.split("\t") for line in bytes(found.bytes()).decode().splitlines()]
+        query = f"SELECT name, hex(value), changed FROM system.settings WHERE name IN ({listed})"  # noqa: S608
+        result = connection.query(query, "TSV")
+        rows = [line.split("\t") for line in bytes(result.bytes()).decode().splitlines()]
         return {name: bytes.fromhex(value).decode() if changed == "1" else None for name, value, changed in rows}
 
-    def restore(self, connection: Any, kept: Mapping[str, str | None]) -> None:
-        """Put a session's settings back."""
-        for name, value in kept.items():
+    def restore(self, connection: Any, previous: Mapping[str, str | None]) -> None:
+        """Restore the settings of a session."""
+        for name, value in previous.items():
             if value is None:
                 connection.query(f"SET {name} = DEFAULT", "Null")
             else:

@@ -1,4 +1,4 @@
-"""What an operator may tune about the embedded ClickHouse."""
+"""Settings of the embedded ClickHouse."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClickHouseSettings:
-    """Where it lives, who may use it, and its limits.
+    """Data directory, users and limits.
 
-    `users`: passwords by name; a wrong or missing one is refused. `body_bytes_max`: what a request may bring, after decompression;
-    `query_bytes_max`: of a statement, without the data of an insert. `answer_bytes_max`: of an answer whose format cannot be
-    streamed. `queries_max`: so many run at a time, others wait `queue_ms`. `query_ms_max`: the longest a statement may run, and
-    what `max_execution_time` may be at most. `memory_bytes_max`: of all statements together, 0: what the engine takes by itself.
-    `connections_max`: further ones are refused. `idle_ms`: a silent connection is closed. `sessions_max`, `session_ms_max`: of
-    `session_id` and `session_timeout`. `stop_ms`: how long a polite stop waits for running statements.
-    `confined`: have the kernel keep the engine from other files and hosts, where it can.
+    `users`: passwords by name. `body_bytes_max`: of a request body, uncompressed; `query_bytes_max`: of a statement, without the
+    data of an insert. `answer_bytes_max`: of a result whose format cannot be streamed. `queries_max`: statements that run at a
+    time; others are queued for `queue_ms`. `query_ms_max`: run time of a statement, and upper limit of `max_execution_time`.
+    `memory_bytes_max`: of all statements together, 0: the engine's own limit. `connections_max`: further ones are refused.
+    `idle_ms`: after it an idle connection is closed. `sessions_max`, `session_ms_max`: limits of `session_id` and
+    `session_timeout`. `stop_ms`: how long a graceful stop waits for running statements. `confined`: have the kernel deny the
+    engine other files and hosts, where it can.
     """
 
     data: Path
@@ -39,12 +39,12 @@ class ClickHouseSettings:
 
     def __post_init__(self) -> None:
         if not self.users:
-            raise InvalidError("users", "nobody", "at least one name with a password")
+            raise InvalidError("users", {}, "at least one name with a password")
         for name, password in self.users.items():
             if not name or not name.isprintable() or ":" in name:
-                raise InvalidError("user", name, "printable, without a colon")
+                raise InvalidError("user", name, "a printable name without a colon")
             if not password:
-                raise InvalidError(f"password of {name}", "", "not empty")
+                raise InvalidError(f"password of {name}", "", "non-empty")
         check_between("body_bytes_max", self.body_bytes_max, 64 * KIB, 1 << 40)
         check_between("query_bytes_max", self.query_bytes_max, 4 * KIB, 1 << 30)
         check_at_least("answer_bytes_max", self.answer_bytes_max, 64 * KIB)

@@ -1,7 +1,7 @@
-"""What kind of statement a request brings: where an insert's data begin, which format is asked for.
+"""Kinds of statements: where the data of an insert begin, which format is requested.
 
-The one rule: the engine is never given a statement whose data it would not see. `input(…)` with data behind it stores nothing in
-chDB and says so to nobody; such a statement is taken apart here, and its rows come from a temporary table.
+The one rule: the engine never gets a statement whose data it would not see. In chDB, `input(…)` followed by data stores nothing and
+reports no error; such a statement is rewritten here to read a temporary table.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ INPUT_TABLE: Final = b"_holdfast_input"
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement, and what the face has to know about it. `data` is what stands behind an insert's format in the same text."""
+    """A parsed statement. `data`: what follows the format of an insert in the same text."""
 
     kind: str
     text: bytes
@@ -35,44 +35,46 @@ class Statement:
 
 
 def parse_statement(text: bytes) -> Statement:
-    """Look at a statement. What is forbidden is raised; what is wrong is left to the engine."""
+    """Classify a statement. A forbidden one is an error; one that is wrong is left to the engine."""
     first = next((token.word for token in tokenize_sql(text)), "")
     if first == INSERT:
         return _insert(text)
-    found = list(tokenize_sql(text))
-    _reject_multiple_statements(found)
-    check_restrictions(found)
-    words = [token.word for token in found]
+    tokens = list(tokenize_sql(text))
+    _reject_multiple_statements(tokens)
+    check_restrictions(tokens)
+    words = [token.word for token in tokens]
     if words[:2] == ["kill", "query"]:
-        return Statement(KILL, text, _output_format(text, found))
+        return Statement(KILL, text, _output_format(text, tokens))
     kind = SELECT if first in (SELECT, "with", "(") and INSERT not in words else OTHER
-    return Statement(kind, text, _output_format(text, found), reads_processes=bool(_processes_references(found)))
+    return Statement(kind, text, _output_format(text, tokens), reads_processes=bool(_processes_references(tokens)))
 
 
 def _insert(text: bytes) -> Statement:
-    """Everything up to the format is the statement, everything behind it is data."""
-    found: list[SqlToken] = []
+    """The text up to the format is the statement, the rest is data."""
+    tokens: list[SqlToken] = []
     stream = tokenize_sql(text)
     for token in stream:
-        bare = token.kind == "word" and token.depth == 0 and found[-1:] and found[-1].word not in ("into", "table", ".")
+        bare = (
+            token.kind == "word" and token.depth == 0 and tokens[-1:] and tokens[-1].word not in ("into", "table", ".")
+        )
         if bare and token.word == "values":
-            return _with_values(text, found, token)
+            return _with_values(text, tokens, token)
         if bare and token.word == "format":
             name = next(stream, None)
             if name is not None and name.kind == "word":
-                return _with_format(text, found, token, name)
-        found.append(token)
-    _reject_multiple_statements(found)
-    check_restrictions(found)
-    made = _with_input(Statement(INSERT, text), found)
-    if made.structure:
-        raise query_error(ErrorCode.BAD_ARGUMENTS, "input() needs a FORMAT, and its data behind it")
-    return replace(made, takes_data=not _has_select(found), format="" if _has_select(found) else "Values")
+                return _with_format(text, tokens, token, name)
+        tokens.append(token)
+    _reject_multiple_statements(tokens)
+    check_restrictions(tokens)
+    statement = _with_input(Statement(INSERT, text), tokens)
+    if statement.structure:
+        raise query_error(ErrorCode.BAD_ARGUMENTS, "input() requires FORMAT, followed by the data")
+    return replace(statement, takes_data=not _has_select(tokens), format="" if _has_select(tokens) else "Values")
 
 
-def _with_values(text: bytes, found: list[SqlToken], values: SqlToken) -> Statement:
-    """`VALUES` with rows behind it is for the engine; without, the rows are in the body."""
-    check_restrictions(found)
+def _with_values(text: bytes, tokens: list[SqlToken], values: SqlToken) -> Statement:
+    """`VALUES` followed by rows is left to the engine; without them, the rows are in the body."""
+    check_restrictions(tokens)
     if text[values.end :].strip(b" \t\r\n;"):
         rest = list(tokenize_sql(text))
         _reject_multiple_statements(rest)
@@ -81,9 +83,9 @@ def _with_values(text: bytes, found: list[SqlToken], values: SqlToken) -> Statem
     return Statement(INSERT, text[: values.start], "Values", takes_data=True)
 
 
-def _with_format(text: bytes, found: list[SqlToken], at: SqlToken, name: SqlToken) -> Statement:
-    _reject_multiple_statements(found)
-    check_restrictions(found)
+def _with_format(text: bytes, tokens: list[SqlToken], at: SqlToken, name: SqlToken) -> Statement:
+    _reject_multiple_statements(tokens)
+    check_restrictions(tokens)
     begins = name.end
     while text[begins : begins + 1] in (b" ", b"\t", b"\f", b";") and begins < len(text):
         begins += 1
@@ -91,30 +93,30 @@ def _with_format(text: bytes, found: list[SqlToken], at: SqlToken, name: SqlToke
         begins += 2
     elif text[begins : begins + 1] == b"\n":
         begins += 1
-    made = Statement(INSERT, text[: at.start], text[name.start : name.end].decode(), data=text[begins:])
-    made = _with_input(made, found)
-    if _has_select(found) and not made.structure:
-        return replace(made, data=b"", text=text)  # a format says nothing about rows that come from a SELECT
-    return replace(made, takes_data=True)
+    statement = Statement(INSERT, text[: at.start], text[name.start : name.end].decode(), data=text[begins:])
+    statement = _with_input(statement, tokens)
+    if _has_select(tokens) and not statement.structure:
+        return replace(statement, data=b"", text=text)  # the format is not that of rows from a SELECT
+    return replace(statement, takes_data=True)
 
 
-def _has_select(found: list[SqlToken]) -> bool:
-    return any(token.word in (SELECT, "watch", "infile") and token.kind == "word" for token in found)
+def _has_select(tokens: list[SqlToken]) -> bool:
+    return any(token.word in (SELECT, "watch", "infile") and token.kind == "word" for token in tokens)
 
 
-def _with_input(made: Statement, found: list[SqlToken]) -> Statement:
-    """`input('structure')` becomes the name of a table, which the caller fills before."""
-    for at, token in enumerate(found[:-3]):
-        follows = found[at + 1 : at + 4]
+def _with_input(statement: Statement, tokens: list[SqlToken]) -> Statement:
+    """Replace `input('structure')` by the name of a table, which the caller fills first."""
+    for at, token in enumerate(tokens[:-3]):
+        follows = tokens[at + 1 : at + 4]
         if token.word == "input" and follows[0].word == "(" and follows[1].kind == "text" and follows[2].word == ")":
-            structure = made.text[follows[1].start : follows[1].end]
-            text = made.text[: token.start] + INPUT_TABLE + made.text[follows[2].end :]
-            return replace(made, text=text, structure=_unquoted(structure))
-    if any(one.word == "input" and two.word == "(" for one, two in pairwise(found)):
+            structure = statement.text[follows[1].start : follows[1].end]
+            text = statement.text[: token.start] + INPUT_TABLE + statement.text[follows[2].end :]
+            return replace(statement, text=text, structure=_unquoted(structure))
+    if any(one.word == "input" and two.word == "(" for one, two in pairwise(tokens)):
         raise query_error(
             ErrorCode.BAD_ARGUMENTS, "input() takes its structure as one text: input('a Int64, b String')"
         )
-    return made
+    return statement
 
 
 def _unquoted(literal: bytes) -> bytes:
@@ -122,16 +124,16 @@ def _unquoted(literal: bytes) -> bytes:
     return b"\\".join(part.replace(b"\\", b"") for part in inner.split(b"\\\\"))
 
 
-def _output_format(text: bytes, found: list[SqlToken]) -> str:
-    """What `FORMAT` at the end says, if it is there."""
-    at = _format_clause_index(found)
-    return text[found[at + 1].start : found[at + 1].end].decode() if at else ""
+def _output_format(text: bytes, tokens: list[SqlToken]) -> str:
+    """The format of a `FORMAT` clause at the end; empty: there is none."""
+    at = _format_clause_index(tokens)
+    return text[tokens[at + 1].start : tokens[at + 1].end].decode() if at else ""
 
 
-def _format_clause_index(found: list[SqlToken]) -> int:
-    """Where `FORMAT name` ends a statement; 0: nowhere."""
-    for at in range(len(found) - 2, 0, -1):
-        word, name, after = found[at], found[at + 1], found[at + 2] if at + 2 < len(found) else None
+def _format_clause_index(tokens: list[SqlToken]) -> int:
+    """Index of a `FORMAT name` that ends the statement; 0: there is none."""
+    for at in range(len(tokens) - 2, 0, -1):
+        word, name, after = tokens[at], tokens[at + 1], tokens[at + 2] if at + 2 < len(tokens) else None
         last = after is None or after.word in (";", "settings", "into")
         if last and word.kind == name.kind == "word" and word.word == "format" and word.depth == 0:
             return at
@@ -139,29 +141,31 @@ def _format_clause_index(found: list[SqlToken]) -> int:
 
 
 def select_header_only(text: bytes) -> bytes:
-    """A SELECT that has the columns of this one, and no row."""
-    found = [token for token in tokenize_sql(text) if token.word != ";"]
-    at = _format_clause_index(found)
-    pieces = (text[: found[at].start], text[found[at + 1].end : found[-1].end]) if at else (text[: found[-1].end], b"")
+    """A SELECT with the columns of this one, and no rows."""
+    tokens = [token for token in tokenize_sql(text) if token.word != ";"]
+    at = _format_clause_index(tokens)
+    pieces = (
+        (text[: tokens[at].start], text[tokens[at + 1].end : tokens[-1].end]) if at else (text[: tokens[-1].end], b"")
+    )
     return b"SELECT * FROM (%b\n%b\n) LIMIT 0" % pieces
 
 
 def substitute_processes(text: bytes, instead: bytes) -> bytes:
-    """The statement with `instead` where it says `system.processes`."""
+    """The statement with `instead` in place of `system.processes`."""
     for start, end in reversed(_processes_references(list(tokenize_sql(text)))):
         text = text[:start] + instead + text[end:]
     return text
 
 
-def _processes_references(found: list[SqlToken]) -> list[tuple[int, int]]:
+def _processes_references(tokens: list[SqlToken]) -> list[tuple[int, int]]:
     return [
         (one.start, three.end)
-        for one, two, three in zip(found, found[1:], found[2:], strict=False)
+        for one, two, three in zip(tokens, tokens[1:], tokens[2:], strict=False)
         if one.word == "system" and two.word == "." and three.word == "processes"
     ]
 
 
-def _reject_multiple_statements(found: list[SqlToken]) -> None:
-    for one, two in pairwise(found):
+def _reject_multiple_statements(tokens: list[SqlToken]) -> None:
+    for one, two in pairwise(tokens):
         if one.word == ";" and one.depth == 0 and two.word != ";":
             raise query_error(ErrorCode.SYNTAX_ERROR, "Multi-statements are not allowed")

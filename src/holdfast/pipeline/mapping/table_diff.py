@@ -102,7 +102,7 @@ def _differs(name: str, wanted: Type, column: ExistingColumn, *, key: bool) -> C
         return ColumnDifference(name, str(has), str(wanted), True, "")
     widening = conversion(has, wanted)
     if not widening.exact:
-        lost = widening.why if widening.keeps is ConversionKind.IMPOSSIBLE else f"a change would lose {widening.why}"
+        lost = widening.why if widening.kind is ConversionKind.IMPOSSIBLE else f"a change would lose {widening.why}"
         return ColumnDifference(name, str(has), str(wanted), False, lost)
     if key:
         return ColumnDifference(name, str(has), str(wanted), False, "the table is ordered by it, so its type stays")
