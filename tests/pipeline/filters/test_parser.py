@@ -143,7 +143,7 @@ def test_what_people_write_is_read(text: str, canonical: str) -> None:
         ("lower()", "1:1", "lower with 1"),
         ("lower(a, b)", "1:1", "lower with 1"),
         ("matches(a, b)", "1:12", "a pattern in quotes"),
-        ("matches(a, '(')", "1:12", "a ( without its )"),
+        ("matches(a, '(')", "1:12", "a valid pattern: missing ) in '('"),
         ("a.", "1:3", "a name"),
         ("a[x]", "1:3", "a whole number or a text in quotes"),
         ("a[9999999]", "1:3", "an index up to"),

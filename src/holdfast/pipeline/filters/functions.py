@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.pipeline.filters.automaton import TooMuchWork, automaton
 from holdfast.pipeline.filters.lexer import FilterError
-from holdfast.pipeline.filters.patterns import BadPattern
+from holdfast.pipeline.filters.patterns import PatternError, compiled_pattern, pattern_matches
 from holdfast.pipeline.filters.syntax_tree import FunctionCall, Literal
 from holdfast.pipeline.model.timestamps import epoch_ns, parse_iso_ns
 
@@ -92,9 +91,9 @@ def _matches(text: Any, pattern: Any) -> bool:
     if len(text) > TEXT_MAX:
         raise EvaluationError(f"matches takes at most {TEXT_MAX} characters")
     try:
-        return automaton(pattern).found_in(text)
-    except TooMuchWork:
-        raise EvaluationError("the pattern takes too long on this text") from None
+        return pattern_matches(pattern, text)
+    except UnicodeEncodeError:
+        raise EvaluationError("matches takes Unicode text, not a lone surrogate") from None
 
 
 def _whole(name: str, change: Callable[[float], int]) -> Function:
@@ -184,6 +183,6 @@ def _check_pattern(call: FunctionCall) -> None:
     if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
         raise FilterError(pattern.place, str(pattern), "a pattern in quotes: it is checked before any record is")
     try:
-        automaton(pattern.value)
-    except BadPattern as error:
-        raise FilterError(pattern.place, str(pattern), f"a pattern: {error}") from None
+        compiled_pattern(pattern.value)
+    except PatternError as error:
+        raise FilterError(pattern.place, str(pattern), f"a valid pattern: {error}") from None
