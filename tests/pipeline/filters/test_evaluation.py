@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from tests.pipeline.filters.test_parser import NODES
 from tests.support.pipeline_values import JSON, OBJECTS, records_of
 
-from holdfast.pipeline.filters.config import FiltersConfig, read_filters, try_on
+from holdfast.pipeline.filters.config import condition_of, read_filters
 from holdfast.pipeline.filters.evaluation import EvaluationFailure, Filter, compiled, make_filter, select
 from holdfast.pipeline.filters.lexer import FilterError
 from holdfast.pipeline.filters.syntax_tree import Node
+from holdfast.pipeline.filters.trial import try_on
+from holdfast.pipeline.model.definition import FiltersConfig
 from holdfast.pipeline.model.records import SourceRecord
 from holdfast.vocabulary.errors import InvalidError
 
@@ -178,7 +180,7 @@ def test_a_trial_of_what_is_no_filter_says_where() -> None:
 def test_the_config_is_click_sinks() -> None:
     config = read_filters('{"enabled": true, "language": "CEL", "expression": "flat[\\"user.name\\"] == \\"Ann\\""}')
     assert config == FiltersConfig(True, "cel", 'flat["user.name"] == "Ann"')
-    condition = config.condition()
+    condition = condition_of(config)
     assert condition is not None
     assert condition(RECORD) is True
 
@@ -187,7 +189,7 @@ def test_the_config_is_click_sinks() -> None:
     "given_config", [{}, {"enabled": False, "expression": "n = 1"}, {"enabled": True, "expression": " "}]
 )
 def test_a_filter_that_is_off_or_empty_keeps_everything(given_config: dict[str, Any]) -> None:
-    assert read_filters(given_config).condition() is None
+    assert condition_of(read_filters(given_config)) is None
 
 
 @pytest.mark.parametrize(

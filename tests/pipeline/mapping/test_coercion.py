@@ -10,10 +10,10 @@ from tests.clickhouse.test_types import TYPES
 from tests.support.pipeline_values import JSON, mapping_of
 
 from holdfast.clickhouse.types import Type, parse_type
-from holdfast.pipeline.mapping.coercion import RejectedRecord, coerce, converter, make_coercion_plan, shown
+from holdfast.pipeline.mapping.coercion import RejectedRecord, coerce, converter, make_coercion_plan
 from holdfast.pipeline.mapping.scalars import ConversionError
 from holdfast.pipeline.model.column_mapping import Column, Mapping
-from holdfast.pipeline.model.records import SourceRecord
+from holdfast.pipeline.model.records import SourceRecord, abbreviated
 
 DAY = 20_407  # 2025-11-15
 SECONDS = DAY * 86_400
@@ -181,4 +181,4 @@ def test_a_null_is_the_zero_of_the_type_where_the_column_says_so(text: str, zero
     ],
 )
 def test_a_refusal_shows_the_value_whatever_it_is(value: Any, text: str) -> None:
-    assert shown(value) == text
+    assert abbreviated(value) == text

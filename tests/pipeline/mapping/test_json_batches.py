@@ -62,9 +62,9 @@ def both(payloads: Sequence[bytes | None], chosen: Revision | None = None) -> tu
         seen.append(read_json_batch(*args))
         return seen[-1]
 
-    with patch.object(transform, "read_whole", watched):
+    with patch.object(transform, "read_json_batch", watched):
         quick = map_records(chosen, 7, table(payloads))
-    with patch.object(transform, "read_whole", lambda *_: None):
+    with patch.object(transform, "read_json_batch", lambda *_: None):
         slow = map_records(chosen, 7, table(payloads))
     return quick, slow, bool(seen) and seen[0] is not None
 

@@ -6,11 +6,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from holdfast.pipeline.filters.config import FiltersConfig
 from holdfast.pipeline.mapping.drift import AddColumns, NoDrift, StopPipeline
 from holdfast.pipeline.mapping.transform import NO_VALUE, map_records, survey
 from holdfast.pipeline.model.column_mapping import Column, Mapping
-from holdfast.pipeline.model.definition import DriftPolicy, KafkaConfig, ParquetConfig, Revision
+from holdfast.pipeline.model.definition import DriftPolicy, FiltersConfig, KafkaConfig, ParquetConfig, Revision
 
 COLUMNS = (Column("id", "id", "Int64"), Column("name", "name", "String", True))
 

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.clickhouse.quoting import quote_identifier
 from holdfast.log.topics import check_name as check_topic_name
-from holdfast.pipeline.filters.config import FiltersConfig, read_filters
+from holdfast.pipeline.filters.config import read_filters
 from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_MAX
 from holdfast.pipeline.model.column_mapping import Mapping as ColumnMapping
 from holdfast.pipeline.model.column_mapping import mapping_json, read_mapping
@@ -23,6 +23,7 @@ from holdfast.pipeline.model.definition import (
     ClickHouseConfig,
     DeltaConfig,
     DriftPolicy,
+    FiltersConfig,
     IcebergConfig,
     KafkaConfig,
     ParquetConfig,

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.pipeline.catalog.parts import Part
-from holdfast.pipeline.filters.config import FiltersConfig
 from holdfast.pipeline.mapping.ddl import TableSpec
 from holdfast.pipeline.mapping.inference import propose_order
 from holdfast.pipeline.model.column_mapping import Mapping as ColumnMapping
 from holdfast.pipeline.model.definition import (
     ClickHouseConfig,
     DriftPolicy,
+    FiltersConfig,
     IcebergConfig,
     KafkaConfig,
     Revision,

@@ -10,12 +10,11 @@ from decimal import Decimal as Number
 from typing import Any, Final
 
 from holdfast.clickhouse.types import Array, Decimal, Map, Scalar, Type, is_nullable, unwrap
-from holdfast.pipeline.mapping.scalars import ConversionError, Convert, quoted, scalar_converter, text_of
+from holdfast.pipeline.mapping.scalars import ConversionError, Convert, scalar_converter, text_of
 from holdfast.pipeline.model.column_mapping import Column, Mapping
 from holdfast.pipeline.model.field_paths import Path, find, parse_path
-from holdfast.pipeline.model.records import SourceRecord
+from holdfast.pipeline.model.records import SourceRecord, abbreviated
 
-GIVEN_MAX: Final = 200
 NOT_AN_OBJECT: Final = "a record is a JSON object"
 _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 
@@ -60,7 +59,7 @@ class ColumnTarget:
 
     def refusal(self, value: Any, rule: str) -> ValueRejection:
         """This value does not fit here."""
-        return ValueRejection(self.name, shown(value), str(self.kind), rule)
+        return ValueRejection(self.name, abbreviated(value), str(self.kind), rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +100,7 @@ def coerce(plan: CoercionPlan, record: SourceRecord) -> tuple[Any, ...] | Reject
 
 def not_an_object(value: Any) -> ValueRejection:
     """The refusal of a record that has no fields."""
-    return ValueRejection("", shown(value), "", NOT_AN_OBJECT)
-
-
-def shown(value: Any) -> str:
-    """A value as JSON, cut where it gets long."""
-    try:
-        text = quoted(value[: GIVEN_MAX + 1]) if isinstance(value, str) else text_of(value)
-    except ConversionError:
-        return f"a value without a text ({type(value).__name__})"
-    return text if len(text) <= GIVEN_MAX else text[:GIVEN_MAX] + "…"
+    return ValueRejection("", abbreviated(value), "", NOT_AN_OBJECT)
 
 
 def converter(kind: Type) -> Convert:

@@ -12,11 +12,12 @@ from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
 from holdfast.clickhouse.types import Array, Map, nullable
-from holdfast.pipeline.mapping.coercion import RejectedRecord, ValueRejection, shown
+from holdfast.pipeline.mapping.coercion import RejectedRecord, ValueRejection
 from holdfast.pipeline.mapping.inference import Names, infer
 from holdfast.pipeline.mapping.scalars import text_of
 from holdfast.pipeline.model.column_mapping import COLUMNS_MAX, Column, Mapping, make_column
 from holdfast.pipeline.model.field_paths import parse_path
+from holdfast.pipeline.model.records import abbreviated
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_one_of
 
@@ -129,7 +130,9 @@ def decide(policy: str, mapping: Mapping, values: Sequence[Any]) -> Decision:
 
 def _refused(found: dict[str, Any]) -> RejectedRecord:
     return RejectedRecord(
-        tuple(ValueRejection("", shown({key: found[key]}), "", "a field the mapping does not know") for key in found)
+        tuple(
+            ValueRejection("", abbreviated({key: found[key]}), "", "a field the mapping does not know") for key in found
+        )
     )
 
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from holdfast.clickhouse.quoting import NAME_BYTES_MAX
 from holdfast.clickhouse.types import Array, DateTime, DateTime64, Map, Scalar, Type, is_sortable, nullable, unwrap
-from holdfast.pipeline.mapping.coercion import shown
 from holdfast.pipeline.mapping.field_stats import FieldStats, collect_stats
 from holdfast.pipeline.mapping.type_inference import guess_type, keys_are_data, snake
 from holdfast.pipeline.model.column_mapping import COLUMNS_MAX, RESERVED, Column, Mapping, make_column
 from holdfast.pipeline.model.field_paths import STEPS_MAX, TEXT_MAX, Path
+from holdfast.pipeline.model.records import abbreviated
 from holdfast.vocabulary.errors import InvalidError
 
 FLATTEN_MAX: Final = 8
@@ -88,7 +88,7 @@ def _leaves(seen: FieldStats, steps: tuple[str, ...], left_out: list[str]) -> It
     for key, inner in seen.fields.items():
         path = Path((*steps, key))
         if not _addressable(key) or len(str(path)) > TEXT_MAX:
-            left_out.append(f"{'.'.join(steps) or 'the record'}: the key {shown(key)} cannot be part of a path")
+            left_out.append(f"{'.'.join(steps) or 'the record'}: the key {abbreviated(key)} cannot be part of a path")
         elif _taken_apart(inner, len(steps) + 1):
             yield from _leaves(inner, (*steps, key), left_out)
         else:
@@ -121,7 +121,7 @@ def _column(path: Path, seen: FieldStats, names: "Names", records: int) -> tuple
         nulls=seen.nulls,
         absent=records - seen.times,
         distinct=len(seen.distinct) if seen.distinct and set(seen.kinds) - {"bool", "float"} else None,
-        examples=tuple(shown(example) for example in seen.examples),
+        examples=tuple(abbreviated(example) for example in seen.examples),
     )
 
 

@@ -13,9 +13,8 @@ from decimal import Decimal as Number
 from decimal import InvalidOperation
 from typing import Any, Final, TypeAlias
 
-import msgspec
-
 from holdfast.clickhouse.types import FLOATS, INTEGERS, DateTime, DateTime64, Decimal, Scalar, Type
+from holdfast.pipeline.model.records import json_text
 from holdfast.pipeline.model.timestamps import NS_PER_S, S_PER_DAY, epoch_ns, parse_iso_ns
 
 Convert: TypeAlias = Callable[[Any], Any]
@@ -152,17 +151,10 @@ def text_of(value: Any) -> str:
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
             raise ConversionError("text with a lone surrogate is not Unicode")
         return value
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     try:
-        return msgspec.json.encode(value).decode()
-    except (TypeError, ValueError, RecursionError):
+        return json_text(value)
+    except ValueError:
         raise ConversionError("only JSON values have a text") from None
-
-
-def quoted(text: str) -> str:
-    """Text in quotes, as JSON has it; what is not Unicode in it as `?`."""
-    return msgspec.json.encode(text.encode("utf-8", "replace").decode()).decode()
 
 
 def _uuid(value: Any) -> str:

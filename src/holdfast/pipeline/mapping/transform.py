@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.pipeline.filters.config import condition_of
 from holdfast.pipeline.filters.evaluation import Filter, select
 from holdfast.pipeline.mapping.arrow_columns import coerce_all, provenance, with_provenance
 from holdfast.pipeline.mapping.coercion import CoercionPlan, make_coercion_plan
@@ -20,8 +21,7 @@ from holdfast.pipeline.mapping.drift import AddColumns, Decision, DivertToDlq, N
 from holdfast.pipeline.mapping.json_batches import read_json_batch, schema_of
 from holdfast.pipeline.model.definition import Revision
 from holdfast.pipeline.model.field_paths import parse_path
-from holdfast.pipeline.model.records import SourceRecords
-from holdfast.pipeline.sinks.contract import DeadLetterRow
+from holdfast.pipeline.model.records import DeadLetterRow, SourceRecords
 
 RECIPES_KEPT: Final = 32
 REASON_CHARS_MAX: Final = 2_000
@@ -61,7 +61,7 @@ def prepared_revision(recipe: Revision) -> PreparedRevision:
     """Made once per process and version."""
     paths = [parse_path(column.field_path) for column in recipe.mapping.columns]
     roots = {path.root for path in paths} | {word for word in ("key", "headers") if word in recipe.filters.expression}
-    plan, condition = make_coercion_plan(recipe.mapping), recipe.filters.condition()
+    plan, condition = make_coercion_plan(recipe.mapping), condition_of(recipe.filters)
     one_by_one = condition is not None or recipe.drift.unknown_fields in _LOOKS_AT_FIELDS
     return PreparedRevision(
         plan, condition, "key" in roots, "headers" in roots, None if one_by_one else schema_of(plan)

@@ -8,7 +8,6 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.pipeline.filters.config import FiltersConfig
 from holdfast.pipeline.model.column_mapping import Mapping
 from holdfast.pipeline.model.redaction import REDACTED, URLS, redacted_url
 from holdfast.vocabulary.settings import MIB
@@ -127,6 +126,14 @@ class DriftPolicy(StoredStruct, frozen=True):
 
     unknown_fields: Literal["ignore", "add-column", "overflow", "dlq", "stop"] = "ignore"
     dlq_rows_kept: int = 1_000_000
+
+
+class FiltersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether records are filtered, and by which expression. `cel` is parsed as the subset of CEL that the language has."""
+
+    enabled: bool = False
+    language: str = "holdfast"
+    expression: str = ""
 
 
 class SqlConfig(StoredStruct, frozen=True):

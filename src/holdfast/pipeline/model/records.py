@@ -1,14 +1,17 @@
-"""Records as a pipeline sees them: a decoded value, and what the log says about it.
+"""Records of a pipeline: decoded values with their log metadata, and the dead letters of those that are rejected.
 
-The one rule: decoding happened before. A value that is not a JSON object is carried along and refused by whoever maps it.
+The one rule: decoding happened before. A value that is not a JSON object is carried along and rejected by the mapping.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 NO_HEADERS: Final[Mapping[str, str | None]] = {}
+ABBREVIATED_CHARS_MAX: Final = 200
 
 
 class SourceRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +54,7 @@ class SourceRecords(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def take(self, rows: Sequence[int]) -> "SourceRecords":
-        """Some of them, in that order: what a filter kept, say."""
+        """Some of them, in that order."""
         return SourceRecords(
             fields=[self.fields[row] for row in rows],
             keys=[self.keys[row] for row in rows] if self.keys else (),
@@ -78,3 +81,34 @@ class SourceRecords(msgspec.Struct, frozen=True, kw_only=True):
             case "offset":
                 return list(self.offsets or [0] * len(self))
         return list(self.timestamps or [0] * len(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterRow:
+    """A rejected record: its bytes as they were, and why."""
+
+    offset: int
+    key: bytes | None
+    payload: bytes | None
+    reason: str
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON; NaN and the infinities by name. `ValueError` if it is no JSON value."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def abbreviated(value: Any) -> str:
+    """A value as JSON for messages, cut where it gets long; a lone surrogate is shown as `?`."""
+    if isinstance(value, str):
+        value = value[: ABBREVIATED_CHARS_MAX + 1].encode("utf-8", "replace").decode()
+    try:
+        text = json_text(value)
+    except ValueError:
+        return f"a value without a text ({type(value).__name__})"
+    return text if len(text) <= ABBREVIATED_CHARS_MAX else text[:ABBREVIATED_CHARS_MAX] + "…"

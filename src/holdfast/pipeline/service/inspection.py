@@ -16,8 +16,8 @@ from holdfast.pipeline.catalog.parts import Given, Part, read_part
 from holdfast.pipeline.catalog.revisions import compose, table_of
 from holdfast.pipeline.catalog.secrets import restored
 from holdfast.pipeline.catalog.store import PipelineStore
-from holdfast.pipeline.filters.config import Trial, Tried, try_on
 from holdfast.pipeline.filters.evaluation import make_filter
+from holdfast.pipeline.filters.trial import Trial, Tried, try_on
 from holdfast.pipeline.mapping.ddl import create_table
 from holdfast.pipeline.mapping.inference import table_name
 from holdfast.pipeline.model.definition import ClickHouseConfig, KafkaConfig, Revision, SqlConfig

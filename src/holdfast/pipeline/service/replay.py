@@ -29,6 +29,7 @@ from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Ent
 from holdfast.pipeline.catalog.encoding import PendingReplay, ReplayRecord, read_replay
 from holdfast.pipeline.catalog.keys import replay_key
 from holdfast.pipeline.catalog.revisions import table_of
+from holdfast.pipeline.filters.config import condition_of
 from holdfast.pipeline.filters.syntax_tree import Field, Node, children
 from holdfast.pipeline.mapping.table_diff import compare_table
 from holdfast.pipeline.mapping.transform import map_records
@@ -240,7 +241,7 @@ def why_not(recipe: Revision) -> tuple[str, ...]:
 def needs_more_than_dead_letter(recipe: Revision) -> bool:
     """Whether a row depends on what the DLQ does not keep."""
     roots = {parse_path(column.field_path).root for column in recipe.mapping.columns}
-    condition = recipe.filters.condition()
+    condition = condition_of(recipe.filters)
     if condition is not None:
         roots |= _roots(condition.node)
     return bool(roots & {"headers", "timestamp"})

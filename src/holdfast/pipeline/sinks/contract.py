@@ -15,6 +15,7 @@ from holdfast.client.cluster_address import ClusterAddress
 from holdfast.pipeline.model import definition
 from holdfast.pipeline.model.column_mapping import Column
 from holdfast.pipeline.model.definition import Revision
+from holdfast.pipeline.model.records import DeadLetterRow as DeadLetterRow
 from holdfast.vocabulary.errors import HoldfastError
 
 EXACTLY_ONCE: Final = "exactly-once"
@@ -62,16 +63,6 @@ class FencedRange:
         return definition.insert_token(
             target.pipeline_id, target.generation, target.recipe.source.topic, self.partition, self.start, self.end
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterRow:
-    """A record that is not a row: its bytes as they were, and why."""
-
-    offset: int
-    key: bytes | None
-    payload: bytes | None
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from litestar import get, post
 from litestar.params import FromPath, FromQuery, JSONBody
 
 from holdfast.gateways.http.routes.dependencies import PIPELINE_PATH, PipelinesDependency, pipeline_id
-from holdfast.pipeline.filters.config import Trial
+from holdfast.pipeline.filters.trial import Trial
 from holdfast.pipeline.service.responses import Inferred, Preview, Sample, TableDiff, TableSchema, Validation
 
 SampleEnd = Literal["first", "last"]

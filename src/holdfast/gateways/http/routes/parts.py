@@ -25,10 +25,16 @@ from holdfast.gateways.http.routes.dependencies import (
 from holdfast.pipeline.catalog.encoding import StoredPart
 from holdfast.pipeline.catalog.parts import Part
 from holdfast.pipeline.catalog.secrets import redacted
-from holdfast.pipeline.filters.config import FiltersConfig
 from holdfast.pipeline.model.column_mapping import Mapping as ColumnMapping
 from holdfast.pipeline.model.column_mapping import mapping_json
-from holdfast.pipeline.model.definition import ClickHouseConfig, DriftPolicy, KafkaConfig, SinkConfig, SqlConfig
+from holdfast.pipeline.model.definition import (
+    ClickHouseConfig,
+    DriftPolicy,
+    FiltersConfig,
+    KafkaConfig,
+    SinkConfig,
+    SqlConfig,
+)
 from holdfast.pipeline.service.service import PipelineService
 from holdfast.vocabulary.errors import InvalidError
 
