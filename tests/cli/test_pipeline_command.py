@@ -62,7 +62,7 @@ def test_from_a_file_to_a_started_pipeline(pipeline: Run, file: Path, name: str,
     (row,) = made.rows
     assert (row["name"], row["recipe"], row["state"]["desired"], row["problems"]) == (name, 1, "started", [])
     again = pipeline("create", "-f", str(file))
-    assert (again.code, "another pipeline is called" in again.err) == (2, True)
+    assert (again.code, "already exists" in again.err) == (2, True)
     assert pipeline("apply", "-f", str(file)).code == 0, "what is there already stays"
     listed = {each["name"]: each for each in pipeline("list", "--json").rows}
     assert listed[name]["state"] == "waiting"

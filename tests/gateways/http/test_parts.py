@@ -76,7 +76,7 @@ async def test_secrets_are_never_echoed_and_survive_an_edit_that_sends_them_back
     assert (await client.get(path)).json()["recipe"] == version, "nothing changed, so nothing was saved"
     stolen = await client.put(f"{path}/clickhouse-config", json={**hidden, "dsn": "https://me:***@evil.example/shop"})
     said = problem_of(stolen, 422, "invalid")
-    assert "another place" in said["detail"]
+    assert "another server" in said["detail"]
     for wrong in (
         f"ftp://me:{SECRET}@ch/x",
         f"https://me:{SECRET}@ch:99999/",
@@ -91,8 +91,8 @@ async def test_secrets_are_never_echoed_and_survive_an_edit_that_sends_them_back
 @pytest.mark.parametrize(
     ("name", "body", "pointer"),
     [
-        ("kafka-config", {"topic": "no spaces please"}, None),
-        ("kafka-config", {"topic": "t", "brokers": ["nowhere"]}, "#/brokers"),
+        ("kafka-config", {"topic": "no spaces please"}, "#/topic"),
+        ("kafka-config", {"topic": "t", "brokers": ["nowhere"]}, "#/brokers/0"),
         ("kafka-config", {"topic": "t", "start": "yesterday"}, "#/start"),
         ("clickhouse-config", {"table": "t", "batchSize": 0}, "#/batchSize"),
         ("clickhouse-config", {"table": "t", "engine": "Log"}, "#/engine"),
@@ -105,7 +105,7 @@ async def test_secrets_are_never_echoed_and_survive_an_edit_that_sends_them_back
         ),
         ("mapping", {"columns": []}, "#/columns"),
         ("drift-config", {"unknownFields": "guess"}, "#/unknownFields"),
-        ("filters-config", {"enabled": True, "expression": "a >"}, None),
+        ("filters-config", {"enabled": True, "expression": "a >"}, "#/expression"),
         ("sql-config", {"sql": 5}, "#/sql"),
     ],
 )
@@ -124,6 +124,18 @@ async def test_in_a_body_of_all_parts_the_place_says_which(client: httpx.AsyncCl
     body = {"source": SOURCE, "sink": {"table": "t", "batchSize": 0}, "mapping": MAPPING}
     said = problem_of(await client.put(f"{path}/parts", json=body), 422, "invalid")
     assert said["errors"][0]["pointer"] == "#/sink/batchSize"
+    body = {
+        "source": {"topic": "a b"},
+        "sink": {"table": "t", "batchSize": 0, "batchSise": 1},
+        "mapping": {"columns": [7]},
+    }
+    said = problem_of(await client.put(f"{path}/parts", json=body), 422, "invalid")
+    assert [each["pointer"] for each in said["errors"]] == [
+        "#/source/topic",
+        "#/sink/batchSise",
+        "#/sink/batchSize",
+        "#/mapping/columns/0",
+    ]
     assert (await client.get(f"{path}/parts")).json() == {}, "all or none"
     problem_of(await client.put(f"{path}/parts", json={"sauce": {}}), 422, "invalid")
 

@@ -1,5 +1,6 @@
 """Parts as they come in: defaults are applied, refusals say what is wrong, secrets are kept back."""
 
+import pickle
 from typing import Any
 
 import msgspec
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.pipeline.catalog.encoding import validated_name
-from holdfast.pipeline.catalog.parts import decode_part, encode_part, read_part
+from holdfast.pipeline.catalog.parts import decode_part, encode_part, read_part, read_parts
 from holdfast.pipeline.catalog.revisions import compose
 from holdfast.pipeline.catalog.secrets import redacted, restored
 from holdfast.pipeline.model.definition import (
@@ -19,6 +20,7 @@ from holdfast.pipeline.model.definition import (
     KafkaConfig,
     SqlConfig,
 )
+from holdfast.pipeline.model.errors import InvalidValuesError
 from holdfast.pipeline.model.redaction import redacted_url
 from holdfast.vocabulary.errors import InvalidError
 
@@ -64,45 +66,57 @@ def test_a_part_comes_back_from_the_store_as_it_was_saved() -> None:
 
 REFUSALS: list[tuple[str, Any, str]] = [
     ("sauce", {}, "invalid part of a pipeline 'sauce': must be one of source, sink, mapping, filters, sql, drift"),
-    ("source", b"{", "invalid source 'text that is not JSON'"),
-    ("source", b"[]", "invalid source 'list': must be an object"),
-    ("source", {}, "object missing required field `topic`"),
+    ("source", b"{", "invalid source 'text': must be JSON: "),
+    ("source", b"[]", "invalid source 'an array': must be an object"),
+    ("source", {}, "missing field source.topic"),
     ("source", {"topic": "a b"}, "1 to 249 letters, digits, . _ and -"),
-    ("source", {"topic": "t", "partitons": 3}, "object contains unknown field `partitons`"),
-    ("source", {"topic": "t", "brokers": ["a"]}, "invalid source.brokers 'a': must be host:port"),
+    (
+        "source",
+        {"topic": "t", "partitons": 3},
+        "unknown field source.partitons: must be one of topic, brokers,",
+    ),
+    ("source", {"topic": "t", "brokers": ["a"]}, "invalid source.brokers[0] 'a': must be host:port"),
     ("source", {"topic": "t", "brokers": ["a:99999"]}, "must be host:port"),
     ("source", {"topic": "t", "start": "yesterday"}, "earliest, latest, or an ISO 8601 time"),
-    ("source", {"topic": "t", "security": SASL}, "a topic of this cluster needs none"),
+    ("source", {"topic": "t", "security": SASL}, "must be PLAINTEXT for a topic of this cluster"),
     (
         "source",
         {"topic": "t", "brokers": ["a:1"], "security": {**SASL, "username": ""}},
-        "with mechanism, username and password",
+        "missing field source.security.username",
     ),
     (
         "source",
         {"topic": "t", "brokers": ["a:1"], "security": {"password": "x"}},
         "SASL_PLAINTEXT or SASL_SSL when there is a mechanism",
     ),
-    ("sink", {"kind": "oracle"}, "invalid value 'oracle'"),
+    (
+        "sink",
+        {"kind": "oracle"},
+        "invalid sink.kind 'oracle': must be one of clickhouse, delta, iceberg, parquet, topic",
+    ),
     ("sink", {"table": "t", "batchSize": 0}, "invalid sink.batchSize 0: must be between 1 and 1000000"),
     (
         "sink",
         {"table": "t", "batchSize": "many"},
-        "invalid sink.batchSize 'what was given': must be expected `int`",
+        "invalid sink.batchSize 'many': must be a whole number",
     ),
     ("sink", {"table": "t", "batchFlushInterval": "soon"}, "a duration such as 2s, 500ms or 1m"),
     ("sink", {"dsn": "ftp://u:geheim@h/d", "table": "t"}, "http://user:password@host:port/database"),
     ("sink", {"dsn": "http://u:geheim@h:x/d", "table": "t"}, "http://user:password@host:port/database"),
-    ("sink", {"dsn": "http://h:1/d?a=b", "table": "t"}, "no options behind a question mark"),
+    ("sink", {"dsn": "http://h:1/d?a=b", "table": "t"}, "without options behind a question mark"),
     ("sink", {"table": " t"}, "printable, without spaces at either end"),
     ("sink", {"table": "t", "insertRatePerSecond": 500, "dedupWindow": 1000}, "at least 30000: that many inserts"),
     ("sink", {"table": "t", "versionColumn": "v"}, "only ReplacingMergeTree has one"),
     ("sink", {"kind": "parquet", "url": ""}, "a URL or a path"),
-    ("mapping", {"columns": []}, "1 to 1000 of them"),
+    ("mapping", {"columns": []}, "invalid mapping.columns '0 columns': must be 1 to 1000 columns"),
     ("filters", {"enabled": True, "expression": "id >"}, "expected a value or field, found the end"),
     ("filters", {"language": "sql"}, "one of holdfast, cel"),
     ("sql", {"sql": "x" * 20_001}, "at most 20000"),
-    ("drift", {"unknownFields": "panic"}, "invalid enum value 'panic'"),
+    (
+        "drift",
+        {"unknownFields": "panic"},
+        "invalid drift.unknownFields 'panic': must be one of ignore, add-column,",
+    ),
     ("drift", {"dlqRowsKept": 1}, "between 1000 and 1000000000"),
 ]
 
@@ -115,11 +129,47 @@ def test_a_refusal_says_what_is_wrong_and_what_may_be(name: str, given: Any, wor
     assert "geheim" not in str(refused.value)
 
 
+def test_all_mistakes_of_all_parts_are_reported_at_once_each_once() -> None:
+    security = {"protocol": "SASL_SSL", "mechanism": "NTLM", "password": 5, "passwrd": "geheim"}
+    given = {
+        "source": {"topik": "t", "brokers": ["a:1", "b", 3], "start": "soon", "security": security},
+        "sink": {"dsn": "http://u:geheim@h:x", "batchSize": 0, "engine": "Log", "batchFlushInterval": "soon"},
+        "filters": {"enabled": "yes", "expression": "id >"},
+        "drift": [],
+    }
+    with pytest.raises(InvalidValuesError) as refused:
+        read_parts(given)
+    assert sorted(error.what for error in refused.value.errors) == [
+        "drift",
+        "filters.enabled",
+        "filters.expression",
+        "sink.batchFlushInterval",
+        "sink.batchSize",
+        "sink.dsn",
+        "sink.engine",
+        "source.brokers[1]",
+        "source.brokers[2]",
+        "source.security.mechanism",
+        "source.security.password",
+        "source.security.passwrd",
+        "source.security.username",
+        "source.start",
+        "source.topic",
+        "source.topik",
+    ]
+    text = str(refused.value)
+    assert text.startswith("16 mistakes: ")
+    assert "invalid source.security.mechanism" in text
+    assert "must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or null" in text
+    assert "geheim" not in text
+    assert pickle.loads(pickle.dumps(refused.value)).errors[3].what == refused.value.errors[3].what
+
+
 def test_a_part_has_a_size() -> None:
     columns = [
         {"fieldPath": f"{n}" + "x" * 400, "column": f"c{n}", "type": "Int64", "nullable": True} for n in range(900)
     ]
-    with pytest.raises(InvalidError, match=r"mapping: its invalid size '\d+ bytes': must be at most 204800"):
+    with pytest.raises(InvalidError, match=r"invalid size of mapping '\d+ bytes': must be at most 204800 bytes"):
         read_part("mapping", {"columns": columns})
 
 
@@ -209,13 +259,13 @@ def test_what_is_read_back_and_saved_again_is_what_was_saved(
 )
 def test_a_stored_secret_is_not_sent_elsewhere(dsn: str) -> None:
     stored = read_part("sink", {"dsn": DSN, "table": "t"})
-    with pytest.raises(InvalidError, match="the stored one was given for another place or user"):
+    with pytest.raises(InvalidError, match="the stored one is for another server or user"):
         restored(read_part("sink", {"dsn": dsn, "table": "t"}), stored)
     with pytest.raises(InvalidError, match="none is stored"):
         restored(read_part("sink", {"dsn": dsn, "table": "t"}), None)
     source = read_part("source", {"topic": "t", "brokers": ["a:1"], "security": SASL})
     moved = read_part("source", {"topic": "t", "brokers": ["a:1", "evil:1"], "security": {**SASL, "password": "***"}})
-    with pytest.raises(InvalidError, match="given for other brokers or another user"):
+    with pytest.raises(InvalidError, match="the stored one is for other brokers or another user"):
         restored(moved, source)
 
 
@@ -227,4 +277,4 @@ def test_parts_that_contradict_each_other_are_no_recipe() -> None:
         "sink.keyColumn: 'nobody' is not a column of the mapping",
     )
     nameless = compose({**parts, "sink": read_part("sink", {"dsn": DSN})}, 1)
-    assert nameless == ("sink.table: which table is written is not said",)
+    assert nameless == ("sink.table: missing",)

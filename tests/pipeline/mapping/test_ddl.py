@@ -9,7 +9,7 @@ from tests.support.pipeline_values import mapping_of
 
 from holdfast.pipeline.mapping.ddl import TableSpec, create_table
 from holdfast.pipeline.mapping.table_diff import ExistingColumn, ExistingTable, compare_table
-from holdfast.pipeline.model.column_mapping import Column, Mapping, mapping_problems
+from holdfast.pipeline.model.column_mapping import Column, Mapping, mapping_errors
 from holdfast.vocabulary.errors import InvalidError
 
 MAPPING = mapping_of(ts="DateTime64(3)", id="UInt64", name="String?", tags="Array(String)")
@@ -91,7 +91,7 @@ def test_no_name_changes_the_shape_of_a_statement(database: str, name: str, colu
         text = create_table(TableSpec(database=database, name=name, mapping=mapping, order_by=(column,)))
     except InvalidError:
         return
-    if not list(mapping_problems(mapping)):
+    if not list(mapping_errors(mapping)):
         assert skeleton(text) == skeleton(create_table(table(mapping=mapping_of(a="Int64"), order_by=("a",))))
 
 

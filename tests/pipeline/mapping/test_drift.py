@@ -19,7 +19,7 @@ from holdfast.pipeline.mapping.drift import (
     StopPipeline,
     decide,
 )
-from holdfast.pipeline.model.column_mapping import Column, Mapping, mapping_problems
+from holdfast.pipeline.model.column_mapping import Column, Mapping, mapping_errors
 from holdfast.vocabulary.errors import InvalidError
 
 MAPPING = Mapping(
@@ -108,7 +108,7 @@ def test_after_the_columns_are_added_nothing_is_unknown(values: list[Any]) -> No
     found = decide("add_column", MAPPING, values)
     assert isinstance(found, AddColumns | NoDrift | StopPipeline)
     if isinstance(found, AddColumns):
-        assert not list(mapping_problems(found.mapping))
+        assert not list(mapping_errors(found.mapping))
         known = KnownFields(found.mapping)
         for value in values:
             assert not known.unknown(value)

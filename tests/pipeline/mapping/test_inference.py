@@ -10,7 +10,7 @@ from tests.support.pipeline_values import JSON, OBJECTS
 from holdfast.pipeline.mapping.coercion import RejectedRecord, coerce, make_coercion_plan
 from holdfast.pipeline.mapping.ddl import TableSpec, create_table
 from holdfast.pipeline.mapping.inference import infer, table_name
-from holdfast.pipeline.model.column_mapping import mapping_json, mapping_problems, read_mapping
+from holdfast.pipeline.model.column_mapping import mapping_errors, mapping_json, read_mapping
 from holdfast.pipeline.model.records import SourceRecord
 from holdfast.vocabulary.errors import InvalidError
 
@@ -187,7 +187,7 @@ def test_every_record_of_the_sample_fits_the_proposal_and_a_table_can_be_made(va
     except InvalidError:
         assert not any(values) or all(key == "" for value in values for key in value)
         return
-    assert not list(mapping_problems(found.mapping))
+    assert not list(mapping_errors(found.mapping))
     assert read_mapping(mapping_json(found.mapping)) == found.mapping
     assert infer(values, topic="t") == found or "nan" in str(values).lower()
     create_table(TableSpec(database="d", name=found.table, mapping=found.mapping, order_by=found.order_by))

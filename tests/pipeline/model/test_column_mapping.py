@@ -9,11 +9,11 @@ from holdfast.clickhouse.types import parse_type
 from holdfast.pipeline.model.column_mapping import (
     Column,
     Mapping,
-    decode_mapping,
+    mapping_errors,
     mapping_json,
-    mapping_problems,
     read_mapping,
 )
+from holdfast.pipeline.model.errors import InvalidValuesError
 from holdfast.vocabulary.errors import InvalidError
 
 
@@ -58,18 +58,36 @@ def test_nullable_is_said_once() -> None:
     ],
 )
 def test_each_problem_says_where_it_is(given: list[dict[str, Any]], where: str) -> None:
-    mapping = decode_mapping({"columns": given})
-    assert [problem.where for problem in mapping_problems(mapping)] == [where]
     with pytest.raises(InvalidError) as refused:
         read_mapping({"columns": given})
-    assert refused.value.what == f"mapping: {where}"
+    assert refused.value.what == f"mapping.{where}"
 
 
 def test_all_problems_are_listed() -> None:
     mapping = Mapping((Column("a..", "", "Int1"), Column("b", "b", "?")), version=0, ignored=("[",))
-    assert [problem.where for problem in mapping_problems(mapping)] == [
+    assert [error.what.removeprefix("mapping.") for error in mapping_errors(mapping)] == [
         "version", "columns[0].fieldPath", "columns[0].column", "columns[0].type", "columns[1].type", "ignored[0]",
     ]  # fmt: skip
+
+
+def test_mistakes_of_shape_and_of_value_are_reported_together_each_once() -> None:
+    given = {
+        "columns": [
+            column(type="Int65"),
+            {"fieldPath": "a", "column": "a"},
+            column(column="b", nullabel=True, nullable="yes"),
+            7,
+        ],
+        "versoin": 2,
+    }
+    with pytest.raises(InvalidValuesError) as refused:
+        read_mapping(given)
+    assert sorted(error.what.removeprefix("mapping.") for error in refused.value.errors) == [
+        "columns[0].type", "columns[1].type", "columns[2].nullabel", "columns[2].nullable", "columns[3]", "versoin",
+    ]  # fmt: skip
+    assert "invalid mapping.columns[3] 'a number': must be an object" in str(refused.value)
+    assert "unknown field mapping.versoin: must be one of columns, version, ignored" in str(refused.value)
+    assert "missing field mapping.columns[1].type" in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.gateways.http.errors import MalformedBodyError, MissingPartError
 from holdfast.pipeline.model.errors import (
     EditConflictError,
+    InvalidValuesError,
     NotReadyError,
     PipelineNameTakenError,
     UnknownPipelineError,
@@ -150,14 +151,20 @@ def problem_of_error(error: HoldfastError, *, whole: bool = False) -> Problem:
     if isinstance(error, NotReadyError):
         faults = tuple(Fault(detail=redacted_detail(each)) for each in error.reasons)
     elif kind is INVALID and isinstance(error, InvalidError):
-        given = redacted_detail(repr(error.given))
-        fault = Fault(detail=f"invalid {error.what} {given}", allowed=error.allowed)
-        faults = (msgspec.structs.replace(fault, pointer=_pointer(error.what, whole=whole)),)
+        several = error.errors if isinstance(error, InvalidValuesError) else (error,)
+        faults = tuple(_fault(each, whole=whole) for each in several)
     return problem(kind, str(error), *faults)
 
 
+def _fault(error: InvalidError, *, whole: bool) -> Fault:
+    plain = type(error) is InvalidError  # the others have a text of their own
+    detail = f"invalid {error.what} {error.given!r}" if plain else str(error)
+    pointer = _pointer(error.what, whole=whole)
+    return Fault(detail=redacted_detail(detail), pointer=pointer, allowed=error.allowed)
+
+
 def _pointer(what: str, *, whole: bool) -> str:
-    """Where in the body something is that a service names as `sink.batchSize` or `mapping: columns[0].type`."""
+    """Where in the body something is that a service names as `sink.batchSize` or `mapping.columns[0].type`."""
     found = _PART_PATH.fullmatch(what)
     if found is None:
         return ""

@@ -1,6 +1,6 @@
-"""What an edit makes of the parts that are saved. No I/O.
+"""Edits of saved parts. No I/O.
 
-The one rule: an edit that changes nothing is no edit, whatever version its editor saw: a request whose answer was lost may be sent
+The one rule: an edit that changes nothing succeeds, whatever version its editor saw: a request whose answer was lost may be sent
 again.
 """
 
@@ -12,21 +12,21 @@ from holdfast.pipeline.catalog.encoding import StoredPart
 from holdfast.pipeline.catalog.parts import Part
 from holdfast.pipeline.catalog.secrets import restored
 from holdfast.pipeline.model.column_mapping import Mapping as ColumnMapping
-from holdfast.pipeline.model.errors import EditConflictError
+from holdfast.pipeline.model.errors import EditConflictError, Mistakes
 
 
-def merged_part(
+def merged_parts(
     before: Mapping[str, StoredPart], given: Mapping[str, Part], expected: Mapping[str, int], now_ms: int
 ) -> dict[str, StoredPart]:
-    """The given parts as they will stand; one that would not change stays the very same object. `EditConflictError`."""
+    """The given parts as they will be stored; one that does not change stays the same object. `EditConflictError`."""
     after = {}
-    for name, part in given.items():
-        stood = before.get(name)
-        value = restored(part, None if stood is None else stood.value)
-        if stood is not None and _same(value, stood.value):
-            after[name] = stood
+    complete = restored_parts(given, {name: part.value for name, part in before.items()})
+    for name, value in complete.items():
+        stored = before.get(name)
+        if stored is not None and _same(value, stored.value):
+            after[name] = stored
             continue
-        version = 0 if stood is None else stood.version
+        version = 0 if stored is None else stored.version
         check_expected(f"the {name}", expected.get(name), version)
         if isinstance(value, ColumnMapping):
             value = msgspec.structs.replace(value, version=version + 1)
@@ -34,14 +34,24 @@ def merged_part(
     return after
 
 
-def _same(given: Part, stood: Part) -> bool:
-    """Whether saving would change nothing. The version inside a mapping is the catalog's to count."""
-    if isinstance(given, ColumnMapping) and isinstance(stood, ColumnMapping):
-        given = msgspec.structs.replace(given, version=stood.version)
-    return given == stood
+def restored_parts(given: Mapping[str, Part], stored: Mapping[str, Part]) -> dict[str, Part]:
+    """The given parts with their secrets. All mistakes at once."""
+    mistakes, complete = Mistakes(), {}
+    for name, part in given.items():
+        with mistakes.collect():
+            complete[name] = restored(part, stored.get(name))
+    mistakes.raise_if_any()
+    return complete
+
+
+def _same(given: Part, stored: Part) -> bool:
+    """Whether saving would change nothing. The version inside a mapping is counted by the catalog."""
+    if isinstance(given, ColumnMapping) and isinstance(stored, ColumnMapping):
+        given = msgspec.structs.replace(given, version=stored.version)
+    return given == stored
 
 
 def check_expected(what: str, expected: int | None, found: int) -> None:
-    """Refuse a change that was made to another version than there is."""
+    """Reject a change that was made to an outdated version."""
     if expected is not None and expected != found:
         raise EditConflictError(what, expected, found)

@@ -1,7 +1,7 @@
-"""Parts of a pipeline as they come in: read, completed with defaults, and refused in words where they cannot be right.
+"""Parts of a pipeline as users send them: validated, and completed with defaults.
 
-The one rule: what is stored has every field. A default that is applied at the door is the same for every reader, whatever release
-they are of. Texts of errors never hold a secret.
+The one rule: what is stored has every field, so a default is the same for readers of every release. All mistakes of a part are
+reported at once, each once, with its place. Errors never hold a secret.
 """
 
 import re
@@ -31,7 +31,9 @@ from holdfast.pipeline.model.definition import (
     SqlConfig,
     TopicSinkConfig,
 )
+from holdfast.pipeline.model.errors import MissingFieldError, Mistakes
 from holdfast.pipeline.model.redaction import redacted_url
+from holdfast.pipeline.model.shapes import read_object, read_struct
 from holdfast.pipeline.model.timestamps import parse_iso_ns
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import KIB, MIB, check_between
@@ -47,18 +49,33 @@ Given = bytes | str | Mapping[str, Any] | msgspec.Struct
 
 _BROKER: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})", re.ASCII)
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)", re.ASCII)
+_SINKS: Final[dict[str, Any]] = {
+    str(kind.__struct_config__.tag): kind
+    for kind in (ClickHouseConfig, DeltaConfig, IcebergConfig, ParquetConfig, TopicSinkConfig)
+}
 _MS: Final = {"ms": 1.0, "s": 1_000.0, "m": 60_000.0}
 
 
 def read_part(name: str, given: Given) -> Part:
-    """A part from JSON, from the same decoded, or from a struct. `InvalidError` says what is wrong and what may be."""
+    """A part from JSON, from the same decoded, or from a struct. `InvalidError`; `InvalidValuesError` has all mistakes."""
     if name not in _READERS:
         raise InvalidError("part of a pipeline", name, "one of " + ", ".join(PARTS))
-    part = _READERS[name](_decoded(name, given))
+    plain = encode_part(given) if isinstance(given, msgspec.Struct) else given  # type: ignore[arg-type]
+    part = _READERS[name](read_object(name, plain))
     size = len(encode_part(part))
     if size > PART_BYTES_MAX:
-        raise InvalidError(f"{name}: its size", f"{size} bytes", f"at most {PART_BYTES_MAX}")
+        raise InvalidError(f"size of {name}", f"{size} bytes", f"at most {PART_BYTES_MAX} bytes")
     return part
+
+
+def read_parts(given: Mapping[str, Given]) -> dict[str, Part]:
+    """Several parts. The mistakes of all of them at once."""
+    mistakes, parts = Mistakes(), {}
+    for name, value in given.items():
+        with mistakes.collect():
+            parts[name] = read_part(name, value)
+    mistakes.raise_if_any()
+    return parts
 
 
 def encode_part(part: Part) -> bytes:
@@ -72,89 +89,93 @@ def decode_part(name: str, stored: bytes | msgspec.Raw) -> Part:
     return part
 
 
-def _decoded(name: str, given: Given) -> dict[str, Any]:
-    if isinstance(given, msgspec.Struct):
-        given = encode_part(given)  # type: ignore[arg-type]
-    try:
-        value = msgspec.json.decode(given) if isinstance(given, bytes | str) else given
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidError(name, "text that is not JSON", str(error)) from None
-    if not isinstance(value, Mapping):
-        raise InvalidError(name, type(value).__name__, "an object")
-    return dict(value)
-
-
-def _convert(name: str, given: dict[str, Any], kind: Any) -> Any:
-    try:
-        return msgspec.convert(given, kind)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        what, _, where = str(error).partition(" - at ")
-        raise InvalidError(f"{name}{where.strip('`').lstrip('$')}", "what was given", _lower(what)) from None
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
-
-
 # --- source
 
 
 def _source(given: dict[str, Any]) -> KafkaConfig:
     if isinstance(brokers := given.get("brokers"), str):
         given["brokers"] = [each.strip() for each in brokers.split(",") if each.strip()]
-    config: KafkaConfig = _convert("source", given, KafkaConfig)
-    check_topic_name(config.topic)
-    check_between("source.brokers: how many", len(config.brokers), 0, BROKERS_MAX)
-    for broker in config.brokers:
+    mistakes = Mistakes()
+    config = read_struct("source", given, KafkaConfig, mistakes)
+    with mistakes.collect():
+        _check_topic("source.topic", config.topic)
+    with mistakes.collect():
+        check_between("source.brokers", len(config.brokers), 0, BROKERS_MAX)
+    for at, broker in enumerate(config.brokers):
         found = _BROKER.fullmatch(broker)
         if found is None or not 0 < int(found[2]) < 65_536:
-            raise InvalidError("source.brokers", broker[:200], "host:port")
-    _text("source.groupId", config.group_id, 200)
+            mistakes.add(InvalidError(f"source.brokers[{at}]", broker[:200], "host:port"))
+    with mistakes.collect():
+        _check_text("source.groupId", config.group_id, 200)
     if config.start not in (EARLIEST, LATEST) and parse_iso_ns(config.start) is None:
         allowed = f"{EARLIEST}, {LATEST}, or an ISO 8601 time such as 2026-11-15T08:30:00Z"
-        raise InvalidError("source.start", config.start[:100], allowed)
-    _security(config)
+        mistakes.add(InvalidError("source.start", config.start[:100], allowed))
+    _check_security(config, mistakes)
+    mistakes.raise_if_any()
     return config
 
 
-def _security(config: KafkaConfig) -> None:
+def _check_topic(what: str, name: str) -> None:
+    try:
+        check_topic_name(name)
+    except InvalidError as error:
+        raise InvalidError(what, name[:TEXT_CHARS_MAX], error.allowed) from None
+
+
+def _check_security(config: KafkaConfig, mistakes: Mistakes) -> None:
     security = config.security
-    for name in ("username", "password", "ca_file"):
-        _text(f"source.security.{name}", getattr(security, name), TEXT_CHARS_MAX, shown=name != "password")
+    for name, text in (("username", security.username), ("password", security.password), ("caFile", security.ca_file)):
+        with mistakes.collect():
+            _check_text(f"source.security.{name}", text, TEXT_CHARS_MAX, shown=name != "password")
     if not config.brokers and security.protocol != "PLAINTEXT":
-        raise InvalidError(
-            "source.security.protocol", security.protocol, "PLAINTEXT: a topic of this cluster needs none"
-        )
-    signs_in = security.protocol.startswith("SASL")
-    if signs_in and not (security.mechanism and security.username and security.password):
-        raise InvalidError("source.security", security.protocol, "with mechanism, username and password")
-    if not signs_in and (security.mechanism or security.username or security.password):
+        allowed = "PLAINTEXT for a topic of this cluster"
+        mistakes.add(InvalidError("source.security.protocol", security.protocol, allowed))
+    uses_sasl = security.protocol.startswith("SASL")
+    if uses_sasl:
+        for name in ("mechanism", "username", "password"):
+            if not getattr(security, name):
+                mistakes.add(MissingFieldError(f"source.security.{name}"))
+    elif security.mechanism or security.username or security.password:
         allowed = "SASL_PLAINTEXT or SASL_SSL when there is a mechanism, username or password"
-        raise InvalidError("source.security.protocol", security.protocol, allowed)
+        mistakes.add(InvalidError("source.security.protocol", security.protocol, allowed))
 
 
 # --- sinks
 
 
 def _sink(given: dict[str, Any]) -> SinkConfig:
-    given.setdefault("kind", "clickhouse")
+    kind = given.setdefault("kind", "clickhouse")
+    if not isinstance(kind, str) or kind not in _SINKS:
+        raise InvalidError("sink.kind", str(kind)[:100], "one of " + ", ".join(_SINKS))
+    mistakes = Mistakes()
     if "batchFlushInterval" in given:
-        given["batchFlushIntervalMs"] = duration_ms("sink.batchFlushInterval", given.pop("batchFlushInterval"))
-    config: SinkConfig = _convert("sink", given, SinkConfig)
-    check_between("sink.batchSize", config.batch_size, 1, 1_000_000)
-    check_between("sink.batchBytes", config.batch_bytes, KIB, 256 * MIB)
-    check_between("sink.batchFlushIntervalMs", config.batch_flush_interval_ms, 10, 600_000)
+        interval = given.pop("batchFlushInterval")
+        with mistakes.collect():
+            given["batchFlushIntervalMs"] = duration_ms("sink.batchFlushInterval", interval)
+    config: SinkConfig = read_struct("sink", given, _SINKS[kind], mistakes)
+    for name, value, least, most in (
+        ("batchSize", config.batch_size, 1, 1_000_000),
+        ("batchBytes", config.batch_bytes, KIB, 256 * MIB),
+        ("batchFlushIntervalMs", config.batch_flush_interval_ms, 10, 600_000),
+    ):
+        with mistakes.collect():
+            check_between(f"sink.{name}", value, least, most)
     match config:
         case ClickHouseConfig():
-            return _clickhouse(config)
+            config = _clickhouse(config, mistakes)
         case DeltaConfig() | ParquetConfig():
-            _place("sink.url", config.url)
+            with mistakes.collect():
+                _check_location("sink.url", config.url)
         case IcebergConfig():
-            _place("sink.catalogUri", config.catalog_uri)
-            _place("sink.warehouse", config.warehouse)
-            _text("sink.table", config.table, 500)
+            for name, text in (("catalogUri", config.catalog_uri), ("warehouse", config.warehouse)):
+                with mistakes.collect():
+                    _check_location(f"sink.{name}", text)
+            with mistakes.collect():
+                _check_text("sink.table", config.table, 500)
         case TopicSinkConfig():
-            check_topic_name(config.topic)
+            with mistakes.collect():
+                _check_topic("sink.topic", config.topic)
+    mistakes.raise_if_any()
     return config
 
 
@@ -168,31 +189,39 @@ def duration_ms(what: str, given: object) -> int:
     return round(float(found[1]) * _MS[found[2]])
 
 
-def _clickhouse(config: ClickHouseConfig) -> ClickHouseConfig:
+def _clickhouse(config: ClickHouseConfig, mistakes: Mistakes) -> ClickHouseConfig:
     database = config.database
     if config.dsn:
-        named = _dsn(config.dsn)
-        database = database or named
+        with mistakes.collect():
+            named = _dsn_database(config.dsn)
+            database = database or named
     for what, name in (("database", database), ("table", config.table)):
         if name:
-            _checked_name(f"sink.{what}", name)
-    check_between("sink.insertRatePerSecond", config.insert_rate_per_second, 0, 10_000)
-    check_between("sink.insertTimeoutMs", config.insert_timeout_ms, 1_000, 3_600_000)
-    check_between("sink.dedupWindow", config.dedup_window, 100, DEDUP_WINDOW_MAX)
+            with mistakes.collect():
+                _check_identifier(f"sink.{what}", name)
+    for what, value, least, most in (
+        ("insertRatePerSecond", config.insert_rate_per_second, 0, 10_000),
+        ("insertTimeoutMs", config.insert_timeout_ms, 1_000, 3_600_000),
+        ("dedupWindow", config.dedup_window, 100, DEDUP_WINDOW_MAX),
+    ):
+        with mistakes.collect():
+            check_between(f"sink.{what}", value, least, most)
     needed = config.insert_rate_per_second * config.insert_timeout_ms / 1_000
     if config.dedup_window < needed:
-        allowed = f"at least {needed:.0f}: that many inserts can come while one of them hangs"
-        raise InvalidError("sink.dedupWindow", config.dedup_window, allowed)
+        allowed = f"at least {needed:.0f}: that many inserts can arrive while one of them hangs"
+        mistakes.add(InvalidError("sink.dedupWindow", config.dedup_window, allowed))
     if config.version_column and config.engine != "ReplacingMergeTree":
-        raise InvalidError("sink.versionColumn", config.version_column, "none: only ReplacingMergeTree has one")
+        mistakes.add(
+            InvalidError("sink.versionColumn", config.version_column, "empty: only ReplacingMergeTree has one")
+        )
     return msgspec.structs.replace(config, database=database or "default")
 
 
-def _dsn(text: str) -> str:
-    """Check a DSN; the database it names."""
+def _dsn_database(text: str) -> str:
+    """The database that a DSN names. `InvalidError` if it is no DSN."""
     shown = redacted_url(text)
-    allowed = "http://user:password@host:port/database, or https, or nothing for the embedded ClickHouse"
-    _text("sink.dsn", text, TEXT_CHARS_MAX, shown=False)
+    allowed = "http://user:password@host:port/database, or https, or empty for the embedded ClickHouse"
+    _check_text("sink.dsn", text, TEXT_CHARS_MAX, shown=False)
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -201,24 +230,24 @@ def _dsn(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.fragment:
         raise InvalidError("sink.dsn", shown, allowed)
     if parts.query:
-        raise InvalidError("sink.dsn", shown, "no options behind a question mark")
+        raise InvalidError("sink.dsn", shown, "without options behind a question mark")
     return parts.path.strip("/")
 
 
-def _checked_name(what: str, name: str) -> None:
+def _check_identifier(what: str, name: str) -> None:
     try:
         quote_identifier(name)
     except InvalidError as error:
         raise InvalidError(what, name[:200], error.allowed) from None
 
 
-def _place(what: str, text: str) -> None:
+def _check_location(what: str, text: str) -> None:
     if not text.strip():
         raise InvalidError(what, text, "a URL or a path")
-    _text(what, text, TEXT_CHARS_MAX, shown=False)
+    _check_text(what, text, TEXT_CHARS_MAX, shown=False)
 
 
-def _text(what: str, text: str, chars_max: int, *, shown: bool = True) -> None:
+def _check_text(what: str, text: str, chars_max: int, *, shown: bool = True) -> None:
     if len(text) > chars_max or (text and not text.isprintable()):
         given = text[:100] if shown else f"{len(text)} characters"
         raise InvalidError(what, given, f"at most {chars_max} printable characters")
@@ -232,17 +261,22 @@ def _mapping(given: dict[str, Any]) -> ColumnMapping:
 
 
 def _sql(given: dict[str, Any]) -> SqlConfig:
-    config: SqlConfig = _convert("sql", given, SqlConfig)
+    mistakes = Mistakes()
+    config = read_struct("sql", given, SqlConfig, mistakes)
     if len(config.sql) > SQL_CHARS_MAX:
-        raise InvalidError("sql", f"{len(config.sql)} characters", f"at most {SQL_CHARS_MAX}")
+        mistakes.add(InvalidError("sql.sql", f"{len(config.sql)} characters", f"at most {SQL_CHARS_MAX} characters"))
+    mistakes.raise_if_any()
     return SqlConfig(sql=config.sql.strip())
 
 
 def _drift(given: dict[str, Any]) -> DriftPolicy:
     if isinstance(policy := given.get("unknownFields"), str):
         given["unknownFields"] = policy.replace("_", "-")
-    config: DriftPolicy = _convert("drift", given, DriftPolicy)
-    check_between("drift.dlqRowsKept", config.dlq_rows_kept, 1_000, 1_000_000_000)
+    mistakes = Mistakes()
+    config = read_struct("drift", given, DriftPolicy, mistakes)
+    with mistakes.collect():
+        check_between("drift.dlqRowsKept", config.dlq_rows_kept, 1_000, 1_000_000_000)
+    mistakes.raise_if_any()
     return config
 
 

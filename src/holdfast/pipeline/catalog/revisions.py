@@ -32,7 +32,7 @@ def compose(parts: Mapping[str, Part], version: int) -> Revision | tuple[str, ..
     source, sink, mapping = parts.get("source"), parts.get("sink"), parts.get("mapping")
     filters, sql, drift = parts.get("filters"), parts.get("sql"), parts.get("drift")
     if isinstance(sink, ClickHouseConfig | IcebergConfig) and not sink.table:
-        problems.append("sink.table: which table is written is not said")
+        problems.append("sink.table: missing")
     if problems or not isinstance(source, KafkaConfig) or not isinstance(mapping, ColumnMapping):
         return tuple(problems)
     assert isinstance(sink, SinkConfig)

@@ -1,11 +1,11 @@
-"""What of a stored part nobody is shown, and how an edited part gets it back.
+"""Secrets of stored parts: redacted in what is shown, restored in what is saved.
 
-The one rule: a secret leaves this package only on its way to the server it was given for. A part is echoed with `REDACTED` in a
-secret's place; a part that is saved with `REDACTED` keeps the stored secret, and only if it still goes to the same user at the same
-place: otherwise whoever may edit could have the password sent to a server of their own.
+The one rule: a secret leaves this package only on its way to the server it was given for. A part is shown with `REDACTED` in place
+of a secret; a part that is saved with `REDACTED` keeps the stored secret, and only for the same user at the same server: otherwise
+an editor could have the password sent to a server of their own.
 """
 
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import SplitResult
 
 import msgspec
@@ -16,9 +16,11 @@ from holdfast.vocabulary.errors import InvalidError
 
 P = TypeVar("P", bound=msgspec.Struct)
 
+_CAMEL: Final = {"catalog_uri": "catalogUri"}
+
 
 def redacted(part: P) -> P:
-    """The part as anybody may see it."""
+    """The part without its secrets."""
     changes: dict[str, Any] = {}
     if isinstance(part, KafkaConfig) and part.security.password:
         changes["security"] = msgspec.structs.replace(part.security, password=REDACTED)
@@ -32,7 +34,7 @@ def redacted(part: P) -> P:
 
 
 def restored(given: P, stored: msgspec.Struct | None) -> P:
-    """The part to save: where `given` says `REDACTED`, what is stored. `InvalidError` if nothing is, or if it was for elsewhere."""
+    """The part to save, with the stored secret for each `REDACTED`. `InvalidError` if there is none for this server and user."""
     changes: dict[str, Any] = {}
     if isinstance(given, KafkaConfig) and given.security.password == REDACTED:
         changes["security"] = msgspec.structs.replace(given.security, password=_kafka_password(given, stored))
@@ -40,17 +42,17 @@ def restored(given: P, stored: msgspec.Struct | None) -> P:
         text = getattr(given, name, None)
         if isinstance(text, str) and REDACTED in text:
             before = getattr(stored, name, None) if type(stored) is type(given) else None
-            changes[name] = _restored_url(name, text, before)
+            changes[name] = _restored_url(f"sink.{_CAMEL.get(name, name)}", text, before)
     return msgspec.structs.replace(given, **changes) if changes else given
 
 
 def _kafka_password(given: KafkaConfig, stored: msgspec.Struct | None) -> str:
     if not isinstance(stored, KafkaConfig) or not stored.security.password:
-        raise InvalidError("security.password", REDACTED, "the password itself: none is stored")
+        raise InvalidError("source.security.password", REDACTED, "the password itself: none is stored")
     same = (given.security.username, set(given.brokers) - set(stored.brokers)) == (stored.security.username, set())
     if not same:
-        allowed = "the password itself: the stored one was given for other brokers or another user"
-        raise InvalidError("security.password", REDACTED, allowed)
+        allowed = "the password itself: the stored one is for other brokers or another user"
+        raise InvalidError("source.security.password", REDACTED, allowed)
     return stored.security.password
 
 
@@ -64,12 +66,10 @@ def _restored_url(name: str, text: str, stored: str | None) -> str:
     if before is None or (parts.password == REDACTED and not before.password):
         raise InvalidError(name, redacted_url(text), "the secret itself: none is stored")
     if _goes_to(parts) != _goes_to(before):
-        raise InvalidError(
-            name, redacted_url(text), "the secret itself: the stored one was given for another place or user"
-        )
+        raise InvalidError(name, redacted_url(text), "the secret itself: the stored one is for another server or user")
     kept = dict(secret_options(before))
     if missing := [option for option in asked if option not in kept]:
-        raise InvalidError(f"{name}: {missing[0]}", REDACTED, "the secret itself: none is stored")
+        raise InvalidError(f"{name} option {missing[0]}", REDACTED, "the secret itself: none is stored")
     place = before.netloc if parts.password == REDACTED else parts.netloc
     return written(parts, place, {option: kept[option] for option in asked})
 

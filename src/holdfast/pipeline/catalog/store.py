@@ -31,7 +31,7 @@ from holdfast.contracts.validation import prefix_end
 from holdfast.pipeline.catalog import cleanup, edits, encoding, generations, watch
 from holdfast.pipeline.catalog.encoding import StoredPart
 from holdfast.pipeline.catalog.keys import PIPELINES, deleted_key, name_key, parts_prefix, pipeline_key, revision_key
-from holdfast.pipeline.catalog.parts import Given, Part, read_part
+from holdfast.pipeline.catalog.parts import Given, Part, read_parts
 from holdfast.pipeline.catalog.revisions import compose
 from holdfast.pipeline.catalog.settings import CatalogSettings
 from holdfast.pipeline.model.definition import Generation, Pipeline, PipelineState, Revision
@@ -168,12 +168,12 @@ class PipelineStore:
 
         If they cannot, the pipeline's `problems` say why, and the last good recipe stays the one that is worked by.
         """
-        checked = {name: read_part(name, value) for name, value in given.items()}
+        checked = read_parts(given)
         saved: dict[str, StoredPart] = {}
 
         async def decide(pipeline: Pipeline) -> CatalogChange:
             before = await self._parts(pipeline_id)
-            saved.update(edits.merged_part(before, checked, expected or {}, self._clock.now_ms()))
+            saved.update(edits.merged_parts(before, checked, expected or {}, self._clock.now_ms()))
             changed = {name: part for name, part in saved.items() if part is not before.get(name)}
             if not changed:
                 return CatalogChange(pipeline)

@@ -5,11 +5,10 @@ The one rule: a stored filter can be run. `read_filters` rejects what does not p
 
 from typing import Any, Final
 
-import msgspec
-
 from holdfast.pipeline.filters.evaluation import Filter, make_filter
 from holdfast.pipeline.model.definition import FiltersConfig
-from holdfast.vocabulary.errors import InvalidError
+from holdfast.pipeline.model.errors import Mistakes
+from holdfast.pipeline.model.shapes import read_object, read_struct
 from holdfast.vocabulary.settings import check_one_of
 
 LANGUAGES: Final = ("holdfast", "cel")
@@ -22,13 +21,13 @@ def condition_of(config: FiltersConfig) -> Filter | None:
 
 def read_filters(given: bytes | str | dict[str, Any]) -> FiltersConfig:
     """A filter from its JSON (or the same decoded). One that does not parse is a `FilterError`, even if it is not enabled."""
-    try:
-        decoded = msgspec.json.decode(given) if isinstance(given, bytes | str) else given
-        config = msgspec.convert(decoded, FiltersConfig)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidError("filters-config", str(given)[:100], str(error)) from None
+    mistakes = Mistakes()
+    config = read_struct("filters", read_object("filters", given), FiltersConfig, mistakes)
     language = config.language.lower() or "holdfast"
-    check_one_of("filters-config: language", language, LANGUAGES)
+    with mistakes.collect():
+        check_one_of("filters.language", language, LANGUAGES)
     if config.expression.strip():
-        make_filter(config.expression)
+        with mistakes.collect():
+            make_filter(config.expression)
+    mistakes.raise_if_any()
     return FiltersConfig(config.enabled, language, config.expression)

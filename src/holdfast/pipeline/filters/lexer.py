@@ -29,7 +29,7 @@ class FilterError(InvalidError):
     """A text that is no filter: where, what stands there, what was expected."""
 
     def __init__(self, place: SourcePosition, given: str, expected: str) -> None:
-        super().__init__(f"filter at {place}", given, expected)
+        super().__init__("filters.expression", given, expected)
         self.place, self.expected = place, expected
         self.args = (place, given, expected)
 

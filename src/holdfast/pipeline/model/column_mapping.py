@@ -1,12 +1,11 @@
-"""Columns and mappings, their JSON, and what is wrong with one.
+"""Columns and mappings, their JSON, and their validation.
 
 The JSON is `{"columns": [{"fieldPath", "column", "type", "nullable"}]}`, and optionally `whenNull` per column, `version` and
-`ignored`. The one rule: a `Mapping` that came through `read_mapping` has no problems, so nobody behind it checks again.
+`ignored`. The one rule: a `Mapping` that came through `read_mapping` is valid; no code behind it checks again.
 """
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal
 
@@ -14,7 +13,9 @@ import msgspec
 
 from holdfast.clickhouse.quoting import invalid_name_reason
 from holdfast.clickhouse.types import Array, LowCardinality, Map, Nullable, Type, is_nullable, nullable, parse_type
+from holdfast.pipeline.model.errors import Mistakes
 from holdfast.pipeline.model.field_paths import parse_path
+from holdfast.pipeline.model.shapes import read_object, read_struct
 from holdfast.vocabulary.errors import InvalidError
 
 COLUMNS_MAX: Final = 1_000
@@ -24,28 +25,28 @@ PROVENANCE: Final = {
     "_partition": "UInt32",
     "_offset": "UInt64",
 }
-"""Columns every table of a pipeline has besides its own: where a row came from, checked when a range is written again."""
+"""Columns that every table of a pipeline has: where a row came from, checked when a range is written again."""
 
 OVERFLOW_COLUMN: Final = "_overflow"
-"""Where a pipeline that wants it keeps what its mapping does not know, as JSON."""
+"""The column for unmapped fields, as JSON, under the drift policy `overflow`."""
 
 RESERVED: Final = frozenset(PROVENANCE) | {OVERFLOW_COLUMN} | {
     "_block_number", "_block_offset", "_database", "_disk_name", "_distance", "_part", "_part_data_version", "_part_granule_offset",
     "_part_index", "_part_offset", "_part_starting_offset", "_part_uuid", "_partition_id", "_partition_value", "_row_exists",
     "_sample_factor", "_table",
 }  # fmt: skip
-"""Names that are taken: ours, and those ClickHouse gives to every table of this engine."""
+"""Reserved names: ours, and the virtual columns of ClickHouse."""
 
 
 class Column(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One column: where its value is in a record, what it is called, and what it is."""
+    """One column: path of its value in a record, name, type."""
 
     field_path: str
     column: str
     type: str
     nullable: bool = False
     when_null: Literal["refuse", "default"] = "refuse"
-    """What a null does where the column has none: the record is refused, or the type's zero is stored."""
+    """What becomes of a null in a column that is not nullable: the record is rejected, or the type's zero is stored."""
 
     @property
     def kind(self) -> Type:
@@ -54,20 +55,11 @@ class Column(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
 
 
 class Mapping(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The columns of a pipeline. `version` goes up with every change; `ignored` are paths that are known and left out."""
+    """The columns of a pipeline. `version` goes up with every change; `ignored` are known paths without a column."""
 
     columns: tuple[Column, ...]
     version: int = 1
     ignored: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class MappingProblem:
-    """One thing that is wrong: where in the JSON, what is there, what may be."""
-
-    where: str
-    given: object
-    allowed: str
 
 
 @lru_cache(maxsize=1_000)
@@ -79,7 +71,7 @@ def _kind(text: str, null: bool) -> Type:
 def make_column(
     field_path: str, column: str, kind: Type, *, when_null: Literal["refuse", "default"] = "refuse"
 ) -> Column:
-    """A column of a type: `nullable` is said once, outside of the type's text."""
+    """A column of a type: `nullable` is a field of its own, not part of the type's text."""
     return Column(field_path, column, str(_without_null(kind)), is_nullable(kind), when_null)
 
 
@@ -90,24 +82,17 @@ def _without_null(kind: Type) -> Type:
 
 
 def read_mapping(given: bytes | str | dict[str, Any]) -> Mapping:
-    """A mapping from its JSON (or the same decoded). The first problem is an `InvalidError`; `problems` lists all."""
-    mapping = decode_mapping(given)
-    for problem in mapping_problems(mapping):
-        raise InvalidError(f"mapping: {problem.where}", problem.given, problem.allowed)
+    """A mapping from its JSON (or the same decoded). All mistakes at once: `InvalidError`, `InvalidValuesError` if several."""
+    mistakes = Mistakes()
+    mapping = read_struct("mapping", read_object("mapping", given), Mapping, mistakes)
+    for error in mapping_errors(mapping):
+        mistakes.add(error)
+    mistakes.raise_if_any()
     columns = tuple(
         make_column(column.field_path, column.column, column.kind, when_null=column.when_null)
         for column in mapping.columns
     )
     return Mapping(columns, mapping.version, mapping.ignored)
-
-
-def decode_mapping(given: bytes | str | dict[str, Any]) -> Mapping:
-    """Only the shape is checked. What is wrong inside it is told by `problems`."""
-    try:
-        decoded = msgspec.json.decode(given) if isinstance(given, bytes | str) else given
-        return msgspec.convert(decoded, Mapping)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidError("mapping", _short(given), str(error)) from None
 
 
 def mapping_json(mapping: Mapping) -> dict[str, Any]:
@@ -122,46 +107,40 @@ def mapping_json(mapping: Mapping) -> dict[str, Any]:
     return {**shown, "ignored": list(mapping.ignored)} if mapping.ignored else shown
 
 
-def mapping_problems(mapping: Mapping) -> Iterator[MappingProblem]:
-    """Everything that is wrong with a mapping, in its order."""
+def mapping_errors(mapping: Mapping) -> Iterator[InvalidError]:
+    """Every mistake of a mapping, in its order."""
     if not 1 <= len(mapping.columns) <= COLUMNS_MAX:
-        yield MappingProblem("columns", len(mapping.columns), f"1 to {COLUMNS_MAX} of them")
+        yield InvalidError("mapping.columns", f"{len(mapping.columns)} columns", f"1 to {COLUMNS_MAX} columns")
     if mapping.version < 1:
-        yield MappingProblem("version", mapping.version, "1 or more")
+        yield InvalidError("mapping.version", mapping.version, "at least 1")
     names = Counter[str]()
     for number, column in enumerate(mapping.columns):
-        yield from _column_problems(f"columns[{number}]", column)
+        where = f"mapping.columns[{number}]"
+        yield from _column_errors(where, column)
         names[column.column] += 1
         if names[column.column] == 2:
-            yield MappingProblem(f"columns[{number}].column", column.column, "a name no other column has")
+            yield InvalidError(f"{where}.column", column.column, "unique: another column has this name")
     for number, path in enumerate(mapping.ignored):
-        yield from _path_problems(f"ignored[{number}]", path)
+        yield from _path_errors(f"mapping.ignored[{number}]", path)
 
 
-def _column_problems(where: str, column: Column) -> Iterator[MappingProblem]:
-    yield from _path_problems(f"{where}.fieldPath", column.field_path)
+def _column_errors(where: str, column: Column) -> Iterator[InvalidError]:
+    yield from _path_errors(f"{where}.fieldPath", column.field_path)
     if (allowed := invalid_name_reason(column.column)) is not None:
-        yield MappingProblem(f"{where}.column", column.column, allowed)
+        yield InvalidError(f"{where}.column", column.column, allowed)
     elif column.column in RESERVED:
-        yield MappingProblem(f"{where}.column", column.column, "a name ClickHouse or the pipeline does not use itself")
+        yield InvalidError(f"{where}.column", column.column, "a name that neither ClickHouse nor the pipeline reserves")
     try:
         kind = parse_type(column.type)
     except InvalidError as error:
-        yield MappingProblem(f"{where}.type", column.type, error.allowed)
+        yield InvalidError(f"{where}.type", column.type, error.allowed)
         return
     if column.nullable and isinstance(kind, Array | Map):
-        yield MappingProblem(
-            f"{where}.nullable", True, f'false: {kind} has no null (whenNull "default" makes it empty)'
-        )
+        yield InvalidError(f"{where}.nullable", True, f'false: {kind} has no null (whenNull "default" makes it empty)')
 
 
-def _path_problems(where: str, path: str) -> Iterator[MappingProblem]:
+def _path_errors(where: str, path: str) -> Iterator[InvalidError]:
     try:
         parse_path(path)
     except InvalidError as error:
-        yield MappingProblem(where, path[:100], error.allowed)
-
-
-def _short(given: bytes | str | dict[str, Any]) -> str:
-    text = given.decode("utf-8", "replace") if isinstance(given, bytes) else str(given)
-    return text if len(text) <= 100 else text[:100] + "…"
+        yield InvalidError(where, path[:100], error.allowed)

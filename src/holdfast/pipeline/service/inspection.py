@@ -12,9 +12,9 @@ import msgspec
 
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.client.topic_reader import KafkaRecord, TopicReader
-from holdfast.pipeline.catalog.parts import Given, Part, read_part
+from holdfast.pipeline.catalog.edits import restored_parts
+from holdfast.pipeline.catalog.parts import Given, Part, read_parts
 from holdfast.pipeline.catalog.revisions import compose, table_of
-from holdfast.pipeline.catalog.secrets import restored
 from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.filters.evaluation import make_filter
 from holdfast.pipeline.filters.trial import Trial, Tried, try_on
@@ -170,9 +170,7 @@ class PipelineInspection:
 
     async def _parts(self, pipeline_id: str, unsaved: Mapping[str, Given] | None) -> dict[str, Part]:
         stored = {name: part.value for name, part in (await self._catalog.parts(pipeline_id)).items()}
-        for name, given in (unsaved or {}).items():
-            stored[name] = restored(read_part(name, given), stored.get(name))
-        return stored
+        return {**stored, **restored_parts(read_parts(unsaved or {}), stored)}
 
     async def _taken(self, source: KafkaConfig, limit: int, where: Where) -> _RawSample:
         check_between("limit", limit, 1, self._connections.settings.sample_records_max)
