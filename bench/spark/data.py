@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.kafka.targets import HoldfastServer
 from holdfast.client.cluster_address import ClusterAddress
+from holdfast.spark.clusters import discover_urls
 from holdfast.spark.ranges import Planner
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def filled(bootstrap: str, records: int, directory: Path) -> Data:
     topic = create(bootstrap, "bench", PARTITIONS)
     send(bootstrap, topic, records)
     _roll_now(bootstrap, topic)
-    cluster_address = ClusterAddress(bootstrap=bootstrap).with_discovered_urls()
+    cluster_address = discover_urls(ClusterAddress(bootstrap=bootstrap))
     _await_published(cluster_address, topic)
     return Data(bootstrap, cluster_address, topic, records, directory / "parquet")
 
@@ -76,8 +77,8 @@ def filled(bootstrap: str, records: int, directory: Path) -> Data:
 def create(bootstrap: str, topic: str, partitions: int, **config: str) -> str:
     """A new topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    told = {name.replace("_", "."): value for name, value in config.items()}
-    admin.create_topics([NewTopic(topic, partitions, 1, config=told)])[topic].result(30)
+    properties = {name.replace("_", "."): value for name, value in config.items()}
+    admin.create_topics([NewTopic(topic, partitions, 1, config=properties)])[topic].result(30)
     return topic
 
 
@@ -121,7 +122,7 @@ def _await_published(cluster_address: ClusterAddress, topic: str) -> None:
         Planner(ClusterAddress(store=cluster_address.store, objects=cluster_address.objects)),
     )
     deadline = time.monotonic() + _PUBLISHED_WITHIN_S
-    while planner.ends(topic).ends != published.ends(topic).ends:
+    while planner.topic_offsets(topic).ends != published.topic_offsets(topic).ends:
         if time.monotonic() > deadline:
             raise RuntimeError("not everything was published in time")
         time.sleep(0.2)

@@ -14,7 +14,8 @@ from tests.support.server_process import ServeProcess, create_topic, environment
 
 from holdfast.cli.pipeline.file import read_pipeline_file
 from holdfast.cli.pipeline.reprocessing import position
-from holdfast.client.http_client import HttpClient, ProblemError, server_url
+from holdfast.cli.server_url import server_url
+from holdfast.client.http_client import HttpClient, ProblemError
 from holdfast.testing.clickhouse import ClickHouseServer
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import SystemRandom

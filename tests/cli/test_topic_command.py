@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError
 from tests.cli.conftest import Run, Start
 from tests.support.broker import Broker
 
-from holdfast.cli.kafka.options import Bootstrap
 from holdfast.cli.output import exit_code
+from holdfast.client.addresses import Bootstrap
 from holdfast.client.kafka_errors import to_holdfast_error
 from holdfast.vocabulary.clock import RealClock
 

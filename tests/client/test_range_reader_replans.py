@@ -11,16 +11,16 @@ from tests.support.maintenance import MaintenanceWorld, new_world
 
 from holdfast.client import range_reader
 from holdfast.client.brokers import TopicInfo
+from holdfast.client.cluster_access import ClusterAccess, DirectAccess
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.client.range_reader import RangeReader, ReadRequest
+from holdfast.client.types import DataLossError, PartitionRange
 from holdfast.contracts.objects import AlreadyExists, Buffer, Missing, ObjectInfo, Stored
 from holdfast.log.batches import Record, decode
 from holdfast.log.maintenance import compact, delete_records, roll_up_segment_keys
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.reader import LogReader
 from holdfast.log.topics import Topics
-from holdfast.spark.clusters import ClusterAccess, DirectAccess
-from holdfast.spark.ranges import DataLossError, OffsetRange
 from holdfast.vocabulary.errors import CorruptError
 
 TOPIC_ID = b"orders".hex()
@@ -66,7 +66,7 @@ async def world() -> AsyncIterator[MaintenanceWorld]:
 @pytest.fixture(autouse=True)
 def _one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is read ahead, so that what happens between two reads happens between two segments."""
-    monkeypatch.setattr(range_reader, "AHEAD_MAX", 1)
+    monkeypatch.setattr(range_reader, "READ_AHEAD_MAX", 1)
 
 
 async def filled(world: MaintenanceWorld) -> LeadingPartition:
@@ -87,7 +87,7 @@ async def everything(
     topics = cast(Topics, SimpleNamespace(get=get))
     reading = LogReader(objects, clock=world.clock, settings=world.log_settings)
     direct = DirectAccess(world.store, objects, topics, reading)
-    asked = ReadRequest(range=OffsetRange("orders", 0, 0, end), skip_lost=skip_lost)
+    asked = ReadRequest(range=PartitionRange("orders", 0, 0, end), skip_lost=skip_lost)
     found: list[Record] = []
     reader = RangeReader(ClusterAccess(ClusterAddress(bootstrap="nobody:1"), direct, None, world.clock), asked)
     async for chunk in reader.chunks():
@@ -161,5 +161,5 @@ async def test_a_segment_that_is_listed_and_never_there_is_damage_and_no_endless
     async def nothing() -> None:
         pass
 
-    with pytest.raises(CorruptError, match="is listed and is not there"):
+    with pytest.raises(CorruptError, match="is listed, but its object is missing"):
         await everything(world, InterferingObjects(world, 99, nothing), 24)

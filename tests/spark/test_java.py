@@ -70,7 +70,7 @@ def test_without_any_java_it_is_said_so(tmp_path: Path) -> None:
 def test_a_program_that_is_no_java_is_named(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "home", "21")
     (home / "bin" / "java").write_text("#!/bin/sh\necho hello\n")
-    with pytest.raises(UnavailableError, match="does not say which Java it is"):
+    with pytest.raises(UnavailableError, match="does not print its version"):
         find_java(SYSTEM, environment=environment(tmp_path, JAVA_HOME=str(home)))
     (home / "bin" / "java").chmod(0o644)
     with pytest.raises(UnavailableError, match="cannot be run"):

@@ -31,9 +31,10 @@ from holdfast.client import loop_thread
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.log.topics import UnknownTopicError
 from holdfast.spark.arrow_tables import arrow_schema
+from holdfast.spark.clusters import discover_urls
 from holdfast.spark.ranges import (
     DataLossError,
-    OffsetRange,
+    PartitionRange,
     Planner,
     ReadCounters,
     TimeBounds,
@@ -47,7 +48,7 @@ FOREVER = {"retention.ms": "-1"}  # for records that say they are of another yea
 QUICK = {"segment.ms": "100", **FOREVER}  # published a moment after it was written
 
 
-def all_of(cluster_address: ClusterAddress, whole: OffsetRange, **how: object) -> pa.Table:
+def all_of(cluster_address: ClusterAddress, whole: PartitionRange, **how: object) -> pa.Table:
     return pa.Table.from_batches(read_range(cluster_address, whole, **how), arrow_schema(True))  # type: ignore[arg-type]
 
 
@@ -63,7 +64,7 @@ def test_every_compression_is_read_from_the_tail_and_from_objects(broker: Broker
     sent = [Sent(b"%d " % number * 20, key=b"%d" % number if number % 3 else None) for number in range(3_000)]
     sent[7] = Sent(None, key=b"gone")
     send(broker, topic, sent, **{"compression.type": packing})
-    whole = OffsetRange(topic, 0, 0, len(sent))
+    whole = PartitionRange(topic, 0, 0, len(sent))
     tail = all_of(ClusterAddress(bootstrap=broker.bootstrap), whole)
     assert tail.column("value").to_pylist() == [each.value for each in sent]
     assert tail.column("key").to_pylist() == [each.key for each in sent]
@@ -82,7 +83,7 @@ def test_headers_and_times_arrive_as_they_were_sent(broker: Broker) -> None:
         Sent(b"3", timestamp_ms=1_800_000_000_999, headers=[("ü", b"")]),
     ]
     send(broker, topic, sent)
-    found = all_of(address_of(broker), OffsetRange(topic, 0, 0, 3)).to_pylist()
+    found = all_of(address_of(broker), PartitionRange(topic, 0, 0, 3)).to_pylist()
     assert [row["headers"] for row in found] == [
         [{"key": "a", "value": b"x"}, {"key": "a", "value": None}],
         None,
@@ -92,7 +93,7 @@ def test_headers_and_times_arrive_as_they_were_sent(broker: Broker) -> None:
     assert {row["timestampType"] for row in found} == {0}
     assert {(row["topic"], row["partition"]) for row in found} == {(topic, 0)}
     # A table that begins in the middle of a batch has the headers of its own rows.
-    assert [row["headers"] for row in all_of(address_of(broker), OffsetRange(topic, 0, 1, 3)).to_pylist()] == [
+    assert [row["headers"] for row in all_of(address_of(broker), PartitionRange(topic, 0, 1, 3)).to_pylist()] == [
         None,
         [{"key": "ü", "value": b""}],
     ]
@@ -134,9 +135,9 @@ def test_nothing_is_lost_or_doubled_while_publishing_goes_on(broker: Broker) -> 
         counters, looks = ReadCounters(), 0
         while True:
             done = sending.done()
-            end = Planner(cluster_address).ends(topic).ends[0]
+            end = Planner(cluster_address).topic_offsets(topic).ends[0]
             found: list[bytes | None] = []
-            for table in read_range(cluster_address, OffsetRange(topic, 0, 0, end), counters=counters):
+            for table in read_range(cluster_address, PartitionRange(topic, 0, 0, end), counters=counters):
                 found += table.column("value").to_pylist()
             assert found == expected[:end]
             looks += 1
@@ -150,8 +151,8 @@ def test_nothing_is_lost_or_doubled_while_publishing_goes_on(broker: Broker) -> 
 def test_readers_without_agents_see_what_is_published(broker: Broker) -> None:
     topic = broker.create_topic("quiet")  # nothing is rolled before a minute has passed
     send(broker, topic, numbered(10))
-    assert Planner(address_of(broker)).ends(topic).ends == (10,)
-    assert Planner(published_address_of(broker)).ends(topic).ends == (0,)
+    assert Planner(address_of(broker)).topic_offsets(topic).ends == (10,)
+    assert Planner(published_address_of(broker)).topic_offsets(topic).ends == (0,)
     with pytest.raises(DataLossError, match="bootstrap"):
         values(published_address_of(broker), topic, 0, 0, 10)
 
@@ -164,15 +165,15 @@ def test_compacted_topics_have_gaps_and_nothing_else_is_missing(broker: Broker) 
     for turn in range(3):
         send(broker, topic, [Sent(b"%d" % turn, key=b"%d" % (number % 10)) for number in range(500)])
         await_published(broker, topic)
-    end = Planner(cluster_address).ends(topic).ends[0]
+    end = Planner(cluster_address).topic_offsets(topic).ends[0]
 
     def compacted() -> bool:
-        offsets = all_of(cluster_address, OffsetRange(topic, 0, 0, end)).column("offset").to_pylist()
+        offsets = all_of(cluster_address, PartitionRange(topic, 0, 0, end)).column("offset").to_pylist()
         assert offsets == sorted(set(offsets))
         return len(offsets) < 500
 
     until(compacted, timeout_s=90, what="the topic is compacted")
-    kept = all_of(cluster_address, OffsetRange(topic, 0, 0, end)).to_pylist()
+    kept = all_of(cluster_address, PartitionRange(topic, 0, 0, end)).to_pylist()
     assert {row["key"]: row["value"] for row in kept} == {b"%d" % key: b"2" for key in range(10)}
 
 
@@ -182,12 +183,12 @@ def test_offsets_that_are_gone_are_named_and_what_is_left_can_be_read(broker: Br
     await_published(broker, topic)
     delete_before(broker, topic, 400)
     cluster_address = address_of(broker)
-    assert Planner(cluster_address).ends(topic).starts == (400,)
+    assert Planner(cluster_address).topic_offsets(topic).starts == (400,)
     for way in (cluster_address, published_address_of(broker), ClusterAddress(bootstrap=broker.bootstrap)):
         with pytest.raises(DataLossError) as lost:
             values(way, topic, 0, 100, 500)
-        assert (lost.value.topic, lost.value.asked, lost.value.lost) == (topic, (100, 500), (100, 400))
-        kept = all_of(way, OffsetRange(topic, 0, 100, 500), skip_lost=True)
+        assert (lost.value.topic, lost.value.requested, lost.value.lost) == (topic, (100, 500), (100, 400))
+        kept = all_of(way, PartitionRange(topic, 0, 100, 500), skip_lost=True)
         assert kept.column("value").to_pylist() == [b"%d" % number for number in range(400, 500)]
         with pytest.raises(DataLossError, match="ends"):
             values(ClusterAddress(bootstrap=broker.bootstrap), topic, 0, 900, 1_001)
@@ -197,16 +198,16 @@ def test_a_topic_that_was_made_again_is_another_one(broker: Broker) -> None:
     topic = broker.create_topic("again")
     send(broker, topic, numbered(5))
     cluster_address = address_of(broker)
-    before = Planner(cluster_address).ends(topic).topic_id
+    before = Planner(cluster_address).topic_offsets(topic).topic_id
     broker.admin.delete_topics([topic])[topic].result(20)
     with pytest.raises(UnknownTopicError):
-        Planner(cluster_address).ends(topic)
+        Planner(cluster_address).topic_offsets(topic)
     broker.admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
     broker.await_leaders(topic)
     send(broker, topic, numbered(5))
-    assert Planner(cluster_address).ends(topic).topic_id != before
-    with pytest.raises(TopicChangedError, match="deleted and made again"):
-        all_of(cluster_address, OffsetRange(topic, 0, 0, 5), topic_id=before)
+    assert Planner(cluster_address).topic_offsets(topic).topic_id != before
+    with pytest.raises(TopicChangedError, match="deleted and recreated"):
+        all_of(cluster_address, PartitionRange(topic, 0, 0, 5), topic_id=before)
 
 
 def test_times_find_offsets_in_objects_and_in_the_tail(broker: Broker) -> None:
@@ -237,7 +238,7 @@ def test_a_window_of_time_reads_its_own_segments_alone(broker: Broker) -> None:
     publish_quickly(broker, topic)
     await_published(broker, topic)
     cluster_address = address_of(broker)
-    whole = OffsetRange(topic, 0, 0, len(records))
+    whole = PartitionRange(topic, 0, 0, len(records))
     everything = ReadCounters()
     all_of(cluster_address, whole, counters=everything)
     noon = midnight + day * 500
@@ -253,7 +254,7 @@ def test_a_window_of_time_reads_its_own_segments_alone(broker: Broker) -> None:
     planner = Planner(cluster_address)
     start, end = planner.offset_at(topic, 0, noon), planner.offset_at(topic, 0, noon + 60_000)
     counters = ReadCounters()
-    all_of(cluster_address, OffsetRange(topic, 0, start, end), counters=counters)
+    all_of(cluster_address, PartitionRange(topic, 0, start, end), counters=counters)
     assert counters.bytes_objects <= 0.02 * everything.bytes_objects
 
 
@@ -276,7 +277,7 @@ def test_splitting_says_the_same_every_time_and_loses_nothing(broker: Broker) ->
         await_published(broker, topic)
     publish_slowly(broker, topic)
     send(broker, topic, numbered(500, first=5_000))
-    planner, whole = Planner(address_of(broker)), OffsetRange(topic, 0, 100, 5_500)
+    planner, whole = Planner(address_of(broker)), PartitionRange(topic, 0, 100, 5_500)
     parts = planner.split(whole, rows_max=700, bytes_max=1 << 30)
     assert parts == planner.split(whole, rows_max=700, bytes_max=1 << 30)
     assert max(part.end - part.start for part in parts) <= 700
@@ -293,7 +294,7 @@ def test_a_reader_that_is_not_read_to_its_end_leaves_nothing_behind(broker: Brok
         send(broker, topic, numbered(1_000, first=at))
         await_published(broker, topic)
     for _ in range(20):
-        tables = read_range(address_of(broker), OffsetRange(topic, 0, 0, 3_000))
+        tables = read_range(address_of(broker), PartitionRange(topic, 0, 0, 3_000))
         assert next(tables).num_rows > 0
         tables.close()  # type: ignore[attr-defined]
     assert len(values(address_of(broker), topic)) == 3_000
@@ -321,21 +322,21 @@ def test_brokers_that_are_frozen_hold_up_nobody_who_reads_what_is_published(
         publish_slowly(broker, topic)
         send(broker, topic, numbered(10, first=100))
         cluster_address = address_of(broker)
-        assert Planner(cluster_address).ends(topic).ends == (110,)
+        assert Planner(cluster_address).topic_offsets(topic).ends == (110,)
         broker.stop()
         try:
-            assert Planner(cluster_address).ends(topic).ends == (100,)
+            assert Planner(cluster_address).topic_offsets(topic).ends == (100,)
             assert "only what is published" in caplog.text
             assert len(values(cluster_address, topic, end=100)) == 100
         finally:
             broker.cont()
-        until(lambda: Planner(cluster_address).ends(topic).ends == (110,), what="the broker is back")
+        until(lambda: Planner(cluster_address).topic_offsets(topic).ends == (110,), what="the broker is back")
 
 
 def test_a_reader_whose_process_ends_its_loop_is_told_so(broker: Broker) -> None:
     topic = broker.create_topic("closed")
     send(broker, topic, numbered(10))
-    tables = read_range(address_of(broker), OffsetRange(topic, 0, 0, 10))
+    tables = read_range(address_of(broker), PartitionRange(topic, 0, 0, 10))
     assert next(tables).num_rows == 10
     loop_thread.close()
     assert len(values(address_of(broker), topic)) == 10  # the next use begins anew
@@ -356,11 +357,11 @@ async def test_where_the_brokers_keep_the_urls_to_themselves_everything_comes_fr
     async with admin_of(tmp_path) as admin:  # its URLs are as if they held secrets
         await admin.ask("CreateTopics", topics=[topic_of("plain")], timeout=timedelta(seconds=20))
         cluster_address = await asyncio.to_thread(
-            ClusterAddress(bootstrap=f"127.0.0.1:{admin.face.port}").with_discovered_urls
+            discover_urls, ClusterAddress(bootstrap=f"127.0.0.1:{admin.face.port}")
         )
         assert (cluster_address.store, cluster_address.objects) == ("", "")
         assert "give the options store and objects" in caplog.text
-        assert await asyncio.to_thread(lambda: Planner(cluster_address).ends("plain").ends) == (0,)
+        assert await asyncio.to_thread(lambda: Planner(cluster_address).topic_offsets("plain").ends) == (0,)
 
 
 def topic_of(name: str) -> dict[str, object]:

@@ -87,7 +87,7 @@ def test_without_pyspark_the_extra_is_named() -> None:
         "except UnavailableError as missing: print(missing)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'holdfast[spark]'" in done.stdout
+    assert "pip install '.[spark]'" in done.stdout
 
 
 def test_a_java_that_must_be_there_and_is_not_is_named(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import gc
-from holdfast.spark.worker_memory import keep_freed, keep_loaded
+from holdfast.spark.worker_memory import retain_freed_memory, freeze_loaded_objects
 
 class Loop: pass
 
@@ -13,8 +13,8 @@ gc.disable()
 loop = Loop()
 loop.itself = loop
 del loop
-keep_freed()
-keep_loaded()
+retain_freed_memory()
+freeze_loaded_objects()
 kept = gc.get_freeze_count()
 assert kept > 1_000, kept
 assert not any(isinstance(each, Loop) for each in gc.get_objects())
@@ -22,7 +22,7 @@ gc.unfreeze()
 assert not any(isinstance(each, Loop) for each in gc.get_objects()), "garbage is not for ever"
 gc.freeze()
 more = [[] for _ in range(10_000)]
-keep_loaded()
+freeze_loaded_objects()
 assert gc.get_freeze_count() < kept + 10_000, "once is enough"
 print("kept")
 """

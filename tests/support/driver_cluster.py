@@ -18,6 +18,7 @@ from holdfast.pipeline.driver.spark_jobs import SparkJobs
 from holdfast.pipeline.model.definition import Pipeline, registry_namespace
 from holdfast.pipeline.model.driver_protocol import RunSlot
 from holdfast.registry import RegistrySettings, RegistryStore
+from holdfast.spark.clusters import discover_urls
 from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
@@ -121,7 +122,7 @@ class DriverCluster:
 
 def open_driver_cluster(broker: Broker) -> tuple[DriverCluster, Any]:
     """A world, and what closes its store."""
-    cluster_address = ClusterAddress(bootstrap=broker.bootstrap).with_discovered_urls()
+    cluster_address = discover_urls(ClusterAddress(bootstrap=broker.bootstrap))
     context = open_store(cluster_address.store, clock=RealClock(), random=SystemRandom())
     store = loop_thread().submit(context.__aenter__()).result()
     return DriverCluster(

@@ -1,28 +1,45 @@
 """A cluster without processes: a real store and objects in memory, and partitions that judge producers as the log does."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from holdfast.client.producer import OutOfSequenceError
+from holdfast.client.producer import SEQUENCE_MODULUS, OutOfSequenceError, SequencedBatch, TargetPartition, TopicRef
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
 from holdfast.log.batches import Record, RecordBatchLimits, decode, split_batches
 from holdfast.log.partition.producer_state import ProducerRefusal, ProducerRefusedError, ProducerStates
 from holdfast.spark.sink.encoder import SinkTopic
 from holdfast.spark.sink.options import SinkOptions
-from holdfast.spark.sink.pieces import StagedPieceList, TopicRef, merge_piece_lists
-from holdfast.spark.sink.publisher import SinkPublisher, ignore_step
-from holdfast.spark.sink.query_state import SEQUENCE_MODULUS
-from holdfast.spark.sink.sequences import SequencedBatch, TargetPartition
+from holdfast.spark.sink.pieces import StagedPieceList, merge_piece_lists
+from holdfast.spark.sink.publisher import PublishResult, SinkPublisher
 from holdfast.spark.sink.stager import PieceStager
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 from holdfast.vocabulary.random import SeededRandom
 
+FAILPOINTS = tuple(f"spark-sink.{step}" for step in ("staged", "planned", "round-sent", "sent", "done", "cleaned"))
 LIMITS = RecordBatchLimits()
 TOPIC = SinkTopic("orders", "0" * 31 + "1", 3, 1 << 20, False)
+
+
+class DeadError(Exception):
+    """The driver was killed."""
+
+
+class DieAt:
+    """A failpoint handler: dies when `step` is reached for the `time`-th time."""
+
+    def __init__(self, step: str, time: int = 1) -> None:
+        self._failpoint, self._left = f"spark-sink.{step}", time
+
+    def __call__(self, failpoint: str) -> None:
+        if failpoint == self._failpoint:
+            self._left -= 1
+            if self._left == 0:
+                raise DeadError(failpoint)
 
 
 @dataclass
@@ -58,17 +75,17 @@ class FakeBrokers:
         self.looked: list[TargetPartition] = []
         self._producers = 0
 
-    def partition(self, lane: TargetPartition) -> FakePartition:
-        return self.partitions.setdefault(lane, FakePartition())
+    def partition(self, target: TargetPartition) -> FakePartition:
+        return self.partitions.setdefault(target, FakePartition())
 
     async def init_producer_id(self) -> tuple[int, int]:
         self._producers += 1
         return self._producers, 0
 
-    async def ends(self, target: TopicRef, partitions: Sequence[int]) -> dict[int, int]:
-        if self.topic_ids[target.name] != target.id:
-            raise InvalidError(f"topic {target.name}", self.topic_ids[target.name], target.id)
-        return {number: self.partition(TargetPartition(target, number)).end for number in partitions}
+    async def end_offsets(self, topic: TopicRef, partitions: Sequence[int]) -> dict[int, int]:
+        if self.topic_ids[topic.name] != topic.id:
+            raise InvalidError(f"id of topic {topic.name}", self.topic_ids[topic.name], topic.id)
+        return {number: self.partition(TargetPartition(topic, number)).end for number in partitions}
 
     async def send(self, batches: Sequence[SequencedBatch], *, deadline_ms: int) -> None:
         if self._clock.boot_ms() >= deadline_ms:
@@ -76,20 +93,20 @@ class FakeBrokers:
         for each in batches:
             self.sent.append(each.data)
             try:
-                self.partition(each.lane).append(each.data)
+                self.partition(each.target).append(each.data)
             except ProducerRefusedError as refused:
                 if refused.refusal is not ProducerRefusal.DUPLICATE:
-                    raise OutOfSequenceError(each.lane.target.name, each.lane.partition, 45) from None
+                    raise OutOfSequenceError(each.target.topic.name, each.target.partition, 45) from None
             if self.lose:
                 self.lose -= 1
                 raise UnavailableError("broker", "the answer was lost")
 
     async def appended_records(
-        self, lane: TargetPartition, *, start: int, producer: tuple[int, int], sequence: int
+        self, target: TargetPartition, *, start: int, producer: tuple[int, int], sequence: int
     ) -> int:
-        self.looked.append(lane)
+        self.looked.append(target)
         most, offset = 0, 0
-        for data in self.partition(lane).batches:
+        for data in self.partition(target).batches:
             header = split_batches(data, limits=LIMITS)[0].header
             if offset >= start and (header.producer_id, header.producer_epoch) == producer:
                 most = max(most, (header.base_sequence - sequence) % SEQUENCE_MODULUS + header.count)
@@ -117,26 +134,32 @@ class SinkWorld:
         self.random = SeededRandom(7)
         self.brokers = FakeBrokers(self.clock)
 
-    def driver(self, *, on_step: Callable[[str], Awaitable[None]] = ignore_step) -> SinkPublisher:
+    def driver(self) -> SinkPublisher:
         return SinkPublisher(
             store=self.store,
             objects=self.objects,
-            brokers=self.brokers,
+            producer=self.brokers,
             clock=self.clock,
             random=self.random,
             stall_ms_max=600_000,
-            on_step=on_step,
         )
+
+    async def publish(
+        self, query: str, batch: int, pieces: StagedPieceList, *, at_failpoint: failpoints.Handler
+    ) -> PublishResult:
+        """Publish with a handler for the publisher's failpoints."""
+        with failpoints.installed(at_failpoint):
+            return await self.driver().publish(query, batch, pieces)
 
     async def stage(
         self, values: Sequence[str], *, options: SinkOptions | None = None, tasks: int = 2
     ) -> StagedPieceList:
         """Every value as a record whose key it is, by so many tasks."""
-        told = options or SinkOptions(topic=TOPIC.name, inline_bytes=0)
+        options = options or SinkOptions(topic=TOPIC.name, inline_bytes=0)
         lists = []
         for task in range(tasks):
             stager = PieceStager(
-                told, objects=self.objects, find_topic=_find, clock=self.clock, random=self.random, spread=task
+                options, objects=self.objects, find_topic=_find, clock=self.clock, random=self.random, spread=task
             )
             share = values[task::tasks]
             await stager.add(pa.record_batch({"key": pa.array(share), "value": pa.array(share)}))

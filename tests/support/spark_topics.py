@@ -8,7 +8,8 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.support.broker import Broker, until
 
 from holdfast.client.cluster_address import ClusterAddress
-from holdfast.spark.ranges import OffsetRange, Planner, ReadCounters, read_range
+from holdfast.spark.clusters import discover_urls
+from holdfast.spark.ranges import PartitionRange, Planner, ReadCounters, read_range
 from holdfast.vocabulary.random import SeededRandom
 
 FLUSH_S = 60.0
@@ -61,39 +62,41 @@ def numbered(count: int, partitions: int = 1, first: int = 0) -> list[Sent]:
 
 
 def address_of(broker: Broker) -> ClusterAddress:
-    """Every way there is."""
-    return ClusterAddress(bootstrap=broker.bootstrap).with_discovered_urls()
+    """Brokers, store and objects."""
+    return discover_urls(ClusterAddress(bootstrap=broker.bootstrap))
 
 
 def published_address_of(broker: Broker) -> ClusterAddress:
-    """The way past the agents alone."""
+    """Store and objects alone."""
     cluster_address = address_of(broker)
     return ClusterAddress(store=cluster_address.store, objects=cluster_address.objects)
 
 
 def await_published(broker: Broker, topic: str) -> None:
     """Return when everything that was sent is in object storage."""
-    with Planner(address_of(broker)) as all_of_it, Planner(published_address_of(broker)) as published:
-        until(lambda: published.ends(topic).ends == all_of_it.ends(topic).ends, what=f"{topic} is published")
+    planner, published = Planner(address_of(broker)), Planner(published_address_of(broker))
+    until(
+        lambda: published.topic_offsets(topic).ends == planner.topic_offsets(topic).ends, what=f"{topic} is published"
+    )
 
 
 def values(
     cluster_address: ClusterAddress, topic: str, partition: int = 0, start: int = 0, end: int | None = None
 ) -> list[bytes | None]:
     """The values of a range, up to the end if none is given."""
-    stop = Planner(cluster_address).ends(topic).ends[partition] if end is None else end
+    stop = Planner(cluster_address).topic_offsets(topic).ends[partition] if end is None else end
     found: list[bytes | None] = []
-    for table in read_range(cluster_address, OffsetRange(topic, partition, start, stop)):
+    for table in read_range(cluster_address, PartitionRange(topic, partition, start, stop)):
         found += table.column("value").to_pylist()
     return found
 
 
 def count_rows(cluster_address: ClusterAddress, topic: str, partitions: int) -> tuple[int, ReadCounters]:
     """Read all of a topic: how many rows, and what it cost."""
-    ends, counters = Planner(cluster_address).ends(topic), ReadCounters()
+    ends, counters = Planner(cluster_address).topic_offsets(topic), ReadCounters()
     for number in range(partitions):
         for _ in read_range(
-            cluster_address, OffsetRange(topic, number, ends.starts[number], ends.ends[number]), counters=counters
+            cluster_address, PartitionRange(topic, number, ends.starts[number], ends.ends[number]), counters=counters
         ):
             pass
     return counters.rows, counters

@@ -1,9 +1,9 @@
-"""What is asked of a cluster's brokers: topics, offsets, the tail of a partition, and where store and objects are.
+"""An asynchronous client of a cluster's brokers: topics, offsets, the tail of a partition, and the URLs of store and objects.
 
-    DescribeConfigs v4, Metadata v12, ListOffsets v7, Fetch v13 (by topic id: a topic made again is another one)
+    DescribeConfigs v4, Metadata v12, ListOffsets v7, Fetch v13 (by topic id: a recreated topic is another one)
 
-The one rule: who leads is looked up when it is not known and after every refusal, and a question is repeated until its time is up:
-a partition without a leader is mostly one that changes hands.
+The one rule: metadata is refreshed where a leader is unknown and after every refusal, and a request is retried until its deadline:
+a partition without a leader usually gets one soon. No SASL and no TLS; for those see `librdkafka`.
 """
 
 import asyncio
@@ -47,14 +47,14 @@ _RETRY_PAUSE_MS: Final = 100
 
 
 class ClusterUrls(NamedTuple):
-    """Where store and objects are; "" is what the brokers do not tell."""
+    """URLs of store and objects; "" where the brokers do not advertise one."""
 
     store: str
     objects: str
 
 
 class TopicInfo(NamedTuple):
-    """A topic as brokers and store know it."""
+    """A topic's name, id and number of partitions."""
 
     name: str
     id: str
@@ -62,7 +62,7 @@ class TopicInfo(NamedTuple):
 
 
 class FetchResult(NamedTuple):
-    """Batches of a partition one behind the other, the last perhaps cut; and where the log begins and ends."""
+    """Consecutive batches, the last perhaps truncated; and where the log starts and ends."""
 
     records: memoryview
     start_offset: int
@@ -70,7 +70,7 @@ class FetchResult(NamedTuple):
 
 
 class OutOfRangeError(HoldfastError):
-    """The leader does not have the offset: the log is from `start` to `end`."""
+    """The leader does not have the offset: its log holds `start` to before `end`."""
 
     def __init__(self, start: int, end: int) -> None:
         super().__init__(start, end)
@@ -79,14 +79,14 @@ class OutOfRangeError(HoldfastError):
 
 @dataclass(slots=True)
 class _MetadataCache:
-    """What the last Metadata said of the cluster."""
+    """The cluster as of the last Metadata response."""
 
     addresses: dict[int, BrokerAddress] = field(default_factory=dict)
     leaders: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
 class BrokerClient:
-    """A cluster's brokers, as one process talks to them. On the loop's thread only."""
+    """A client of one cluster's brokers. Belongs to one event loop."""
 
     def __init__(self, bootstrap: str, *, clock: Clock | None = None, timeout_ms: int = 30_000) -> None:
         self._bootstrap = parse_bootstrap(bootstrap)
@@ -97,36 +97,36 @@ class BrokerClient:
 
     @classmethod
     async def fetch_cluster_urls(cls, bootstrap: str) -> ClusterUrls:
-        """What the brokers tell of store and objects."""
-        agents = cls(bootstrap)
+        """`urls()` over connections of its own."""
+        client = cls(bootstrap)
         try:
-            return await agents.urls()
+            return await client.urls()
         finally:
-            await agents.close()
+            await client.close()
 
     async def close(self) -> None:
-        """Hang up everywhere."""
+        """Close every connection."""
         for connection in self._connections.values():
             await connection.close()
         self._connections.clear()
 
     async def urls(self) -> ClusterUrls:
-        """Where store and objects are, as one of the brokers tells it."""
+        """The URLs of store and objects, as a broker advertises them."""
         return await self._retry_until_deadline(self._urls)
 
     async def cluster_id(self) -> str:
-        """The cluster's own name."""
+        """The cluster's id."""
         return str((await self._retry_until_deadline(lambda: self._metadata(()))).cluster_id or "")
 
     async def topics(self) -> list[TopicInfo]:
-        """Every topic that is not the cluster's own, by name."""
+        """Every topic that is not internal, by name."""
         answer = await self._retry_until_deadline(lambda: self._metadata(None))
         return sorted(_topic_info(each) for each in answer.topics if not each.is_internal and each.error_code == _NONE)
 
     async def topic(self, name: str) -> TopicInfo:
-        """One topic. `UnknownTopicError`. Asking does not make it."""
+        """One topic. `UnknownTopicError`. Never creates it."""
 
-        async def look() -> TopicInfo:
+        async def find() -> TopicInfo:
             (found,) = (await self._metadata((name,))).topics
             if int(found.error_code) in (_UNKNOWN_TOPIC, 17):  # 17: no topic can have this name
                 raise UnknownTopicError(name)
@@ -134,13 +134,13 @@ class BrokerClient:
                 raise UnavailableError(f"topic {name}", f"the brokers say {found.error_code.name}")
             return _topic_info(found)
 
-        return await self._retry_until_deadline(look)
+        return await self._retry_until_deadline(find)
 
     async def available_offsets(self, topic: str, times_ms: dict[int, int], *, wait_ms: int) -> dict[int, int]:
-        """The same for those partitions that have a leader who answers within `wait_ms`."""
+        """`offsets` of the partitions whose leader answers within `wait_ms`."""
         found: dict[int, int] = {}
         with suppress(UnavailableError, TimeoutError):
-            async with asyncio.timeout(wait_ms / 1_000):  # a broker that is frozen answers nothing at all
+            async with asyncio.timeout(wait_ms / 1_000):  # a frozen broker never answers
                 await self.offsets(topic, times_ms, wait_ms=wait_ms, found=found)
         return found
 
@@ -154,38 +154,37 @@ class BrokerClient:
     ) -> dict[int, int]:
         """Partition → the first offset at or after its time (-1 if there is none); EARLIEST and LATEST are times, too.
 
-        Answers are put into `found` as they come.
+        Results are added to `found` as they arrive.
         """
         found = {} if found is None else found
 
-        async def look() -> dict[int, int]:
+        async def find() -> dict[int, int]:
             if len(found) == len(times_ms):
                 return found
             missing = {number: time_ms for number, time_ms in times_ms.items() if number not in found}
             for node, numbers in (await self._group_by_leader(topic, missing)).items():
-                asked = {number: times_ms[number] for number in numbers}
-                found.update(await self._list_offsets(node, topic, asked))
+                found.update(await self._list_offsets(node, topic, {number: times_ms[number] for number in numbers}))
             if len(found) < len(times_ms):
-                raise UnavailableError(f"topic {topic}", "some of its partitions are changing hands")
+                raise UnavailableError(f"topic {topic}", "some of its partitions have no leader")
             return found
 
-        return await self._retry_until_deadline(look, wait_ms=wait_ms)
+        return await self._retry_until_deadline(find, wait_ms=wait_ms)
 
     async def fetch(self, topic: TopicInfo, number: int, offset: int, *, bytes_max: int = 4 * MIB) -> FetchResult:
-        """What the leader has from `offset` on; nothing if that is its end. `OutOfRangeError`, `UnknownTopicError`."""
+        """The leader's records from `offset` on; none at its end. `OutOfRangeError`, `UnknownTopicError`."""
         return await self._retry_until_deadline(lambda: self._fetch(topic, number, offset, bytes_max))
 
-    async def _fetch(self, facts: TopicInfo, number: int, offset: int, bytes_max: int) -> FetchResult:
+    async def _fetch(self, info: TopicInfo, number: int, offset: int, bytes_max: int) -> FetchResult:
         from kio.schema.fetch.v13.request import FetchPartition, FetchRequest, FetchTopic
 
-        topic = facts.name
+        topic = info.name
         node = next(iter(await self._group_by_leader(topic, {number: 0})))
-        asked: Any = FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=bytes_max)  # type: ignore[arg-type]
+        partition: Any = FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=bytes_max)  # type: ignore[arg-type]
         request = FetchRequest(
             max_wait=timedelta(0),  # type: ignore[arg-type]
             min_bytes=0,  # type: ignore[arg-type]
             max_bytes=bytes_max,  # type: ignore[arg-type]
-            topics=(FetchTopic(topic_id=UUID(facts.id), partitions=(asked,)),),
+            topics=(FetchTopic(topic_id=UUID(info.id), partitions=(partition,)),),
             forgotten_topics_data=(),
         )
         answer = await self._request(node, request)
@@ -195,7 +194,7 @@ class BrokerClient:
             ends = await self.offsets(topic, {number: LATEST})
             starts = await self.offsets(topic, {number: EARLIEST})
             raise OutOfRangeError(starts[number], ends[number])
-        if found.error_code == _UNKNOWN_ID and (await self.topic(topic)).id != facts.id:
+        if found.error_code == _UNKNOWN_ID and (await self.topic(topic)).id != info.id:
             raise UnknownTopicError(topic)
         self._check(topic, number, int(found.error_code))
         return FetchResult(memoryview(found.records or b""), found.log_start_offset, found.high_watermark)
@@ -214,7 +213,7 @@ class BrokerClient:
         )
         found = {}
         for each in (await self._request(node, request)).topics[0].partitions:
-            with suppress(UnavailableError):  # the others are answered for; this one is asked for again
+            with suppress(UnavailableError):  # the others have their offset; this one is retried
                 self._check(topic, each.partition_index, int(each.error_code))
                 found[each.partition_index] = each.offset
         return found
@@ -236,7 +235,7 @@ class BrokerClient:
         return ClusterUrls("", "")
 
     async def _metadata(self, topics: tuple[str, ...] | None) -> Any:
-        """What any broker says of these topics (None: of all); leaders are noted."""
+        """Metadata of these topics (None: of all) from any broker; leaders are cached."""
         from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 
         asked = (
@@ -253,7 +252,7 @@ class BrokerClient:
         return answer
 
     async def _group_by_leader(self, topic: str, numbers: dict[int, int]) -> dict[int, list[int]]:
-        """Partitions by the node that leads them; those of which nobody is known are left out, unless that is all."""
+        """Partitions by leader; those without one are left out. `UnavailableError` if none has one."""
         if any((topic, number) not in self._metadata_cache.leaders for number in numbers):
             (found,) = (await self._metadata((topic,))).topics
             if found.error_code == _UNKNOWN_TOPIC:
@@ -266,7 +265,7 @@ class BrokerClient:
             else:
                 self._metadata_cache.leaders.pop((topic, number), None)
         if not led:
-            raise UnavailableError(f"topic {topic}", f"nobody leads partition {min(numbers)} now")
+            raise UnavailableError(f"topic {topic}", f"partition {min(numbers)} has no leader")
         return led
 
     def _check(self, topic: str, number: int, code: int) -> None:
@@ -283,7 +282,7 @@ class BrokerClient:
         address = self._metadata_cache.addresses.get(node)
         if address is None:
             self._forget(node)
-            raise UnavailableError(f"broker {node}", "it is not in the cluster now")
+            raise UnavailableError(f"broker {node}", "it is not in the cluster")
         try:
             return await self._connection(address).request(request)
         except UnavailableError:
@@ -310,11 +309,11 @@ class BrokerClient:
             self._connections[address] = BrokerConnection(address, timeout_s=self._timeout_ms / 1000)
         return self._connections[address]
 
-    async def _retry_until_deadline(self, question: Callable[[], Awaitable[T]], *, wait_ms: int | None = None) -> T:
+    async def _retry_until_deadline(self, call: Callable[[], Awaitable[T]], *, wait_ms: int | None = None) -> T:
         deadline_ms = self._clock.boot_ms() + (self._timeout_ms if wait_ms is None else wait_ms)
         while True:
             try:
-                return await question()
+                return await call()
             except UnavailableError:
                 if self._clock.boot_ms() + _RETRY_PAUSE_MS > deadline_ms:
                     raise

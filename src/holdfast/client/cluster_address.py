@@ -1,31 +1,26 @@
-"""How Spark's processes reach a cluster: through its agents, through its store and object storage, or both.
+"""Where a cluster is: its brokers, its store and its object storage. A value; nothing is opened here.
 
-The one rule: what may hold a password is pickled, because executors need it, and never shown.
+The one rule: it may hold a password, so it is pickled (executors need it) and never printed.
 
-`bootstrap` is a Kafka address: it finds agents, and with them the tail that is not in object storage yet. `store` and `objects` are
-URLs: with them, executors read what is published straight from object storage. `learned` asks the brokers for the URLs.
+`bootstrap` is a Kafka address; through the brokers the whole log can be read. `store` and `objects` are URLs; with them, published
+records are read straight from object storage, and the brokers serve only the tail.
 """
 
-import logging
-from dataclasses import dataclass, replace
-from pathlib import Path
+import re
+from dataclasses import dataclass
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from holdfast.client.addresses import parse_bootstrap
-from holdfast.objects.urls import parse_objects_url
-from holdfast.stores.sqlite.settings import parse_url
-from holdfast.stores.urls import parse_store_url
 from holdfast.vocabulary.errors import InvalidError
 
-_log: Final = logging.getLogger(__name__)
-
-_FORMS: Final = "bootstrap (host:port), or store and objects (URLs), or all three"
+_USER_INFO: Final = re.compile("//[^/@]*@")
+_PUBLIC_OPTIONS: Final = frozenset({"endpoint", "region", "account_name"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAddress:
-    """Addresses of one cluster. Checked when made; nothing is opened."""
+    """Addresses of one cluster. At least `bootstrap`, or `store` and `objects`."""
 
     bootstrap: str = ""
     store: str = ""
@@ -36,70 +31,27 @@ class ClusterAddress:
             missing = "objects" if self.store else "store"
             raise InvalidError(f"option {missing}", "", "a URL: store and objects are given together")
         if not self.bootstrap and not self.store:
-            raise InvalidError("way to a cluster", "nothing", _FORMS)
+            raise InvalidError(
+                "cluster address", "", "bootstrap (host:port), or store and objects (URLs), or all three"
+            )
         if self.bootstrap:
             parse_bootstrap(self.bootstrap)
-        if self.store:
-            _check_shared("store", self.store, parse_store_url(self.store).shown)
-            _check_shared("objects", self.objects, parse_objects_url(self.objects).shown)
+        for name, url in (("store", self.store), ("objects", self.objects)):
+            if urlsplit(url).scheme == "memory":
+                raise InvalidError(f"option {name}", url, "a URL that other processes can open, which memory: is not")
 
     def __repr__(self) -> str:
-        store = parse_store_url(self.store).shown if self.store else ""
-        objects = parse_objects_url(self.objects).shown if self.objects else ""
-        return f"Reach(bootstrap={self.bootstrap!r}, store={store!r}, objects={objects!r})"
-
-    def with_discovered_urls(self) -> "ClusterAddress":
-        """With store and objects as the brokers tell them; as it is where they are known already, or kept secret.
-
-        A broker that is on another machine may name files that are not here: then everything is read through agents.
-        """
-        if self.store or not self.bootstrap:
-            return self
-        from holdfast.client.brokers import BrokerClient
-        from holdfast.client.loop_thread import run
-
-        told = run(BrokerClient.fetch_cluster_urls(self.bootstrap))
-        if not told.store or not told.objects:
-            _log.warning(
-                "the brokers at %s do not tell where their store and objects are (a URL that holds a secret is kept secret): "
-                "everything is read through agents; to read straight from object storage, give the options store and objects",
-                self.bootstrap,
-            )
-            return self
-        reason = why_store_invisible(told.store) or why_objects_invisible(told.objects)
-        if reason:
-            _log.warning(
-                "%s: everything is read through agents; to read straight from object storage, give the options store and "
-                "objects as they are seen from here",
-                reason,
-            )
-            return self
-        return replace(self, store=told.store, objects=told.objects)
+        return (
+            f"ClusterAddress(bootstrap={self.bootstrap!r}, store={redacted_url(self.store)!r}, "
+            f"objects={redacted_url(self.objects)!r})"
+        )
 
 
-def why_objects_invisible(url: str) -> str:
-    """Why this process cannot see a `file:` URL's folder; "" if it can, or if it is no file URL."""
+def redacted_url(url: str) -> str:
+    """The URL for logs and errors: no user or password, and no option value that may be a secret."""
     parts = urlsplit(url)
-    if parts.scheme == "memory":
-        return "memory: is seen by its own process only"
-    folder = Path(unquote(parts.path))
-    if parts.scheme == "file" and not folder.is_dir():
-        return f"the objects folder {folder} is not on this machine"
-    return ""
-
-
-def why_store_invisible(url: str) -> str:
-    """The same for the file of a `sqlite:` URL."""
-    parsed = parse_store_url(url)
-    if parsed.parts.scheme == "memory":
-        return "memory: is seen by its own process only"
-    if parsed.parts.scheme == "sqlite":
-        path, _ = parse_url(parsed)
-        if not path.is_file():
-            return f"the store's file {path} is not on this machine"
-    return ""
-
-
-def _check_shared(what: str, url: str, shown: str) -> None:
-    if urlsplit(url).scheme == "memory":
-        raise InvalidError(f"option {what}", shown, "a URL that other processes can open, which memory: is not")
+    options = "&".join(
+        f"{name}={value if name in _PUBLIC_OPTIONS else '***'}"
+        for name, value in parse_qsl(parts.query, keep_blank_values=True)
+    )
+    return _USER_INFO.sub("//***@", parts._replace(query=options, fragment="").geturl())

@@ -1,7 +1,7 @@
-"""One connection to a broker: a request goes out, its answer comes back. kio writes and reads the messages.
+"""One connection to a broker: requests and responses, encoded by kio. Plain TCP: no TLS, no SASL.
 
-The one rule: a connection that failed in the middle of a request is closed, never used again: what comes next on it would be the
-answer to a question nobody remembers.
+The one rule: a connection that failed in the middle of a request is closed and never reused: the next bytes on it would be the
+response to the abandoned request.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _RESPONSE_BYTES_MAX: Final = 512 << 20
 
 
 class BrokerConnection:
-    """Questions to one broker, one after the other."""
+    """One broker; requests are sent one at a time."""
 
     def __init__(self, address: BrokerAddress, *, timeout_s: float) -> None:
         self._address, self._timeout_s = address, timeout_s
@@ -29,7 +29,7 @@ class BrokerConnection:
         self._correlation_id = 0
 
     async def request(self, request: Any) -> Any:
-        """The answer to a kio request. `UnavailableError` if there is none in time."""
+        """The response to a kio request. `UnavailableError` if there is none in time."""
         async with self._lock:
             try:
                 async with asyncio.timeout(self._timeout_s):
@@ -43,7 +43,7 @@ class BrokerConnection:
                 raise
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection; the next request opens another one."""
         async with self._lock:
             await self._drop()
 
@@ -56,7 +56,7 @@ class BrokerConnection:
         await writer.drain()
         (size,) = _INT32.unpack(await reader.readexactly(4))
         if not 4 <= size <= _RESPONSE_BYTES_MAX:
-            raise ConnectionError(f"it answered with a frame of {size} bytes: this is no Kafka broker")
+            raise ConnectionError(f"response of {size} bytes: this is not a Kafka broker")
         return _decode_response(type(request), await reader.readexactly(size), self._correlation_id)
 
     async def _drop(self) -> None:
@@ -79,13 +79,13 @@ def _encode_request(request: Any, correlation_id: int) -> bytes:
     return _INT32.pack(len(body)) + body
 
 
-def _decode_response(asked: Any, frame: bytes, correlation_id: int) -> Any:
+def _decode_response(request_type: Any, frame: bytes, correlation_id: int) -> Any:
     from kio.index import load_response_schema
 
-    kind = load_response_schema(asked.__api_key__, asked.__version__)
+    kind = load_response_schema(request_type.__api_key__, request_type.__version__)
     header, size = _entity_reader(cast(Hashable, kind.__header_schema__))(frame, 0)
     if header.correlation_id != correlation_id:
-        raise ConnectionError("it answered another question")
+        raise ConnectionError("response with another correlation id")
     return _entity_reader(cast(Hashable, kind))(frame, size)[0]
 
 

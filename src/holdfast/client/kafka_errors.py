@@ -1,13 +1,13 @@
-"""What a broker or librdkafka reports, as errors of ours: one table, one sentence each.
+"""Errors of brokers and of librdkafka as Holdfast's own: one table.
 
-The one rule: the class says whose turn it is (and so the exit code), the sentence names the topic, group or address.
+The one rule: the class says what the caller can do (and so the exit code), the text names the topic, group or address.
 """
 
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from holdfast.cli.kafka.options import Bootstrap
+from holdfast.client.addresses import Bootstrap
 from holdfast.vocabulary.errors import (
     CorruptError,
     ExpiredError,
@@ -19,14 +19,14 @@ from holdfast.vocabulary.errors import (
 
 
 class KafkaRefusedError(InvalidError):
-    """The broker understood and said no."""
+    """The broker refused the request."""
 
     def __str__(self) -> str:
         return f"{self.what} {self.given} {self.allowed}"
 
 
 class KafkaOutcomeUnknownError(OutcomeUnknownError):
-    """A change was sent and no answer came."""
+    """A change was sent and there was no response."""
 
     def __str__(self) -> str:
         return f"the outcome of {self.commit_id} is unknown: {self.reason}"
@@ -92,22 +92,22 @@ _REFUSED: Final = {
 def to_holdfast_error(
     found: KafkaError, what: str, given: str, bootstrap: Bootstrap, *, reason: str = ""
 ) -> HoldfastError:
-    """`found`, which came about `what` named `given`; `reason` is what the client last heard from the network."""
-    code, said = found.code(), found.str().removeprefix("Broker: ").removeprefix("Local: ")
+    """The error for `found`, about `what` named `given`; `reason` is the last network error of the client."""
+    code, text = found.code(), found.str().removeprefix("Broker: ").removeprefix("Local: ")
     if code in _UNAVAILABLE:
-        return UnavailableError(f"Kafka at {bootstrap}", reason or said)
+        return UnavailableError(f"Kafka at {bootstrap}", reason or text)
     if code in _UNCERTAIN:
-        heard = "no acknowledgement in time" if code == KafkaError._MSG_TIMED_OUT else said
-        return KafkaOutcomeUnknownError(f"sending to {what} {given}", f"{heard} from Kafka at {bootstrap}")
+        detail = "no acknowledgement in time" if code == KafkaError._MSG_TIMED_OUT else text
+        return KafkaOutcomeUnknownError(f"sending to {what} {given}", f"{detail} from Kafka at {bootstrap}")
     if code in _LOST:
-        return ExpiredError(f"membership in {what} {given}", said)
+        return ExpiredError(f"membership in {what} {given}", text)
     if code in _CORRUPT:
-        return CorruptError(f"{what} {given}", said)
+        return CorruptError(f"{what} {given}", text)
     if code == KafkaError._UNKNOWN_PARTITION and what == "topic":
         return KafkaRefusedError(what, given, f"has no such partition at {bootstrap}")
     if code in _MISSING:
         return KafkaRefusedError(what, given, f"does not exist at {bootstrap}")
-    return KafkaRefusedError(what, given, _REFUSED.get(code) or f"was refused by {bootstrap}: {said} ({found.name()})")
+    return KafkaRefusedError(what, given, _REFUSED.get(code) or f"was refused by {bootstrap}: {text} ({found.name()})")
 
 
 def kafka_error(exception: KafkaException) -> KafkaError:

@@ -1,12 +1,12 @@
-"""The thread on which a Python process of Spark does its I/O: one event loop, kept between tasks.
+"""An event loop on a thread, for synchronous callers such as Spark's Python workers. One per process, kept between tasks.
 
-The one rule: a loop belongs to the process that made it. Spark forks its Python workers, and a fork has no threads; so whoever
-finds itself in another process than the loop's begins a new one, and what the parent had open stays the parent's.
+The one rule: a loop belongs to the process that started it. Spark forks its Python workers, and a fork has no threads: the child
+starts a loop of its own, and what the parent has open stays the parent's.
 """
 
 import asyncio
 import atexit
-import concurrent.futures.thread  # noqa: F401 (it registers its end first, so that ours comes before it)
+import concurrent.futures.thread  # noqa: F401 (it registers its exit handler first, so that ours runs before it)
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
@@ -25,22 +25,22 @@ class LoopThread:
     def __init__(self) -> None:
         self.process = os.getpid()
         self.loop = asyncio.new_event_loop()
-        self.kept: dict[object, object] = {}  # what this process has open, by whatever names it
+        self.resources: dict[object, object] = {}  # what this process has open, by address
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._thread = threading.Thread(target=self._serve, name="holdfast-spark", daemon=True)
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Begin the work on the loop's thread."""
+        """Start the work on the loop's thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
-        """Call this before the loop ends. To be said on the loop's thread."""
+        """Call `closer` before the loop stops. On the loop's thread."""
         self._closers.append(closer)
 
     def close(self) -> None:
-        """End what is open, then the loop."""
-        with suppress(Exception):  # the process ends, or a test does: whoever waits for an answer has it already
+        """Close what is open, then stop the loop."""
+        with suppress(Exception):  # the process is exiting: there is nobody left to report to
             self.submit(self._close()).result(_CLOSE_WAIT_S)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(_CLOSE_WAIT_S)
@@ -62,7 +62,7 @@ _current: LoopThread | None = None
 
 
 def loop_thread() -> LoopThread:
-    """This process's loop, begun if need be."""
+    """This process's loop, started at the first use."""
     global _current
     with _lock:
         if _current is None or _current.process != os.getpid():
@@ -71,7 +71,7 @@ def loop_thread() -> LoopThread:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Do the work on the loop's thread, and return what it returns. An interrupt cancels it."""
+    """Run the work on the loop's thread and return its result. An interrupt cancels it."""
     future = loop_thread().submit(work)
     try:
         return future.result()
@@ -81,7 +81,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def close() -> None:
-    """End this process's loop with everything that is open on it; the next use begins a new one."""
+    """Stop this process's loop and close everything that is open on it; the next use starts a new one."""
     global _current
     with _lock:
         thread, _current = _current, None
@@ -96,5 +96,5 @@ def _in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_child)
-# Before the thread pools end, without which nothing can be closed in order; a plain exit handler would run after that.
+# Before the thread pools end, which closing needs; a plain exit handler would run after that.
 getattr(threading, "_register_atexit", atexit.register)(close)

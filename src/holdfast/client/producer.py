@@ -1,26 +1,27 @@
-"""What is asked of brokers to publish: a producer's id, where partitions end, Produce, and what a partition holds of a producer.
+"""An idempotent producer whose sequence numbers the caller assigns: a replay sends the same bytes, which the broker appends once.
 
-    InitProducerId v4, Produce v13 (topics by their ids: one that was deleted and made anew takes nothing meant for the old one)
+    InitProducerId v4, Produce v13 (by topic id: a recreated topic takes nothing meant for the old one)
 
-The one rule: a batch that the broker says it has, is sent. It says so with the offset for a batch it remembers, and with
-DUPLICATE_SEQUENCE_NUMBER for one further back; neither is an append. A batch out of order is never sent again under another number.
+The one rule: a batch that the partition already has counts as sent. The broker answers with its offset if it remembers the batch,
+with DUPLICATE_SEQUENCE_NUMBER for an older one; neither appends. A batch out of order is never sent under another number.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Protocol
 from uuid import UUID
 
+import msgspec
+
 from holdfast.client.brokers import LATEST, BrokerClient, OutOfRangeError, TopicInfo
 from holdfast.log.batches import parse_header
-from holdfast.log.batches.header import HEADER_BYTES, LENGTH_COVERS_FROM
-from holdfast.spark.sink.pieces import TopicRef
-from holdfast.spark.sink.query_state import SEQUENCE_MODULUS
-from holdfast.spark.sink.sequences import SequencedBatch, TargetPartition
+from holdfast.log.batches.header import HEADER_BYTES
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, InvalidError, UnavailableError
 from holdfast.vocabulary.settings import MIB
 
 REQUEST_BYTES_MAX: Final = 8 * MIB
+SEQUENCE_MODULUS: Final = 1 << 31  # after 2³¹-1 comes 0
 
 _NONE, _DUPLICATE = 0, 46
 _OUT_OF_SEQUENCE: Final = {45, 47}  # out of order, older epoch: somebody else has gone further with this producer
@@ -45,8 +46,36 @@ _UNKNOWN_TOPIC: Final = {3, 100}
 _RETRY_PAUSE_MS: Final = 100
 
 
+class TopicRef(msgspec.Struct, frozen=True, array_like=True):
+    """A topic's name and id; it is part of stored plans, in this order."""
+
+    name: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPartition:
+    """One partition of one topic."""
+
+    topic: TopicRef
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic.name}:{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class SequencedBatch:
+    """A batch ready to be sent; `ordinal` is the number of records before it in the same partition and plan."""
+
+    target: TargetPartition
+    ordinal: int
+    count: int
+    data: bytes
+
+
 class OutOfSequenceError(HoldfastError):
-    """The partition has seen later batches of this producer than the one that was sent: look at the record again."""
+    """The partition has later batches of this producer: another process got further. Read the query's state again."""
 
     def __init__(self, topic: str, partition: int, code: int) -> None:
         super().__init__(topic, partition, code)
@@ -57,29 +86,30 @@ class OutOfSequenceError(HoldfastError):
 
 
 class IdempotentProducer(Protocol):
-    """The brokers of one cluster."""
+    """Sends batches whose sequence numbers are already assigned."""
 
     async def init_producer_id(self) -> tuple[int, int]:
-        """An id that nobody else has, and its epoch."""
+        """A new producer id, and its epoch."""
         ...
 
-    async def ends(self, target: TopicRef, partitions: Sequence[int]) -> dict[int, int]:
-        """Where these partitions end. `InvalidError` if the topic is no longer the one that was meant."""
+    async def end_offsets(self, topic: TopicRef, partitions: Sequence[int]) -> dict[int, int]:
+        """Where these partitions end. `InvalidError` if the topic was recreated."""
         ...
 
     async def send(self, batches: Sequence[SequencedBatch], *, deadline_ms: int) -> None:
-        """Return when all are durable: at most one batch of each lane. `UnavailableError` at the deadline, `OutOfSequenceError`."""
+        """Send at most one batch per partition; return when all are durable. `UnavailableError` at the deadline,
+        `OutOfSequenceError`."""
         ...
 
     async def appended_records(
-        self, lane: TargetPartition, *, start: int, producer: tuple[int, int], sequence: int
+        self, target: TargetPartition, *, start: int, producer: tuple[int, int], sequence: int
     ) -> int:
-        """How many records from `sequence` on the partition holds of this producer, at or behind offset `start`."""
+        """How many records of this producer, from `sequence` on, the partition holds at or after offset `start`."""
         ...
 
 
 class KafkaIdempotentProducer(BrokerClient):
-    """Brokers over Kafka's protocol. On the loop's thread only."""
+    """The producer over Kafka's protocol. Belongs to one event loop."""
 
     async def init_producer_id(self) -> tuple[int, int]:
         return await self._retry_until_deadline(self._init_producer_id)
@@ -93,23 +123,23 @@ class KafkaIdempotentProducer(BrokerClient):
         )
         answer = await self._request_any(request)
         if int(answer.error_code) != _NONE:
-            raise UnavailableError("producer ids", f"the broker answered with {answer.error_code.name}")
+            raise UnavailableError("producer ids", f"broker error {answer.error_code.name}")
         return int(answer.producer_id), int(answer.producer_epoch)
 
-    async def ends(self, target: TopicRef, partitions: Sequence[int]) -> dict[int, int]:
-        found = await self.topic(target.name)
-        if found.id != target.id:
+    async def end_offsets(self, topic: TopicRef, partitions: Sequence[int]) -> dict[int, int]:
+        found = await self.topic(topic.name)
+        if found.id != topic.id:
             raise InvalidError(
-                f"topic {target.name}", f"id {found.id}", f"id {target.id}: it was deleted and made anew"
+                f"id of topic {topic.name}", found.id, f"{topic.id}: the topic was deleted and recreated"
             )
-        return await self.offsets(target.name, dict.fromkeys(partitions, LATEST))
+        return await self.offsets(topic.name, dict.fromkeys(partitions, LATEST))
 
     async def send(self, batches: Sequence[SequencedBatch], *, deadline_ms: int) -> None:
-        left = {batch.lane: batch for batch in batches}
+        left = {batch.target: batch for batch in batches}
         while left:
-            # Checked before every try: whoever slept for longer than brokers remember must not wake up and send.
+            # Before every attempt: a process that was paused for longer than brokers remember a producer must not send.
             if self._clock.boot_ms() >= deadline_ms:
-                raise UnavailableError("publishing", f"{len(left)} partitions did not take their batch in time")
+                raise UnavailableError("publishing", f"{len(left)} partitions did not acknowledge their batch in time")
             reason = await self._send_some(left)
             if left and reason is not None:
                 if self._clock.boot_ms() + _RETRY_PAUSE_MS >= deadline_ms:
@@ -117,33 +147,33 @@ class KafkaIdempotentProducer(BrokerClient):
                 await self._clock.sleep_ms(_RETRY_PAUSE_MS)
 
     async def _send_some(self, left: dict[TargetPartition, SequencedBatch]) -> HoldfastError | None:
-        """One round of requests: what was taken leaves `left`. Why something stayed, if it did."""
+        """One round of requests; what is acknowledged leaves `left`. Returns why something stayed, if it did."""
         reason: HoldfastError | None = None
-        for topic in {lane.target for lane in left}:
-            lanes = {lane.partition: lane for lane in left if lane.target == topic}
+        for topic in {target.topic for target in left}:
+            targets = {target.partition: target for target in left if target.topic == topic}
             try:
-                led = await self._group_by_leader(topic.name, dict.fromkeys(lanes, 0))
+                led = await self._group_by_leader(topic.name, dict.fromkeys(targets, 0))
             except UnavailableError as error:
                 reason = error
                 continue
             for node, partitions in led.items():
-                chosen = _fit_request(REQUEST_BYTES_MAX, [left[lanes[partition]] for partition in partitions])
+                chosen = _fit_request(REQUEST_BYTES_MAX, [left[targets[partition]] for partition in partitions])
                 try:
                     codes = await self._produce(node, topic, chosen)
                 except UnavailableError as error:
                     reason = error
                     continue
                 for batch in chosen:
-                    refused = self._refusal(batch.lane, codes.get(batch.lane.partition, 7))
+                    refused = self._refusal(batch.target, codes.get(batch.target.partition, 7))
                     if refused is None:
-                        del left[batch.lane]
+                        del left[batch.target]
                     reason = refused or reason
         return reason
 
     async def _produce(self, node: int, topic: TopicRef, batches: Sequence[SequencedBatch]) -> dict[int, int]:
         from kio.schema.produce.v13.request import PartitionProduceData, ProduceRequest, TopicProduceData
 
-        parts: Any = tuple(PartitionProduceData(index=each.lane.partition, records=each.data) for each in batches)  # type: ignore[arg-type]
+        parts: Any = tuple(PartitionProduceData(index=each.target.partition, records=each.data) for each in batches)  # type: ignore[arg-type]
         request = ProduceRequest(
             acks=-1,  # type: ignore[arg-type]
             timeout=timedelta(seconds=20),  # type: ignore[arg-type]
@@ -152,40 +182,42 @@ class KafkaIdempotentProducer(BrokerClient):
         answer = await self._request(node, request)
         return {each.index: int(each.error_code) for found in answer.responses for each in found.partition_responses}
 
-    def _refusal(self, lane: TargetPartition, code: int) -> HoldfastError | None:
+    def _refusal(self, target: TargetPartition, code: int) -> HoldfastError | None:
         if code in (_NONE, _DUPLICATE):
             return None
-        self._metadata_cache.leaders.pop((lane.target.name, lane.partition), None)
-        name = f"partition {lane.target.name}:{lane.partition}"
+        self._metadata_cache.leaders.pop((target.topic.name, target.partition), None)
+        name = f"partition {target}"
         if code in _RETRIABLE:
             known = "; the topic may have been deleted" if code in _UNKNOWN_TOPIC else ""
             return UnavailableError(name, f"the broker answered with Kafka's error {code}{known}")
         if code in _OUT_OF_SEQUENCE:
-            raise OutOfSequenceError(lane.target.name, lane.partition, code)
-        raise InvalidError(f"batch for {name}", f"Kafka's error {code}", "what the topic's settings let pass")
+            raise OutOfSequenceError(target.topic.name, target.partition, code)
+        raise InvalidError(
+            f"batch for {name}", f"Kafka's error {code}", "a batch that the topic's configuration allows"
+        )
 
     async def appended_records(
-        self, lane: TargetPartition, *, start: int, producer: tuple[int, int], sequence: int
+        self, target: TargetPartition, *, start: int, producer: tuple[int, int], sequence: int
     ) -> int:
-        topic = TopicInfo(lane.target.name, lane.target.id, lane.partition + 1)
+        topic = TopicInfo(target.topic.name, target.topic.id, target.partition + 1)
         most, offset = 0, start
         while True:
             try:
-                fetched = await self.fetch(topic, lane.partition, offset)
+                fetched = await self.fetch(topic, target.partition, offset)
             except OutOfRangeError as error:
                 if error.start <= offset:
-                    return most  # beyond the end: the log ends where we began
-                raise _unknown_start(lane, start, error.start) from None
+                    return most  # past the end: nothing was appended since `start`
+                raise _unknown_start(target, start, error.start) from None
             offset, counted = _scan_batches(fetched.records, offset, producer, sequence)
             most = max(most, counted)
             if offset >= fetched.high_watermark or not len(fetched.records):
                 return most
 
 
-def _unknown_start(lane: TargetPartition, start: int, first: int) -> CorruptError:
+def _unknown_start(target: TargetPartition, start: int, first: int) -> CorruptError:
     return CorruptError(
-        f"partition {lane.target.name}:{lane.partition}",
-        f"it begins at {first}, so that nobody can tell what of the plan was published from {start} on",
+        f"partition {target}",
+        f"it starts at offset {first}: which batches of the plan were published from {start} on cannot be determined",
     )
 
 
@@ -202,12 +234,12 @@ def _fit_request(bytes_max: int, batches: Sequence[SequencedBatch]) -> list[Sequ
 
 
 def _scan_batches(records: memoryview, offset: int, producer: tuple[int, int], sequence: int) -> tuple[int, int]:
-    """Where the whole batches in `records` end, and how far behind `sequence` the producer's go."""
+    """The offset after the complete batches, and how many records after `sequence` the producer has in them."""
     most, at = 0, 0
     while at + HEADER_BYTES <= len(records):
         header = parse_header(records, at)
-        if at + header.length + LENGTH_COVERS_FROM > len(records):
-            break  # the last may be cut
+        if not 0 < header.size_bytes <= len(records) - at:
+            break  # the last may be truncated
         offset = max(offset, header.last_offset + 1)
         if (header.producer_id, header.producer_epoch) == producer:
             behind = (header.base_sequence - sequence) % SEQUENCE_MODULUS + header.last_offset_delta + 1

@@ -1,6 +1,6 @@
 """Which segments hold a range, and where to cut it: from metadata alone.
 
-The one rule: what is decided here follows from the range and the list of segments, nothing else; asked again, it says the same.
+The one rule: the result follows from the range and the list of segments alone.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from holdfast.log.published_log import PublishedLog
 from holdfast.log.segment_list import StaleListingError
 from holdfast.vocabulary.errors import CorruptError
 
-TAIL_RECORD_BYTES: Final = 256  # what a record of the tail is taken to weigh where no segment tells
+TAIL_RECORD_BYTES: Final = 256  # assumed size of a record of the tail where there is no segment to estimate it from
 _RELOADS_MAX: Final = 5
 
 
@@ -21,8 +21,8 @@ _RELOADS_MAX: Final = 5
 class TimeBounds:
     """Records from `floor_ms` to `ceiling_ms` (inclusive) are wanted; others may be left out where that is cheap.
 
-    `disorder_ms` says how much older than its batch's first record a record may be; None: nobody knows, so no segment is left out
-    for being too young.
+    `disorder_ms`: how much older than its batch's first record a record may be; None: unknown, so no segment is skipped for being
+    too new.
     """
 
     floor_ms: int | None = None
@@ -61,13 +61,13 @@ class SizeEstimate(NamedTuple):
 
 
 async def find_segments(log: PublishedLog, objects: Objects, start: int, end: int) -> list[SegmentRecord]:
-    """The segments that hold some of [start, end), oldest first; lists that moved meanwhile are loaded anew."""
+    """The segments that hold some of [start, end), oldest first; a list that changed meanwhile is reloaded."""
     for _ in range(_RELOADS_MAX):
         try:
             return await _find_segments(log, objects, start, end)
         except StaleListingError:
             await log.refresh()
-    raise CorruptError(f"partition {log.partition_id}", "its list of segments is not there")
+    raise CorruptError(f"partition {log.partition_id}", "its list of segments is missing")
 
 
 async def _find_segments(log: PublishedLog, objects: Objects, start: int, end: int) -> list[SegmentRecord]:
@@ -76,14 +76,14 @@ async def _find_segments(log: PublishedLog, objects: Objects, start: int, end: i
         if index.end_offset > start and index.base_offset < end:
             listed = await log.segments.listed(index, objects)
             if not listed:
-                raise StaleListingError(f"index object {index.object}", "it is gone")
+                raise StaleListingError(f"index object {index.object}", "it is missing")
             found += listed
     found += log.segments.recent
     return [each for each in found if each.end_offset > start and each.base_offset < end]
 
 
 def estimate_ranges(segments: Sequence[SegmentRecord], start: int, end: int) -> list[EstimatedRange]:
-    """[start, end) as the segments weigh it; what no segment holds is the tail, and weighs as the last segment does."""
+    """[start, end) with the sizes of its segments; what no segment holds is the tail, estimated by the last segment."""
     found: list[EstimatedRange] = []
     at, record_bytes = start, float(TAIL_RECORD_BYTES)
     for each in segments:
@@ -102,7 +102,7 @@ def estimate_ranges(segments: Sequence[SegmentRecord], start: int, end: int) -> 
 
 
 class RangeSplit(NamedTuple):
-    """Offsets [start, end). `size` is the share of the limit that they take: 1 is full."""
+    """Offsets [start, end). `size` is their share of the limit: 1 is a full part."""
 
     start: int
     end: int
@@ -110,20 +110,20 @@ class RangeSplit(NamedTuple):
 
 
 def split_by_size(found: Sequence[EstimatedRange], *, rows_max: int, bytes_max: int) -> list[RangeSplit]:
-    """The stretches as parts of at most so many rows and bytes, but at least one offset each."""
+    """The ranges in parts of at most so many rows and bytes, but at least one offset each."""
     parts: list[RangeSplit] = []
     if not found:
         return parts
     begin, rows, size = found[0].start, 0.0, 0.0
     for each in found:
         at = each.start
-        row, weight = each.rows / (each.end - each.start), each.bytes / (each.end - each.start)
+        row_rows, row_bytes = each.rows / (each.end - each.start), each.bytes / (each.end - each.start)
         while at < each.end:
-            fitting = min(_fit_count(rows_max - rows, row), _fit_count(bytes_max - size, weight), each.end - at)
+            fitting = min(_fit_count(rows_max - rows, row_rows), _fit_count(bytes_max - size, row_bytes), each.end - at)
             if fitting == 0 and begin == at:
                 fitting = 1
             at += fitting
-            rows, size = rows + fitting * row, size + fitting * weight
+            rows, size = rows + fitting * row_rows, size + fitting * row_bytes
             if at < each.end:
                 parts.append(RangeSplit(begin, at, max(rows / rows_max, size / bytes_max)))
                 begin, rows, size = at, 0.0, 0.0
@@ -132,7 +132,7 @@ def split_by_size(found: Sequence[EstimatedRange], *, rows_max: int, bytes_max: 
 
 
 def total_size(found: Sequence[EstimatedRange]) -> SizeEstimate:
-    """What the stretches weigh together."""
+    """The sum over the ranges."""
     tail = [each for each in found if each.is_tail]
     return SizeEstimate(
         round(sum(each.rows for each in found)),
@@ -145,35 +145,34 @@ def total_size(found: Sequence[EstimatedRange]) -> SizeEstimate:
 def limit_each(found: Sequence[Sequence[EstimatedRange]], *, rows_max: int, bytes_max: int) -> list[int]:
     """Where to stop in each of several ranges, so that together they stay within the limits.
 
-    Each gets the share of the limit that it has of the whole, so that none waits for another; at least one goes on.
+    Each gets a share of the limit in proportion to its size, so that none waits for another; at least one advances.
     """
-    weights = [total_size(each) for each in found]
-    rows, size = sum(each.rows for each in weights), sum(each.bytes for each in weights)
+    totals = [total_size(each) for each in found]
+    rows, size = sum(each.rows for each in totals), sum(each.bytes for each in totals)
     share = min(1.0, rows_max / max(1, rows), bytes_max / max(1, size))
     if share == 1.0:
         return [each[-1].end if each else 0 for each in found]
     ends = [
-        _limited_end(each, weight.rows * share, weight.bytes * share)
-        for each, weight in zip(found, weights, strict=True)
+        _limited_end(each, total.rows * share, total.bytes * share) for each, total in zip(found, totals, strict=True)
     ]
     if all(end == each[0].start for end, each in zip(ends, found, strict=True)):  # every share is less than a record
-        largest = max(range(len(found)), key=lambda at: weights[at].rows)
+        largest = max(range(len(found)), key=lambda at: totals[at].rows)
         ends[largest] += 1
     return ends
 
 
 def _limited_end(found: Sequence[EstimatedRange], rows: float, size: float) -> int:
-    """How far so many rows and bytes reach; the start if not to the first record."""
+    """The offset up to which there are at most so many rows and bytes; the start if the first record is larger."""
     at = found[0].start
     for each in found:
-        row, record = each.rows / (each.end - each.start), each.bytes / (each.end - each.start)
-        fitting = min(_fit_count(rows, row), _fit_count(size, record), each.end - each.start)
-        at, rows, size = at + fitting, rows - fitting * row, size - fitting * record
+        row_rows, row_bytes = each.rows / (each.end - each.start), each.bytes / (each.end - each.start)
+        fitting = min(_fit_count(rows, row_rows), _fit_count(size, row_bytes), each.end - each.start)
+        at, rows, size = at + fitting, rows - fitting * row_rows, size - fitting * row_bytes
         if at < each.end:
             break
     return at
 
 
 def _fit_count(room: float, each: float) -> int:
-    """How many of this weight fit. A hair's breadth is granted: sums of fractions are not exact."""
+    """How many of this size fit. The epsilon is for sums of fractions, which are not exact."""
     return int(max(0.0, room) / each + 1e-6) if each > 0 else 1 << 62

@@ -1,7 +1,7 @@
-"""Batches to Arrow, in the columns of Spark's Kafka source.
+"""RecordBatches to Arrow, in the columns of Spark's Kafka source.
 
-The one rule: exactly the records of the range, in offset order. Batches come whole, so the first may begin before the range and the
-last may end behind it; such rows are cut off here. Payloads are copied once, into the plain columns that Spark takes.
+The one rule: exactly the records of the range, in offset order. Batches are whole, so the first may begin before the range and the
+last may end after it; such rows are cut off here. Payloads are copied once, into the plain columns that Spark requires.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ HEADERS_TYPE: Final = pa.list_(pa.field("element", _HEADER_TYPE))
 
 @cache
 def arrow_schema(include_headers: bool) -> pa.Schema:
-    """The columns of Spark's Kafka source, as Spark's Python data sources want them."""
+    """The columns of Spark's Kafka source, in the types of Spark's Python data sources."""
     fields = [
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
@@ -58,7 +58,7 @@ def to_tables(
 
 
 def _payload_bytes(batches: Sequence[Buffer], viewed: pa.RecordBatch) -> int:
-    """What the payloads weigh, at most: the memory that the views point into."""
+    """An upper bound for the size of the payloads: the memory that the views point into."""
     pointed = {buffer.address: buffer.size for buffer in viewed.column("value").buffers()[2:] if buffer is not None}
     return max(1, sum(pointed.values()) or sum(map(len, batches)))
 
@@ -82,7 +82,7 @@ def _to_plain_columns(
     except pa.ArrowInvalid:
         if rows == 1:
             raise
-        # Rows of very different sizes: more than a plain column can hold are in this half, so halve it again.
+        # Rows of very different sizes: more than a plain column can hold, so halve again.
         for at, size in ((0, rows // 2), (rows // 2, rows - rows // 2)):
             yield from _to_plain_columns(viewed.slice(at, size), topic, partition, include_headers)
         return
@@ -90,7 +90,7 @@ def _to_plain_columns(
 
 
 def _headers(viewed: Any) -> Any:
-    """Lists of pairs; a record without headers has no list, as in Spark's Kafka source."""
+    """Lists of pairs; null for a record without headers, as in Spark's Kafka source."""
     lists = viewed.cast(HEADERS_TYPE)
     lengths = pc.list_value_length(lists)
     if pc.min(lengths).as_py():

@@ -1,121 +1,84 @@
-"""A cluster as one process has it open: store, objects and agents, whichever its reach names. Kept for later tasks.
+"""Opens the cluster behind a `ClusterAddress`, once per process, and keeps it open for later tasks.
 
-The one rule: a process that reads must not make anything. A folder or a database file that is not there is refused, because opening
-it would make an empty one, and an empty log looks like a log without records.
+The one rule: reading creates nothing. A folder or database file that does not exist is refused: opening it would create an empty
+one, and an empty log looks like a log without records.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from holdfast.client.brokers import BrokerClient, TopicInfo
-from holdfast.client.cluster_address import ClusterAddress, why_objects_invisible, why_store_invisible
-from holdfast.client.loop_thread import loop_thread
-from holdfast.contracts.objects import Objects
+from holdfast.client.brokers import BrokerClient
+from holdfast.client.cluster_access import ClusterAccess, DirectAccess
+from holdfast.client.cluster_address import ClusterAddress, redacted_url
+from holdfast.client.loop_thread import loop_thread, run
 from holdfast.contracts.store import Store
-from holdfast.log.model import PartitionId
-from holdfast.log.published_log import PublishedLog
 from holdfast.log.reader import LogReader
 from holdfast.log.settings import LogSettings
 from holdfast.log.topics import Topics
-from holdfast.objects.urls import open_objects, parse_objects_url
+from holdfast.objects.urls import open_objects
+from holdfast.stores.sqlite.settings import parse_url
 from holdfast.stores.urls import open_store, parse_store_url
 from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random, SystemRandom
 
+_log: Final = logging.getLogger(__name__)
+
 _IDENTITY_KEY: Final = "cluster/identity"
 _VISIBLE_URL: Final = (
-    "a URL that every driver and executor can see: shared storage, or a folder that is mounted on all of them"
+    "a URL that every driver and executor can open: shared storage, or a folder that is mounted on all of them"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class DirectAccess:
-    """The way past the agents: what is published."""
+def discover_urls(cluster_address: ClusterAddress) -> ClusterAddress:
+    """The address with the store and objects URLs that the brokers advertise; unchanged where it has them already.
 
-    store: Store
-    objects: Objects
-    topics: Topics
-    reading: LogReader
-
-
-@dataclass(slots=True)
-class ClusterAccess:
-    """What a reach names, open. `direct` and `agents` are None where the reach has no such way."""
-
-    cluster_address: ClusterAddress
-    direct: DirectAccess | None
-    agents: BrokerClient | None
-    clock: Clock = field(default_factory=RealClock)
-
-    async def topic(self, name: str) -> TopicInfo:
-        """The topic as it is now. `UnknownTopicError`."""
-        if self.direct is not None:
-            topic = await self.direct.topics.get(name)
-            return TopicInfo(topic.name, topic.id, topic.partitions)
-        assert self.agents is not None
-        return await self.agents.topic(name)
-
-    async def topics(self) -> list[TopicInfo]:
-        """Every topic, by name."""
-        if self.direct is not None:
-            return [TopicInfo(each.name, each.id, each.partitions) for each in await self.direct.topics.list()]
-        assert self.agents is not None
-        return await self.agents.topics()
-
-    async def published(self, topic: TopicInfo, number: int) -> PublishedLog | None:
-        """The published part of a partition, if there is a way to it."""
-        if self.direct is None:
-            return None
-        partition_id = PartitionId(topic=topic.name, topic_id=topic.id, number=number)
-        return await PublishedLog.open(partition_id, store=self.direct.store, clock=self.clock)
-
-
-@asynccontextmanager
-async def _open(cluster_address: ClusterAddress, clock: Clock, random: Random) -> AsyncIterator[ClusterAccess]:
-    async with AsyncExitStack() as stack:
-        agents = BrokerClient(cluster_address.bootstrap, clock=clock) if cluster_address.bootstrap else None
-        if agents is not None:
-            stack.push_async_callback(agents.close)
-        direct = None
-        if cluster_address.store:
-            _check_visible(cluster_address)
-            store = await stack.enter_async_context(open_store(cluster_address.store, clock=clock, random=random))
-            objects = await stack.enter_async_context(open_objects(cluster_address.objects, clock=clock, random=random))
-            reading = LogReader(objects, clock=clock, settings=LogSettings())
-            stack.push_async_callback(reading.close)
-            direct = DirectAccess(store, objects, Topics(store, clock=clock, random=random), reading)
-            if agents is not None:
-                await _check_same_cluster(cluster_address, store, agents)
-        yield ClusterAccess(cluster_address, direct, agents, clock)
-
-
-def _check_visible(cluster_address: ClusterAddress) -> None:
-    if reason := why_objects_invisible(cluster_address.objects):
-        raise InvalidError(
-            "option objects", parse_objects_url(cluster_address.objects).shown, f"{_VISIBLE_URL}; {reason}"
+    Brokers do not advertise a URL that holds a secret, and may name files of another machine: then the address stays as it is,
+    and everything is read through the brokers.
+    """
+    if cluster_address.store or not cluster_address.bootstrap:
+        return cluster_address
+    found = run(BrokerClient.fetch_cluster_urls(cluster_address.bootstrap))
+    if not found.store or not found.objects:
+        _log.warning(
+            "the brokers at %s do not advertise their store and objects URLs (they never advertise a URL that holds a secret): "
+            "reading everything through brokers; to read straight from object storage, give the options store and objects",
+            cluster_address.bootstrap,
         )
-    if reason := why_store_invisible(cluster_address.store):
-        raise InvalidError("option store", parse_store_url(cluster_address.store).shown, f"{_VISIBLE_URL}; {reason}")
-
-
-async def _check_same_cluster(cluster_address: ClusterAddress, store: Store, agents: BrokerClient) -> None:
-    """Refuse a store of another cluster: a path that exists on two machines, say."""
-    entry = await store.get(_IDENTITY_KEY)
-    known = msgspec.json.decode(entry.value, type=dict[str, str])["id"] if entry is not None else ""
-    told = await agents.cluster_id()
-    if known != told:
-        shown = parse_store_url(cluster_address.store).shown
-        raise InvalidError(
-            "option store",
-            shown,
-            f"the store of the cluster at {cluster_address.bootstrap} ({told}), not of {known or 'none'}",
+        return cluster_address
+    reason = _why_store_invisible(found.store) or _why_objects_invisible(found.objects)
+    if reason:
+        _log.warning(
+            "%s: reading everything through brokers; to read straight from object storage, give the options store and objects "
+            "as this machine sees them",
+            reason,
         )
+        return cluster_address
+    return replace(cluster_address, store=found.store, objects=found.objects)
+
+
+async def open_cluster(cluster_address: ClusterAddress) -> ClusterAccess:
+    """The cluster, opened at the first use in this process. On the loop's thread."""
+    thread = loop_thread()
+    cached = thread.resources.get(cluster_address)
+    if cached is None:
+        cached = thread.resources[cluster_address] = _CachedCluster(cluster_address)
+        thread.on_close(cached.close)
+    assert isinstance(cached, _CachedCluster)
+    try:
+        return await asyncio.shield(cached.opened)
+    except BaseException:
+        if cached.opened.done() and (cached.opened.cancelled() or cached.opened.exception() is not None):
+            thread.resources.pop(cluster_address, None)  # the next use tries again
+        raise
 
 
 class _CachedCluster:
@@ -142,17 +105,63 @@ class _CachedCluster:
         await asyncio.wait((self._task,))
 
 
-async def open_cluster(cluster_address: ClusterAddress) -> ClusterAccess:
-    """The cluster, opened at the first use in this process. On the loop's thread."""
-    thread = loop_thread()
-    held = thread.kept.get(cluster_address)
-    if held is None:
-        held = thread.kept[cluster_address] = _CachedCluster(cluster_address)
-        thread.on_close(held.close)
-    assert isinstance(held, _CachedCluster)
-    try:
-        return await asyncio.shield(held.opened)
-    except BaseException:
-        if held.opened.done() and (held.opened.cancelled() or held.opened.exception() is not None):
-            thread.kept.pop(cluster_address, None)  # the next use tries again
-        raise
+@asynccontextmanager
+async def _open(cluster_address: ClusterAddress, clock: Clock, random: Random) -> AsyncIterator[ClusterAccess]:
+    async with AsyncExitStack() as stack:
+        brokers = BrokerClient(cluster_address.bootstrap, clock=clock) if cluster_address.bootstrap else None
+        if brokers is not None:
+            stack.push_async_callback(brokers.close)
+        direct = None
+        if cluster_address.store:
+            _check_visible(cluster_address)
+            store = await stack.enter_async_context(open_store(cluster_address.store, clock=clock, random=random))
+            objects = await stack.enter_async_context(open_objects(cluster_address.objects, clock=clock, random=random))
+            log_reader = LogReader(objects, clock=clock, settings=LogSettings())
+            stack.push_async_callback(log_reader.close)
+            direct = DirectAccess(store, objects, Topics(store, clock=clock, random=random), log_reader)
+            if brokers is not None:
+                await _check_same_cluster(cluster_address, store, brokers)
+        yield ClusterAccess(cluster_address, direct, brokers, clock)
+
+
+def _check_visible(cluster_address: ClusterAddress) -> None:
+    if reason := _why_objects_invisible(cluster_address.objects):
+        raise InvalidError("option objects", redacted_url(cluster_address.objects), f"{_VISIBLE_URL}; {reason}")
+    if reason := _why_store_invisible(cluster_address.store):
+        raise InvalidError("option store", redacted_url(cluster_address.store), f"{_VISIBLE_URL}; {reason}")
+
+
+async def _check_same_cluster(cluster_address: ClusterAddress, store: Store, brokers: BrokerClient) -> None:
+    """Refuse the store of another cluster: a path that exists on two machines, say."""
+    entry = await store.get(_IDENTITY_KEY)
+    stored_id = msgspec.json.decode(entry.value, type=dict[str, str])["id"] if entry is not None else ""
+    broker_id = await brokers.cluster_id()
+    if stored_id != broker_id:
+        raise InvalidError(
+            "option store",
+            redacted_url(cluster_address.store),
+            f"the store of the cluster at {cluster_address.bootstrap} ({broker_id}), not of {stored_id or 'no cluster'}",
+        )
+
+
+def _why_objects_invisible(url: str) -> str:
+    """Why this process cannot open the folder of a `file:` URL; "" if it can, or if it is another kind of URL."""
+    parts = urlsplit(url)
+    if parts.scheme == "memory":
+        return "memory: is visible to its own process only"
+    folder = Path(unquote(parts.path))
+    if parts.scheme == "file" and not folder.is_dir():
+        return f"the objects folder {folder} does not exist on this machine"
+    return ""
+
+
+def _why_store_invisible(url: str) -> str:
+    """The same for the file of a `sqlite:` URL."""
+    parsed = parse_store_url(url)
+    if parsed.parts.scheme == "memory":
+        return "memory: is visible to its own process only"
+    if parsed.parts.scheme == "sqlite":
+        path, _ = parse_url(parsed)
+        if not path.is_file():
+            return f"the store's file {path} does not exist on this machine"
+    return ""

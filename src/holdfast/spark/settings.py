@@ -1,6 +1,6 @@
-"""Where Spark runs and how it is tuned: values, and the properties that follow from them.
+"""Where Spark runs and how it is tuned: settings, and the Spark properties that follow from them.
 
-The one rule: what the operator says in `conf` wins over everything here.
+The one rule: the operator's `conf` overrides everything here.
 """
 
 import re
@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-import holdfast
 from holdfast.spark.java import AUTO, CHOICES
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_one_of
@@ -28,7 +27,7 @@ _LOG4J_FILE: Final = Path(__file__).with_name("log4j2.properties")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
-    """Values an operator may tune. `conf` and `remote` may hold secrets, so their values are in no text."""
+    """Values an operator may tune. `conf` and `remote` may hold secrets, so they are never printed."""
 
     master: str = LOCAL
     """`local[n]`, `spark://host:port`, `yarn` or `k8s://https://host:port`; ignored when there is a `remote`."""
@@ -36,13 +35,13 @@ class SparkSettings:
     """A Spark Connect address, `sc://host:port`."""
     driver_memory: str = "1g"
     java: str = AUTO
-    """`auto`: the machine's own from 17, else the bundled one; `system` and `bundled` insist on one of them."""
+    """`auto`: the machine's own from 17 on, else the bundled one; `system` and `bundled` allow only one of them."""
     ui: bool = False
-    """Whether Spark's own pages are served, on a port that is free."""
+    """Whether Spark's web UI is served, on a free port."""
     quick_start: bool = False
-    """Local only: the JVM compiles quickly and badly. For short jobs; long ones that keep it busy take twice as long."""
+    """Local only: the JVM compiles with C1 alone. For short jobs; long busy ones take twice as long."""
     executor_python: str = sys.executable
-    """The Python of the executors; it must have holdfast in it (see docs/spark.md)."""
+    """The executors' Python; Holdfast must be installed in it (docs/spark.md)."""
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -55,7 +54,7 @@ class SparkSettings:
         check_one_of("Java for Spark", self.java, CHOICES)
         for name in self.conf:
             if not name.startswith("spark."):
-                raise InvalidError("Spark setting", name, "names that begin with spark.")
+                raise InvalidError("Spark property", name, "a name that begins with spark.")
         object.__setattr__(self, "conf", MappingProxyType(dict(self.conf)))
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -64,7 +63,7 @@ class SparkSettings:
 
     @property
     def local(self) -> bool:
-        """Whether driver and executors are one process of this machine."""
+        """Whether driver and executors are one process on this machine."""
         return not self.remote and self.master.startswith("local") and not self.master.startswith("local-cluster")
 
 
@@ -73,7 +72,7 @@ def _unpickle(values: dict[str, object]) -> SparkSettings:
 
 
 def sql_properties(settings: SparkSettings) -> dict[str, str]:
-    """What can be set on a session of any kind, a remote one too."""
+    """Properties that can be set on any session, also a remote one."""
     tuned = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.python.filterPushdown.enabled": "true",
@@ -86,7 +85,7 @@ def sql_properties(settings: SparkSettings) -> dict[str, str]:
 
 
 def properties(settings: SparkSettings, *, scratch: Path) -> dict[str, str]:
-    """Everything a driver of this process is started with. `scratch` takes what Spark would leave in the current folder."""
+    """All properties of a driver in this process. `scratch` takes the files that Spark would leave in the current folder."""
     tuned = {
         "spark.master": settings.master,
         "spark.driver.memory": settings.driver_memory,
@@ -108,7 +107,7 @@ def properties(settings: SparkSettings, *, scratch: Path) -> dict[str, str]:
 
 
 def _merge_java_options(conf: Mapping[str, str], tuned: Mapping[str, str]) -> dict[str, str]:
-    """`conf`, where Java options are added to ours: Java takes the last of two that contradict each other."""
+    """`conf`, with Java options appended to ours: the last of two contradicting ones wins."""
     name = "spark.driver.extraJavaOptions"
     return {**conf, **({name: f"{tuned[name]} {conf[name]}"} if name in conf else {})}
 
@@ -123,6 +122,6 @@ def _java_options(settings: SparkSettings, scratch: Path) -> str:
 
 
 def _source_dir() -> str:
-    """Where this holdfast is imported from, if that is a folder that only this process may know of."""
-    folder = Path(holdfast.__file__).resolve().parents[1]
+    """The folder this package is imported from, unless it is installed: executors need it on their path."""
+    folder = Path(__file__).resolve().parents[2]
     return "" if folder.name in ("site-packages", "dist-packages") else str(folder)

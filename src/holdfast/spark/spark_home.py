@@ -1,10 +1,10 @@
 """A SPARK_HOME without the zipped copy of PySpark, for an engine that runs in this process's own Python.
 
-Spark puts `python/lib/pyspark.zip` of its home in front of the path of every Python process it starts. Nothing in a zip is kept
-compiled, so that each of them compiles PySpark again, for most of a second; and the planning of Python sources and sinks starts one
-for every kind of question. Without the zip they import what the driver imports: the installed package.
+Spark prepends `python/lib/pyspark.zip` of its home to the path of every Python process it starts. Nothing in a zip is cached as
+bytecode, so each of them compiles PySpark again, for most of a second; and planning a Python source or sink starts several. Without
+the zip they import what the driver imports: the installed package.
 
-The one rule: where anything is unusual (a SPARK_HOME of the operator's, a folder that cannot be written), Spark's own home is used.
+The one rule: where anything is unusual (the operator's own SPARK_HOME, a read-only folder), Spark's own home is used.
 """
 
 import logging
@@ -23,7 +23,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 def unzipped_spark_home(environment: Mapping[str, str]) -> Path | None:
-    """A folder of links to the installed distribution; None: use Spark's own."""
+    """A folder of links to the installed PySpark; None: use Spark's own home."""
     import pyspark
 
     distribution = Path(pyspark.__file__).resolve().parent
@@ -36,7 +36,7 @@ def unzipped_spark_home(environment: Mapping[str, str]) -> Path | None:
         if not _is_complete(home, links):
             _create(home, links)
     except OSError as failure:
-        _log.warning("Python processes of Spark start slowly: %s cannot be written (%s)", home, failure.strerror)
+        _log.warning("Spark's Python processes will start slowly: cannot write %s (%s)", home, failure.strerror)
         return None
     return home if _is_complete(home, links) else None
 
@@ -46,19 +46,19 @@ def _is_complete(home: Path, links: Mapping[str, Path]) -> bool:
 
 
 def _create(home: Path, links: Mapping[str, Path]) -> None:
-    """Build it aside and move it there; whoever comes second finds it, and throws his own away."""
+    """Build it in a temporary folder and rename that; the slower of two processes discards its own."""
     home.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    aside = Path(tempfile.mkdtemp(prefix=".home-", dir=home.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=".home-", dir=home.parent))
     try:
         for name, target in links.items():
-            (aside / name).symlink_to(target)
+            (temporary / name).symlink_to(target)
         if _is_complete(home, links):
             return  # another process was faster
         if home.exists():
-            home.rename(aside / "damaged")
-        aside.rename(home)
+            home.rename(temporary / "damaged")
+        temporary.rename(home)
     except OSError:
         if not _is_complete(home, links):
             raise
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)

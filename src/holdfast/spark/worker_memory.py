@@ -1,8 +1,8 @@
-"""A task's process has many tasks: what it has freed, and what it has loaded, is kept for the next ones.
+"""Memory of Spark's Python workers, which run many tasks: freed buffers and loaded modules are kept for the next one.
 
-A task takes and frees buffers of megabytes again and again. Given back to the system each time, they come back page by page and
-cleared: a quarter of what reading costs. After each task Spark looks for cycles among all objects, modules too: tens of
-milliseconds before the next one begins. The one rule: only processes that run tasks call this.
+A task allocates and frees buffers of megabytes all the time. Returned to the system, they come back page by page and zeroed: a
+quarter of the cost of reading. And after each task Spark runs a full garbage collection over all objects, modules included: tens of
+milliseconds. The one rule: only processes that run tasks call this.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ _MMAP_THRESHOLD_BYTES: Final = 32 * MIB  # the most it allows
 
 @cache
 def retain_freed_memory() -> None:
-    """From now on this process keeps up to 256 MiB of what it frees. Other C libraries than glibc do as they like."""
+    """Keep up to 256 MiB of freed memory in this process. glibc only."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             mallopt = ctypes.CDLL(None).mallopt
@@ -31,6 +31,6 @@ def retain_freed_memory() -> None:
 
 @cache
 def freeze_loaded_objects() -> None:
-    """At the end of this process's first task: what is there now stays, and is not looked through any more."""
+    """Exclude the objects that exist now from garbage collection. For the end of a process's first task."""
     gc.collect()
     gc.freeze()

@@ -4,6 +4,24 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """Offsets of a partition: from `start` to before `end`."""
+
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return max(0, self.end - self.start)
+
+    def __contains__(self, offset: int) -> bool:
+        return self.start <= offset < self.end
+
+    def clamp(self, offset: int) -> int:
+        """`offset`, or the nearer end of the range if it lies outside."""
+        return min(max(offset, self.start), self.end)
+
+
+@dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
     """One partition of a topic; `str()` is its label on the ring and in resource names."""
 

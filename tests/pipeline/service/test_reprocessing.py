@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from tests.support.pipeline_service import PipelineServiceHarness
 
-from holdfast.client.topic_reader import OffsetBounds
 from holdfast.contracts.store import Delete, Put
 from holdfast.kernel.keys import holder_key
 from holdfast.pipeline.catalog.settings import ServiceSettings
@@ -15,6 +14,7 @@ from holdfast.pipeline.model.definition import Pipeline, RangeIntent, live_gener
 from holdfast.pipeline.model.errors import EditConflictError, NotReadyError
 from holdfast.pipeline.service.rewind_rules import FOR_EVER, read_position
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.types import OffsetRange
 
 pytestmark = pytest.mark.xdist_group("pipeline-service")
 
@@ -37,7 +37,7 @@ def test_positions_are_read_as_people_write_them() -> None:
     for offsets in ({"x": 5}, {"0": -1}, {"0": True}, {"0": "5"}):
         with pytest.raises(InvalidError, match="whole numbers from 0 on"):
             read_position(offsets)
-    assert OffsetBounds(1, 2).end == 2
+    assert OffsetRange(1, 2).end == 2
 
 
 async def test_a_rewind_begins_where_it_is_told_to(world: PipelineServiceHarness) -> None:

@@ -14,6 +14,7 @@ from holdfast.client.loop_thread import close as close_loop
 from holdfast.pipeline.model.definition import TopicSinkConfig
 from holdfast.pipeline.sinks.contract import BlockedError, SinkTarget
 from holdfast.pipeline.sinks.topic import TopicSink
+from holdfast.spark.clusters import discover_urls
 from holdfast.vocabulary.errors import InvalidError
 
 pytest.importorskip("pyspark")
@@ -31,7 +32,7 @@ def target(broker: Broker) -> SinkTarget:
     topic = broker.create_topic("sink", 2)
     broker.admin.create_topics([_new(f"{topic}.dlq")])[f"{topic}.dlq"].result(20)
     broker.await_leaders(f"{topic}.dlq")
-    cluster_address = ClusterAddress(bootstrap=broker.bootstrap).with_discovered_urls()
+    cluster_address = discover_urls(ClusterAddress(bootstrap=broker.bootstrap))
     return target_of(
         TopicSinkConfig(topic=topic, key_column="name"), cluster_address=cluster_address, pipeline_id=topic
     )

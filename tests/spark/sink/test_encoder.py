@@ -101,7 +101,7 @@ def test_times_before_1970_are_refused() -> None:
     ("columns", "topic", "message"),
     [
         ({"key": pa.binary()}, "t", "must be value"),
-        ({"value": pa.binary(), "valu": pa.binary()}, "t", "at most once of key, value"),
+        ({"value": pa.binary(), "valu": pa.binary()}, "t", "distinct and among key, value"),
         ({"value": pa.binary()}, "", "option topic"),
         ({"value": pa.binary(), "headers": pa.string()}, "t", "array<struct<key: string, value: binary>>"),
         ({"value": pa.binary(), "partition": pa.string()}, "t", "type of column partition"),

@@ -1,4 +1,4 @@
-"""Partitions by wish, by key as Kafka has it, or spread."""
+"""Partitions by partition, by key as Kafka has it, or spread."""
 
 import numpy as np
 import pyarrow as pa
@@ -38,10 +38,10 @@ def test_a_wish_comes_before_the_key() -> None:
     assert placed.tolist() == [3, kafka_partition(b"b", 4), 1]
 
 
-@pytest.mark.parametrize("wish", [-1, 4])
-def test_a_partition_that_does_not_exist_is_refused(wish: int) -> None:
-    with pytest.raises(InvalidError, match=rf"column partition cannot be {wish}: must be 0 to 3"):
-        assign_partitions(None, pa.array([0, wish]), partitions=4, spread=0, rows=2)
+@pytest.mark.parametrize("partition", [-1, 4])
+def test_a_partition_that_does_not_exist_is_refused(partition: int) -> None:
+    with pytest.raises(InvalidError, match=rf"invalid column partition {partition}: must be 0 to 3"):
+        assign_partitions(None, pa.array([0, partition]), partitions=4, spread=0, rows=2)
 
 
 def test_no_rows_have_no_places() -> None:

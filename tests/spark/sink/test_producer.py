@@ -10,10 +10,16 @@ from tests.support.broker import Broker, serving
 from tests.support.librdkafka_client import read_all, send_values, values
 
 from holdfast.client.loop_thread import run
-from holdfast.client.producer import KafkaIdempotentProducer, OutOfSequenceError
+from holdfast.client.producer import (
+    KafkaIdempotentProducer,
+    OutOfSequenceError,
+    SequencedBatch,
+    TargetPartition,
+    TopicRef,
+)
 from holdfast.log.batches import Record, encode
-from holdfast.spark.sink.pieces import PieceContent, StagedPiece, StagedPieceList, TopicRef
-from holdfast.spark.sink.sequences import SequenceAssigner, SequencedBatch, TargetPartition
+from holdfast.spark.sink.pieces import PieceContent, StagedPiece, StagedPieceList
+from holdfast.spark.sink.sequences import SequenceAssigner
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
 
@@ -28,8 +34,8 @@ class OnePartitionProducer:
     def __init__(self, broker: Broker, topic: str) -> None:
         self.brokers = KafkaIdempotentProducer(broker.bootstrap)
         self.topic = topic
-        self.target = TopicRef(topic, self.do(self.brokers.topic(topic)).id)
-        self.lane = TargetPartition(self.target, 0)
+        self.ref = TopicRef(topic, self.do(self.brokers.topic(topic)).id)
+        self.target = TargetPartition(self.ref, 0)
         self.producer = self.do(self.brokers.init_producer_id())
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
@@ -39,16 +45,18 @@ class OnePartitionProducer:
         made = [encode([Record(0, CLOCK.now_ms(), None, text)]) for text in texts]
         piece = StagedPiece("", b"", [PieceContent(0, 0, [len(each) for each in made], [1] * len(made))])
         numbering = SequenceAssigner(
-            producer_id=self.producer[0], producer_epoch=self.producer[1], sequences={self.target.id: {0: first}}
+            producer_id=self.producer[0], producer_epoch=self.producer[1], sequences={self.ref.id: {0: first}}
         )
-        return list(numbering.number(StagedPieceList([self.target], [piece]), piece, b"".join(made)))
+        return list(numbering.assign(StagedPieceList([self.ref], [piece]), piece, b"".join(made)))
 
     def send(self, batches: list[SequencedBatch], *, patience_ms: int = 30_000) -> None:
         for batch in batches:
             self.do(self.brokers.send([batch], deadline_ms=CLOCK.boot_ms() + patience_ms))
 
     def appended_records(self, start: int = 0, sequence: int = 0) -> int:
-        return self.do(self.brokers.appended_records(self.lane, start=start, producer=self.producer, sequence=sequence))
+        return self.do(
+            self.brokers.appended_records(self.target, start=start, producer=self.producer, sequence=sequence)
+        )
 
     def close(self) -> None:
         self.do(self.brokers.close())
@@ -91,7 +99,7 @@ def test_what_stands_is_found_among_what_others_wrote(broker: Broker, producing:
     producing.send(batches[4:7])
     assert producing.appended_records(start=3) == 7
     assert producing.appended_records(start=3, sequence=5) == 2
-    assert producing.do(producing.brokers.ends(producing.target, [0])) == {0: 13}
+    assert producing.do(producing.brokers.end_offsets(producing.ref, [0])) == {0: 13}
 
 
 def test_what_retention_took_cannot_be_told(broker: Broker, producing: OnePartitionProducer) -> None:
@@ -117,7 +125,7 @@ def test_a_topic_made_anew_takes_nothing_that_was_meant_for_the_old_one(
     with pytest.raises(UnavailableError, match="may have been deleted"):
         producing.send(batches[3:4], patience_ms=2_000)
     with pytest.raises(InvalidError, match="made anew"):
-        producing.do(producing.brokers.ends(producing.target, [0]))
+        producing.do(producing.brokers.end_offsets(producing.ref, [0]))
     assert read_all(broker, producing.topic) == []
 
 

@@ -1,39 +1,23 @@
 """A batch is published exactly once: over deaths at every step, lost answers, zombies, replays and forgetful brokers."""
 
 import pytest
-from tests.support.fake_brokers import TOPIC, SinkWorld, encoded, numbered
+from tests.support.fake_brokers import FAILPOINTS, TOPIC, DeadError, DieAt, SinkWorld, encoded, numbered
 
+from holdfast.client.producer import SEQUENCE_MODULUS
 from holdfast.contracts.store import Put
 from holdfast.spark.sink.options import SinkOptions
 from holdfast.spark.sink.pieces import StagedPieceList
-from holdfast.spark.sink.query_state import SEQUENCE_MODULUS, decode_query_state, encode_query_state, query_state_key
+from holdfast.spark.sink.query_state import decode_query_state, encode_query_state, query_state_key
 from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
 
-STEPS = ("staged", "planned", "sent some", "sent", "done", "cleaned")
+STEPS = tuple(each.removeprefix("spark-sink.") for each in FAILPOINTS)
 SMALL = SinkOptions(topic=TOPIC.name, batch_bytes=1024, inline_bytes=0)
-
-
-class DeadError(Exception):
-    """The driver was killed."""
-
-
-class DieAt:
-    """Dies when a step is reached for the `time`-th time."""
-
-    def __init__(self, step: str, time: int = 1) -> None:
-        self._step, self._left = step, time
-
-    async def __call__(self, step: str) -> None:
-        if step == self._step:
-            self._left -= 1
-            if self._left == 0:
-                raise DeadError(step)
 
 
 async def test_a_batch_is_published_and_nothing_is_left_staged(world: SinkWorld) -> None:
     rows = numbered("a", 100)
     done = await world.driver().publish("q", 0, await world.stage(rows))
-    assert (done.records, done.anew) == (100, True)
+    assert (done.records, done.published) == (100, True)
     assert world.brokers.values == encoded(rows)
     assert await world.staged_objects() == []
 
@@ -46,7 +30,7 @@ async def test_a_driver_that_dies_at_any_step_is_followed_by_one_that_replays(
     rows = numbered("a", 200)
     told = SinkOptions(topic=TOPIC.name, batch_bytes=1024, inline_bytes=inline)
     with pytest.raises(DeadError):
-        await world.driver(on_step=DieAt(step)).publish("q", 0, await world.stage(rows, options=told))
+        await world.publish("q", 0, await world.stage(rows, options=told), at_failpoint=DieAt(step))
     await world.driver().publish("q", 0, await world.stage(rows, options=told, tasks=3))  # staged anew, in other pieces
     await world.driver().publish("q", 1, await world.stage(["next"]))
     assert world.brokers.values == encoded([*rows, "next"])
@@ -65,7 +49,7 @@ async def test_every_pair_of_deaths_is_harmless(world: SinkWorld) -> None:
             for step in (first, second):
                 try:
                     pieces = await world.stage(rows, options=SMALL)
-                    await world.driver(on_step=DieAt(step)).publish("q", batch, pieces)
+                    await world.publish("q", batch, pieces, at_failpoint=DieAt(step))
                 except DeadError:
                     pass
             await world.driver().publish("q", batch, await world.stage(rows, options=SMALL))
@@ -76,7 +60,7 @@ async def test_every_pair_of_deaths_is_harmless(world: SinkWorld) -> None:
 async def test_a_replay_sends_the_same_bytes(world: SinkWorld) -> None:
     rows = numbered("a", 200)
     with pytest.raises(DeadError):
-        await world.driver(on_step=DieAt("sent")).publish("q", 0, await world.stage(rows, options=SMALL))
+        await world.publish("q", 0, await world.stage(rows, options=SMALL), at_failpoint=DieAt("sent"))
     first, world.brokers.sent = world.brokers.sent, []
     world.brokers.partitions.clear()  # as if nothing had arrived
     await world.driver().publish("q", 0, await world.stage(rows, options=SMALL, tasks=5))
@@ -90,17 +74,17 @@ async def test_a_lost_answer_is_harmless(world: SinkWorld, sent: int) -> None:
 
     async def lose(step: str) -> None:
         nonlocal steps
-        steps += step == "sent some"
-        if step == "sent some" and steps == sent:
+        steps += step == "spark-sink.round-sent"
+        if step == "spark-sink.round-sent" and steps == sent:
             world.brokers.lose = 1
 
     with pytest.raises(UnavailableError):
-        await world.driver(on_step=lose).publish("q", 0, await world.stage(rows, options=SMALL))
+        await world.publish("q", 0, await world.stage(rows, options=SMALL), at_failpoint=lose)
     await world.driver().publish("q", 0, await world.stage(rows, options=SMALL))
     assert world.brokers.values == encoded(rows)
 
 
-@pytest.mark.parametrize("step", ["planned", "sent some", "sent"])
+@pytest.mark.parametrize("step", ["planned", "round-sent", "sent"])
 async def test_a_zombie_that_wakes_up_behind_its_successor_adds_nothing(world: SinkWorld, step: str) -> None:
     """It stops in the middle of its plan; others finish that and many more; then it goes on where it was."""
     rows, later = numbered("a", 200), numbered("b", 500)
@@ -108,13 +92,13 @@ async def test_a_zombie_that_wakes_up_behind_its_successor_adds_nothing(world: S
 
     async def sleep(reached: str) -> None:
         nonlocal slept
-        if reached == step and not slept:
+        if reached == f"spark-sink.{step}" and not slept:
             slept = True
             await world.driver().publish("q", 0, await world.stage(rows, options=SMALL))
             for batch in range(1, 11):
                 await world.driver().publish("q", batch, await world.stage(later[batch - 1 :: 10], options=SMALL))
 
-    await world.driver(on_step=sleep).publish("q", 0, await world.stage(rows, options=SMALL))
+    await world.publish("q", 0, await world.stage(rows, options=SMALL), at_failpoint=sleep)
     assert slept
     await world.driver().publish("q", 11, await world.stage(["last"]))
     assert world.brokers.values == encoded([*rows, *later, "last"])
@@ -124,11 +108,11 @@ async def test_a_zombie_that_planned_too_late_publishes_nothing(world: SinkWorld
     rows = numbered("a", 50)
 
     async def sleep(reached: str) -> None:
-        if reached == "staged":
+        if reached == "spark-sink.staged":
             await world.driver().publish("q", 0, await world.stage(rows))
 
-    done = await world.driver(on_step=sleep).publish("q", 0, await world.stage(rows))
-    assert not done.anew
+    done = await world.publish("q", 0, await world.stage(rows), at_failpoint=sleep)
+    assert not done.published
     assert world.brokers.values == encoded(rows)
     assert await world.staged_objects() == []
 
@@ -136,28 +120,28 @@ async def test_a_zombie_that_planned_too_late_publishes_nothing(world: SinkWorld
 async def test_two_drivers_that_plan_at_once_publish_one_plan(world: SinkWorld) -> None:
     """The other one plans between our reading of the record and our commit."""
     rows = numbered("a", 50)
-    ends, asked = world.brokers.ends, 0
+    ends, asked = world.brokers.end_offsets, 0
 
-    async def slow_ends(target: object, partitions: object) -> dict[int, int]:
+    async def slow_ends(topic: object, partitions: object) -> dict[int, int]:
         nonlocal asked
         asked += 1
         if asked == 1:
             await world.driver().publish("q", 0, await world.stage(rows))
-        return await ends(target, partitions)  # type: ignore[arg-type]
+        return await ends(topic, partitions)  # type: ignore[arg-type]
 
-    world.brokers.ends = slow_ends  # type: ignore[method-assign]
+    world.brokers.end_offsets = slow_ends  # type: ignore[method-assign,assignment]
     done = await world.driver().publish("q", 0, await world.stage(rows))
-    assert not done.anew
+    assert not done.published
     assert world.brokers.values == encoded(rows)
 
 
-@pytest.mark.parametrize("step", ["planned", "sent some", "sent"])
+@pytest.mark.parametrize("step", ["planned", "round-sent", "sent"])
 async def test_a_plan_found_after_days_is_finished_although_brokers_forgot_its_producer(
     world: SinkWorld, step: str
 ) -> None:
     rows = numbered("a", 200)
     with pytest.raises(DeadError):
-        await world.driver(on_step=DieAt(step)).publish("q", 0, await world.stage(rows, options=SMALL))
+        await world.publish("q", 0, await world.stage(rows, options=SMALL), at_failpoint=DieAt(step))
     world.brokers.forget_producers()
     await world.driver().publish("q", 0, await world.stage(rows, options=SMALL))
     assert world.brokers.values == encoded(rows)
@@ -169,13 +153,13 @@ async def test_a_zombie_that_slept_for_longer_than_brokers_remember_sends_nothin
     told = SinkOptions(topic=TOPIC.name)  # its rows are in the plan: that the objects are gone does not stop it
 
     async def sleep(reached: str) -> None:
-        if reached == "planned":
+        if reached == "spark-sink.planned":
             await world.driver().publish("q", 0, await world.stage(rows, options=told))
             world.brokers.forget_producers()
             world.clock.advance_ms(2 * 86_400_000)
 
     with pytest.raises(UnavailableError, match="the time is up"):
-        await world.driver(on_step=sleep).publish("q", 0, await world.stage(rows, options=told))
+        await world.publish("q", 0, await world.stage(rows, options=told), at_failpoint=sleep)
     assert world.brokers.values == encoded(rows)
 
 
@@ -184,10 +168,10 @@ async def test_who_makes_progress_may_take_his_time(world: SinkWorld) -> None:
     rows = numbered("a", 400)
 
     async def slow(reached: str) -> None:
-        if reached == "sent some":
+        if reached == "spark-sink.round-sent":
             world.clock.advance_ms(300_000)
 
-    await world.driver(on_step=slow).publish("q", 0, await world.stage(rows, options=SMALL))
+    await world.publish("q", 0, await world.stage(rows, options=SMALL), at_failpoint=slow)
     assert world.clock.boot_ms() > 3 * 600_000
     assert world.brokers.values == encoded(rows)
 
@@ -196,19 +180,19 @@ async def test_nobody_publishes_for_longer_than_brokers_remember(world: SinkWorl
     """However well he gets on."""
 
     async def slow(reached: str) -> None:
-        if reached == "sent some":
+        if reached == "spark-sink.round-sent":
             world.clock.advance_ms(590_000)
 
     rows = await world.stage(numbered("a", 10_000), options=SMALL)
     with pytest.raises(UnavailableError, match="the time is up"):
-        await world.driver(on_step=slow).publish("q", 0, rows)
+        await world.publish("q", 0, rows, at_failpoint=slow)
     assert 12 * 3_600_000 <= world.clock.boot_ms() < 13 * 3_600_000
 
 
 async def test_an_earlier_batch_is_finished_before_the_next_begins(world: SinkWorld) -> None:
     first = numbered("a", 100)
     with pytest.raises(DeadError):
-        await world.driver(on_step=DieAt("planned")).publish("q", 0, await world.stage(first))
+        await world.publish("q", 0, await world.stage(first), at_failpoint=DieAt("planned"))
     await world.driver().publish("q", 1, await world.stage(["next"]))
     assert world.brokers.values == encoded([*first, "next"])
 
@@ -225,7 +209,7 @@ async def test_sequences_go_on_from_batch_to_batch_and_wrap(world: SinkWorld) ->
     await world.store.commit(apply=[Put(query_state_key("q"), encode_query_state(moved))])
     await world.driver().publish("q", 1, await world.stage(numbered("b", 90)))
     with pytest.raises(DeadError):
-        await world.driver(on_step=DieAt("sent")).publish("q", 2, await world.stage(numbered("c", 90)))
+        await world.publish("q", 2, await world.stage(numbered("c", 90)), at_failpoint=DieAt("sent"))
     await world.driver().publish("q", 2, await world.stage(numbered("c", 90)))
     assert world.brokers.values == encoded([*numbered("a", 30), *numbered("b", 90), *numbered("c", 90)])
 
@@ -243,7 +227,7 @@ async def test_a_batch_without_rows_needs_no_plan(world: SinkWorld) -> None:
 
 async def test_a_topic_that_was_made_anew_takes_nothing_of_an_old_plan(world: SinkWorld) -> None:
     with pytest.raises(DeadError):
-        await world.driver(on_step=DieAt("planned")).publish("q", 0, await world.stage(["a"]))
+        await world.publish("q", 0, await world.stage(["a"]), at_failpoint=DieAt("planned"))
     world.brokers.topic_ids[TOPIC.name] = "f" * 32
     with pytest.raises(InvalidError, match="orders"):
         await world.driver().publish("q", 0, await world.stage(["a"]))
@@ -253,9 +237,9 @@ async def test_a_topic_that_was_made_anew_takes_nothing_of_an_old_plan(world: Si
 async def test_a_plan_whose_pieces_are_gone_is_not_taken_for_done(world: SinkWorld) -> None:
     pieces = await world.stage(["a", "b"])
     with pytest.raises(DeadError):
-        await world.driver(on_step=DieAt("planned")).publish("q", 0, pieces)
+        await world.publish("q", 0, pieces, at_failpoint=DieAt("planned"))
     await world.objects.delete(pieces.keys)
-    with pytest.raises(CorruptError, match="there is no object"):
+    with pytest.raises(CorruptError, match="does not exist"):
         await world.driver().publish("q", 0, StagedPieceList([], []))
 
 
@@ -264,11 +248,11 @@ async def test_an_aborted_batch_keeps_the_pieces_that_its_plan_names(world: Sink
     rows = numbered("a", 100)
     pieces = await world.stage(rows)
     with pytest.raises(DeadError):
-        await world.driver(on_step=DieAt("sent some")).publish("q", 0, pieces)
-    await world.driver().abandon("q", 0, pieces)
+        await world.publish("q", 0, pieces, at_failpoint=DieAt("round-sent"))
+    await world.driver().abort("q", 0, pieces)
     await world.driver().publish("q", 0, await world.stage(rows))
     assert world.brokers.values == encoded(rows)
-    await world.driver().abandon("q", 0, pieces)
+    await world.driver().abort("q", 0, pieces)
     assert await world.staged_objects() == []
 
 
@@ -278,7 +262,7 @@ async def test_a_large_plan_is_listed_in_an_object(world: SinkWorld) -> None:
     pieces = await world.stage(rows, options=told, tasks=20)
     assert pieces.keys == []  # all of it came with the tasks' messages
     with pytest.raises(DeadError):
-        await world.driver(on_step=DieAt("planned")).publish("q", 0, pieces)
+        await world.publish("q", 0, pieces, at_failpoint=DieAt("planned"))
     assert len(await world.staged_objects()) == 1
     await world.driver().publish("q", 0, await world.stage(rows, options=told))
     assert world.brokers.values == encoded(rows)
@@ -287,7 +271,7 @@ async def test_a_large_plan_is_listed_in_an_object(world: SinkWorld) -> None:
 
 async def test_a_record_is_forgotten_only_when_it_is_done(world: SinkWorld) -> None:
     with pytest.raises(DeadError):
-        await world.driver(on_step=DieAt("planned")).publish("q", 0, await world.stage(["a"]))
+        await world.publish("q", 0, await world.stage(["a"]), at_failpoint=DieAt("planned"))
     await world.driver().forget("q")
     assert await world.store.get(query_state_key("q")) is not None
     await world.driver().publish("q", 0, await world.stage(["a"]))

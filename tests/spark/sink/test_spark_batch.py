@@ -6,11 +6,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.support.broker import Broker
 from tests.support.dying_sink import DyingSource
+from tests.support.fake_brokers import FAILPOINTS
 from tests.support.librdkafka_client import Got, read_all
 
 from holdfast.vocabulary.hashing import kafka_partition
-
-STEPS = ("staged", "planned", "sent some", "sent", "done", "cleaned")
 
 
 def write(frame: DataFrame, broker: Broker, **options: str) -> None:
@@ -109,7 +108,7 @@ def test_overwriting_a_topic_is_refused(spark: SparkSession, broker: Broker) -> 
         frame.write.format("holdfast").options(bootstrap=broker.bootstrap, topic=topic).mode("overwrite").save()
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", FAILPOINTS)
 def test_a_named_write_whose_commit_dies_at_any_step_is_run_again_and_happens_once(
     spark: SparkSession, broker: Broker, tmp_path: Path, step: str
 ) -> None:

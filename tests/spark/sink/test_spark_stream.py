@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.support.broker import Broker
 from tests.support.dying_sink import DyingSource
+from tests.support.fake_brokers import FAILPOINTS
 from tests.support.librdkafka_client import read_all
 
-STEPS = ("staged", "planned", "sent some", "sent", "done", "cleaned")
 ROWS_PER_FILE = 500
 DRIVER_TIMEOUT_S = 240  # a busy machine is no defect
 
@@ -48,15 +48,15 @@ def test_a_stream_whose_commits_die_at_every_step_loses_and_repeats_nothing(
     topic = broker.create_topic("stream", 3)
     (tmp_path / "in").mkdir()
     told = {"bootstrap": broker.bootstrap, "topic": topic, "batchBytes": "2048", "inlineBytes": "0"}
-    for number, step in enumerate(STEPS):
+    for number, step in enumerate(FAILPOINTS):
         add_file(tmp_path / "in", number)
         dying = start(spark, "dying", tmp_path, {**told, "step": step, "mark": str(tmp_path / step)})
         with pytest.raises(Exception, match=r"(?s)."):
             dying.awaitTermination()
         assert (tmp_path / step).exists(), f"the commit did not reach {step!r}"
-    add_file(tmp_path / "in", len(STEPS))
+    add_file(tmp_path / "in", len(FAILPOINTS))
     start(spark, "holdfast", tmp_path, told).awaitTermination()
-    assert ids(broker, topic, 3) == list(range((len(STEPS) + 1) * ROWS_PER_FILE))
+    assert ids(broker, topic, 3) == list(range((len(FAILPOINTS) + 1) * ROWS_PER_FILE))
 
 
 def drive(folder: Path, broker: Broker, topic: str, step: str) -> int:
@@ -78,7 +78,9 @@ def drive(folder: Path, broker: Broker, topic: str, step: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "steps", [("sent some",), pytest.param(STEPS, marks=pytest.mark.long)], ids=["one step", "every step"]
+    "steps",
+    [("spark-sink.round-sent",), pytest.param(FAILPOINTS, marks=pytest.mark.long)],
+    ids=["one step", "every step"],
 )
 @pytest.mark.timeout(1_800)
 def test_a_driver_that_is_killed_with_its_jvm_is_followed_by_one_that_goes_on(

@@ -1,8 +1,7 @@
 """Staged objects that no plan names go after their grace; those that one names, or may still name, stay."""
 
 import pytest
-from tests.spark.sink.test_publisher import DeadError, DieAt
-from tests.support.fake_brokers import SinkWorld, encoded, numbered
+from tests.support.fake_brokers import DeadError, DieAt, SinkWorld, encoded, numbered
 
 from holdfast.spark.sink.pieces import HOUR_MS
 from holdfast.spark.sink.query_state import query_state_key
@@ -38,7 +37,7 @@ async def test_it_is_swept_once_an_hour(world: SinkWorld) -> None:
 async def test_the_pieces_of_a_plan_are_spared_however_old(world: SinkWorld) -> None:
     rows = numbered("a", 100)
     with pytest.raises(DeadError):
-        await world.driver(on_step=DieAt("planned")).publish("q", 0, await world.stage(rows))
+        await world.publish("q", 0, await world.stage(rows), at_failpoint=DieAt("planned"))
     world.clock.advance_ms(10 * GRACE_MS)
     assert await sweep(world) == 0
     await world.driver().publish("q", 0, await world.stage(rows))
@@ -94,7 +93,7 @@ async def test_a_sweep_that_does_not_concern_a_plan_does_not_stop_it(world: Sink
 async def test_an_unfinished_write_without_a_name_is_struck_out_with_its_pieces(world: SinkWorld) -> None:
     for query in ("once/abc", "write/abc"):
         with pytest.raises(DeadError):
-            await world.driver(on_step=DieAt("planned")).publish(query, 0, await world.stage(["a"]))
+            await world.publish(query, 0, await world.stage(["a"]), at_failpoint=DieAt("planned"))
     world.clock.advance_ms(GRACE_MS + 2 * HOUR_MS)
     assert await sweep(world) == 1
     assert await world.store.get(query_state_key("once/abc")) is None

@@ -161,7 +161,7 @@ def test_what_retention_removed_after_planning_fails_the_read_or_is_left_out(
     await_published(broker, topic)
     given = json.dumps({topic: {"0": 10}})
     delete_before(broker, topic, 50)
-    with pytest.raises(PySparkException, match=r"offsets 10 to 49 are not there"):
+    with pytest.raises(PySparkException, match=r"offsets 10 to 49 are missing"):
         read(spark, broker, topic, startingOffsets=given).collect()
     assert read(spark, broker, topic, startingOffsets=given, failOnDataLoss="false").count() == 50
 

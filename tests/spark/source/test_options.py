@@ -69,7 +69,7 @@ def test_partitions_are_chosen_for_all_topics_or_for_each() -> None:
         ({"partitions": '{"c": [1]}'}, ["partitions", "'c'", "a, b"]),
         ({"failOnDataLoss": "no"}, ["failOnDataLoss", "true or false"]),
         ({"includeHeaders": "1"}, ["includeHeaders", "true or false"]),
-        ({"rowsPerTask": "0"}, ["rowsPerTask", "from 1 on"]),
+        ({"rowsPerTask": "0"}, ["rowsPerTask", "at least 1"]),
         ({"timestampDisorder": "5 apples"}, ["timestampDisorder", "10m"]),
         ({"maxRowsPerTrigger": "10"}, ["maxRowsPerTrigger", "streams"]),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.client.splits import estimate_ranges, limit_each
 from holdfast.log.topics import UnknownTopicError
-from holdfast.spark.ranges import DataLossError, OffsetRange, TopicChangedError, TopicInfo, TopicOffsets
+from holdfast.spark.ranges import DataLossError, PartitionRange, TopicChangedError, TopicInfo, TopicOffsets
 from holdfast.spark.source.filters import FilterBounds, IntRange
 from holdfast.spark.source.options import SourceOptions, parse_source_options
 from holdfast.spark.source.plan import (
@@ -35,7 +35,7 @@ class Known:
     def topics(self) -> list[TopicInfo]:
         return [TopicInfo(name, each.topic_id, len(each.ends)) for name, each in sorted(self.logs.items())]
 
-    def ends(self, topic: str) -> TopicOffsets:
+    def topic_offsets(self, topic: str) -> TopicOffsets:
         if topic not in self.logs:
             raise UnknownTopicError(topic)
         return self.logs[topic]
@@ -43,11 +43,11 @@ class Known:
     def offsets_at(self, topic: str, partitions: Iterable[int], timestamp_ms: int) -> dict[int, int]:
         return dict.fromkeys(partitions, self.times[timestamp_ms])
 
-    def limited(self, ranges: Sequence[OffsetRange], *, rows_max: int, bytes_max: int) -> list[OffsetRange]:
+    def limit(self, wholes: Sequence[PartitionRange], *, rows_max: int, bytes_max: int) -> list[PartitionRange]:
         ends = limit_each(
-            [estimate_ranges([], each.start, each.end) for each in ranges], rows_max=rows_max, bytes_max=bytes_max
+            [estimate_ranges([], each.start, each.end) for each in wholes], rows_max=rows_max, bytes_max=bytes_max
         )
-        return [OffsetRange(r.topic, r.partition, r.start, end) for r, end in zip(ranges, ends, strict=True)]
+        return [PartitionRange(r.topic, r.partition, r.start, end) for r, end in zip(wholes, ends, strict=True)]
 
 
 def stream(**more: str) -> SourceOptions:
@@ -144,12 +144,12 @@ def test_new_topics_of_a_pattern_are_read_from_the_beginning() -> None:
 
 def test_a_topic_that_was_made_again_is_an_error_or_is_begun_anew(caplog: pytest.LogCaptureFixture) -> None:
     plans = known(3, topic_id="NEW")
-    with pytest.raises(TopicChangedError, match="deleted and made again"):
+    with pytest.raises(TopicChangedError, match="deleted and recreated"):
         after(stream(), plans, at(10))
     with caplog.at_level(logging.WARNING):
         reached = after(stream(failOnDataLoss="false"), plans, at(10))
     assert [str(each.range) for each in stream_ranges(at(10), reached)] == ["a:0 [0, 3)"]
-    assert "deleted and made again" in caplog.text
+    assert "deleted and recreated" in caplog.text
 
 
 def test_a_topic_that_is_gone_is_an_error_or_stands_still(caplog: pytest.LogCaptureFixture) -> None:
@@ -161,7 +161,7 @@ def test_a_topic_that_is_gone_is_an_error_or_stands_still(caplog: pytest.LogCapt
 
 def test_retention_that_was_faster_is_an_error_or_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     plans = known(50, starts=(20,))
-    with pytest.raises(DataLossError, match=r"offsets 10 to 19 are not there.*begins at 20"):
+    with pytest.raises(DataLossError, match=r"offsets 10 to 19 are missing.*begins at 20"):
         check_retention(stream(), plans.logs, at(10))
     check_retention(stream(failOnDataLoss="false"), plans.logs, at(10))
     assert "begins at 20" in caplog.text

@@ -120,7 +120,7 @@ def test_a_topic_that_was_made_again_stops_the_stream_or_is_begun_anew(
     broker.admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
     broker.await_leaders(topic)
     send(broker, topic, numbered(5, first=100))
-    with pytest.raises(StreamingQueryException, match="was deleted and made again"):
+    with pytest.raises(StreamingQueryException, match="was deleted and recreated"):
         finish(kept.write(stream(spark, broker, topic, **EARLIEST), availableNow=True))
     finish(kept.write(stream(spark, broker, topic, failOnDataLoss="false", **EARLIEST), availableNow=True))
     assert kept.values() == [*range(10), *range(100, 105)]
@@ -135,7 +135,7 @@ def test_retention_that_was_faster_stops_the_stream_or_is_skipped(
     send(broker, topic, numbered(90, first=10))
     await_published(broker, topic)
     delete_before(broker, topic, 60)
-    with pytest.raises(StreamingQueryException, match=r"offsets 10 to 59 are not there"):
+    with pytest.raises(StreamingQueryException, match=r"offsets 10 to 59 are missing"):
         finish(kept.write(stream(spark, broker, topic, **EARLIEST), availableNow=True))
     finish(kept.write(stream(spark, broker, topic, failOnDataLoss="false", **EARLIEST), availableNow=True))
     assert kept.values() == [*range(10), *range(60, 100)]

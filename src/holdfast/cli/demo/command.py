@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli.kafka.options import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, parse_int
 from holdfast.cli.output import FAILED, OK, console, print_json
-from holdfast.client.http_client import ADDRESS_VARIABLE, HttpClient, pipeline_path, server_url
+from holdfast.cli.server_url import ADDRESS_VARIABLE, server_url
+from holdfast.client.http_client import HttpClient, pipeline_path
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 
 if TYPE_CHECKING:
@@ -125,8 +126,8 @@ def _run_demo_on(args: argparse.Namespace, reached: "DemoServer", *, seconds: in
 
 
 def _make_topic(bootstrap: str, name: str) -> None:
-    from holdfast.cli.kafka.options import Bootstrap
     from holdfast.cli.kafka.topics import create_topic
+    from holdfast.client.addresses import Bootstrap
     from holdfast.client.librdkafka import KafkaClient
 
     create_topic(

@@ -49,7 +49,7 @@ def poll_batch(
             yield [first, *consumer.consume(BATCH_MAX - 1, 0)]
             heard_at = time.monotonic()
         elif time.monotonic() - heard_at > patience_s():
-            raise UnavailableError(f"Kafka at {connection.bootstrap}", connection.silence())
+            raise UnavailableError(f"Kafka at {connection.bootstrap}", connection.timeout_reason())
         else:
             yield []
 

@@ -53,7 +53,7 @@ class OffsetMove(NamedTuple):
 def list_groups(connection: KafkaClient, states: Iterable[str]) -> list[ConsumerGroupListing]:
     """Every group in one of these states (none given: in any), by name."""
     wanted = {STATES[state] for state in states}
-    found = connection.ask_one(
+    found = connection.call_one(
         "groups",
         "",
         lambda left_s: (
@@ -75,7 +75,7 @@ def state_name(group: ConsumerGroupListing | ConsumerGroupDescription) -> str:
 def describe_group(connection: KafkaClient, group: str) -> ConsumerGroupDescription | None:
     """The group and its members; None if there is none of that name."""
     _require_name(group)
-    found = connection.ask(lambda left_s: connection.admin.describe_consumer_groups([group], request_timeout=left_s))[
+    found = connection.call(lambda left_s: connection.admin.describe_consumer_groups([group], request_timeout=left_s))[
         group
     ]
     if isinstance(found, KafkaError):
@@ -101,7 +101,7 @@ def progress_of(connection: KafkaClient, group: str, described: ConsumerGroupDes
 def committed_offsets(connection: KafkaClient, group: str) -> dict[PartitionRef, int]:
     """The offsets that the group committed."""
     asked = [ConsumerGroupTopicPartitions(group)]
-    found = connection.ask_one(
+    found = connection.call_one(
         "group",
         group,
         lambda left_s: connection.admin.list_consumer_group_offsets(asked, request_timeout=left_s)[group],
@@ -139,9 +139,9 @@ def reset(connection: KafkaClient, group: str, moves: Sequence[OffsetMove]) -> N
     require_no_members(connection, group)
     places = [TopicPartition(move.topic, move.partition, move.to) for move in moves]
     asked = [ConsumerGroupTopicPartitions(group, places)]
-    found = connection.ask(lambda left_s: connection.admin.alter_consumer_group_offsets(asked, request_timeout=left_s))[
-        group
-    ]
+    found = connection.call(
+        lambda left_s: connection.admin.alter_consumer_group_offsets(asked, request_timeout=left_s)
+    )[group]
     if isinstance(found, KafkaError):
         if found.code() == KafkaError.UNKNOWN_MEMBER_ID:  # how a broker refuses a commit from outside
             found = KafkaError(KafkaError.NON_EMPTY_GROUP)
@@ -169,7 +169,7 @@ def delete_groups(connection: KafkaClient, groups: Sequence[str]) -> dict[str, H
 
 def _delete(connection: KafkaClient, group: str) -> HoldfastError | None:
     _require_name(group)
-    found = connection.ask(lambda left_s: connection.admin.delete_consumer_groups([group], request_timeout=left_s))
+    found = connection.call(lambda left_s: connection.admin.delete_consumer_groups([group], request_timeout=left_s))
     answer = found[group]
     return connection.error(answer, "group", group, change="deleting") if isinstance(answer, KafkaError) else None
 

@@ -39,7 +39,7 @@ def require_offset_ranges(connection: KafkaClient, places: Iterable[PartitionRef
     """Each partition's span; raises where it is not known."""
     found = offset_ranges(connection, places)
     named = {partition_label(place): span for place, span in found.items()}
-    return dict(zip(found, connection.good("partition", named).values(), strict=True))
+    return dict(zip(found, connection.raise_for_errors("partition", named).values(), strict=True))
 
 
 def offsets_at(
@@ -56,7 +56,7 @@ def offsets_at(
         case AtTime(timestamp_ms):
             found = _ask(connection, dict.fromkeys(spans, _Spec.for_timestamp(timestamp_ms)))
             named = {partition_label(place): answer for place, answer in found.items()}
-            answers = dict(zip(found, connection.good("partition", named).values(), strict=True))
+            answers = dict(zip(found, connection.raise_for_errors("partition", named).values(), strict=True))
             # None so late: it is the end.
             return {place: spans[place].latest if at.offset < 0 else at.offset for place, at in answers.items()}
 
@@ -70,7 +70,7 @@ def _ask(connection: KafkaClient, wanted: Mapping[PartitionRef, Any]) -> dict[Pa
     if not wanted:
         return {}
     asked = {TopicPartition(*place): spec for place, spec in wanted.items()}
-    found: dict[Any, Any] = connection.ask(lambda left_s: connection.admin.list_offsets(asked, request_timeout=left_s))
+    found: dict[Any, Any] = connection.call(lambda left_s: connection.admin.list_offsets(asked, request_timeout=left_s))
     return {(place.topic, place.partition): answer for place, answer in found.items()}
 
 

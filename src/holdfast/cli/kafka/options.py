@@ -4,30 +4,18 @@ import argparse
 import os
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Final
 
+from holdfast.client.addresses import Bootstrap, parse_bootstrap
 from holdfast.vocabulary.errors import InvalidError
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE: Final = "HOLDFAST_BOOTSTRAP"
-_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.%\w]+\]|[^\s:\[\]]+)(:(?P<port>\d{1,5}))?")
+DEFAULT_PORT: Final = 9092
 
 Parsers = argparse._SubParsersAction
 Parser = argparse.ArgumentParser
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bootstrap:
-    """Which brokers to ask, how long to wait for them, and further settings of the client."""
-
-    servers: str
-    timeout_s: float = 10.0
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return self.servers
 
 
 def add_command(commands: "Parsers[Parser]", name: str, does: str, examples: str, *, about: str = "") -> Parser:
@@ -62,10 +50,7 @@ def add_command(commands: "Parsers[Parser]", name: str, does: str, examples: str
 def bootstrap_from(args: argparse.Namespace) -> Bootstrap:
     """The brokers that the arguments or the environment name."""
     servers = args.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
-    for address in servers.split(","):
-        found = _ADDRESS.fullmatch(address.strip())
-        if found is None or int(found["port"] or 1) not in range(1, 65_536):
-            raise InvalidError("bootstrap", servers, "HOST:PORT, several with commas between them")
+    parse_bootstrap(servers, name="bootstrap", default_port=DEFAULT_PORT)
     timeout_s = parse_number(args.timeout_s, "--timeout-s", above=0, most=86_400)
     return Bootstrap(
         servers=servers, timeout_s=timeout_s, properties=dict(parse_pairs(args.client_config, "--client-config"))

@@ -61,7 +61,7 @@ def create_topic(
 ) -> bool:
     """Create it and wait for its leaders; False if it existed already."""
     new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
-    found = connection.ask(lambda left_s: connection.admin.create_topics([new], request_timeout=left_s))[name]
+    found = connection.call(lambda left_s: connection.admin.create_topics([new], request_timeout=left_s))[name]
     if isinstance(found, KafkaError):
         if found.code() == KafkaError.TOPIC_ALREADY_EXISTS:
             return False
@@ -73,7 +73,7 @@ def create_topic(
 
 def delete_topics(connection: KafkaClient, names: Sequence[str]) -> dict[str, HoldfastError | None]:
     """What became of each: None is done."""
-    found = connection.ask(lambda left_s: connection.admin.delete_topics(list(names), request_timeout=left_s))
+    found = connection.call(lambda left_s: connection.admin.delete_topics(list(names), request_timeout=left_s))
     done = {name for name, answer in found.items() if not isinstance(answer, KafkaError)}
     _wait_until(lambda: not done or not done & {*_metadata(connection)}, within_s=SETTLE_TIMEOUT_S)
     return {
@@ -99,8 +99,8 @@ def partition_rows(connection: KafkaClient, topics: Iterable[TopicDescription]) 
 def topic_settings(connection: KafkaClient, topics: Sequence[str]) -> dict[str, list[TopicSetting]]:
     """All settings of each topic, by name."""
     asked = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-    found = connection.ask(lambda left_s: connection.admin.describe_configs(asked, request_timeout=left_s))
-    answers = connection.good("topic", {resource.name: answer for resource, answer in found.items()})
+    found = connection.call(lambda left_s: connection.admin.describe_configs(asked, request_timeout=left_s))
+    answers = connection.raise_for_errors("topic", {resource.name: answer for resource, answer in found.items()})
     return {name: sorted(_setting(entry) for entry in answers[name].values()) for name in topics}
 
 
@@ -111,7 +111,7 @@ def alter_topic_settings(
     changes = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in to.items()]
     changes += [ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in unset]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
-    connection.ask_one(
+    connection.call_one(
         "topic",
         topic,
         lambda left_s: connection.admin.incremental_alter_configs([resource], request_timeout=left_s)[resource],

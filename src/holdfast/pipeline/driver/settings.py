@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from holdfast.client.cluster_address import ClusterAddress
+from holdfast.spark.clusters import discover_urls
 from holdfast.spark.settings import LOCAL, SparkSettings
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_at_least, check_between, settings_from
@@ -105,7 +106,7 @@ def reach_of(start: DriverStart) -> ClusterAddress:
     """How executors reach the cluster; where its objects are is asked of the brokers if it was not said."""
     if start.objects:
         return ClusterAddress(bootstrap=start.bootstrap, store=start.store, objects=start.objects)
-    return ClusterAddress(bootstrap=start.bootstrap).with_discovered_urls()
+    return discover_urls(ClusterAddress(bootstrap=start.bootstrap))
 
 
 def spark_of(start: DriverStart) -> SparkSettings:

@@ -11,7 +11,7 @@ from holdfast.client.cluster_address import ClusterAddress
 from holdfast.pipeline.driver.range_plan import PlannedRange
 from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.pipeline.sinks.contract import BlockedError
-from holdfast.spark.ranges import OffsetRange, Planner
+from holdfast.spark.ranges import PartitionRange, Planner
 from holdfast.vocabulary.errors import HoldfastError
 
 KAFKA_TIMEOUT_S: Final = 10.0
@@ -53,7 +53,7 @@ class HoldfastSource:
 
     def ends(self) -> TopicBounds:
         try:
-            found = self._planner.ends(self._topic)
+            found = self._planner.topic_offsets(self._topic)
         except (HoldfastError, OSError) as error:
             raise BlockedError(f"topic {self._topic}: {error}") from error
         return TopicBounds(found.starts, found.ends)
@@ -62,7 +62,7 @@ class HoldfastSource:
         return self._planner.offset_at(self._topic, partition, timestamp_ms)
 
     def narrowed(self, wanted: PlannedRange, bytes_max: int) -> PlannedRange:
-        whole = OffsetRange(self._topic, wanted.partition, wanted.start, wanted.end)
+        whole = PartitionRange(self._topic, wanted.partition, wanted.start, wanted.end)
         first = self._planner.split(whole, rows_max=wanted.end - wanted.start, bytes_max=bytes_max)[0]
         return PlannedRange(wanted.partition, first.start, first.end)
 

@@ -16,7 +16,7 @@ from holdfast.pipeline.mapping.transform import MappedBatch, map_records, prepar
 from holdfast.pipeline.model import steps
 from holdfast.pipeline.sinks.contract import BlockedError, DeadLetterRow, FencedRange, SinkTarget, WriteResult
 from holdfast.pipeline.sinks.factory import cached_sink
-from holdfast.spark.ranges import DataLossError, OffsetRange, ReadCounters, TopicChangedError, read_range
+from holdfast.spark.ranges import DataLossError, PartitionRange, ReadCounters, TopicChangedError, read_range
 from holdfast.spark.worker_memory import freeze_loaded_objects, retain_freed_memory
 from holdfast.vocabulary.errors import FencedError, HoldfastError
 
@@ -127,7 +127,7 @@ def read_fenced_range(job: RangeJob, fenced_range: FencedRange, counters: ReadCo
     assert job.cluster_address is not None
     retain_freed_memory()
     recipe = job.target.recipe
-    wanted = OffsetRange(recipe.source.topic, fenced_range.partition, fenced_range.start, fenced_range.end)
+    wanted = PartitionRange(recipe.source.topic, fenced_range.partition, fenced_range.start, fenced_range.end)
     headers = prepared_revision(recipe).headers
     batches = list(read_range(job.cluster_address, wanted, include_headers=headers, counters=counters))
     steps.reached("read")

@@ -10,8 +10,9 @@ from typing import TypeVar
 
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
-from holdfast.client.topic_reader import TopicReader, open_topic_reader
+from holdfast.client.topic_reader import TopicReader
 from holdfast.pipeline.catalog.settings import ServiceSettings
+from holdfast.pipeline.catalog.source_topic import open_source_topic
 from holdfast.pipeline.model.definition import ClickHouseConfig, KafkaConfig
 from holdfast.pipeline.service.threads import BoundedThreads
 from holdfast.pipeline.sinks.contract import BlockedError
@@ -36,7 +37,7 @@ class ServerConnections:
         timeout_ms = self.settings.source_timeout_ms
 
         def ask() -> T:
-            with open_topic_reader(config, self.bootstrap, clock=self._clock, timeout_ms=timeout_ms) as topic:
+            with open_source_topic(config, self.bootstrap, clock=self._clock, timeout_ms=timeout_ms) as topic:
                 return call(topic)
 
         place = ",".join(config.brokers) or self.bootstrap

@@ -10,7 +10,7 @@ from typing import Final
 
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.quoting import qualified_name, quote_literal
-from holdfast.client.topic_reader import OffsetBounds, TopicReader
+from holdfast.client.topic_reader import TopicReader
 from holdfast.pipeline.catalog.revisions import table_of
 from holdfast.pipeline.mapping.ddl import TableSpec
 from holdfast.pipeline.model.definition import EARLIEST, LATEST, Generation, Pipeline, Revision
@@ -20,6 +20,7 @@ from holdfast.pipeline.service.dead_letter_table import REPLAYED_SUFFIX
 from holdfast.pipeline.sinks.clickhouse import statements
 from holdfast.registry import PartitionState
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.types import OffsetRange
 
 FOR_EVER: Final = 2**62
 """The epoch an old generation is fenced with: above every epoch there will be."""
@@ -49,7 +50,7 @@ def read_position(given: object, what: str = "to") -> Position:
     return offsets
 
 
-def resolve(topic: TopicReader, position: Position) -> tuple[dict[int, int], dict[int, OffsetBounds]]:
+def resolve(topic: TopicReader, position: Position) -> tuple[dict[int, int], dict[int, OffsetRange]]:
     """The offsets a position means, and what the partitions hold. For a thread."""
     bounds = topic.bounds()
     if isinstance(position, str):
@@ -72,7 +73,7 @@ def resolve(topic: TopicReader, position: Position) -> tuple[dict[int, int], dic
 def complete(
     pipeline: Pipeline,
     starts: Mapping[int, int],
-    bounds: Mapping[int, OffsetBounds],
+    bounds: Mapping[int, OffsetRange],
     progress: Sequence[PartitionState],
     begun_at: Mapping[int, int],
     busy: tuple[str, ...],

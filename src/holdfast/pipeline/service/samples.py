@@ -8,10 +8,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.client.topic_reader import KafkaRecord, OffsetBounds
+from holdfast.client.topic_reader import KafkaRecord
 from holdfast.pipeline.mapping.inference import infer
 from holdfast.pipeline.model.records import SourceRecords
 from holdfast.pipeline.service.responses import FieldEvidence, Inferred, Sample, SampledRecord
+from holdfast.vocabulary.types import OffsetRange
 
 Where = Literal["first", "last"]
 
@@ -26,7 +27,7 @@ def sample(topic: str, partitions: int, found: Sequence[KafkaRecord]) -> Sample:
     return Sample(topic=topic, records=records, partitions=partitions, not_json=not_json)
 
 
-def shares(bounds: Mapping[int, OffsetBounds], limit: int, where: Where) -> dict[int, OffsetBounds]:
+def shares(bounds: Mapping[int, OffsetRange], limit: int, where: Where) -> dict[int, OffsetRange]:
     """What to read of each partition: as equal as they allow, and `limit` together if there are so many."""
     left, chosen = limit, {}
     fewest_first = sorted(bounds.items(), key=lambda item: (item[1].end - item[1].start, item[0]))
@@ -36,7 +37,7 @@ def shares(bounds: Mapping[int, OffsetBounds], limit: int, where: Where) -> dict
         left -= count
         if count:
             start = bound.start if where == "first" else bound.end - count
-            chosen[number] = OffsetBounds(start, start + count)
+            chosen[number] = OffsetRange(start, start + count)
     return chosen
 
 

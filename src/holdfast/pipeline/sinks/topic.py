@@ -30,7 +30,7 @@ from holdfast.pipeline.sinks.contract import (
 from holdfast.spark.ranges import Planner
 from holdfast.spark.sink.options import SinkOptions
 from holdfast.spark.sink.pieces import pack, unpack
-from holdfast.spark.sink.writers import TopicWriter as TopicWriter
+from holdfast.spark.sink.writers import TopicWriter
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 DLQ_SUFFIX: Final = ".dlq"
@@ -52,11 +52,11 @@ class TopicSink:
         self._writer = TopicWriter(SinkOptions(topic=config.topic), target.cluster_address)
 
     def prepare(self) -> tuple[str, ...]:
-        with Planner(self._cluster_address) as planner:
-            if not self._there(planner, self._config.topic):
-                raise BlockedError(f"the topic {self._config.topic} is not there")
-            if not self._there(planner, self._config.topic + DLQ_SUFFIX):
-                return (f"refused records block the pipeline: there is no topic {self._config.topic}{DLQ_SUFFIX}",)
+        planner = Planner(self._cluster_address)
+        if not self._there(planner, self._config.topic):
+            raise BlockedError(f"the topic {self._config.topic} is not there")
+        if not self._there(planner, self._config.topic + DLQ_SUFFIX):
+            return (f"refused records block the pipeline: there is no topic {self._config.topic}{DLQ_SUFFIX}",)
         return ()
 
     def _there(self, planner: Planner, topic: str) -> bool:

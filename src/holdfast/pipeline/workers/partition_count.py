@@ -3,8 +3,8 @@
 import asyncio
 from typing import Final
 
-from holdfast.client.topic_reader import open_topic_reader
 from holdfast.log.topics import Topics
+from holdfast.pipeline.catalog.source_topic import open_source_topic
 from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.vocabulary.clock import Clock
 
@@ -19,5 +19,5 @@ async def count_partitions(source: KafkaConfig, topics: Topics, *, clock: Clock)
 
 
 def _count_elsewhere(source: KafkaConfig, clock: Clock) -> int:
-    with open_topic_reader(source, "", clock=clock, timeout_ms=_ANSWER_MS) as topic:
+    with open_source_topic(source, "", clock=clock, timeout_ms=_ANSWER_MS) as topic:
         return len(topic.partitions())

@@ -1,6 +1,6 @@
-"""Columns to RecordBatches: rows of many Arrow batches are collected by partition until they fill one.
+"""Columns to RecordBatches: rows of many Arrow batches are buffered by partition until they fill one.
 
-No step here runs Python code per record: columns become lists, lists are cut and zipped, and the native encoder writes them.
+The one rule: no Python code runs per record. Columns become lists, lists are sliced and zipped, and the native encoder writes them.
 """
 
 from dataclasses import dataclass, field
@@ -12,18 +12,19 @@ import pyarrow as pa
 from pyarrow import compute
 
 from holdfast.log.batches import Record, encode
+from holdfast.log.batches.header import HEADER_BYTES
 from holdfast.spark.sink.partitioner import NumpyArray, assign_partitions
 from holdfast.spark.sink.rows import Headers, Rows
 from holdfast.vocabulary.errors import InvalidError
 
 RECORD_OVERHEAD_BYTES: Final = 40  # the most a record costs beside key, value and headers
 HEADER_OVERHEAD_BYTES: Final = 10
-BATCH_OVERHEAD_BYTES: Final = 61 + 64  # a codec may add a little to what it cannot shrink
+BATCH_OVERHEAD_BYTES: Final = HEADER_BYTES + 64  # a codec may add a little to what it cannot shrink
 
 
 @dataclass(frozen=True, slots=True)
 class SinkTopic:
-    """What is to be known of a topic to write batches that it takes."""
+    """What the encoder needs of a topic to write batches that it accepts."""
 
     name: str
     id: str
@@ -42,7 +43,7 @@ class EncodedBatches:
 
 @dataclass(slots=True)
 class _PendingRows:
-    """Rows of one partition that do not fill a batch yet. `headers` is None as long as no row has any."""
+    """Rows of one partition that do not fill a batch yet. `headers` is None until a row has some."""
 
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
@@ -56,69 +57,69 @@ class BatchEncoder:
 
     def __init__(self, *, compression: str, batch_bytes: int, spread: int) -> None:
         self._compression, self._batch_bytes, self._spread = compression, batch_bytes, spread
-        self._waiting: dict[tuple[SinkTopic, int], _PendingRows] = {}
+        self._pending: dict[tuple[SinkTopic, int], _PendingRows] = {}
         self._done: dict[tuple[SinkTopic, int], EncodedBatches] = {}
         self.size_bytes = 0
-        """What is held here, encoded or not."""
+        """What is buffered, encoded or not."""
 
     def add(self, topic: SinkTopic, rows: Rows) -> None:
-        """Rows that all go to one topic."""
+        """Buffer rows of one topic."""
         count = len(rows.values)
         if topic.compacted and (rows.keys is None or rows.keys.null_count):
-            raise InvalidError(f"key of a record for {topic.name}", None, "a key: the topic is compacted by keys")
+            raise InvalidError(f"key of a record for {topic.name}", None, "set: the topic is compacted by key")
         sizes = _sizes(rows)
         limit = topic.batch_bytes_max - BATCH_OVERHEAD_BYTES
         if count and sizes.max() > limit:
             raise InvalidError(
                 f"size of a record for {topic.name}", int(sizes.max()), f"at most {limit} bytes (max.message.bytes)"
             )
-        places = assign_partitions(
+        partitions = assign_partitions(
             rows.keys, rows.partitions, partitions=topic.partitions, spread=self._spread, rows=count
         )
         self._spread += 1
-        order = np.argsort(places, kind="stable")
-        places, sizes = places[order], sizes[order]
+        order = np.argsort(partitions, kind="stable")
+        partitions, sizes = partitions[order], sizes[order]
         sorted_rows = _RowLists.of(rows, order)
-        edges = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), count] if count else []
+        edges = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), count] if count else []
         for start, end in pairwise(edges):
-            self._extend(topic, int(places[start]), sorted_rows, sizes, start, end)
+            self._extend(topic, int(partitions[start]), sorted_rows, sizes, start, end)
         self.size_bytes += int(sizes.sum())
 
     def take(self) -> dict[tuple[SinkTopic, int], EncodedBatches]:
-        """Everything so far as batches; nothing is left behind."""
-        for (topic, partition), waiting in self._waiting.items():
-            if waiting.values:
-                self._encode(topic, partition, waiting)
-        done, self._done, self._waiting, self.size_bytes = self._done, {}, {}, 0
+        """Everything so far as batches; the buffers are empty afterwards."""
+        for (topic, partition), pending in self._pending.items():
+            if pending.values:
+                self._encode(topic, partition, pending)
+        done, self._done, self._pending, self.size_bytes = self._done, {}, {}, 0
         return done
 
     def _extend(
         self, topic: SinkTopic, partition: int, rows: "_RowLists", sizes: NumpyArray, start: int, end: int
     ) -> None:
-        """Add rows [start, end), and encode whatever becomes full on the way."""
+        """Add rows [start, end); encode a batch when it is full."""
         full = min(self._batch_bytes, topic.batch_bytes_max - BATCH_OVERHEAD_BYTES)
-        waiting = self._waiting.setdefault((topic, partition), _PendingRows())
+        pending = self._pending.setdefault((topic, partition), _PendingRows())
         sums = np.concatenate(([0], np.cumsum(sizes[start:end])))
         at, last = 0, end - start
         while at < last:
-            room = full - waiting.size_bytes
+            room = full - pending.size_bytes
             fit = int(np.searchsorted(sums, sums[at] + room, side="right")) - 1 - at
-            if fit <= 0 and waiting.values:
-                self._encode(topic, partition, waiting)
-                waiting = self._waiting[topic, partition] = _PendingRows()
+            if fit <= 0 and pending.values:
+                self._encode(topic, partition, pending)
+                pending = self._pending[topic, partition] = _PendingRows()
                 continue
-            fit = max(fit, 1)  # a row larger than what is collected goes alone
-            rows.copy_to(waiting, start + at, start + at + fit)
-            waiting.size_bytes += int(sums[at + fit] - sums[at])
+            fit = max(fit, 1)  # a row larger than a batch gets one of its own
+            rows.copy_to(pending, start + at, start + at + fit)
+            pending.size_bytes += int(sums[at + fit] - sums[at])
             at += fit
 
-    def _encode(self, topic: SinkTopic, partition: int, waiting: _PendingRows) -> None:
-        if not waiting.values:
+    def _encode(self, topic: SinkTopic, partition: int, pending: _PendingRows) -> None:
+        if not pending.values:
             return
-        count = len(waiting.values)
-        headers: Any = waiting.headers if waiting.headers is not None else repeat(())
-        # The kernels take any tuple of five; making each a Record would cost more than writing it.
-        records = list(zip(range(count), waiting.times_ms, waiting.keys, waiting.values, headers, strict=False))
+        count = len(pending.values)
+        headers: Any = pending.headers if pending.headers is not None else repeat(())
+        # The kernels accept any tuple of five; creating a Record for each would cost more than writing it.
+        records = list(zip(range(count), pending.times_ms, pending.keys, pending.values, headers, strict=False))
         batch = encode(cast(list[Record], records), compression=self._compression)
         encoded = self._done.setdefault((topic, partition), EncodedBatches())
         encoded.batches.append(batch)
@@ -142,15 +143,15 @@ class _RowLists:
         keys = None if rows.keys is None else _reorder(rows.keys, order)
         return cls(keys, _reorder(rows.values, order), headers, rows.times_ms[order].tolist())
 
-    def copy_to(self, waiting: _PendingRows, start: int, end: int) -> None:
+    def copy_to(self, pending: _PendingRows, start: int, end: int) -> None:
         """Add rows [start, end)."""
-        if self.headers is not None or waiting.headers is not None:
-            if waiting.headers is None:
-                waiting.headers = [()] * len(waiting.values)
-            waiting.headers.extend(self.headers[start:end] if self.headers is not None else [()] * (end - start))
-        waiting.keys.extend(self.keys[start:end] if self.keys is not None else repeat(None, end - start))
-        waiting.values.extend(self.values[start:end])
-        waiting.times_ms.extend(self.times_ms[start:end])
+        if self.headers is not None or pending.headers is not None:
+            if pending.headers is None:
+                pending.headers = [()] * len(pending.values)
+            pending.headers.extend(self.headers[start:end] if self.headers is not None else [()] * (end - start))
+        pending.keys.extend(self.keys[start:end] if self.keys is not None else repeat(None, end - start))
+        pending.values.extend(self.values[start:end])
+        pending.times_ms.extend(self.times_ms[start:end])
 
 
 def _reorder(column: pa.Array, order: NumpyArray) -> list[bytes | None]:
@@ -159,7 +160,7 @@ def _reorder(column: pa.Array, order: NumpyArray) -> list[bytes | None]:
 
 
 def _sizes(rows: Rows) -> NumpyArray:
-    """At most so many bytes does each row take in a batch."""
+    """An upper bound for the bytes of each row in a batch."""
     sizes = _lengths(rows.values) + RECORD_OVERHEAD_BYTES
     if rows.keys is not None:
         sizes = sizes + _lengths(rows.keys)

@@ -1,7 +1,6 @@
-"""Values that are not bytes, as JSON text. docs/spark.md says how each type is written; this is that table in code.
+"""Values that are not bytes, as JSON text. docs/spark.md has the table of types.
 
-The one rule: what JSON has no form for is refused by its type, before the first row; a value is never written as something that
-reads back as another one.
+The one rule: a type without a JSON form is refused before the first row; no value is written as one that reads back differently.
 """
 
 import base64
@@ -18,8 +17,7 @@ from holdfast.vocabulary.errors import InvalidError
 Convert = Callable[[Any], Any]
 
 _ALLOWED: Final = (
-    "strings, binaries, booleans, numbers, decimals, dates, timestamps, day-time intervals, "
-    "and structs, arrays and maps of these"
+    "string, binary, boolean, a number, decimal, date, timestamp, day-time interval, or a struct, array or map of these"
 )
 _encoder: Final = msgspec.json.Encoder(decimal_format="number")
 
@@ -49,7 +47,7 @@ def _to_json(column: pa.Array, name: str) -> list[bytes | None]:
 
 
 def _converter(kind: pa.DataType, name: str) -> Convert | None:
-    """How Python's form of a value becomes one that JSON has; None: it is one already."""
+    """Converts a Python value to one that JSON has; None: no conversion is needed."""
     if t.is_boolean(kind) or t.is_integer(kind) or t.is_string(kind) or t.is_large_string(kind) or t.is_null(kind):
         return None
     if t.is_decimal(kind) or t.is_date(kind) or t.is_timestamp(kind) or t.is_duration(kind):
@@ -80,7 +78,7 @@ def _base64(value: bytes) -> str:
 def _struct(kind: pa.DataType, name: str) -> Convert | None:
     fields = [(field.name, _converter(field.type, f"{name}.{field.name}")) for field in kind]
     if len({field for field, _ in fields}) < len(fields):
-        raise InvalidError(f"fields of column {name}", [field for field, _ in fields], "fields with different names")
+        raise InvalidError(f"fields of column {name}", [field for field, _ in fields], "of different names")
     changed = [(field, convert) for field, convert in fields if convert is not None]
     if not changed:
         return None
@@ -116,4 +114,6 @@ def _key_converter(kind: pa.DataType, name: str) -> Convert:
         return str
     if t.is_boolean(kind) or t.is_integer(kind) or t.is_date(kind) or t.is_timestamp(kind) or t.is_decimal(kind):
         return lambda key: _encoder.encode(key).decode().strip('"')
-    raise InvalidError(f"type of the keys of column {name}", str(kind), "strings, integers, booleans, decimals, dates")
+    raise InvalidError(
+        f"type of the keys of column {name}", str(kind), "string, integer, boolean, decimal, date or timestamp"
+    )

@@ -1,6 +1,7 @@
-"""Which partition a row goes to: the one it names, else the one of its key as with Kafka's default partitioner, else any.
+"""Which partition a row goes to: its column `partition`, else the hash of its key as in Kafka's default partitioner, else any.
 
-Keys are hashed column-wise: murmur2 over all rows at once, four bytes of each key at a time.
+Keys are hashed by column: murmur2 over all rows at once, four bytes of each key at a time. `vocabulary.hashing` has murmur2 for one
+key; a test compares the two.
 """
 
 from typing import Any, Final
@@ -17,27 +18,27 @@ NumpyArray = np.ndarray[Any, np.dtype[Any]]
 
 
 def assign_partitions(
-    keys: pa.Array | None, asked: pa.Array | None, *, partitions: int, spread: int, rows: int
+    keys: pa.Array | None, requested: pa.Array | None, *, partitions: int, spread: int, rows: int
 ) -> NumpyArray:
-    """The partition of each row. Rows without key and wish go together, to one that `spread` chooses."""
+    """The partition of each row. Rows without key and partition share one, which `spread` selects."""
     if keys is None or keys.null_count == rows:
-        placed = np.full(rows, spread % partitions, dtype=np.int64)
+        by_key = np.full(rows, spread % partitions, dtype=np.int64)
     else:
-        placed = (murmur2_column(keys) & np.uint32(0x7FFFFFFF)).astype(np.int64) % partitions
+        by_key = (murmur2_column(keys) & np.uint32(0x7FFFFFFF)).astype(np.int64) % partitions
         if keys.null_count:
-            placed[keys.is_null().to_numpy(zero_copy_only=False)] = spread % partitions
-    if asked is None or asked.null_count == rows:
-        return placed
-    wishes = asked.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    given = asked.is_valid().to_numpy(zero_copy_only=False)
-    wrong = given & ((wishes < 0) | (wishes >= partitions))
+            by_key[keys.is_null().to_numpy(zero_copy_only=False)] = spread % partitions
+    if requested is None or requested.null_count == rows:
+        return by_key
+    numbers = requested.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    given = requested.is_valid().to_numpy(zero_copy_only=False)
+    wrong = given & ((numbers < 0) | (numbers >= partitions))
     if wrong.any():
-        raise InvalidError("column partition", int(wishes[wrong.argmax()]), f"0 to {partitions - 1}")
-    return np.where(given, wishes, placed)
+        raise InvalidError("column partition", int(numbers[wrong.argmax()]), f"0 to {partitions - 1}")
+    return np.where(given, numbers, by_key)
 
 
 def murmur2_column(keys: pa.Array) -> NumpyArray:
-    """Kafka's murmur2 of every key, as unsigned 32-bit numbers; what stands for a null means nothing."""
+    """Kafka's murmur2 of every key, as unsigned 32-bit numbers; undefined for a null."""
     data, starts, lengths = _binary_layout(keys)
     hashes = np.uint32(_SEED) ^ lengths.astype(np.uint32)
     with np.errstate(over="ignore"):
@@ -52,7 +53,7 @@ def murmur2_column(keys: pa.Array) -> NumpyArray:
 
 
 def _with_tail(hashes: NumpyArray, data: NumpyArray, starts: NumpyArray, lengths: NumpyArray) -> NumpyArray:
-    """The one to three bytes behind the last whole word."""
+    """The one to three bytes after the last whole word."""
     left = lengths % 4
     ends = starts + lengths - left
     tail = np.zeros(len(hashes), dtype=np.uint32)
@@ -70,7 +71,7 @@ def _word(data: NumpyArray, at: NumpyArray) -> NumpyArray:
 
 
 def _binary_layout(keys: pa.Array) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
-    """The bytes of all keys, where each begins, and how long it is (a null: nothing)."""
+    """The bytes of all keys, the start of each, and its length (0 for a null)."""
     kind = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
     _, offsets, data = keys.buffers()
     bounds = np.frombuffer(offsets, dtype=kind, count=keys.offset + len(keys) + 1)[keys.offset :].astype(np.int64)

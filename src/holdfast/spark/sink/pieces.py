@@ -1,28 +1,23 @@
-"""What a task has staged: RecordBatches of some partitions one behind the other, in an object or, if small, at hand.
+"""What a task has staged: consecutive RecordBatches of some partitions, in an object or, if small, inline.
 
     spark/staged/{hour}/{token}     the batches of a piece, or the list of a plan's pieces; `hour` counts from 1970
 
-The one rule: a piece is complete before anybody is told of it, and never changes. Its list of contents travels beside it, so that a
-plan can be numbered without reading a byte of the records.
+The one rule: a piece is complete before its key leaves the task, and never changes. Its contents are listed beside it, so that
+sequences are assigned without reading a record.
 """
 
 from typing import Final
 
 import msgspec
 
+from holdfast.client.producer import TopicRef
+
 STAGED_PREFIX: Final = "spark/staged/"
 HOUR_MS: Final = 3_600_000
 
 
-class TopicRef(msgspec.Struct, frozen=True, array_like=True):
-    """A topic as it was when rows were placed."""
-
-    name: str
-    id: str
-
-
 class PieceContent(msgspec.Struct, frozen=True, array_like=True):
-    """The batches of one partition in a piece: `target` is a place in the list's topics; sizes in bytes, counts in records."""
+    """The batches of one partition in a piece: `target` is an index into the list's targets; sizes in bytes, counts in records."""
 
     target: int
     partition: int
@@ -39,7 +34,7 @@ class StagedPiece(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StagedPieceList(msgspec.Struct, frozen=True, array_like=True):
-    """Pieces in the order in which they are published, and the topics they speak of."""
+    """Pieces in the order in which they are published, and the topics they refer to."""
 
     targets: list[TopicRef]
     pieces: list[StagedPiece]
@@ -51,7 +46,7 @@ class StagedPieceList(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def keys(self) -> list[str]:
-        """The objects it is made of."""
+        """The objects that hold the pieces."""
         return [piece.key for piece in self.pieces if piece.key]
 
 
@@ -71,26 +66,26 @@ def unpack(data: bytes) -> StagedPieceList:
 
 def merge_piece_lists(lists: list[StagedPieceList]) -> StagedPieceList:
     """Several tasks' lists as one, in this order."""
-    places: dict[TopicRef, int] = {}
+    indexes: dict[TopicRef, int] = {}
     pieces = []
     for each in lists:
-        moved = [places.setdefault(target, len(places)) for target in each.targets]
+        new_indexes = [indexes.setdefault(target, len(indexes)) for target in each.targets]
         for piece in each.pieces:
-            contents = [msgspec.structs.replace(found, target=moved[found.target]) for found in piece.contents]
+            contents = [msgspec.structs.replace(found, target=new_indexes[found.target]) for found in piece.contents]
             pieces.append(msgspec.structs.replace(piece, contents=contents))
-    return StagedPieceList(list(places), pieces)
+    return StagedPieceList(list(indexes), pieces)
 
 
 def hour_of(now_ms: int) -> int:
-    """The hour that keys of this moment carry."""
+    """The hour of a staged key made now."""
     return now_ms // HOUR_MS
 
 
 def staged_key(hour: int, token: str) -> str:
-    """Where a piece, or a list of pieces, is kept."""
+    """The key of a piece, or of a list of pieces."""
     return f"{STAGED_PREFIX}{hour:09d}/{token}"
 
 
 def hour_in(key: str) -> int:
-    """The hour that a key carries."""
+    """The hour of a staged key."""
     return int(key.removeprefix(STAGED_PREFIX).partition("/")[0])

@@ -1,12 +1,12 @@
-"""What stands in the store about a query: its plan, its producer, and how far its sequences have come.
+"""The state of a query in the store: its plan, its producer, and its next sequences.
 
     spark-sink/query/stream/{query id}   a streaming query
     spark-sink/query/write/{writeId}     a batch write with a name, or a series of them
-    spark-sink/query/once/{token}        a batch write without one, as long as it lasts
-    spark-sink/swept                     pieces staged before this hour are being deleted: no plan may name them any more
+    spark-sink/query/once/{token}        a batch write without a name, while it runs
+    spark-sink/swept                     pieces staged before this hour are being deleted: no plan may refer to them
 
-The one rule: one record, one plan. A plan is written by a commit that requires the record as the planner saw it, done; so there is
-never a second plan for the same batch, and the next one begins only when this one is done.
+The one rule: at most one plan per query. A plan is written by a commit that requires the state, without a plan, at the version the
+planner read; so a batch never has a second plan, and the next batch is planned only after this one is done.
 """
 
 import base64
@@ -14,8 +14,9 @@ from typing import Final
 
 import msgspec
 
+from holdfast.client.producer import SEQUENCE_MODULUS, TopicRef
 from holdfast.contracts.store import Absent, AtVersion, Entry, Requirement
-from holdfast.spark.sink.pieces import StagedPieceList, TopicRef, hour_in, pack, unpack
+from holdfast.spark.sink.pieces import StagedPieceList, hour_in, pack, unpack
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import KIB
 
@@ -27,13 +28,11 @@ INLINE_LIST_BYTES_MAX: Final = 96 * KIB
 """A larger list of pieces is an object of its own."""
 STATE_BYTES_MAX: Final = 400 * KIB
 
-SEQUENCE_MODULUS: Final = 1 << 31  # after 2³¹-1 comes 0
-
 
 class PublishPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is being published. The list of pieces is `listed` in base 64, or under `list_key`.
+    """What is being published. The list of pieces is `listed` in base 64, or the object `list_key`.
 
-    `starts`: where each partition ended when this was planned: nothing of it can stand before that. By topic id.
+    `starts`: the end of each partition when this was planned; nothing of the plan is before it. By topic id.
     """
 
     listed: str = ""
@@ -43,9 +42,9 @@ class PublishPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class QueryState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A query's record. With a `plan`, batch `batch` is being published; without, it is done.
+    """A query. With a `plan`, batch `batch` is being published; without, it is done.
 
-    `sequences`: the next number of each partition, as of the last batch that is done; by topic id.
+    `sequences`: the next sequence of each partition after the last batch that is done; by topic id.
     """
 
     batch: int
@@ -57,48 +56,50 @@ class QueryState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SweepMark(msgspec.Struct, frozen=True):
-    """How far the sweeper has come."""
+    """Pieces staged before hour `before_hour` are being deleted."""
 
     before_hour: int
     at_ms: int
 
 
 def query_state_key(query: str) -> str:
-    """Where a query's record is."""
+    """The key of a query's state."""
     return QUERY_PREFIX + query
 
 
 def decode_query_state(entry: Entry) -> QueryState:
-    """The record of an entry."""
+    """The state in an entry."""
     return msgspec.json.decode(entry.value, type=QueryState)
 
 
-def encode_query_state(ledger: QueryState) -> bytes:
-    """The record as it is stored. A query over too many partitions for one value is refused."""
-    value = msgspec.json.encode(ledger)
+def encode_query_state(state: QueryState) -> bytes:
+    """The state as it is stored. A query over too many partitions for one value is refused."""
+    value = msgspec.json.encode(state)
     if len(value) > STATE_BYTES_MAX:
-        raise InvalidError("partitions of one query", f"a record of {len(value)} bytes", f"{STATE_BYTES_MAX} bytes")
+        raise InvalidError(
+            "size of a query's state", len(value), f"at most {STATE_BYTES_MAX} bytes: write to fewer partitions"
+        )
     return value
 
 
 def decode_sweep_mark(entry: Entry | None) -> SweepMark:
-    """How far the sweeper has come; nowhere if it never ran."""
+    """The sweep mark; hour 0 if the sweeper never ran."""
     return msgspec.json.decode(entry.value, type=SweepMark) if entry is not None else SweepMark(0, 0)
 
 
 def unchanged(key: str, entry: Entry | None) -> Requirement:
-    """What holds as long as nobody writes the key."""
+    """The requirement that the key is as it was read."""
     return AtVersion(key, entry.version) if entry is not None else Absent(key)
 
 
 def encode_piece_list(pieces: StagedPieceList) -> str:
-    """The list for a record; empty if it is too large for one."""
+    """The list as text for a plan; empty if it is too large."""
     packed = pack(pieces)
     return base64.b64encode(packed).decode() if len(packed) <= INLINE_LIST_BYTES_MAX else ""
 
 
 def decode_piece_list(text: str) -> StagedPieceList:
-    """The list of a record."""
+    """The list in a plan."""
     return unpack(base64.b64decode(text))
 
 
@@ -117,9 +118,9 @@ def record_counts(pieces: StagedPieceList) -> dict[TopicRef, dict[int, int]]:
     return counts
 
 
-def next_sequences(ledger: QueryState, pieces: StagedPieceList) -> dict[str, dict[int, int]]:
+def next_sequences(state: QueryState, pieces: StagedPieceList) -> dict[str, dict[int, int]]:
     """The next sequences once the pieces are published."""
-    after = {topic: dict(of_topic) for topic, of_topic in ledger.sequences.items()}
+    after = {topic: dict(of_topic) for topic, of_topic in state.sequences.items()}
     for target, counts in record_counts(pieces).items():
         of_topic = after.setdefault(target.id, {})
         for partition, count in counts.items():

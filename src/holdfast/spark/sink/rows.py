@@ -1,6 +1,6 @@
-"""An Arrow batch as the columns of records, and which columns a DataFrame may have.
+"""An Arrow batch as the columns of records, and which columns are allowed.
 
-key, value     any type; what is not binary or text is written as JSON; value must be there
+key, value     any type; JSON unless binary or text; value is required
 headers        an array of structs key (text), value (binary or text), as Spark's Kafka source has it
 partition      integer; null: by the key
 topic          text; null: the option topic
@@ -25,7 +25,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Rows(NamedTuple):
-    """The rows of one batch, column by column; None: there is no such column."""
+    """The rows of one batch by column; None: the column is absent."""
 
     keys: pa.Array | None
     values: pa.Array
@@ -36,15 +36,15 @@ class Rows(NamedTuple):
 
 
 def check_columns(schema: pa.Schema, *, topic: str) -> None:
-    """Refuse a DataFrame whose columns are no records."""
+    """Refuse a DataFrame whose columns do not make records."""
     names = schema.names
     for name in names:
         if name not in COLUMNS or names.count(name) > 1:
-            raise InvalidError("columns", ", ".join(names), "each at most once of " + ", ".join(COLUMNS))
+            raise InvalidError("columns", ", ".join(names), "distinct and among " + ", ".join(COLUMNS))
     if "value" not in names:
-        raise InvalidError("columns", ", ".join(names), "value, and any of " + ", ".join(COLUMNS))
+        raise InvalidError("columns", ", ".join(names), "a list that includes value")
     if "topic" not in names and not topic:
-        raise InvalidError("option topic", "", "a topic, unless there is a column topic")
+        raise InvalidError("option topic", "", "a topic, because there is no column topic")
     for name in names:
         kind = schema.field(name).type
         if name in ("key", "value"):
@@ -70,7 +70,7 @@ _COLUMN_TYPES: Final[dict[str, tuple[Callable[[pa.DataType], bool], str]]] = {
 
 
 def read_rows(batch: pa.RecordBatch, *, now_ms: int) -> Rows:
-    """The batch as columns of records. Its columns were checked."""
+    """The batch as columns of records. `check_columns` has accepted its schema."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     return Rows(
         keys=as_bytes(columns["key"], "key") if "key" in columns else None,

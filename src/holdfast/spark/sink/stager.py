@@ -1,7 +1,7 @@
-"""A task's part: rows in, pieces in object storage out. Nothing of it can be seen in a topic.
+"""A task's part: rows in, pieces in object storage out. Nothing is visible in a topic yet.
 
-The one rule: every attempt stages under names of its own. An attempt that failed, or one that nobody asked for, leaves objects that
-no plan names; the sweeper removes them.
+The one rule: every attempt stages under keys of its own. A failed or speculative attempt leaves objects that no plan refers to; the
+sweeper deletes them.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 import pyarrow as pa
 from pyarrow import compute
 
+from holdfast.client.producer import TopicRef
 from holdfast.contracts.objects import Objects
 from holdfast.spark.sink.encoder import BatchEncoder, EncodedBatches, SinkTopic
 from holdfast.spark.sink.options import SinkOptions
-from holdfast.spark.sink.pieces import PieceContent, StagedPiece, StagedPieceList, TopicRef, hour_of, staged_key
+from holdfast.spark.sink.pieces import PieceContent, StagedPiece, StagedPieceList, hour_of, staged_key
 from holdfast.spark.sink.rows import Rows, read_rows
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
@@ -22,7 +23,7 @@ FindTopic = Callable[[str], Awaitable[SinkTopic]]
 
 
 class PieceStager:
-    """What one attempt of one task has staged so far. `spread` makes tasks begin with different partitions."""
+    """Stages the rows of one task attempt. `spread` makes tasks start with different partitions."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class PieceStager:
         self._pieces: list[StagedPiece] = []
 
     async def add(self, batch: pa.RecordBatch) -> None:
-        """The rows of one Arrow batch; a piece is staged when enough is at hand."""
+        """Buffer the rows of one Arrow batch; stage a piece when there are enough."""
         if not batch.num_rows:
             return
         rows = read_rows(batch, now_ms=self._clock.now_ms())
@@ -52,7 +53,7 @@ class PieceStager:
             await self._stage(inline=False)
 
     async def finish(self) -> StagedPieceList:
-        """Stage the rest, and say what there is."""
+        """Stage the rest; return all pieces."""
         await self._stage(inline=not self._pieces)
         return StagedPieceList(list(self._targets), self._pieces)
 
@@ -71,12 +72,12 @@ class PieceStager:
             self._pieces.append(StagedPiece("", b"".join(body), contents))
             return
         key = staged_key(hour_of(self._clock.now_ms()), self._random.token())
-        await self._objects.put(key, body)  # the key is ours alone: if it is there already, we put it there
+        await self._objects.put(key, body)  # the key is unique: if it exists, a retry of ours has written it
         self._pieces.append(StagedPiece(key, b"", contents))
 
     def _content(self, topic: SinkTopic, partition: int, encoded: EncodedBatches) -> PieceContent:
-        place = self._targets.setdefault(TopicRef(topic.name, topic.id), len(self._targets))
-        return PieceContent(place, partition, [len(batch) for batch in encoded.batches], encoded.counts)
+        index = self._targets.setdefault(TopicRef(topic.name, topic.id), len(self._targets))
+        return PieceContent(index, partition, [len(batch) for batch in encoded.batches], encoded.counts)
 
 
 def _split_by_topic(rows: Rows, default: str) -> Iterator[tuple[str, Rows]]:
@@ -86,7 +87,7 @@ def _split_by_topic(rows: Rows, default: str) -> Iterator[tuple[str, Rows]]:
         return
     topics = rows.topics.fill_null(default) if default else rows.topics
     if topics.null_count:
-        raise InvalidError("column topic", None, "a topic in every row, or the option topic for those without")
+        raise InvalidError("column topic", None, "set in every row, unless the option topic is given")
     names: Iterable[str] = compute.unique(topics).to_pylist()
     for name in names:
         at = compute.indices_nonzero(compute.equal(topics, name))
@@ -94,12 +95,12 @@ def _split_by_topic(rows: Rows, default: str) -> Iterator[tuple[str, Rows]]:
 
 
 def _take_rows(rows: Rows, at: pa.Array) -> Rows:
-    places = at.to_numpy()
+    indexes = at.to_numpy()
     return Rows(
         keys=None if rows.keys is None else rows.keys.take(at),
         values=rows.values.take(at),
-        headers=None if rows.headers is None else [rows.headers[place] for place in places.tolist()],
+        headers=None if rows.headers is None else [rows.headers[index] for index in indexes.tolist()],
         partitions=None if rows.partitions is None else rows.partitions.take(at),
         topics=None,
-        times_ms=rows.times_ms[places],
+        times_ms=rows.times_ms[indexes],
     )

@@ -1,7 +1,7 @@
-"""What Spark calls: `batch_writer` for `df.write`, `stream_writer` for `df.writeStream`.
+"""The writers that Spark calls: `batch_writer` for `df.write`, `stream_writer` for `df.writeStream`.
 
-Spark makes a writer in a Python process of the driver and pickles it to the tasks; commit and abort run in other processes of the
-driver. So a writer holds values only; whatever is open belongs to the process (`holdfast.client`).
+Spark creates a writer in a Python process of the driver and pickles it to the tasks; commit and abort run in other processes of the
+driver. The one rule: a writer holds values only; open connections belong to the process (`holdfast.spark.clusters`).
 """
 
 import logging
@@ -16,14 +16,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
+from holdfast.client.cluster_access import DirectAccess
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.client.loop_thread import run
 from holdfast.client.producer import KafkaIdempotentProducer
-from holdfast.spark.clusters import DirectAccess, open_cluster
+from holdfast.spark.clusters import discover_urls, open_cluster
 from holdfast.spark.sink.encoder import SinkTopic
 from holdfast.spark.sink.options import SinkOptions, parse_sink_options
 from holdfast.spark.sink.pieces import StagedPieceList, merge_piece_lists, pack, unpack
-from holdfast.spark.sink.publisher import SinkPublisher, Step, ignore_step
+from holdfast.spark.sink.publisher import SinkPublisher
 from holdfast.spark.sink.query_state import UNNAMED_WRITE_PREFIX
 from holdfast.spark.sink.rows import check_columns
 from holdfast.spark.sink.stager import PieceStager
@@ -41,7 +42,7 @@ Messages = Sequence[WriterCommitMessage | None]
 
 @dataclass
 class StagedMessage(WriterCommitMessage):
-    """What a task tells the driver: whose rows these are, and its list of pieces."""
+    """A task's message to the driver: its query, and the list of its pieces."""
 
     query: str
     pieces: bytes
@@ -49,51 +50,50 @@ class StagedMessage(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class TopicWriter:
-    """One writer's values, and what is done with them in whichever process has it."""
+    """The values of one writer, and the work of its tasks and its driver."""
 
     options: SinkOptions
     cluster_address: ClusterAddress
-    on_step: Step = ignore_step
 
     async def check_topic(self) -> None:
-        """Refuse a topic that is not there, before any work is done."""
+        """`UnknownTopicError`, before any work is done."""
         if self.options.topic:
             await self._topic(await self._direct(), self.options.topic)
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> StagedPieceList:
-        """A task's work."""
+        """A task's work: stage its rows."""
         stager = run(self._stager())
         for batch in batches:
             run(stager.add(batch))
         return run(stager.finish())
 
     async def publish(self, query: str, batch: int, pieces: StagedPieceList, *, forget: bool = False) -> None:
-        """The driver's work."""
+        """The driver's work: publish what the tasks have staged."""
         direct = await self._direct()
-        brokers = KafkaIdempotentProducer(self.cluster_address.bootstrap)
+        producer = KafkaIdempotentProducer(self.cluster_address.bootstrap)
         try:
-            publisher = self._publisher(direct, brokers)
+            publisher = self._publisher(direct, producer)
             await publisher.publish(query, batch, pieces)
             if forget:
                 await publisher.forget(query)
         finally:
-            await brokers.close()
+            await producer.close()
         await self._sweep(direct)
 
-    async def abandon(self, query: str, batch: int, pieces: StagedPieceList) -> None:
-        """The driver's work when a batch failed."""
+    async def abort(self, query: str, batch: int, pieces: StagedPieceList) -> None:
+        """The driver's work after a batch failed."""
         direct = await self._direct()
-        brokers = KafkaIdempotentProducer(self.cluster_address.bootstrap)
+        producer = KafkaIdempotentProducer(self.cluster_address.bootstrap)
         try:
-            await self._publisher(direct, brokers).abandon(query, batch, pieces)
+            await self._publisher(direct, producer).abort(query, batch, pieces)
         finally:
-            await brokers.close()
+            await producer.close()
 
     async def _sweep(self, direct: DirectAccess) -> None:
         try:
             await sweep_if_due(store=direct.store, objects=direct.objects, clock=RealClock())
         except HoldfastError as failure:
-            _log.warning("staged pieces were not swept: %s", failure)
+            _log.warning("cannot sweep staged pieces: %s", failure)
 
     async def _stager(self) -> PieceStager:
         direct = await self._direct()
@@ -111,15 +111,14 @@ class TopicWriter:
             spread=context.partitionId() if context is not None else 0,
         )
 
-    def _publisher(self, direct: DirectAccess, brokers: KafkaIdempotentProducer) -> SinkPublisher:
+    def _publisher(self, direct: DirectAccess, producer: KafkaIdempotentProducer) -> SinkPublisher:
         return SinkPublisher(
             store=direct.store,
             objects=direct.objects,
-            brokers=brokers,
+            producer=producer,
             clock=RealClock(),
             random=SystemRandom(),
             stall_ms_max=self.options.stall_ms_max,
-            on_step=self.on_step,
         )
 
     async def _topic(self, direct: DirectAccess, name: str) -> SinkTopic:
@@ -133,7 +132,7 @@ class TopicWriter:
             raise InvalidError(
                 "options store and objects",
                 "",
-                "both: the brokers do not tell them, and the sink keeps its plans there",
+                "given: the brokers do not advertise them, and the sink's plans are kept there",
             )
         return direct
 
@@ -152,7 +151,7 @@ class HoldfastWriter(DataSourceArrowWriter):
         run(self._sink.publish(self._query, self._number, _merge_messages(messages), forget=self._forget))
 
     def abort(self, messages: Messages) -> None:
-        run(self._sink.abandon(self._query, self._number, _merge_messages(messages)))
+        run(self._sink.abort(self._query, self._number, _merge_messages(messages)))
 
 
 class HoldfastStreamWriter(DataSourceStreamArrowWriter):
@@ -165,7 +164,7 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None
         if not query:
-            raise CorruptError("task of a streaming query", f"it has no property {_QUERY_ID}")
+            raise CorruptError("task of a streaming query", f"the property {_QUERY_ID} is missing")
         return StagedMessage(f"stream/{query}", pack(self._sink.stage(iterator)))
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 (Spark's name)
@@ -176,47 +175,43 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 (Spark's name)
         query = _query_id(messages)
         if query:
-            run(self._sink.abandon(query, batchId, _merge_messages(messages)))
+            run(self._sink.abort(query, batchId, _merge_messages(messages)))
 
 
-def batch_writer(
-    options: Mapping[str, str], schema: StructType, overwrite: bool, *, on_step: Step = ignore_step
-) -> HoldfastWriter:
-    """The writer of one batch write. With the option `writeId` it happens once under that name."""
-    sink = _topic_writer(options, schema, overwrite, on_step)
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> HoldfastWriter:
+    """The writer of one batch write. With the option `writeId`, repeating the write has no further effect."""
+    sink = _topic_writer(options, schema, overwrite)
     named = sink.options.write_id
     return HoldfastWriter(
         sink, f"write/{named}" if named else UNNAMED_WRITE_PREFIX + SystemRandom().token(), forget=not named
     )
 
 
-def stream_writer(
-    options: Mapping[str, str], schema: StructType, overwrite: bool, *, on_step: Step = ignore_step
-) -> HoldfastStreamWriter:
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> HoldfastStreamWriter:
     """The writer of a streaming query."""
-    sink = _topic_writer(options, schema, overwrite, on_step)
+    sink = _topic_writer(options, schema, overwrite)
     if sink.options.write_id:
-        raise InvalidError("option writeId", sink.options.write_id, "nothing: a streaming query has a name of its own")
+        raise InvalidError("option writeId", sink.options.write_id, "absent: a streaming query has an id of its own")
     return HoldfastStreamWriter(sink)
 
 
-def _topic_writer(options: Mapping[str, str], schema: StructType, overwrite: bool, on_step: Step) -> TopicWriter:
+def _topic_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> TopicWriter:
     if overwrite:
         raise InvalidError("output mode", "overwrite", "append: records of a topic are never replaced")
-    told, cluster_address = parse_sink_options(options)
-    check_columns(_arrow_schema(schema), topic=told.topic)
-    sink = TopicWriter(told, cluster_address.with_discovered_urls(), on_step)
+    sink_options, cluster_address = parse_sink_options(options)
+    check_columns(_arrow_schema(schema), topic=sink_options.topic)
+    sink = TopicWriter(sink_options, discover_urls(cluster_address))
     run(sink.check_topic())
     return sink
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
-    if _has_variant(schema):  # to Arrow it is a struct of two binaries that only Spark understands
-        raise InvalidError("columns", schema.simpleString(), "no variants; to_json writes one as text")
+    if _has_variant(schema):  # Arrow has it as a struct of two binaries that only Spark can decode
+        raise InvalidError("columns", schema.simpleString(), "free of variants (to_json turns one into text)")
     try:
         return to_arrow_schema(schema, timezone="UTC")
     except PySparkTypeError as failure:
-        raise InvalidError("columns", schema.simpleString(), f"types that Arrow has ({failure})") from None
+        raise InvalidError("columns", schema.simpleString(), f"of types that Arrow has ({failure})") from None
 
 
 def _has_variant(kind: DataType) -> bool:
@@ -233,10 +228,10 @@ def _has_variant(kind: DataType) -> bool:
 
 
 def _merge_messages(messages: Messages) -> StagedPieceList:
-    """What all tasks staged, in the order of the tasks; those that failed have no message."""
+    """The pieces of all tasks, in task order; a failed task has no message."""
     return merge_piece_lists([unpack(each.pieces) for each in messages if isinstance(each, StagedMessage)])
 
 
 def _query_id(messages: Messages) -> str:
-    """Whose batch it is; nobody's if it had no task."""
+    """The query of a batch; "" if the batch had no task."""
     return next((each.query for each in messages if isinstance(each, StagedMessage)), "")

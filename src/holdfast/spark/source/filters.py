@@ -1,7 +1,7 @@
-"""Filters that Spark hands down, as bounds on what is read.
+"""Pushed-down filters, as bounds on what is read.
 
-The one rule: a filter is taken away from Spark only if what is read obeys it to the row. `topic`, `partition` and `offset` are
-such; `timestamp` is not: it decides which segments and blocks are read, and Spark applies it again.
+The one rule: a filter is taken over from Spark only if the source applies it to the row. Filters on `topic`, `partition` and
+`offset` are; one on `timestamp` only decides which segments and blocks are read, and Spark applies it again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ _NO_END: Final = 1 << 63
 
 @dataclass(slots=True)
 class FilterBounds:
-    """What the filters leave: which topics and partitions, which offsets, which times."""
+    """Topics, partitions, offsets and times that the filters leave."""
 
     topics: set[str] | None = None
     partitions: "list[IntRange]" = field(default_factory=list)
@@ -34,23 +34,23 @@ class FilterBounds:
         return (
             (self.topics is None or topic in self.topics)
             and (self.partitions_in is None or partition in self.partitions_in)
-            and all(span.start <= partition < span.end for span in self.partitions)
+            and all(each.start <= partition < each.end for each in self.partitions)
         )
 
     def times(self, disorder_ms: int | None) -> TimeBounds:
-        """The times that are wanted."""
+        """The time bounds."""
         return TimeBounds(floor_ms=self.floor_ms, ceiling_ms=self.ceiling_ms, disorder_ms=disorder_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class IntRange:
-    """Whole numbers from `start` to before `end`."""
+    """Integers from `start` to before `end`."""
 
     start: int = 0
     end: int = _NO_END
 
-    def within(self, other: "IntRange") -> "IntRange":
-        """What both hold."""
+    def intersection(self, other: "IntRange") -> "IntRange":
+        """The integers in both."""
         return IntRange(max(self.start, other.start), min(self.end, other.end))
 
 
@@ -61,7 +61,7 @@ def push_filters(filters: Iterable["Filter"]) -> "tuple[FilterBounds, list[Filte
 
 
 def _push_filter(bounds: FilterBounds, given: "Filter") -> bool:
-    """Take one filter into the bounds; whether they now obey it to the row."""
+    """Add one filter to the bounds; whether they now apply it to the row."""
     name, values = type(given).__name__, _values(given)
     column: tuple[str, ...] = getattr(given, "attribute", ())
     if len(column) != 1 or values is None:
@@ -77,24 +77,24 @@ def _push_filter(bounds: FilterBounds, given: "Filter") -> bool:
 
 
 def _push_number(bounds: FilterBounds, column: str, name: str, values: Sequence[int]) -> bool:
-    span = _int_range(name, values)
+    values_range = _int_range(name, values)
     if column == "partition":
         if name == "In":
             bounds.partitions_in = set(values) if bounds.partitions_in is None else bounds.partitions_in & set(values)
-        elif span is not None:
-            bounds.partitions.append(span)
-        return name == "In" or span is not None
-    if span is None:
+        elif values_range is not None:
+            bounds.partitions.append(values_range)
+        return name == "In" or values_range is not None
+    if values_range is None:
         return False
-    bounds.offsets = bounds.offsets.within(span)
-    return name != "In"  # between the least and the greatest are others
+    bounds.offsets = bounds.offsets.intersection(values_range)
+    return name != "In"  # the range may contain other offsets
 
 
 def _int_range(name: str, values: Sequence[int]) -> IntRange | None:
     if not values:
         return IntRange(0, 0)
     value = values[0]
-    spans = {
+    ranges = {
         "EqualTo": IntRange(value, value + 1),
         "EqualNullSafe": IntRange(value, value + 1),
         "GreaterThan": IntRange(value + 1),
@@ -103,7 +103,7 @@ def _int_range(name: str, values: Sequence[int]) -> IntRange | None:
         "LessThanOrEqual": IntRange(end=value + 1),
         "In": IntRange(min(values), max(values) + 1),
     }
-    return spans.get(name)
+    return ranges.get(name)
 
 
 def _push_time(bounds: FilterBounds, name: str, values: Sequence[datetime]) -> None:
@@ -121,7 +121,7 @@ def _floor_ms(time: datetime) -> int:
 
 
 def _values(given: "Filter") -> Sequence[Any] | None:
-    """What is compared with; None for a filter that compares with nothing, or with null."""
+    """The operands; None for a filter without one, or with null."""
     if not hasattr(given, "value"):
         return None
     value = given.value

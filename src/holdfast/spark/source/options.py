@@ -1,6 +1,6 @@
-"""The options of the source, read and checked before anything is opened.
+"""The options of the source, parsed and checked before anything is opened.
 
-The one rule: a wrong option is an error that names it and says what is allowed; one that is misspelt or means nothing here, too.
+The one rule: a wrong option is an error that names it and what is allowed; so is a misspelt one, or one without effect here.
 """
 
 import json
@@ -12,13 +12,14 @@ from typing import Final
 
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.log.topics import check_name
+from holdfast.spark.cluster_options import ADDRESS_OPTIONS, parse_cluster_address
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import MIB
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 
-_SELECTION_OPTIONS: Final = ("bootstrap", "store", "objects", "topics", "topicsPattern", "partitions")
+_SELECTION_OPTIONS: Final = (*ADDRESS_OPTIONS, "topics", "topicsPattern", "partitions")
 _READ_OPTIONS: Final = (
     "startingOffsets",
     "startingTimestamp",
@@ -36,20 +37,20 @@ _TIME_FORM: Final = 'milliseconds since 1970, or a time such as "2026-03-01T12:0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRangeLimit:
-    """Where reading begins or ends, partition by partition: by offset (EARLIEST and LATEST, too), or by time."""
+    """Where reading starts or ends, by partition: an offset, EARLIEST or LATEST; or a time."""
 
     default: int
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     timestamp_ms: int | None = None
 
     def of(self, topic: str, partition: int) -> int:
-        """The offset asked for, or EARLIEST or LATEST."""
+        """The offset, or EARLIEST or LATEST."""
         return self.offsets.get(topic, {}).get(partition, self.default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a query asks the source for."""
+    """The options of one query."""
 
     cluster_address: ClusterAddress
     topics: tuple[str, ...] = ()
@@ -69,14 +70,14 @@ class SourceOptions:
     figures: str = ""
 
     def wants(self, topic: str, partition: int) -> bool:
-        """Whether this partition is to be read."""
+        """Whether this partition is read."""
         if self.partitions_by_topic is not None:
             return partition in self.partitions_by_topic.get(topic, ())
         return self.partitions is None or partition in self.partitions
 
 
 def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """The options of a batch or streaming query. Names are taken without regard to case, as everywhere in Spark."""
+    """The options of a batch or streaming query. Names are case-insensitive, as everywhere in Spark."""
     options = _RawOptions(given, streaming=streaming)
     start = _range_limit(
         options, "starting", LATEST if streaming else EARLIEST, words={"earliest": EARLIEST, "latest": LATEST}
@@ -86,9 +87,7 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
     names, pattern = _topics(options)
     numbers, by_topic = _partitions(options, names)
     return SourceOptions(
-        cluster_address=ClusterAddress(
-            bootstrap=options.text("bootstrap"), store=options.text("store"), objects=options.text("objects")
-        ),
+        cluster_address=parse_cluster_address(options.values),
         topics=names,
         pattern=pattern,
         partitions=numbers,
@@ -108,35 +107,35 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
 
 
 def include_headers(given: Mapping[str, str]) -> bool:
-    """Whether the query wants the column `headers`."""
+    """Whether the query has the column `headers`."""
     return _RawOptions({name: value for name, value in given.items() if name.lower() == "includeheaders"}).flag(
         "includeHeaders", default=False
     )
 
 
 class _RawOptions:
-    """Options by name, each read as what it must be."""
+    """Options by lower-case name, each parsed as its type."""
 
     def __init__(self, given: Mapping[str, str], *, streaming: bool = False) -> None:
-        self._values = {name.lower(): value.strip() for name, value in given.items()}
+        self.values = {name.lower(): value.strip() for name, value in given.items()}
         known = [*_SELECTION_OPTIONS, *_READ_OPTIONS, *(_STREAM_OPTIONS if streaming else _BATCH_OPTIONS)]
         others = {name.lower(): name for name in (_BATCH_OPTIONS if streaming else _STREAM_OPTIONS)}
         for name in given:
             if name.lower() in others:
                 kind = "batch reads (spark.read)" if streaming else "streams (spark.readStream)"
-                raise InvalidError(f"option {others[name.lower()]}", given[name], f"only for {kind}")
+                raise InvalidError(f"option {others[name.lower()]}", given[name], f"absent: it is for {kind} only")
             if name.lower() not in {each.lower() for each in known}:
                 raise InvalidError("option", name, "one of " + ", ".join(sorted(known)))
 
     def text(self, name: str) -> str:
-        return self._values.get(name.lower(), "")
+        return self.values.get(name.lower(), "")
 
     def count(self, name: str) -> int | None:
         text = self.text(name)
         if not text:
             return None
         if not text.isdecimal() or not 0 < int(text) < 1 << 63:
-            raise InvalidError(f"option {name}", text, "a whole number from 1 on")
+            raise InvalidError(f"option {name}", text, "a whole number of at least 1")
         return int(text)
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -168,7 +167,7 @@ class _RawOptions:
 def _topics(options: _RawOptions) -> tuple[tuple[str, ...], str]:
     text, pattern = options.text("topics"), options.text("topicsPattern")
     if bool(text) == bool(pattern):
-        given = f"{text} and {pattern}" if text else "nothing"
+        given = f"{text} and {pattern}" if text else ""
         raise InvalidError("options topics and topicsPattern", given, "exactly one of the two")
     if pattern:
         try:
@@ -177,7 +176,7 @@ def _topics(options: _RawOptions) -> tuple[tuple[str, ...], str]:
             raise InvalidError("option topicsPattern", pattern, f"a regular expression ({error})") from None
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if text and not names:
-        raise InvalidError("option topics", text, "names with commas between them")
+        raise InvalidError("option topics", text, "names separated by commas")
     for name in names:
         check_name(name)
     return names, pattern

@@ -1,6 +1,6 @@
-"""How far a stream has come: the next offset of every partition, and the ids of the topics these are offsets of.
+"""A stream's position: the next offset of every partition, with the ids of the topics.
 
-The one rule: an offset without its topic's id says nothing: a topic that was deleted and made again counts from 0 again.
+The one rule: an offset is meaningless without its topic's id: a recreated topic counts from 0 again.
 """
 
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ class TopicPosition:
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """A position in some topics. `json` is what Spark writes into its checkpoint."""
+    """A position in some topics. Spark checkpoints its `json`."""
 
     topics: Mapping[str, TopicPosition] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any]:
-        """As Spark's offset log holds it; equal positions are equal text."""
+        """As in Spark's offset log; equal positions give equal text."""
         topics = {
             name: {"id": each.id, "offsets": {str(number): each.offsets[number] for number in sorted(each.offsets)}}
             for name, each in sorted(self.topics.items())
@@ -38,7 +38,7 @@ class StreamPosition:
 def parse_position(written: Mapping[str, Any]) -> StreamPosition:
     """The position that `json` wrote."""
     if written.get("version") != _VERSION:
-        raise InvalidError("checkpointed offset", dict(written), f"one of version {_VERSION}, as this source writes it")
+        raise InvalidError("checkpointed offset", dict(written), f"of version {_VERSION}, as this source writes it")
     return StreamPosition(
         {
             name: TopicPosition(each["id"], {int(number): int(at) for number, at in each["offsets"].items()})

@@ -1,11 +1,11 @@
-"""What the tasks of a query read, for whoever wants to know: a line per task, in a file.
+"""Counts what the tasks of a query read: a line per task, in a file.
 
-    figures = ReadMetrics(Path("/tmp/figures"))
-    spark.read.format("holdfast").options(**figures.options).option(…).load().count()
-    figures.read().bytes_objects
+    metrics = ReadMetrics(Path("/tmp/metrics"))
+    spark.read.format("holdfast").options(**metrics.options).option(…).load().count()
+    metrics.read().bytes_objects
 
-Spark has no way from a Python source's tasks back to the driver, so this is a file that all of them can append to: on one machine,
-or on a shared mount. The one rule: figures never fail a query. A task that runs twice is counted twice.
+The tasks of a Python source cannot send anything to the driver, so they append to a file: on one machine, or on a shared mount.
+The one rule: metrics never fail a query. A task that runs twice is counted twice.
 """
 
 import logging
@@ -22,18 +22,18 @@ _log: Final = logging.getLogger(__name__)
 
 
 class ReadMetrics:
-    """Sums over all queries that were given its options."""
+    """Sums over all queries that have its options."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
 
     @property
     def options(self) -> dict[str, str]:
-        """What a reader needs to count here."""
+        """The options of a reader that counts here."""
         return {"figures": str(self._path)}
 
     def read(self) -> ReadCounters:
-        """Everything counted so far, by tasks that have ended."""
+        """The sum over all tasks that have ended."""
         counted = ReadCounters()
         if self._path.exists():
             for line in self._path.read_bytes().splitlines():
@@ -46,11 +46,11 @@ def append_counters(path: str, counters: ReadCounters) -> None:
     if not path:
         return
     try:
-        # One write at the end of the file: lines of several tasks do not mix.
+        # One write with O_APPEND: lines of several tasks do not interleave.
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             os.write(file, msgspec.json.encode(asdict(counters)) + b"\n")
         finally:
             os.close(file)
     except OSError as error:
-        _log.warning("the figures of a task are lost: %s", error)
+        _log.warning("cannot write the read metrics of a task: %s", error)

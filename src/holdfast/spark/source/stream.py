@@ -1,7 +1,7 @@
-"""The streaming reader: positions go out, Spark writes them down, ranges between two positions are read.
+"""The streaming reader: Spark checkpoints positions, and a batch is the ranges between two of them.
 
-The one rule: what a batch holds is decided by its two positions, and these are Spark's to keep. The reader itself may be lost and
-made again between any two calls; only the end of an `AvailableNow` run lives in it, and a run that is lost begins a new one.
+The one rule: a batch follows from its two positions alone, and Spark keeps those. The reader may be lost and recreated between any
+two calls; only the end of an `AvailableNow` run lives in it, and a lost run starts over.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from holdfast.spark.clusters import discover_urls
 from holdfast.spark.ranges import ANY_TIME, Planner, TopicOffsets
 from holdfast.spark.source.options import SourceOptions
 from holdfast.spark.source.plan import (
@@ -35,25 +36,25 @@ if TYPE_CHECKING:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads on and on, within the limits of the options."""
+    """Reads new records, within the limits of the options."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._planner: Planner | None = None
         self._until: StreamPosition | None = None
         self._last: StreamPosition | None = None
-        self._ends: dict[str, TopicOffsets] = {}
+        self._offsets: dict[str, TopicOffsets] = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return initial_position(self._options, self._open_planner()).json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        options, plans, before = self._options, self._open_planner(), parse_position(start)
+        options, planner, before = self._options, self._open_planner(), parse_position(start)
         limited = not isinstance(limit, ReadAllAvailable)
-        self._ends = topic_offsets(options, plans)
-        self._last = next_position(options, plans, self._ends, before, limited=limited, until=self._until)
+        self._offsets = topic_offsets(options, planner)
+        self._last = next_position(options, planner, self._offsets, before, limited=limited, until=self._until)
         if self._last != before:
-            check_retention(options, self._ends, before)
+            check_retention(options, self._offsets, before)
         return self._last.json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -65,15 +66,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMinRows(options.rows_min) if options.rows_min is not None else ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The ends of the log as the last look found them, and how much of it is not in a batch yet."""
+        """The end of the log as of the last `latestOffset`, and how much of it is in no batch yet."""
         if self._last is None:
             return None
-        end = end_position(self._options, self._ends)
-        weights = [self._open_planner().estimate_size(each.range) for each in stream_ranges(self._last, end)]
+        end = end_position(self._options, self._offsets)
+        sizes = [self._open_planner().estimate_size(each.range) for each in stream_ranges(self._last, end)]
         lag = {
-            "rows": sum(each.rows for each in weights),
-            "bytesInObjects": sum(each.bytes - each.tail_bytes for each in weights),
-            "bytesOnAgents": sum(each.tail_bytes for each in weights),
+            "rows": sum(each.rows for each in sizes),
+            "bytesInObjects": sum(each.bytes - each.tail_bytes for each in sizes),
+            "bytesOnAgents": sum(each.tail_bytes for each in sizes),
         }
         return {**end.json(), "lag": lag}
 
@@ -81,14 +82,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until = end_position(self._options, topic_offsets(self._options, self._open_planner()))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        options, plans = self._options, self._open_planner()
-        pieces = stream_ranges(parse_position(start), parse_position(end))
-        return stream_tasks(pieces, options.rows_per_task, task_options(options, plans.cluster_address, ANY_TIME))
+        options, planner = self._options, self._open_planner()
+        ranges = stream_ranges(parse_position(start), parse_position(end))
+        return stream_tasks(ranges, options.rows_per_task, task_options(options, planner.cluster_address, ANY_TIME))
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return run_task(partition)
 
     def _open_planner(self) -> Planner:
         if self._planner is None:
-            self._planner = Planner(self._options.cluster_address.with_discovered_urls())
+            self._planner = Planner(discover_urls(self._options.cluster_address))
         return self._planner

@@ -1,7 +1,7 @@
 """Ranges grouped into tasks, and a task's work on an executor.
 
-The one rule: the tasks of a stream's batch follow from its ranges alone. A batch that is run again after a failure must have the
-same tasks, or sinks that count on it write twice. A task costs much more than a range, so small ranges share one.
+The one rule: the tasks of a stream's batch follow from its ranges alone. A batch that is rerun after a failure must have the same
+tasks, or sinks that rely on it write twice. A task costs much more than a range, so small ranges share one.
 """
 
 import logging
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from holdfast.client.cluster_address import ClusterAddress
-from holdfast.spark.ranges import OffsetRange, ReadCounters, TimeBounds, read_range
+from holdfast.spark.ranges import PartitionRange, ReadCounters, TimeBounds, read_range
 from holdfast.spark.source.options import SourceOptions
 from holdfast.spark.source.plan import TopicRange
 from holdfast.spark.source.read_metrics import append_counters
@@ -36,9 +36,9 @@ class TaskOptions(NamedTuple):
 class ReadTask(InputPartition):
     """Some ranges, read one after the other."""
 
-    def __init__(self, pieces: Sequence[TopicRange], work: TaskOptions) -> None:
+    def __init__(self, ranges: Sequence[TopicRange], options: TaskOptions) -> None:
         super().__init__(None)
-        self.pieces, self.work = tuple(pieces), work
+        self.ranges, self.options = tuple(ranges), options
 
 
 def task_options(options: SourceOptions, cluster_address: ClusterAddress, times: TimeBounds) -> TaskOptions:
@@ -46,65 +46,65 @@ def task_options(options: SourceOptions, cluster_address: ClusterAddress, times:
     return TaskOptions(cluster_address, options.include_headers, not options.fail_on_data_loss, times, options.figures)
 
 
-def split_by_rows(pieces: Iterable[TopicRange], rows_max: int) -> list[TopicRange]:
-    """Pieces of at most so many offsets, by arithmetic alone."""
+def split_by_rows(ranges: Iterable[TopicRange], rows_max: int) -> list[TopicRange]:
+    """Ranges of at most so many offsets, by arithmetic alone."""
     found = []
-    for (topic, number, start, end), topic_id in ((_fields(each.range), each.topic_id) for each in pieces):
+    for (topic, number, start, end), topic_id in ((_fields(each.range), each.topic_id) for each in ranges):
         parts = -(-(end - start) // rows_max)
         for part in range(parts):
             begin, stop = start + (end - start) * part // parts, start + (end - start) * (part + 1) // parts
-            found.append(TopicRange(OffsetRange(topic, number, begin, stop), topic_id))
+            found.append(TopicRange(PartitionRange(topic, number, begin, stop), topic_id))
     return found
 
 
-def group_by_size(pieces: Sequence[TopicRange], sizes: Sequence[float]) -> list[list[TopicRange]]:
-    """Neighbours together, as long as their sizes are no more than 1 in sum."""
+def group_by_size(ranges: Sequence[TopicRange], sizes: Sequence[float]) -> list[list[TopicRange]]:
+    """Neighbours together, as long as their sizes sum to at most 1."""
     groups: list[list[TopicRange]] = []
     room = 0.0
-    for piece, size in zip(pieces, sizes, strict=True):
+    for each, size in zip(ranges, sizes, strict=True):
         if not groups or size > room + 1e-9:
             groups.append([])
             room = 1.0
-        groups[-1].append(piece)
+        groups[-1].append(each)
         room -= size
     return groups
 
 
-def stream_tasks(pieces: Sequence[TopicRange], rows_per_task: int, work: TaskOptions) -> list[ReadTask]:
+def stream_tasks(ranges: Sequence[TopicRange], rows_per_task: int, options: TaskOptions) -> list[ReadTask]:
     """The tasks of a stream's batch."""
-    parts = split_by_rows(pieces, rows_per_task)
+    parts = split_by_rows(ranges, rows_per_task)
     sizes = [(each.range.end - each.range.start) / rows_per_task for each in parts]
-    return [ReadTask(group, work) for group in group_by_size(parts, sizes)]
+    return [ReadTask(group, options) for group in group_by_size(parts, sizes)]
 
 
 def run_task(task: InputPartition) -> "Iterator[pa.RecordBatch]":
     """The records of a task's ranges."""
-    if not isinstance(task, ReadTask):  # Spark's own, where there is nothing to read
+    if not isinstance(task, ReadTask):  # Spark's own, for an empty read
         return
     retain_freed_memory()
-    counters, work = ReadCounters(), task.work
+    counters, options = ReadCounters(), task.options
     try:
-        for piece in task.pieces:
+        for each in task.ranges:
             yield from read_range(
-                work.cluster_address,
-                piece.range,
-                include_headers=work.include_headers,
+                options.cluster_address,
+                each.range,
+                include_headers=options.include_headers,
                 counters=counters,
-                topic_id=piece.topic_id,
-                times=work.times,
-                skip_lost=work.skip_lost,
+                topic_id=each.topic_id,
+                times=options.times,
+                skip_lost=options.skip_lost,
             )
     finally:
-        append_counters(work.figures, counters)
+        append_counters(options.figures, counters)
         _log.info(
-            "read %d rows in %d ranges: %d bytes from objects, %d from agents",
+            "read %d rows of %d ranges: %d bytes from object storage, %d from brokers",
             counters.rows,
-            len(task.pieces),
+            len(task.ranges),
             counters.bytes_objects,
             counters.bytes_agents,
         )
         freeze_loaded_objects()
 
 
-def _fields(each: OffsetRange) -> tuple[str, int, int, int]:
+def _fields(each: PartitionRange) -> tuple[str, int, int, int]:
     return each.topic, each.partition, each.start, each.end

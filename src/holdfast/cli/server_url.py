@@ -1,0 +1,34 @@
+"""The URL of the HTTP gateway that commands talk to: `--http`, else `$HOLDFAST_HTTP`, else the local one."""
+
+import os
+from typing import Final
+from urllib.parse import urlsplit
+
+from holdfast.vocabulary.errors import InvalidError
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:8080"
+ADDRESS_VARIABLE: Final = "HOLDFAST_HTTP"
+NOT_CONNECTED_HINT: Final = f"is `holdfast serve` running? --http or {ADDRESS_VARIABLE} gives its address"
+
+
+def server_url(given: str) -> str:
+    """The server's URL. `given` is a URL or `HOST:PORT`, as `serve --http` takes it."""
+    text = given or os.environ.get(ADDRESS_VARIABLE, "") or DEFAULT_ADDRESS
+    allowed = "a URL such as http://127.0.0.1:8080, or HOST:PORT"
+    url = text if "://" in text else f"http://{text}"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise InvalidError("--http", text, allowed) from None
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or parts.query
+        or "@" in parts.netloc
+        or text == "off"
+    ):
+        raise InvalidError("--http", text, allowed)
+    if parts.hostname in ("0.0.0.0", "::"):  # noqa: S104 - a listen address, which clients cannot connect to
+        return f"{parts.scheme}://127.0.0.1:{port or 80}{parts.path}"
+    return url

@@ -1,0 +1,40 @@
+"""The topic of a pipeline's source, through Kafka's protocol: a topic of this cluster and one of any other Kafka alike."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast.client.topic_reader import TopicReader, open_topic_reader
+from holdfast.log.topics import UnknownTopicError
+from holdfast.pipeline.model.definition import KafkaConfig
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import InvalidError, UnavailableError
+
+
+@contextmanager
+def open_source_topic(config: KafkaConfig, bootstrap: str, *, clock: Clock, timeout_ms: int) -> Iterator[TopicReader]:
+    """A reader of the source's topic for the body. `bootstrap` is this cluster's own address, for a source without brokers."""
+    servers = ",".join(config.brokers) or bootstrap
+    if not servers:
+        raise UnavailableError("the topics of this cluster", "this process has no Kafka address of the cluster")
+    try:
+        with open_topic_reader(
+            config.topic, servers, client_properties(config), clock=clock, timeout_ms=timeout_ms
+        ) as reader:
+            yield reader
+    except UnknownTopicError as error:
+        raise InvalidError("source.topic", error.topic, f"a topic that exists at {servers}") from None
+
+
+def client_properties(config: KafkaConfig) -> dict[str, str]:
+    """librdkafka's security properties for a source, its secrets included."""
+    security = config.security
+    properties: dict[str, str] = {"security.protocol": security.protocol}
+    if security.mechanism:
+        properties |= {
+            "sasl.mechanism": security.mechanism,
+            "sasl.username": security.username,
+            "sasl.password": security.password,
+        }
+    if security.ca_file:
+        properties["ssl.ca.location"] = security.ca_file
+    return properties
