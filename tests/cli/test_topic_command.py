@@ -59,7 +59,7 @@ def test_creating_what_exists_is_refused_unless_it_may(kafka: Run, broker: Broke
         (["describe", "missing-topic"], "topic missing-topic does not exist at 127.0.0.1"),
         (["config", "missing-topic"], "topic missing-topic does not exist at 127.0.0.1"),
         (["delete", "missing-topic", "--yes"], "topic missing-topic does not exist at 127.0.0.1"),
-        (["list", "--bootstrap", "127.0.0.1:notaport"], "HOST:PORT"),
+        (["list", "--bootstrap", "127.0.0.1:notaport"], "host:port"),
         (["list", "--timeout-s", "0"], "--timeout-s"),
         (["list", "-X", "no.such.property=1"], "no.such.property"),
     ],
