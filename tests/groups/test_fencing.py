@@ -98,7 +98,7 @@ async def test_a_coordinator_that_dies_between_saving_and_answering_leaves_a_gro
     shard = ann.tenant.shard(shard_of("g", 2))
     assert shard is not None
     told = asyncio.Event()
-    shard.writer._settled = lambda group: told.set()  # the answer never leaves the process
+    shard.writer._on_settled = lambda group: told.set()  # the answer never leaves the process
     syncing = asyncio.ensure_future(ann.sync("g", joined, {joined.member_id: b"mine"}))
     await told.wait()
     assert not syncing.done()

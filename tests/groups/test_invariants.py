@@ -41,7 +41,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(target=ids, instance=st.sampled_from(INSTANCES), names=st.sampled_from(PROTOCOLS), skips=st.booleans())
     def joins(self, instance: str | None, names: tuple[str, ...], skips: bool) -> str:
         call = self._call()
-        ask = {"instance_id": instance, "protocols": protocols(*names), "may_skip": skips}
+        ask = {"instance_id": instance, "protocols": protocols(*names), "supports_skipping_assignment": skips}
         self.waiting.add(call)
         before = set(self.room.group.members)
         try:

@@ -254,7 +254,7 @@ async def test_records_changed_by_somebody_else_are_read_again_before_anything_i
     entry = await world.store.get(key)
     assert entry is not None
     await world.store.commit(apply=(Put(key, entry.value),))
-    with pytest.raises(UnavailableError, match="somebody else"):
+    with pytest.raises(UnavailableError, match="another process"):
         await ann.commit("g", {("orders", 0): 1}, member)
     await until(lambda: not ann.tenant.loading and all(s.writer.broken is None for s in ann.tenant.shards()))
     await ann.commit("g", {("orders", 0): 1}, member)

@@ -13,7 +13,7 @@ from kio.serial import entity_writer
 from tests.support.kafka_wire import build, versions_of
 
 from holdfast.gateways.kafka.api_table import APIS
-from holdfast.gateways.kafka.control import decode
+from holdfast.kafka.codec import decode
 from holdfast.kafka.length_checks import check_lengths, nested_entity
 from holdfast.kafka.wire import MalformedRequestError
 
@@ -43,7 +43,7 @@ def full(kind: Any) -> Any:
 
 @pytest.mark.parametrize(("key", "version", "body"), ABSURD.values(), ids=ABSURD.keys())
 def test_an_absurd_length_is_refused_and_the_process_lives(key: int, version: int, body: bytes) -> None:
-    with pytest.raises(MalformedRequestError, match="bytes left in the request"):
+    with pytest.raises(MalformedRequestError, match="remaining length"):
         decode(key, version, memoryview(body))
 
 

@@ -96,7 +96,7 @@ class GroupHarness:
     def settle(self) -> None:
         if self.group.take_change():
             self.saving.append(self.group.changes)
-        for ticket, reply in self.group.take_answers():
+        for ticket, reply in self.group.take_replies():
             assert ticket not in self.replies, "answered twice"
             self.replies[ticket] = reply
 

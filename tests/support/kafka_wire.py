@@ -16,13 +16,14 @@ from tests.support.cluster import LocalCluster, Node
 from holdfast.gateways.kafka.api_table import APIS
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
 from holdfast.gateways.kafka.leaders import broker
-from holdfast.gateways.kafka.server import KafkaServer, bind, serving_kafka
+from holdfast.gateways.kafka.server import KafkaServer, serving_kafka
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.groups.service import GroupService
-from holdfast.kafka.wire import string
+from holdfast.kafka.wire import encode_string
 from holdfast.log.producer_ids import ProducerIds
 from holdfast.log.wal import WalSettings
 from holdfast.vocabulary.settings import MIB
+from holdfast.vocabulary.sockets import bind
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
 
@@ -76,7 +77,7 @@ def request_frame(key: int, version: int, given: Mapping[str, Any], *, correlati
     body = io.BytesIO()
     entity_writer(kind)(body, build(kind, given))
     head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation.to_bytes(4, "big")
-    head += string(client_id, flexible=False)
+    head += encode_string(client_id, flexible=False)
     if APIS[key].is_flexible(version):
         head += b"\0"
     return head + body.getvalue()

@@ -27,7 +27,7 @@ def test_a_server_does_not_import_what_is_for_tests() -> None:
         [
             sys.executable,
             "-c",
-            "from holdfast.gateways.kafka.control import learn; learn(); import sys; print('hypothesis' in sys.modules)",
+            "from holdfast.kafka.codec import import_kio; import_kio(); import sys; print('hypothesis' in sys.modules)",
         ],
         capture_output=True,
         text=True,

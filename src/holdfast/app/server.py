@@ -27,7 +27,7 @@ from holdfast.app.http_gateway import HttpGateway, HttpServices, bound_http_gate
 from holdfast.app.worker_role import WorkerRole, worker_role
 from holdfast.contracts.store import Store
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
-from holdfast.gateways.kafka.server import KafkaServer, bind, serving_kafka
+from holdfast.gateways.kafka.server import KafkaServer, serving_kafka
 from holdfast.groups.service import GroupService
 from holdfast.kernel.membership import node_id
 from holdfast.log.producer_ids import ProducerIds
@@ -38,6 +38,7 @@ from holdfast.objects.urls import counters_for, open_objects
 from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.sockets import bind
 
 _log: Final = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""Consumer groups: members, generations and offsets, sharded by lease."""
+"""Consumer groups: members, generations and committed offsets, in shards with a lease each. No I/O but the store's."""

@@ -1,4 +1,4 @@
-"""Who may join a group: timeouts in range, a protocol in common with the others, a place, and room in the group's record."""
+"""Whether a member may join: session timeout, common protocol, number of members, size of the group's record."""
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -11,7 +11,7 @@ from holdfast.groups.settings import GroupSettings
 
 
 class Joinable(Protocol):
-    """What of a group decides about newcomers."""
+    """The part of a group that admission depends on."""
 
     id: str
     settings: GroupSettings
@@ -22,19 +22,19 @@ class Joinable(Protocol):
     def members(self) -> Mapping[str, GroupMember]: ...
 
 
-def check_join(group: Joinable, ask: JoinRequest) -> None:
-    """Refuse what may not join. Whoever takes a member's place (or is it) does not need another."""
+def check_join(group: Joinable, request: JoinRequest) -> None:
+    """Raise `GroupRefusedError` if the member may not join. The member itself, or the one it replaces, does not count."""
     settings = group.settings
-    others = [member for member in group.members.values() if not _is(member, ask)]
-    if not settings.session_min_ms <= ask.session_timeout_ms <= settings.session_max_ms:
+    others = [member for member in group.members.values() if not _is(member, request)]
+    if not settings.session_min_ms <= request.session_timeout_ms <= settings.session_max_ms:
         raise GroupRefusedError(group.id, GroupRefusal.INVALID_SESSION_TIMEOUT)
-    if not ask.protocol_type or (others and ask.protocol_type != group.protocol_type):
+    if not request.protocol_type or (others and request.protocol_type != group.protocol_type):
         raise GroupRefusedError(group.id, GroupRefusal.INCONSISTENT_PROTOCOL)
-    if not has_common_protocol(others, ask.protocols):
+    if not has_common_protocol(others, request.protocols):
         raise GroupRefusedError(group.id, GroupRefusal.INCONSISTENT_PROTOCOL)
     if _full(group, others):
         raise GroupRefusedError(group.id, GroupRefusal.GROUP_FULL)
-    size_bytes = member_from_request(ask.member_id or ask.client_id, ask).size_bytes
+    size_bytes = member_from_request(request.member_id or request.client_id, request).size_bytes
     if size_bytes > settings.members_bytes_max:
         raise GroupRefusedError(group.id, GroupRefusal.TOO_LARGE)
     if size_bytes + sum(member.size_bytes for member in others) > settings.members_bytes_max:
@@ -42,13 +42,15 @@ def check_join(group: Joinable, ask: JoinRequest) -> None:
 
 
 def _full(group: Joinable, others: list[GroupMember]) -> bool:
-    if group.state is GroupState.PREPARING:  # places are given anew: first come, first served
+    if group.state is GroupState.PREPARING:  # members join again: first come, first served
         return sum(member.joining is not None for member in others) >= group.settings.size_max
     return len(others) == len(group.members) >= group.settings.size_max
 
 
-def _is(member: GroupMember, ask: JoinRequest) -> bool:
-    return member.id == ask.member_id or (ask.instance_id is not None and member.instance_id == ask.instance_id)
+def _is(member: GroupMember, request: JoinRequest) -> bool:
+    return member.id == request.member_id or (
+        request.instance_id is not None and member.instance_id == request.instance_id
+    )
 
 
 def assignments_fit(group: Joinable, assignments: Iterable[bytes]) -> bool:

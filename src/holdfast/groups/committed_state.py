@@ -1,6 +1,6 @@
-"""What a shard knows to be in the store: committed offsets by group, and the version of every group's record.
+"""The durable state of a shard: committed offsets by group, and the version of every group's record.
 
-Only the writer changes it, after a commit: whatever is read from here is durable.
+The one rule: only the writer changes it, after a commit, so everything read from here is durable.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from holdfast.groups.keys import PARTITIONS_PER_KEY, group_key
 from holdfast.groups.model import CommittedOffset
 from holdfast.vocabulary.types import TopicPartition
 
-OffsetChanges = Mapping[TopicPartition, CommittedOffset | None]  # None: forget it
+OffsetChanges = Mapping[TopicPartition, CommittedOffset | None]  # None: delete it
 
 
 class CommittedState:
@@ -22,25 +22,25 @@ class CommittedState:
         self._offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
 
     def offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
-        """Everything a group has committed."""
+        """The committed offsets of a group."""
         return self._offsets.get(group_id, {})
 
     def knows(self, group_id: str) -> bool:
-        """Whether a group has left anything in the store."""
+        """Whether a group has a record or offsets in the store."""
         return group_id in self._offsets or group_id in self.versions
 
     def groups(self) -> set[str]:
-        """Every group that has left anything in the store."""
+        """Every group with a record or offsets in the store."""
         return {*self._offsets, *self.versions}
 
     def load(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """These were found in the store."""
+        """Add offsets read from the store."""
         self._offsets.setdefault(group_id, {}).update(offsets)
 
     def merged(self, group_id: str, changes: OffsetChanges) -> dict[TopicPartition, CommittedOffset]:
-        """What the key that holds the partitions of `changes` (all in one) is to hold after them.
+        """The offsets of one key after `changes`, all of which belong to it.
 
-        Neighbours that belong to a former topic of the same name go with the first offset of the new one.
+        Neighbours of a deleted topic with the same name are dropped with the first offset of the new one.
         """
         known = self.offsets(group_id)
         neighbours = {each: known[each] for each in _neighbours(changes) if each not in changes and each in known}
@@ -48,12 +48,12 @@ class CommittedState:
         if len({each.topic_id for each in merged.values() if each.topic_id}) > 1:
             newest = max(
                 reversed(merged.values()), key=lambda each: each.committed_at_ms
-            )  # of equals the last, a change
+            )  # of equals the last, which is a change
             return {partition: each for partition, each in merged.items() if each.topic_id in ("", newest.topic_id)}
         return merged
 
     def replace(self, group_id: str, changes: OffsetChanges, merged: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """The key that holds the partitions of `changes` holds `merged` now."""
+        """The key with the partitions of `changes` now contains `merged`."""
         offsets = self._offsets.setdefault(group_id, {})
         for partition in _neighbours(changes):
             if partition not in merged:
@@ -62,8 +62,8 @@ class CommittedState:
         if not offsets:
             del self._offsets[group_id]
 
-    def unmoved(self, group_id: str) -> Requirement:
-        """Holds as long as the group's record is what we wrote, or read, last."""
+    def unchanged_requirement(self, group_id: str) -> Requirement:
+        """Holds while the group's record is as this shard last wrote or read it."""
         key, version = group_key(self.shard, group_id), self.versions.get(group_id)
         return Absent(key) if version is None else AtVersion(key, version)
 

@@ -1,11 +1,11 @@
-"""A group as an operator sees it."""
+"""The description of a group for operators."""
 
 from holdfast.groups.group import Group
 from holdfast.groups.model import GroupDescription, GroupState, MemberDescription
 
 
 def describe(group: Group) -> GroupDescription:
-    """The group in full; protocol, metadata and assignments once it is stable."""
+    """Describe a group; protocol, metadata and assignments only while it is stable."""
     stable = group.state is GroupState.STABLE
     return GroupDescription(
         id=group.id,

@@ -1,4 +1,4 @@
-"""What groups refuse. Each refusal is one thing a client can act on; faces translate them in their own table."""
+"""Errors of groups. Each refusal is one a client can act on; gateways map them in their own table."""
 
 from enum import StrEnum
 
@@ -12,20 +12,20 @@ class GroupRefusal(StrEnum):
     ILLEGAL_GENERATION = "the generation is not the group's"
     REBALANCE_IN_PROGRESS = "the group is rebalancing: join again"
     INCONSISTENT_PROTOCOL = "no protocol is supported by all members"
-    INVALID_GROUP_ID = "the group id is empty, or no text"
+    INVALID_GROUP_ID = "the group id is empty or not valid text"
     INVALID_SESSION_TIMEOUT = "the session timeout is outside the allowed range"
-    MEMBER_ID_REQUIRED = "join again with the member id given"
-    GROUP_FULL = "the group has no room for another member"
+    MEMBER_ID_REQUIRED = "join again with the assigned member id"
+    GROUP_FULL = "the group is full"
     FENCED_INSTANCE = "another member has taken over this instance id"
     NOT_EMPTY = "the group has members"
-    NOT_FOUND = "there is no such group"
+    NOT_FOUND = "unknown group"
     SUBSCRIBED = "the group is subscribed to the topic"
-    METADATA_TOO_LARGE = "the metadata of an offset is too long"
-    TOO_LARGE = "it does not fit into the group's record"
+    METADATA_TOO_LARGE = "the metadata of the offset is too long"
+    TOO_LARGE = "it exceeds the size limit of the group's record"
 
 
 class GroupRefusedError(HoldfastError):
-    """The group refuses. `member_id` is the id to join with, when one was asked for."""
+    """The request was refused. `member_id`: the id to join with, for MEMBER_ID_REQUIRED."""
 
     def __init__(self, group: str, refusal: GroupRefusal, member_id: str = "") -> None:
         super().__init__(group, refusal, member_id)
@@ -36,7 +36,7 @@ class GroupRefusedError(HoldfastError):
 
 
 class NotCoordinatorError(HoldfastError):
-    """This process does not coordinate the group (any more). Find its coordinator, and ask there."""
+    """This process does not coordinate the group. Look up its coordinator and retry there."""
 
     def __init__(self, group: str, shard: int) -> None:
         super().__init__(group, shard)
@@ -47,11 +47,11 @@ class NotCoordinatorError(HoldfastError):
 
 
 class ShardLoadingError(HoldfastError):
-    """This process is about to coordinate the group, and still reads what its predecessor wrote. Ask again here."""
+    """This process is about to coordinate the group and still loads its state. Retry here."""
 
     def __init__(self, shard: int, reason: str = "") -> None:
         super().__init__(shard, reason)
         self.shard, self.reason = shard, reason
 
     def __str__(self) -> str:
-        return f"group shard {self.shard} is being loaded{': ' if self.reason else ''}{self.reason}"
+        return f"group shard {self.shard} is loading{': ' if self.reason else ''}{self.reason}"

@@ -1,13 +1,13 @@
-"""A group: who is in it, which generation it is in, who waits for what. Decisions only: no I/O, no clock, no chance.
+"""A group: its members, its generation and the calls that wait. Decisions only: no I/O, no clock, no randomness.
 
-           join                     all joined, or time is up            the leader's assignment is saved
+           join                     all joined, or timeout               the leader's assignment is saved
     Empty ─────▶ PreparingRebalance ─────────────────────▶ CompletingRebalance ─────────────────────▶ Stable
-      ▲                ▲      │ nobody is left                     │                                   │
+      ▲                ▲      │ no member is left                  │                                   │
       └────────────────┼──────┘                                    │                                   │
-                       └── a member joins, leaves, or is not heard of ─────────────────────────────────┘
+                       └── a member joins, leaves, or its session times out ───────────────────────────┘
 
-A call is refused at once (raised) or waits as a ticket for its answer. Duties of the caller, in order, after every call: if
-`take_change()`, save the group (`records.write_group`) and report with `saved` or `not_saved`; hand out `take_answers()`; call
+A call is refused at once (raised) or waits for its reply as a ticket. Duties of the caller, in order, after every call: if
+`take_change()`, save the group (`records.write_group`) and report with `saved` or `not_saved`; deliver `take_replies()`; call
 `tick` at `next_deadline_ms()`.
 """
 
@@ -44,69 +44,65 @@ class Group:
         self.protocol_type = self.protocol = self.leader = ""
         self.members: dict[str, GroupMember] = {}
         self.instances: dict[str, str] = {}  # instance id → member id
-        self.pending_members: dict[
-            str, int
-        ] = {}  # ids that were given out and have not joined yet → until when they may
+        self.pending_members: dict[str, int] = {}  # assigned ids that have not joined yet → their deadline
         self.empty_since_ms: int | None = None
         self.changes = 0
-        self._handed_out = 0  # of the changes, those the caller knows of
-        self.begun = self.expired = 0  # generations begun, members not heard of any more: to be counted and set to 0
-        self._answers: list[PendingReply] = []
+        self._taken = 0  # of the changes, those that `take_change` has returned
+        self.begun = self.expired = 0  # generations begun, members timed out: counted and reset by the caller
+        self._replies: list[PendingReply] = []
         self._join_by_ms: int | None = None
-        self._initial_rebalance_until_ms: int | None = (
-            None  # set while an empty group waits for company: not beyond this
-        )
-        self._new_member_added = False  # somebody came since the last look
+        self._initial_rebalance_until_ms: int | None = None  # set while a new group waits for more members: its limit
+        self._new_member_added = False  # since the initial delay was last extended
         self._sync_by_ms: int | None = None
-        self._assigned: dict[str, bytes] | None = None  # what the leader brought, until it is saved
+        self._assigned: dict[str, bytes] | None = None  # the leader's assignments, until they are saved
         self._assigned_at = 0
 
     # Joining
 
-    def join(self, ask: JoinRequest, ticket: Ticket, now_ms: int, *, new_id: str) -> None:
-        """A member wants to be in the next generation; `new_id` is its id if it has none."""
-        check_join(self, ask)
-        if ask.member_id:
-            self._rejoin(ask, ticket, now_ms)
-        elif ask.instance_id is not None and ask.instance_id in self.instances:
-            self._replace(self.members[self.instances[ask.instance_id]], ask, ticket, now_ms, new_id=new_id)
-        elif ask.instance_id is None and ask.require_known_member_id:
+    def join(self, request: JoinRequest, ticket: Ticket, now_ms: int, *, new_id: str) -> None:
+        """Join the next generation; `new_id` is the member's id if it has none."""
+        check_join(self, request)
+        if request.member_id:
+            self._rejoin(request, ticket, now_ms)
+        elif request.instance_id is not None and request.instance_id in self.instances:
+            self._replace(self.members[self.instances[request.instance_id]], request, ticket, now_ms, new_id=new_id)
+        elif request.instance_id is None and request.require_known_member_id:
             if len(self.pending_members) >= self.settings.size_max:
                 raise self._refused(GroupRefusal.GROUP_FULL)
-            self.pending_members[new_id] = now_ms + ask.session_timeout_ms
+            self.pending_members[new_id] = now_ms + request.session_timeout_ms
             raise GroupRefusedError(self.id, GroupRefusal.MEMBER_ID_REQUIRED, new_id)
         else:
-            self._add(new_id, ask, ticket, now_ms)
+            self._add(new_id, request, ticket, now_ms)
 
-    def _rejoin(self, ask: JoinRequest, ticket: Ticket, now_ms: int) -> None:
-        if ask.member_id in self.pending_members and ask.instance_id is None:
-            del self.pending_members[ask.member_id]
-            self._add(ask.member_id, ask, ticket, now_ms)
+    def _rejoin(self, request: JoinRequest, ticket: Ticket, now_ms: int) -> None:
+        if request.member_id in self.pending_members and request.instance_id is None:
+            del self.pending_members[request.member_id]
+            self._add(request.member_id, request, ticket, now_ms)
             return
-        member = self._member(ask.member_id, ask.instance_id)
+        member = self._member(request.member_id, request.instance_id)
         settled = self.state is GroupState.COMPLETING or (self.state is GroupState.STABLE and member.id != self.leader)
-        same = member.protocols == ask.protocols
-        member.update(ask)
+        same = member.protocols == request.protocols
+        member.update(request)
         member.touch(now_ms)
         if settled and same:
-            # It did not hear the answer, or asks again: nothing has changed, so that nobody else is disturbed.
-            self._answers.append((ticket, self._joined(member)))
+            # Its last reply was lost: nothing has changed, so no rebalance.
+            self._replies.append((ticket, self._joined(member)))
             return
         self._await_join(member, ticket, now_ms)
         self._rebalance(now_ms)
 
-    def _replace(self, old: GroupMember, ask: JoinRequest, ticket: Ticket, now_ms: int, *, new_id: str) -> None:
-        """A static member is back without its old id: it takes the old one's place, and the old one is fenced."""
+    def _replace(self, old: GroupMember, request: JoinRequest, ticket: Ticket, now_ms: int, *, new_id: str) -> None:
+        """A static member joins without its old id: it replaces the old member, which is fenced."""
         fenced = GroupRefusedError(self.id, GroupRefusal.FENCED_INSTANCE)
-        self._answer_join(old, fenced, now_ms)
-        self._answer_sync(old, fenced, now_ms)
+        self._reply_join(old, fenced, now_ms)
+        self._reply_sync(old, fenced, now_ms)
         before = old.metadata(self.protocol)
         self.members = {new_id if key == old.id else key: member for key, member in self.members.items()}
         self.instances[str(old.instance_id)] = new_id
         if self.leader == old.id:
             self.leader = new_id
         old.id = new_id
-        old.update(ask)
+        old.update(request)
         old.touch(now_ms)
         self._await_join(old, ticket, now_ms)
         if (
@@ -114,17 +110,17 @@ class Group:
             and select_protocol(self.members.values()) == self.protocol
             and same_subscription(before, old.metadata(self.protocol))
         ):
-            self.changes += 1  # answered once the store knows its new id
+            self.changes += 1  # replied to once its new id is saved
             old.replaced_at = self.changes
         else:
             self._rebalance(now_ms)
 
-    def _add(self, member_id: str, ask: JoinRequest, ticket: Ticket, now_ms: int) -> None:
-        member = member_from_request(member_id, ask)
-        member.id_known = member_id == ask.member_id
+    def _add(self, member_id: str, request: JoinRequest, ticket: Ticket, now_ms: int) -> None:
+        member = member_from_request(member_id, request)
+        member.id_known = member_id == request.member_id
         member.touch(now_ms)
         if not self.members:
-            self.protocol_type = ask.protocol_type
+            self.protocol_type = request.protocol_type
         self.members[member_id] = member
         if member.instance_id is not None:
             self.instances[member.instance_id] = member_id
@@ -133,8 +129,8 @@ class Group:
         self._rebalance(now_ms)
 
     def _await_join(self, member: GroupMember, ticket: Ticket, now_ms: int) -> None:
-        # If it asks twice, the last call counts.
-        self._answer_join(member, self._refused(GroupRefusal.REBALANCE_IN_PROGRESS), now_ms)
+        # If it calls twice, the last call counts.
+        self._reply_join(member, self._refused(GroupRefusal.REBALANCE_IN_PROGRESS), now_ms)
         member.joining = ticket
         if not self.leader:
             self.leader = member.id
@@ -142,25 +138,25 @@ class Group:
     # The two barriers
 
     def _rebalance(self, now_ms: int) -> None:
-        """Begin a rebalance unless one is under way; end it if everybody is there."""
+        """Begin a rebalance unless there is one; complete it if all members have joined."""
         if self.state is not GroupState.PREPARING:
-            patience_ms = self._rebalance_timeout_ms()
+            timeout_ms = self._rebalance_timeout_ms()
             if self.state is GroupState.EMPTY:
-                self._initial_rebalance_until_ms = now_ms + patience_ms
-                self._join_by_ms = now_ms + min(self.settings.initial_delay_ms, patience_ms)
+                self._initial_rebalance_until_ms = now_ms + timeout_ms
+                self._join_by_ms = now_ms + min(self.settings.initial_delay_ms, timeout_ms)
                 self._new_member_added = False
             else:
-                self._join_by_ms = now_ms + patience_ms
+                self._join_by_ms = now_ms + timeout_ms
             for member in self.members.values():
-                self._answer_sync(member, self._refused(GroupRefusal.REBALANCE_IN_PROGRESS), now_ms)
+                self._reply_sync(member, self._refused(GroupRefusal.REBALANCE_IN_PROGRESS), now_ms)
             self.state, self._sync_by_ms, self._assigned, self.empty_since_ms = GroupState.PREPARING, None, None, None
         self._complete_join_if_ready(now_ms)
 
     def _complete_join_if_ready(self, now_ms: int) -> None:
         if self.state is not GroupState.PREPARING:
             return
-        everybody = not self.pending_members and all(member.joining is not None for member in self.members.values())
-        if not self.members or (everybody and self._initial_rebalance_until_ms is None):
+        all_joined = not self.pending_members and all(member.joining is not None for member in self.members.values())
+        if not self.members or (all_joined and self._initial_rebalance_until_ms is None):
             self._begin_generation(now_ms)
 
     def _on_join_timeout(self, now_ms: int) -> None:
@@ -176,7 +172,7 @@ class Group:
             if member.joining is None and member.instance_id is None:
                 self._remove_member(member, now_ms)
         if self.members and not any(member.joining is not None for member in self.members.values()):
-            self._join_by_ms = now_ms + self._rebalance_timeout_ms()  # static members that are away keep their places
+            self._join_by_ms = now_ms + self._rebalance_timeout_ms()  # absent static members stay for their sessions
             return
         self._begin_generation(now_ms)
 
@@ -197,66 +193,66 @@ class Group:
         for member in self.members.values():
             member.synced, member.replaced_at = False, 0
             if member.joining is not None:
-                self._answer_join(member, self._joined(member), now_ms)
+                self._reply_join(member, self._joined(member), now_ms)
 
-    def sync(self, ask: SyncRequest, ticket: Ticket, now_ms: int) -> None:
-        """A member asks for its assignment; the leader brings everybody's, and all are answered once that is saved."""
-        member = self._member(ask.member_id, ask.instance_id)
-        if ask.generation != self.generation:
+    def sync(self, request: SyncRequest, ticket: Ticket, now_ms: int) -> None:
+        """Wait for the member's assignment; the leader sends those of all, and all get theirs once they are saved."""
+        member = self._member(request.member_id, request.instance_id)
+        if request.generation != self.generation:
             raise self._refused(GroupRefusal.ILLEGAL_GENERATION)
-        if ask.protocol_type not in (None, self.protocol_type) or ask.protocol not in (None, self.protocol):
+        if request.protocol_type not in (None, self.protocol_type) or request.protocol not in (None, self.protocol):
             raise self._refused(GroupRefusal.INCONSISTENT_PROTOCOL)
         if self.state is GroupState.PREPARING:
             raise self._refused(GroupRefusal.REBALANCE_IN_PROGRESS)
         member.touch(now_ms)
         if self.state is GroupState.STABLE:
             member.synced = True
-            self._answers.append((ticket, self._synced(member)))
+            self._replies.append((ticket, self._synced(member)))
             return
         if member.id == self.leader and self._assigned is None:
-            assigned = {each: bytes(ask.assignments.get(each, b"")) for each in self.members}
+            assigned = {each: bytes(request.assignments.get(each, b"")) for each in self.members}
             if not assignments_fit(self, assigned.values()):
                 raise self._refused(GroupRefusal.TOO_LARGE)
             self.changes += 1
             self._assigned, self._assigned_at = assigned, self.changes
-        # If it asks twice, the last call counts.
-        self._answer_sync(member, self._refused(GroupRefusal.REBALANCE_IN_PROGRESS), now_ms)
+        # If it calls twice, the last call counts.
+        self._reply_sync(member, self._refused(GroupRefusal.REBALANCE_IN_PROGRESS), now_ms)
         member.syncing = ticket
         member.synced = True
 
     def saved(self, change: int, now_ms: int) -> None:
-        """Everything up to this change is durable: whoever waited for it is told."""
+        """Everything up to this change is durable: calls that waited for it get their replies."""
         if self.state is GroupState.COMPLETING and self._assigned is not None and self._assigned_at <= change:
             self.state = GroupState.STABLE
             for member in self.members.values():
                 member.assignment = self._assigned.get(member.id, b"")
             self._assigned = None
             for member in self.members.values():
-                self._answer_sync(member, self._synced(member), now_ms)
+                self._reply_sync(member, self._synced(member), now_ms)
         if self.state is GroupState.STABLE:
             for member in self.members.values():
                 if 0 < member.replaced_at <= change:
                     member.replaced_at = 0
-                    self._answer_join(member, self._joined(member, replaced=True), now_ms)
+                    self._reply_join(member, self._joined(member, replaced=True), now_ms)
 
     def not_saved(self, error: HoldfastError, now_ms: int) -> None:
-        """The store did not take it: whoever waited for it is told, and may try again."""
+        """Saving failed: calls that waited for it get the error and may retry."""
         if self._assigned is not None:
             self._assigned = None
             self._sync_by_ms = now_ms + self._rebalance_timeout_ms()
             for member in self.members.values():
                 member.synced = False
-                self._answer_sync(member, error, now_ms)
+                self._reply_sync(member, error, now_ms)
         if self.state is GroupState.STABLE:
             for member in self.members.values():
                 if member.replaced_at:
                     member.replaced_at = 0
-                    self._answer_join(member, error, now_ms)
+                    self._reply_join(member, error, now_ms)
 
-    # Staying and going
+    # Heartbeats, leaving, timeouts
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None, now_ms: int) -> None:
-        """The member is alive; refused if it has to join again."""
+        """Renew the member's session; refused if it has to join again."""
         member = self._member(member_id, instance_id)
         if generation != self.generation:
             raise self._refused(GroupRefusal.ILLEGAL_GENERATION)
@@ -265,7 +261,7 @@ class Group:
             raise self._refused(GroupRefusal.REBALANCE_IN_PROGRESS)
 
     def check_commit(self, member_id: str, generation: int, instance_id: str | None, now_ms: int) -> None:
-        """Whether these may commit offsets: members of this generation; anybody without a membership while there are none."""
+        """Refuse a commit unless it is by a member of this generation, or by a non-member while the group is empty."""
         if not self.members and generation < 0:
             return
         if generation < 0 and not member_id and instance_id is None:
@@ -275,12 +271,11 @@ class Group:
             raise self._refused(GroupRefusal.ILLEGAL_GENERATION)
         member.touch(now_ms)
         if self.state is GroupState.COMPLETING:
-            raise self._refused(
-                GroupRefusal.REBALANCE_IN_PROGRESS
-            )  # it knows of a generation in which it has nothing yet
+            # It has no assignment in this generation yet.
+            raise self._refused(GroupRefusal.REBALANCE_IN_PROGRESS)
 
     def leave(self, leaving: LeaveRequest, now_ms: int) -> None:
-        """Remove a member, or an id that was given out."""
+        """Remove a member, or an assigned id that has not joined."""
         if leaving.instance_id is None and self.pending_members.pop(leaving.member_id, None) is not None:
             self._complete_join_if_ready(now_ms)
             return
@@ -292,15 +287,15 @@ class Group:
         self._rebalance(now_ms)
 
     def abandon(self, ticket: Ticket, now_ms: int) -> None:
-        """Whoever waited with this ticket has gone away (a broken connection): it is alive for a session timeout more.
+        """The caller that waited with this ticket is gone (a broken connection): its session goes on until it times out.
 
-        Unless it never learned its id: then it is gone.
+        A member that never got its id is removed at once.
         """
         for member in self.members.values():
             if member.joining is ticket:
                 member.joining = None
                 member.touch(now_ms)
-                if not member.id_known and member.instance_id is None:  # nobody could ever come back under this id
+                if not member.id_known and member.instance_id is None:  # no client knows this id
                     self._remove_member(member, now_ms)
                     self._rebalance(now_ms)
                 return
@@ -309,52 +304,52 @@ class Group:
                 member.touch(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Do what time asks for: forget the silent, end a barrier whose time is up."""
+        """Handle timeouts: of sessions, of joining and of syncing."""
         self.pending_members = {each: until_ms for each, until_ms in self.pending_members.items() if now_ms < until_ms}
-        silent = [m for m in self.members.values() if not m.waiting and m.deadline_ms <= now_ms]
+        timed_out = [m for m in self.members.values() if not m.waiting and m.deadline_ms <= now_ms]
         if self._sync_by_ms is not None and self._sync_by_ms <= now_ms:
             self._sync_by_ms = None
-            silent += [member for member in self.members.values() if not member.synced and member not in silent]
-        for member in silent:
+            timed_out += [member for member in self.members.values() if not member.synced and member not in timed_out]
+        for member in timed_out:
             self._remove_member(member, now_ms)
             self.expired += 1
-        if silent:
+        if timed_out:
             self._rebalance(now_ms)
         self._complete_join_if_ready(now_ms)
         if self._join_by_ms is not None and self._join_by_ms <= now_ms:
             self._on_join_timeout(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """When `tick` is due next, if nothing happens before."""
+        """When `tick` is due next, unless a call comes before."""
         times = [member.deadline_ms for member in self.members.values() if not member.waiting]
         times += self.pending_members.values()
         times += [each for each in (self._join_by_ms, self._sync_by_ms) if each is not None]
         return min(times, default=None)
 
     def close(self, error: HoldfastError, now_ms: int) -> None:
-        """Tell everybody who waits that this coordinator is gone."""
+        """Fail every waiting call: this coordinator is gone."""
         for member in self.members.values():
-            self._answer_join(member, error, now_ms)
-            self._answer_sync(member, error, now_ms)
+            self._reply_join(member, error, now_ms)
+            self._reply_sync(member, error, now_ms)
 
-    def take_answers(self) -> Sequence[PendingReply]:
-        """What waiting calls are to be told, once."""
-        answers, self._answers = self._answers, []
-        return answers
+    def take_replies(self) -> Sequence[PendingReply]:
+        """The replies to waiting calls, each once."""
+        replies, self._replies = self._replies, []
+        return replies
 
     def take_change(self) -> bool:
-        """Whether there is something to save that was not there at the last call."""
-        new, self._handed_out = self.changes > self._handed_out, self.changes
+        """Whether there are changes to save since the last call."""
+        new, self._taken = self.changes > self._taken, self.changes
         return new
 
     @property
     def assignments(self) -> dict[str, bytes] | None:
-        """Everybody's assignment as it is to be saved; None while there is none."""
+        """The assignments to save, by member; None while there are none."""
         if self.state is GroupState.STABLE:
             return {member.id: member.assignment for member in self.members.values()}
         return self._assigned if self.state is GroupState.COMPLETING else None
 
-    # Small things
+    # Parts
 
     def _member(self, member_id: str, instance_id: str | None) -> GroupMember:
         if instance_id is not None and self.instances.get(instance_id, member_id) != member_id:
@@ -366,31 +361,31 @@ class Group:
 
     def _remove_member(self, member: GroupMember, now_ms: int) -> None:
         unknown = self._refused(GroupRefusal.UNKNOWN_MEMBER)
-        self._answer_join(member, unknown, now_ms)
-        self._answer_sync(member, unknown, now_ms)
+        self._reply_join(member, unknown, now_ms)
+        self._reply_sync(member, unknown, now_ms)
         del self.members[member.id]
         if member.instance_id is not None:
             del self.instances[member.instance_id]
         if self.leader == member.id:
             self.leader = next(iter(self.members), "")
 
-    def _answer_join(self, member: GroupMember, reply: Reply, now_ms: int) -> None:
+    def _reply_join(self, member: GroupMember, reply: Reply, now_ms: int) -> None:
         if member.joining is not None:
-            self._answers.append((member.joining, reply))
+            self._replies.append((member.joining, reply))
             member.joining = None
             member.id_known = True
-            member.touch(now_ms)  # it was alive as long as it waited
+            member.touch(now_ms)  # a waiting member is alive
 
-    def _answer_sync(self, member: GroupMember, reply: Reply, now_ms: int) -> None:
+    def _reply_sync(self, member: GroupMember, reply: Reply, now_ms: int) -> None:
         if member.syncing is not None:
-            self._answers.append((member.syncing, reply))
+            self._replies.append((member.syncing, reply))
             member.syncing = None
             member.touch(now_ms)
 
     def _joined(self, member: GroupMember, *, replaced: bool = False) -> JoinResult:
-        """The present generation as this member is told of it."""
+        """The current generation, for this member."""
         leads = member.id == self.leader
-        # A replaced leader must not assign anew, since nobody else joins: it is told to skip, or not that it leads.
+        # A replaced leader must not assign again, for no other member joins: it has to skip, or must not learn that it leads.
         listed = leads and (not replaced or member.supports_skipping_assignment)
         return JoinResult(
             member_id=member.id,

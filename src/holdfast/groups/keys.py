@@ -1,15 +1,15 @@
-"""Where groups are kept in the store, and which shard a group belongs to.
+"""Store keys of groups, and the shard of a group.
 
-    workload/~groups                             how many shards there are: what the planner places (a kernel key)
-    lease/…/partition/~groups/{shard:05d}        who coordinates a shard (kernel keys)
+    workload/~groups                             the number of shards, which the planner places (a kernel key)
+    lease/…/partition/~groups/{shard:05d}        the coordinator of a shard (kernel keys)
     group/{shard:05d}/{group}                    generation, members, assignment: see `records`
     offset/{shard:05d}/{group}/{topic}/{n:05d}   committed offsets of partitions n … n+15 of a topic
 
-Sixteen partitions share a key. One key per partition would make a consumer of fifty commit fifty operations, half of what a
-commit can hold; one key per topic would rewrite thousands of offsets for one that moved, and could outgrow a commit.
+Sixteen partitions share a key. With one key per partition, a consumer of fifty would commit fifty operations, half of a commit's
+limit; one key per topic would rewrite thousands of offsets for one change, and could exceed a commit.
 
-A group id is any text, so that it is escaped in keys: `/`, `%`, `~` and what is not printable become %XX of their UTF-8 bytes,
-and an id too long for a key is cut and ends in `~` and a hash. The values hold the id as it is.
+A group id is any text, so it is escaped in keys: `/`, `%`, `~` and unprintable characters become %XX of their UTF-8 bytes; an id
+too long for a key is truncated and ends in `~` and a hash. Values contain the id as it is.
 """
 
 from functools import lru_cache
@@ -29,7 +29,7 @@ _CUT_CHARS: Final = 64
 
 
 def shard_of(group_id: str, shards: int) -> int:
-    """The shard a group belongs to. Stable for ever: the keys depend on it."""
+    """The shard of a group. It never changes: keys depend on it."""
     return fmix_64(fnv1a_64(group_id.encode())) % shards
 
 
@@ -38,7 +38,7 @@ def shard_resource(shard: int) -> str:
     return partition_resource(TopicPartition(GROUP_SHARDS_WORKLOAD, shard))
 
 
-@lru_cache(maxsize=8_192)  # members commit under the same id over and over
+@lru_cache(maxsize=8_192)  # members commit under the same id again and again
 def escape_group_id(group_id: str) -> str:
     """A group id as part of a key."""
     if not group_id:
@@ -69,6 +69,6 @@ def offsets_prefix(shard: int) -> str:
 
 
 def offsets_key(shard: int, group_id: str, topic: str, number: int) -> str:
-    """Where the offset of a partition is, with those of its neighbours."""
+    """The key of a partition's offset, shared with its neighbours."""
     first = number - number % PARTITIONS_PER_KEY
     return f"{offsets_prefix(shard)}{escape_group_id(group_id)}/{topic}/{first:05d}"

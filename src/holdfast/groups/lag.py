@@ -1,4 +1,4 @@
-"""Lag: how far what a group has committed is behind the end of each partition."""
+"""Lag: the distance between a group's committed offsets and the ends of their partitions."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -9,7 +9,7 @@ from holdfast.vocabulary.types import TopicPartition
 async def lag_by_partition(
     committed: Mapping[TopicPartition, CommittedOffset], end_of: Callable[[TopicPartition], Awaitable[int | None]]
 ) -> Sequence[PartitionLag]:
-    """By partition. An offset beyond the end (a topic made anew, perhaps) is no lag; of "the earliest" it is not known."""
+    """Lag by partition: 0 for an offset beyond the end (a topic created again), None for EARLIEST and LATEST."""
     lags = []
     for partition, offset in sorted(committed.items()):
         end = await end_of(partition)

@@ -1,7 +1,7 @@
-"""The tenant: what serving a lease of `~groups` means. The follower says when; this loads, flushes and lets go of shards.
+"""The lease handler of group shards: loads, flushes and releases shards when the plan executor calls.
 
-The one rule: a shard that cannot be loaded harms nobody else. It is tried again as long as the lease is ours, and whoever asks
-meanwhile is told so. One task serves the deadlines of all shards.
+The one rule: a shard that cannot be loaded affects no other. Loading is retried while the lease is held; calls get
+`ShardLoadingError` meanwhile. One task serves the deadlines of all shards.
 """
 
 import asyncio
@@ -47,13 +47,13 @@ class GroupShardLeaseHandler:
         self._notify = Notify()
         self._locks: dict[int, asyncio.Lock] = {}
         self._shards: dict[int, GroupShard] = {}
-        self._lost: dict[int, str] = {}  # commits whose outcome is to be resolved before the shard is read again
+        self._lost: dict[int, str] = {}  # commits to resolve before the shard is loaded again
         self.leases: dict[int, Lease] = {}
-        self.loading: dict[int, str] = {}  # ours and not served yet → why
-        self.retiring = False  # close hands over to `retire` instead of letting go
+        self.loading: dict[int, str] = {}  # leased and not served yet → why
+        self.retiring = False  # `close` leaves the shards to `retire`
 
     def shard(self, number: int) -> GroupShard | None:
-        """The shard if it is served here. `ShardLoadingError`: it will be."""
+        """The shard if it is served here. `ShardLoadingError`: it is loading."""
         if not self._session.alive():
             return None
         shard = self._shards.get(number)
@@ -74,7 +74,7 @@ class GroupShardLeaseHandler:
             await self._load(number, lease)
 
     async def drain(self, lease: Lease) -> None:
-        """Take nothing more on, and write what was taken on."""
+        """Accept nothing more and flush."""
         shard = self._shards.get(partition_from_resource(lease.resource).number)
         if shard is not None:
             shard.accepting = False
@@ -87,7 +87,7 @@ class GroupShardLeaseHandler:
             shard.accepting = True
 
     async def close(self, lease: Lease) -> None:
-        """Let go: everybody who waits is sent elsewhere."""
+        """Stop serving the shard: waiting calls get `NotCoordinatorError`."""
         if self.retiring:
             return
         number = partition_from_resource(lease.resource).number
@@ -102,7 +102,7 @@ class GroupShardLeaseHandler:
             async with asyncio.timeout(within_ms / 1000):
                 await asyncio.gather(*(self._retire(lease) for lease in list(self.leases.values())))
         except TimeoutError:
-            _log.warning("stopped before every group shard was handed back; its lease ends with the session")
+            _log.warning("not every group shard was released in time; their leases end with the session")
         finally:
             for number in list(self.leases):
                 await self._let_go(number)
@@ -122,12 +122,12 @@ class GroupShardLeaseHandler:
             await self._notify.wait_ms(self._clock, max(wait_ms, 1))
 
     def topics_changed(self) -> None:
-        """Some topic was created, altered or deleted."""
+        """A topic was created, altered or deleted."""
         for shard in self._shards.values():
             shard.sweep_soon()
 
     async def _reload_broken(self) -> bool:
-        """Read broken shards anew, and try those again that could not be read; whether there is more to do."""
+        """Reload broken shards and those that failed to load; whether some are left."""
         for number, lease in list(self.leases.items()):
             shard = self._shards.get(number)
             if (shard is None or shard.writer.broken is not None) and not self._lock(number).locked():
@@ -165,14 +165,14 @@ class GroupShardLeaseHandler:
         )
         try:
             if number in self._lost:
-                await self._store.resolve(self._lost[number])  # from now on it cannot happen any more
+                await self._store.resolve(self._lost[number])  # it can no longer be applied after this
                 del self._lost[number]
             await shard.load()
         except (FencedError, ExpiredError):
             raise
         except HoldfastError as error:
             if self.loading.get(number) != str(error):
-                _log.warning("group shard %d cannot be loaded: %s", number, error)
+                _log.warning("loading group shard %d failed, retrying: %s", number, error)
             self.loading[number] = str(error)
             return
         self._shards[number] = shard
@@ -195,7 +195,7 @@ class GroupShardLeaseHandler:
                 await release(self._store, lease, clock=self._clock, random=self._random)
                 return
             except (UnavailableError, OutcomeUnknownError) as error:
-                _log.info("%s cannot be handed back yet: %s", lease.resource, error)
+                _log.info("releasing %s failed, retrying: %s", lease.resource, error)
                 self._session.check()
                 self._session.progress()
                 await self._clock.sleep_ms(_RETRY_MS)

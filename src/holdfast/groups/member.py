@@ -1,4 +1,4 @@
-"""A member of a group, as its coordinator knows it, and as the store keeps it."""
+"""A member of a group, in memory and in the store."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.groups.model import AssignmentProtocol, JoinRequest
 
-Ticket = object  # a call that waits for its answer; whoever hands it in knows it again
+Ticket = object  # a call that waits for its reply, opaque to the group
 
 
 class MemberRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -24,10 +24,10 @@ class MemberRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class GroupMember:
-    """A member. `deadline_ms` counts only while no call of it waits here: a waiting member is a live one.
+    """A member. `deadline_ms` counts only while none of its calls waits: a waiting member is alive.
 
-    `told`: it knows its id. `replaced_at`: it took over an instance id in a stable group, and is answered when that change (by
-    number) is saved.
+    `id_known`: the client has got its id. `replaced_at`: the member took over an instance id in a stable group; its reply waits
+    until this change is saved.
     """
 
     id: str
@@ -49,26 +49,26 @@ class GroupMember:
 
     @property
     def waiting(self) -> bool:
-        """Whether a call of it waits for its answer."""
+        """Whether one of its calls waits for a reply."""
         return self.joining is not None or self.syncing is not None
 
     def metadata(self, protocol: str) -> bytes:
-        """What it says of itself in a protocol."""
+        """Its metadata in a protocol."""
         return next((each.metadata for each in self.protocols if each.name == protocol), b"")
 
     def touch(self, now_ms: int) -> None:
-        """It has shown that it lives."""
+        """Renew the session."""
         self.deadline_ms = now_ms + self.session_timeout_ms
 
-    def update(self, ask: JoinRequest) -> None:
-        """Take over what it says of itself when it joins (again)."""
-        self.client_id, self.client_host = ask.client_id, ask.client_host
-        self.session_timeout_ms, self.rebalance_timeout_ms = ask.session_timeout_ms, ask.rebalance_timeout_ms
-        self.protocols, self.supports_skipping_assignment = ask.protocols, ask.supports_skipping_assignment
+    def update(self, request: JoinRequest) -> None:
+        """Take over the fields of a new join request."""
+        self.client_id, self.client_host = request.client_id, request.client_host
+        self.session_timeout_ms, self.rebalance_timeout_ms = request.session_timeout_ms, request.rebalance_timeout_ms
+        self.protocols, self.supports_skipping_assignment = request.protocols, request.supports_skipping_assignment
         self.size_bytes = record_bytes(self)
 
     def record(self, assignment: bytes) -> MemberRecord:
-        """As the store keeps it."""
+        """The member inside the group's record."""
         return MemberRecord(
             id=self.id,
             instance_id=self.instance_id,
@@ -81,24 +81,24 @@ class GroupMember:
         )
 
 
-def member_from_request(member_id: str, ask: JoinRequest) -> GroupMember:
-    """A member that has just asked to join."""
+def member_from_request(member_id: str, request: JoinRequest) -> GroupMember:
+    """A member from its join request."""
     member = GroupMember(
         id=member_id,
-        instance_id=ask.instance_id,
-        client_id=ask.client_id,
-        client_host=ask.client_host,
-        session_timeout_ms=ask.session_timeout_ms,
-        rebalance_timeout_ms=ask.rebalance_timeout_ms,
-        protocols=ask.protocols,
-        supports_skipping_assignment=ask.supports_skipping_assignment,
+        instance_id=request.instance_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        protocols=request.protocols,
+        supports_skipping_assignment=request.supports_skipping_assignment,
     )
     member.size_bytes = record_bytes(member)
     return member
 
 
 def member_from_record(record: MemberRecord, now_ms: int) -> GroupMember:
-    """A member from the store: it gets its whole session timeout to find its new coordinator."""
+    """A member from the store: it has its whole session timeout to find its new coordinator."""
     member = GroupMember(
         id=record.id,
         instance_id=record.instance_id,
@@ -117,5 +117,5 @@ def member_from_record(record: MemberRecord, now_ms: int) -> GroupMember:
 
 
 def record_bytes(member: GroupMember) -> int:
-    """How much of the group's record the member takes, its assignment apart."""
+    """The size of the member in the group's record, without its assignment."""
     return len(msgspec.json.encode(member.record(b""))) + 1

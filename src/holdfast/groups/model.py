@@ -1,15 +1,16 @@
-"""What faces and groups say to each other: requests, answers, offsets, listings. Data only."""
+"""Requests and results of the group service, offsets, listings. Data only."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.kafka.special_offsets import NO_EPOCH
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.types import TopicPartition
 
 
 class GroupState(StrEnum):
-    """Where a group stands; the names are Kafka's."""
+    """States of a group, with Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -20,7 +21,7 @@ class GroupState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AssignmentProtocol:
-    """A way to assign that a member supports, and what it says to the leader about itself in it."""
+    """An assignment protocol that a member supports, and its metadata for the leader."""
 
     name: str
     metadata: bytes
@@ -28,10 +29,10 @@ class AssignmentProtocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
-    """A member wants to be in the next generation.
+    """A member joins the next generation.
 
-    `id_required`: a newcomer is first told its id, and joins with it (so that a lost answer leaves no ghost behind).
-    `may_skip`: the member understands "you lead, but need not assign anything".
+    `require_known_member_id`: a new member first gets its id and joins again with it, so that a lost reply leaves no stale member.
+    `supports_skipping_assignment`: the client understands `JoinResult.skip_assignment`.
     """
 
     member_id: str = ""
@@ -49,7 +50,7 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class MemberMetadata:
-    """A member as the leader is told of it."""
+    """A member as the group's leader sees it."""
 
     id: str
     instance_id: str | None
@@ -58,7 +59,7 @@ class MemberMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinResult:
-    """The generation a member is in now. `members` is for the leader alone; `skip_assignment`: it need not assign."""
+    """A member's new generation. `members`: for the leader only. `skip_assignment`: the leader must not assign."""
 
     member_id: str
     generation: int
@@ -71,7 +72,7 @@ class JoinResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
-    """A member asks for its assignment; the leader brings everybody's. Protocol names, if given, are checked."""
+    """A member waits for its assignment; the leader sends those of all. Protocol names, if given, are checked."""
 
     member_id: str
     generation: int
@@ -83,7 +84,7 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """A member's assignment in the present generation."""
+    """A member's assignment in the current generation."""
 
     protocol_type: str
     protocol: str
@@ -101,7 +102,7 @@ class LeaveRequest:
 
 @dataclass(frozen=True, slots=True)
 class LeaveResult:
-    """What became of a `Leaving`; `error` is None if it left."""
+    """The result of a `LeaveRequest`; `error` is None if the member left."""
 
     leaving: LeaveRequest
     error: HoldfastError | None = None
@@ -109,14 +110,14 @@ class LeaveResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
-    """A position in a partition, as a consumer committed it. `leader_epoch` -1: it did not say.
+    """A consumer's committed position in a partition. `leader_epoch`: optional.
 
-    `committed_at_ms` and `topic_id` are the coordinator's to fill in: an offset of a topic that was deleted means nothing in a
-    new topic of the same name.
+    `committed_at_ms` and `topic_id` are set by the coordinator: an offset of a deleted topic has no meaning in a new topic of the
+    same name.
     """
 
     offset: int
-    leader_epoch: int = -1
+    leader_epoch: int = NO_EPOCH
     metadata: str = ""
     committed_at_ms: int = 0
     topic_id: str = ""
@@ -124,7 +125,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """One line of a list of groups."""
+    """A group in a list."""
 
     id: str
     protocol_type: str
@@ -133,7 +134,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDescription:
-    """A member as an operator sees it."""
+    """A member for operators."""
 
     id: str
     instance_id: str | None
@@ -145,7 +146,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group as an operator sees it. Metadata and assignments are shown once the group is stable."""
+    """A group for operators. Metadata and assignments are set while the group is stable."""
 
     id: str
     state: GroupState
@@ -158,7 +159,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a group is behind in one partition. `lag` is None while the end is not known."""
+    """The lag of a group in one partition. `lag` is None while the end is unknown."""
 
     partition: TopicPartition
     committed: int

@@ -1,9 +1,9 @@
-"""Which offsets a group may forget. Pure: the shard does the forgetting.
+"""When committed offsets expire. Pure: the shard deletes them.
 
-a topic that is gone (or was made anew)      at once
+the topic was deleted (or created again)     at once
 a group without members                      `retention_ms` after its last member left
-a group that never had any                   `retention_ms` after the partition's last commit
-a group with members                         topics nobody is subscribed to, `retention_ms` after the last commit
+a group that never had members               `retention_ms` after the partition's last commit
+a group with members                         topics without a subscription, `retention_ms` after the last commit
 """
 
 from collections.abc import Callable, Mapping
@@ -13,11 +13,11 @@ from holdfast.groups.model import CommittedOffset, GroupState
 from holdfast.kafka.consumer_protocol import group_subscription_topics
 from holdfast.vocabulary.types import TopicPartition
 
-TopicIdLookup = Callable[[str], str | None]  # the id of a topic that exists, as far as this process knows
+TopicIdLookup = Callable[[str], str | None]  # the id of a topic; None: unknown to this process
 
 
 def belongs_to_topic(offset: CommittedOffset, topic_id: str | None) -> bool:
-    """Whether an offset belongs to the topic of this id; without an id on either side there is no telling, so it does."""
+    """Whether an offset belongs to the topic with this id; assumed so if either id is unknown."""
     return topic_id is None or not offset.topic_id or offset.topic_id == topic_id
 
 
@@ -29,13 +29,13 @@ def expired_offsets(
     retention_ms: int,
     topic_id: TopicIdLookup,
 ) -> list[TopicPartition]:
-    """The partitions whose offsets are no longer wanted; `now_ms` is wall time, as commit times are."""
+    """The partitions whose offsets have expired; `now_ms` is wall time, as commit times are."""
     wanted = subscribed_topics(group)
     ids = {topic: topic_id(topic) for topic in {partition.topic for partition in offsets}}
     found = []
     for partition, offset in offsets.items():
         known = ids[partition.topic]
-        # A topic so new that its id was not known when the offset was committed may not be known yet.
+        # An offset without a topic id was committed before this process knew the new topic: it may still not.
         if (known is None and offset.topic_id) or not belongs_to_topic(offset, known):
             found.append(partition)
             continue
@@ -51,6 +51,6 @@ def expired_offsets(
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """The topics the group's members are subscribed to; None if that cannot be known."""
+    """The topics the group's members are subscribed to; None if unknown."""
     protocols = (each for member in group.members.values() for each in member.protocols)
     return group_subscription_topics(group.protocol_type, (each.metadata for each in protocols))

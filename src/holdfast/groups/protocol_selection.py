@@ -1,4 +1,4 @@
-"""Which protocol a generation uses: one that every member supports, the one most members prefer."""
+"""The protocol of a generation: supported by every member, preferred by most."""
 
 from collections.abc import Collection
 
@@ -16,13 +16,13 @@ def common_protocols(members: Collection[GroupMember]) -> set[str]:
 
 
 def has_common_protocol(others: Collection[GroupMember], protocols: Collection[AssignmentProtocol]) -> bool:
-    """Whether somebody with these protocols and the others have one in common."""
+    """Whether these protocols and the other members' have one in common."""
     names = {each.name for each in protocols}
     return bool(names if not others else names & common_protocols(others))
 
 
 def select_protocol(members: Collection[GroupMember]) -> str:
-    """Every member votes for the first on its list that all support. Of equals, the one that was voted for first."""
+    """Every member votes for the first on its list that all support; a tie goes to the earliest vote."""
     candidates = common_protocols(members)
     votes: dict[str, int] = {}
     for member in members:

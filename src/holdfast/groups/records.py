@@ -1,4 +1,4 @@
-"""What stands under `group/…` and `offset/…`, and how it is read back. JSON, so that people can read it with SQL."""
+"""Records under `group/…` and `offset/…`. JSON, so that people can query them with SQL."""
 
 from typing import TypeVar
 
@@ -9,6 +9,7 @@ from holdfast.groups.group import Group
 from holdfast.groups.member import MemberRecord, member_from_record
 from holdfast.groups.model import CommittedOffset, GroupState
 from holdfast.groups.settings import GroupSettings
+from holdfast.kafka.special_offsets import NO_EPOCH
 from holdfast.vocabulary.errors import CorruptError
 from holdfast.vocabulary.types import TopicPartition
 
@@ -16,7 +17,7 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 
 class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A group between rebalances: `Stable` with members, or `Empty` since a moment of wall time."""
+    """A group between rebalances: `Stable` with members, or `Empty` since `empty_since_ms` (wall time)."""
 
     group: str
     state: str
@@ -33,7 +34,7 @@ class OffsetRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One partition's offset."""
 
     offset: int
-    leader_epoch: int = -1
+    leader_epoch: int = NO_EPOCH
     metadata: str = ""
     committed_at_ms: int = 0
 
@@ -49,7 +50,7 @@ class OffsetsRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_group(group: Group) -> bytes | None:
-    """The group as the store keeps it; None while it rebalances, when there is nothing to keep."""
+    """The record of a group; None while it rebalances, when there is nothing to save."""
     if group.state is GroupState.EMPTY:
         state, assignments = GroupState.EMPTY, {}
     else:
@@ -72,7 +73,7 @@ def write_group(group: Group) -> bytes | None:
 
 
 def read_group(entry: Entry, settings: GroupSettings, now_ms: int) -> Group:
-    """The group as its last coordinator left it."""
+    """The group of a record."""
     record = _decode(entry, GroupRecord)
     group = Group(record.group, settings)
     group.generation, group.protocol_type = record.generation, record.protocol_type
@@ -106,7 +107,7 @@ def write_offsets(group_id: str, topic: str, offsets: dict[TopicPartition, Commi
 
 
 def read_offsets(entry: Entry) -> tuple[str, dict[TopicPartition, CommittedOffset]]:
-    """Whose offsets these are, and which."""
+    """The group id and offsets of a record."""
     record = _decode(entry, OffsetsRecord)
     return record.group, {
         TopicPartition(record.topic, int(number)): CommittedOffset(

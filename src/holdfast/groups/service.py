@@ -1,9 +1,8 @@
-"""Consumer groups as faces use them. Every face calls this, and none goes around it.
+"""Consumer groups for gateways, which use nothing else of this package but its model, keys and errors.
 
-It answers for the shards this process leads (none on an API-only node) and says `NotCoordinatorError` for the others: the face
-redirects or forwards. Any method may also raise `ShardLoadingError` (ask again), `UnavailableError` (nothing happened, ask
-again) and `GroupRefusedError` (see `errors.Refusal`); `OutcomeUnknownError` from a commit of offsets: it may have happened,
-commit again.
+Serves the shards this process leads (none on an API-only node); for others it raises `NotCoordinatorError`, and the gateway
+redirects or forwards. Any method may also raise `ShardLoadingError` (retry), `UnavailableError` (nothing happened, retry) and
+`GroupRefusedError` (see `errors.GroupRefusal`); `OutcomeUnknownError` from an offset commit: it may have happened, commit again.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -29,15 +28,16 @@ from holdfast.groups.model import (
 from holdfast.groups.settings import GroupCounters, GroupSettings
 from holdfast.groups.shard import GroupShard
 from holdfast.groups.shard_count import shard_count
+from holdfast.kafka.special_offsets import NO_GENERATION
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.types import TopicPartition
 
 
 class LedShards(Protocol):
-    """What this process leads."""
+    """The shards this process leads."""
 
     def shard(self, number: int) -> GroupShard | None:
-        """The shard if it is led here; None if not. `ShardLoadingError`: it will be in a moment."""
+        """The shard if it is led here; None if not. `ShardLoadingError`: it is loading."""
         ...
 
     def shards(self) -> Collection[GroupShard]:
@@ -51,12 +51,12 @@ class GroupService:
     def __init__(self, *, store: Store, settings: GroupSettings | None = None) -> None:
         self.settings = settings or GroupSettings()
         self.counters = GroupCounters()
-        self.leading: LedShards | None = None  # set by the agent, for as long as it has a session
+        self.leading: LedShards | None = None  # set by the agent while it has a session
         self._store = store
         self._shards = 0
 
     async def coordinator(self, group_id: str) -> int:
-        """The shard of a group: `cluster.leader(GROUPS, shard)` says who leads it. `UnavailableError`: no agent was ever there."""
+        """The shard of a group; `Cluster` knows the agent that leads it. `UnavailableError`: no agent has created the shards."""
         if not self._shards:
             self._shards = await shard_count(self._store)
         try:
@@ -64,22 +64,22 @@ class GroupService:
         except UnicodeEncodeError:
             raise GroupRefusedError(ascii(group_id), GroupRefusal.INVALID_GROUP_ID) from None
 
-    async def join(self, group_id: str, ask: JoinRequest) -> JoinResult:
-        """Be in the next generation; returns once it begins, which takes as long as the slowest member."""
-        return await (await self._shard(group_id)).join(group_id, ask)
+    async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
+        """Join the next generation; returns once it begins, which takes as long as the slowest member."""
+        return await (await self._shard(group_id)).join(group_id, request)
 
-    async def sync(self, group_id: str, ask: SyncRequest) -> SyncResult:
-        """The member's assignment, once the leader has brought it and it is durable."""
-        return await (await self._shard(group_id)).sync(group_id, ask)
+    async def sync(self, group_id: str, request: SyncRequest) -> SyncResult:
+        """The member's assignment, once the leader has sent it and it is durable."""
+        return await (await self._shard(group_id)).sync(group_id, request)
 
     async def heartbeat(
         self, group_id: str, *, member_id: str, generation: int, instance_id: str | None = None
     ) -> None:
-        """The member is alive. Refused with REBALANCE_IN_PROGRESS when it has to join again."""
+        """Renew the member's session. Refused with REBALANCE_IN_PROGRESS when it has to join again."""
         (await self._shard(group_id)).heartbeat(group_id, member_id, generation, instance_id)
 
     async def leave(self, group_id: str, members: Sequence[LeaveRequest]) -> Sequence[LeaveResult]:
-        """Remove members, each by itself."""
+        """Remove members, each on its own."""
         return (await self._shard(group_id)).leave(group_id, members)
 
     async def commit_offsets(
@@ -88,7 +88,7 @@ class GroupService:
         offsets: Mapping[TopicPartition, CommittedOffset],
         *,
         member_id: str = "",
-        generation: int = -1,
+        generation: int = NO_GENERATION,
         instance_id: str | None = None,
     ) -> Mapping[TopicPartition, HoldfastError | None]:
         """Commit; returns once it is durable, with an error for each partition that was refused (None: committed)."""
@@ -98,13 +98,13 @@ class GroupService:
     async def fetch_offsets(
         self, group_id: str, partitions: Collection[TopicPartition] | None = None
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """The committed offsets of these partitions (or of all); what was never committed is left out."""
+        """The committed offsets of these partitions, or of all; partitions without one are left out."""
         return (await self._shard(group_id)).fetch_offsets(group_id, partitions)
 
     async def delete_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, HoldfastError | None]:
-        """Forget committed offsets. Refused for topics the group is subscribed to."""
+        """Delete committed offsets. Refused for topics the group is subscribed to."""
         return await (await self._shard(group_id)).delete_offsets(group_id, partitions)
 
     async def list(self, states: Collection[GroupState] = ()) -> Sequence[GroupListing]:
@@ -113,7 +113,7 @@ class GroupService:
         return sorted((each for each in found if not states or each.state in states), key=lambda each: each.id)
 
     async def describe(self, group_id: str) -> GroupDescription:
-        """A group in full. Refused with NOT_FOUND."""
+        """Describe a group. Refused with NOT_FOUND."""
         return (await self._shard(group_id)).describe(group_id)
 
     async def delete(self, group_id: str) -> None:
@@ -123,7 +123,7 @@ class GroupService:
     async def lag(
         self, group_id: str, end_of: Callable[[TopicPartition], Awaitable[int | None]]
     ) -> Sequence[PartitionLag]:
-        """How far the group is behind, by partition; `end_of` answers with a high watermark, or None if it is not known."""
+        """The group's lag by partition; `end_of` returns a high watermark, or None if unknown."""
         return await lag_by_partition(await self.fetch_offsets(group_id), end_of)
 
     async def _shard(self, group_id: str) -> GroupShard:

@@ -1,4 +1,4 @@
-"""What an operator may tune about consumer groups, and what a coordinator counts. `docs/groups.md` is the table for people."""
+"""What an operator may tune about consumer groups, and the coordinator's counters. docs/groups.md documents both."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,17 +11,17 @@ _DAY_MS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """How groups are kept.
+    """Limits and defaults of groups.
 
-    `shards`: how many leases the groups of a store are spread over; fixed by whoever uses the store first.
-    `initial_delay_ms`: how long an empty group waits for more members after its first, and after each further one (up to the
-    rebalance timeout), before it assigns anything. Long enough for the consumers of one process to arrive together, short enough
+    `shards`: the number of leases the groups of a store are spread over; fixed by the first agent of a store.
+    `initial_delay_ms`: how long a new group waits for more members after its first, and after each further one (up to the
+    rebalance timeout), before it assigns partitions. Long enough for the consumers of one process to join together, short enough
     that a single consumer does not notice.
-    `session_min_ms`, `session_max_ms`: what a member may ask for. `size_max`: members of a group.
-    `members_bytes_max`, `assignment_bytes_max`: what a group's record may hold of either; together they fit into one commit.
-    `metadata_chars_max`: of one committed offset. `retention_ms`: how long offsets outlive their group's last member.
-    `sweep_ms`: how often a shard looks for offsets to forget.
-    `commit_bytes_max`: of one commit that many offset commits share.
+    `session_min_ms`, `session_max_ms`: the range of a member's session timeout. `size_max`: members of a group.
+    `members_bytes_max`, `assignment_bytes_max`: their limits in a group's record; together they fit into one commit.
+    `metadata_chars_max`: of one committed offset. `retention_ms`: how long offsets are kept once their group is empty.
+    `sweep_ms`: how often a shard looks for expired offsets.
+    `commit_bytes_max`: of one store commit, which many offset commits share.
     """
 
     shards: int = 16
@@ -43,9 +43,8 @@ class GroupSettings:
         check_at_least("session_max_ms", self.session_max_ms, self.session_min_ms)
         for name in ("size_max", "retention_ms", "sweep_ms"):
             check_at_least(name, getattr(self, name), 1)
-        check_between(
-            "metadata_chars_max", self.metadata_chars_max, 0, 4_096
-        )  # a chunk of offsets fits into one commit
+        # Sixteen offsets, which share a key, must fit into one commit.
+        check_between("metadata_chars_max", self.metadata_chars_max, 0, 4_096)
         check_between("commit_bytes_max", self.commit_bytes_max, 400 * KIB, 500 * KIB)
         if self.members_bytes_max + self.assignment_bytes_max > self.commit_bytes_max:
             raise InvalidError(

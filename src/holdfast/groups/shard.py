@@ -1,7 +1,7 @@
-"""One shard of the coordinator: the groups of one lease. It carries out what `group` decides, and `writer` writes.
+"""One shard of the coordinator: the groups of one lease. `group` decides, `shard_offsets` keeps offsets, `writer` writes.
 
-The one rule: nothing is answered that would be wrong if this process died right afterwards. Assignments and offsets are answered
-for once they are in the store; a waiting call whose caller goes away gives its place in the barrier up.
+The one rule: no reply is sent that would be wrong if this process died right afterwards. Calls that change assignments or offsets
+return once the store has them; a waiting call whose caller goes away is removed from its group's barrier.
 """
 
 import asyncio
@@ -28,33 +28,31 @@ from holdfast.groups.model import (
     SyncRequest,
     SyncResult,
 )
-from holdfast.groups.offset_expiration import TopicIdLookup, belongs_to_topic, expired_offsets, subscribed_topics
+from holdfast.groups.offset_expiration import TopicIdLookup
 from holdfast.groups.records import read_group, read_offsets
 from holdfast.groups.settings import GroupCounters, GroupSettings
+from holdfast.groups.shard_offsets import OffsetResults, ShardOffsets
 from holdfast.groups.timers import DeadlineQueue
 from holdfast.groups.writer import ShardWriter
 from holdfast.kernel.keys import partition_from_resource
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.mirror import scan_all
-from holdfast.log.reader import EARLIEST
-from holdfast.log.topics import PARTITIONS_MAX, check_name
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import HoldfastError, InvalidError, UnavailableError
+from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.settings import check_between
 from holdfast.vocabulary.tasks import Notify
 from holdfast.vocabulary.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 
-_REBALANCE_MIN_MS: Final = 1_000  # nobody joins again faster than that
+_REBALANCE_MIN_MS: Final = 1_000  # shorter ones expire before a client can join again
 _SWEEP_SOON_MS: Final = 1_000
-_SWEEP_BATCH_MAX: Final = 2_000  # groups and offsets, before others get their turn
+_SWEEP_BATCH_MAX: Final = 2_000  # groups and offsets, before other tasks run
 _NAME_CHARS_MAX: Final = 128  # of a client's or instance's name, in a member's id
 
 
 class GroupShard:
-    """The groups of one lease, from `load` to `close`. `bell` rings when its next deadline comes earlier."""
+    """The groups of one lease, from `load` to `close`. `notify` is called when its next deadline is earlier."""
 
     def __init__(
         self,
@@ -72,7 +70,7 @@ class GroupShard:
         self.groups: dict[str, Group] = {}
         self.accepting = True
         self._store, self._clock, self._random, self._settings = store, clock, random, settings
-        self._counters, self._topic_id, self._notify = counters, topic_id, notify
+        self._counters, self._notify = counters, notify
         self._committed = CommittedState(self.number)
         self._timers = DeadlineQueue()
         self._sweep_at_ms = 0
@@ -84,12 +82,15 @@ class GroupShard:
             random=random,
             settings=settings,
             counters=counters,
-            settled=self._settle,
+            on_settled=self._settle,
             on_broken=notify.notify,
+        )
+        self._offsets = ShardOffsets(
+            self._committed, self.writer, clock=clock, settings=settings, counters=counters, topic_id=topic_id
         )
 
     async def load(self) -> None:
-        """Read what the last coordinator left. Nobody else writes it: the lease is ours."""
+        """Read the groups and offsets. Only the holder of the lease writes them."""
         now_ms = self._clock.boot_ms()
         prefix = offsets_prefix(self.number)
         for entry in (await scan_all(self._store, prefix, clock=self._clock, random=self._random)).entries:
@@ -106,33 +107,33 @@ class GroupShard:
 
     # Members
 
-    async def join(self, group_id: str, ask: JoinRequest) -> JoinResult:
+    async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
         """See `GroupService.join`."""
         self._check(group_id)
         group = self.groups.get(group_id)
         if group is None:
-            if ask.member_id:
+            if request.member_id:
                 raise GroupRefusedError(group_id, GroupRefusal.UNKNOWN_MEMBER)
             group = self.groups[group_id] = Group(group_id, self._settings)
         self._counters.joins += 1
-        ask = replace(ask, rebalance_timeout_ms=max(ask.rebalance_timeout_ms, _REBALANCE_MIN_MS))
-        if ask.reason:
-            _log.info("group %r: %s joins: %s", group_id, ask.member_id or ask.client_id, ask.reason)
-        name = (ask.instance_id or ask.client_id)[:_NAME_CHARS_MAX]
+        request = replace(request, rebalance_timeout_ms=max(request.rebalance_timeout_ms, _REBALANCE_MIN_MS))
+        if request.reason:
+            _log.info("group %r: %s joined: %s", group_id, request.member_id or request.client_id, request.reason)
+        name = (request.instance_id or request.client_id)[:_NAME_CHARS_MAX]
         new_id = f"{name}-{self._random.token()}"
-        answer = await self._wait(group, lambda ticket, now_ms: group.join(ask, ticket, now_ms, new_id=new_id))
-        assert isinstance(answer, JoinResult)
-        return answer
+        reply = await self._wait(group, lambda ticket, now_ms: group.join(request, ticket, now_ms, new_id=new_id))
+        assert isinstance(reply, JoinResult)
+        return reply
 
-    async def sync(self, group_id: str, ask: SyncRequest) -> SyncResult:
+    async def sync(self, group_id: str, request: SyncRequest) -> SyncResult:
         """See `GroupService.sync`."""
         group = self._with_members(group_id)
-        answer = await self._wait(group, lambda ticket, now_ms: group.sync(ask, ticket, now_ms))
-        assert isinstance(answer, SyncResult)
-        return answer
+        reply = await self._wait(group, lambda ticket, now_ms: group.sync(request, ticket, now_ms))
+        assert isinstance(reply, SyncResult)
+        return reply
 
     def heartbeat(self, group_id: str, member_id: str, generation: int, instance_id: str | None) -> None:
-        """See `GroupService.heartbeat`. It only moves a deadline further away, so that no timer is touched."""
+        """See `GroupService.heartbeat`. It only postpones a deadline, so no timer changes."""
         self._with_members(group_id).heartbeat(member_id, generation, instance_id, self._clock.boot_ms())
 
     def leave(self, group_id: str, members: Sequence[LeaveRequest]) -> Sequence[LeaveResult]:
@@ -161,7 +162,7 @@ class GroupShard:
         member_id: str,
         generation: int,
         instance_id: str | None,
-    ) -> Mapping[TopicPartition, HoldfastError | None]:
+    ) -> OffsetResults:
         """See `GroupService.commit_offsets`."""
         self._check(group_id, may_be_empty=True)
         group = self.groups.get(group_id)
@@ -169,29 +170,7 @@ class GroupShard:
             group.check_commit(member_id, generation, instance_id, self._clock.boot_ms())
         elif generation >= 0:
             raise GroupRefusedError(group_id, GroupRefusal.ILLEGAL_GENERATION)
-        now_ms = self._clock.now_ms()
-        results: dict[TopicPartition, HoldfastError | None] = {}
-        stamped = {}
-        topic_ids: dict[str, str] = {}
-        for partition, offset in offsets.items():
-            try:
-                if partition.topic not in topic_ids:
-                    check_name(partition.topic)
-                    topic_ids[partition.topic] = self._topic_id(partition.topic) or ""
-                self._check_offset(group_id, partition, offset)
-            except HoldfastError as error:
-                results[partition] = error
-                continue
-            stamped[partition] = CommittedOffset(
-                offset=offset.offset,
-                leader_epoch=offset.leader_epoch,
-                metadata=offset.metadata,
-                committed_at_ms=now_ms,
-                topic_id=topic_ids[partition.topic],
-            )
-        results.update(await self.writer.commit(group_id, stamped))
-        self._counters.offset_commits += 1
-        self._counters.offsets_committed += sum(error is None for error in results.values())
+        results = await self._offsets.commit(group_id, offsets)
         self._adopt(group_id)
         return results
 
@@ -200,33 +179,12 @@ class GroupShard:
     ) -> Mapping[TopicPartition, CommittedOffset]:
         """See `GroupService.fetch_offsets`."""
         self._check(group_id, may_be_empty=True)
-        known = self._committed.offsets(group_id)
-        asked = known if partitions is None else partitions
-        found = ((partition, known[partition]) for partition in asked if partition in known)
-        return {
-            partition: offset
-            for partition, offset in found
-            if belongs_to_topic(offset, self._topic_id(partition.topic))
-        }
+        return self._offsets.fetch(group_id, partitions)
 
-    async def delete_offsets(
-        self, group_id: str, partitions: Collection[TopicPartition]
-    ) -> Mapping[TopicPartition, HoldfastError | None]:
+    async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> OffsetResults:
         """See `GroupService.delete_offsets`."""
         self._check(group_id)
-        group = self._known(group_id)
-        wanted = subscribed_topics(group)
-        if group.members and wanted is None:
-            raise GroupRefusedError(group_id, GroupRefusal.NOT_EMPTY)
-        protected_topics = wanted if group.members and wanted is not None else frozenset()
-        results: dict[TopicPartition, HoldfastError | None] = {
-            each: GroupRefusedError(group_id, GroupRefusal.SUBSCRIBED) if each.topic in protected_topics else None
-            for each in partitions
-        }
-        known = self._committed.offsets(group_id)
-        gone = dict.fromkeys(each for each, error in results.items() if error is None and each in known)
-        results.update(await self.writer.commit(group_id, gone))
-        return results
+        return await self._offsets.delete(self._known(group_id), partitions)
 
     # Operators
 
@@ -246,13 +204,13 @@ class GroupShard:
         if group.state is not GroupState.EMPTY:
             raise GroupRefusedError(group_id, GroupRefusal.NOT_EMPTY)
         group.state = GroupState.DEAD
-        del self.groups[group_id]  # whoever joins from now on begins a new one
+        del self.groups[group_id]  # a later join creates a new one
         try:
             await self.writer.forget(group_id)
         finally:
-            self._adopt_groups_with_offsets()  # what could not be removed is still there
+            self._adopt_groups_with_offsets()  # what could not be deleted still exists
 
-    # Time and the end
+    # Timers, sweeping, closing
 
     def next_ms(self) -> int:
         """When `tick` is due."""
@@ -260,7 +218,7 @@ class GroupShard:
         return self._sweep_at_ms if group_ms is None else min(group_ms, self._sweep_at_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Do what time asks for, in the groups whose deadlines have come."""
+        """Handle the timeouts of groups whose deadlines have passed."""
         for name in self._timers.due(now_ms):
             group = self.groups.get(name)
             if group is not None:
@@ -268,12 +226,12 @@ class GroupShard:
                 self._settle(group)
 
     def sweep_soon(self) -> None:
-        """A topic has gone, perhaps. Many may have: they are waited for a moment."""
+        """A topic may have been deleted. Wait a moment, for often several are."""
         self._sweep_at_ms = min(self._sweep_at_ms, self._clock.boot_ms() + _SWEEP_SOON_MS)
         self._notify.notify()
 
     async def sweep(self, now_ms: int) -> None:
-        """If it is time: have forgotten what nobody wants any more, offsets by `sweeping`, groups of which nothing is left."""
+        """If it is due: delete expired offsets (`offset_expiration`) and groups without members and offsets."""
         if now_ms < self._sweep_at_ms:
             return
         self._sweep_at_ms = now_ms + round(self._random.jitter(self._settings.sweep_ms))
@@ -285,45 +243,32 @@ class GroupShard:
                 seen, changing = 0, self.writer.changing()
             if self.writer.broken is not None or not self.accepting:
                 return
-            if (
-                self.groups.get(group.id) is group and group.id not in changing
-            ):  # else the ledger is about to be outdated
+            if self.groups.get(group.id) is group and group.id not in changing:  # else its committed state is outdated
                 seen += 1 + len(self._committed.offsets(group.id))
                 self._sweep_group(group)
 
     def _sweep_group(self, group: Group) -> None:
-        offsets = self._committed.offsets(group.id)
-        gone = expired_offsets(
-            group,
-            offsets,
-            self._clock.now_ms(),
-            retention_ms=self._settings.retention_ms,
-            topic_id=self._topic_id,
-        )
-        if gone:
-            self._counters.offsets_forgotten += len(gone)
-            self.writer.put_offsets(group.id, dict.fromkeys(gone))
-        if len(gone) == len(offsets) and self._is_abandoned(group):
+        if self._offsets.expire(group) and self._is_abandoned(group):
             self.writer.drop_record(group.id)
             group.state = GroupState.DEAD
             del self.groups[group.id]
 
     def _is_abandoned(self, group: Group) -> bool:
-        """Whether nobody is in it, or was lately: whoever was removed a moment ago is about to come back."""
+        """Whether it has had no members for a while: one that timed out just now is about to join again."""
         if group.state is not GroupState.EMPTY or group.pending_members:
             return False
         since_ms = group.empty_since_ms
         return since_ms is None or self._clock.now_ms() - since_ms >= self._settings.sweep_ms
 
     async def close(self) -> None:
-        """Stop at once. Everybody who waits is told to look for another coordinator."""
+        """Stop at once. Waiting calls get `NotCoordinatorError`."""
         self.accepting = False
         await self.writer.close(NotCoordinatorError("", self.number))
         for group in self.groups.values():
             group.close(NotCoordinatorError(group.id, self.number), self._clock.boot_ms())
             self._deliver_replies(group)
 
-    # Small things
+    # Parts
 
     def _check(self, group_id: str, *, may_be_empty: bool = False) -> None:
         if not self.accepting:
@@ -344,15 +289,8 @@ class GroupShard:
             raise GroupRefusedError(group_id, GroupRefusal.NOT_FOUND)
         return group
 
-    def _check_offset(self, group_id: str, partition: TopicPartition, offset: CommittedOffset) -> None:
-        check_between("partition", partition.number, 0, PARTITIONS_MAX)
-        if len(offset.metadata) > self._settings.metadata_chars_max:
-            raise GroupRefusedError(group_id, GroupRefusal.METADATA_TOO_LARGE)
-        if offset.offset < EARLIEST:  # kafkajs commits "the earliest" and "the latest" as they are, to begin there
-            raise InvalidError("offset", offset.offset, "0 or more, or -1 or -2")
-
     def _adopt(self, group_id: str) -> None:
-        """A group that nobody ever joined is there as soon as it has offsets."""
+        """A group without members exists once it has offsets."""
         if group_id not in self.groups and self._committed.knows(group_id):
             self.groups[group_id] = Group(group_id, self._settings)
 
@@ -374,7 +312,7 @@ class GroupShard:
             raise
 
     def _settle(self, group: Group) -> None:
-        """After anything has happened to a group: answer, save, set its timer, and let go of what is nothing."""
+        """After every call to a group: save it, deliver replies, set its timer, drop it if it is unused."""
         if group.state is GroupState.EMPTY and group.generation and group.empty_since_ms is None:
             group.empty_since_ms = self._clock.now_ms()
         if group.take_change():
@@ -387,19 +325,19 @@ class GroupShard:
         self._count(group)
         if self._timers.set(group.id, group.next_deadline_ms()):
             self._notify.notify()
-        untouched = group.state is GroupState.EMPTY and not group.generation and not group.pending_members
-        if untouched and self.groups.get(group.id) is group and not self._committed.knows(group.id):
+        unused = group.state is GroupState.EMPTY and not group.generation and not group.pending_members
+        if unused and self.groups.get(group.id) is group and not self._committed.knows(group.id):
             del self.groups[group.id]
 
     def _count(self, group: Group) -> None:
         if group.expired:
-            _log.info("group %r: %d members were not heard of", group.id, group.expired)
+            _log.info("group %r: %d members removed: session timeout", group.id, group.expired)
         self._counters.rebalances += group.begun
         self._counters.members_expired += group.expired
         group.begun = group.expired = 0
 
     def _deliver_replies(self, group: Group) -> None:
-        for ticket, reply in group.take_answers():
+        for ticket, reply in group.take_replies():
             assert isinstance(ticket, asyncio.Future)
             if not ticket.done():
                 if isinstance(reply, HoldfastError):

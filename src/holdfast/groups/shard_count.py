@@ -1,4 +1,4 @@
-"""How many shards there are: said once, by the first agent that ever used the store, as a workload for the planner."""
+"""The number of group shards: set once, by the first agent of a store, as a workload for the planner."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ _KEY: Final = workload_key(GROUP_SHARDS_WORKLOAD)
 
 
 async def ensure_shards(store: Store, shards: int, *, clock: Clock, random: Random) -> int:
-    """Have shards placed, `shards` of them unless the store knows better; how many there are."""
+    """Create the workload with `shards` shards unless it exists; the number of shards."""
     if await store.get(_KEY) is None:
         wanted = Workload(topic=GROUP_SHARDS_WORKLOAD, partitions=shards, group=ANY_GROUP)
         await commit_resolved(
@@ -28,7 +28,7 @@ async def ensure_shards(store: Store, shards: int, *, clock: Clock, random: Rand
 
 
 async def shard_count(store: Store) -> int:
-    """How many shards there are. `UnavailableError`: nobody has said so yet."""
+    """The number of shards. `UnavailableError`: no agent has set it yet."""
     entry = await store.get(_KEY)
     if entry is None:
         raise UnavailableError("group coordinator", "no agent has ever served this store")

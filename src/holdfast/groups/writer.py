@@ -1,8 +1,8 @@
-"""The only one who writes for a shard: everything that comes while a commit is under way goes together in the next.
+"""The only writer of a shard: changes that arrive during a commit go together into the next.
 
-Every commit is fenced by the shard's lease and requires the records of the groups it speaks of to be as they were written last.
-Changes land in the order in which they were handed in, so that what a member commits is there before a later generation begins.
-A commit whose outcome stays unknown breaks the writer: what is in the store has to be read again, once the outcome is resolved.
+Every commit is fenced by the shard's lease and requires that the records of its groups are as this writer last wrote them. Changes
+are written in the order of their arrival, so that a member's commit is durable before a later generation begins. A commit whose
+outcome stays unknown breaks the writer: the shard has to be loaded again, once the outcome is resolved.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class _OffsetsWrite:
 
 @dataclass(slots=True, eq=False)
 class _GroupWrite:
-    """A group's record, as it will be when its turn comes; None: it is to go."""
+    """A group's record, encoded when its commit is built; None: delete it."""
 
     group_id: str
     group: Group | None
@@ -64,31 +64,34 @@ class _CommitBatch:
 
 
 class ShardWriter:
-    """Writes groups and offsets of one shard under one lease. `settled` is called when a group's record was saved, or not;
-    `broke` when it can write no more, for `broken`."""
+    """Writes groups and offsets of one shard under one lease.
+
+    `on_settled` is called when a group's record was saved, or not; `on_broken` when no more can be written, because of `broken`.
+    """
 
     def __init__(
         self,
         lease: Lease,
-        ledger: CommittedState,
+        committed: CommittedState,
         *,
         store: Store,
         clock: Clock,
         random: Random,
         settings: GroupSettings,
         counters: GroupCounters,
-        settled: Callable[[Group], None],
+        on_settled: Callable[[Group], None],
         on_broken: Callable[[], None],
     ) -> None:
-        self._lease, self._committed, self._store, self._clock, self._random = lease, ledger, store, clock, random
-        self._settings, self._counters, self._settled, self._on_broken = settings, counters, settled, on_broken
+        self._lease, self._committed, self._store, self._clock, self._random = lease, committed, store, clock, random
+        self._settings, self._counters = settings, counters
+        self._on_settled, self._on_broken = on_settled, on_broken
         self._queue: dict[str, _PendingWrite] = {}
-        self._batch = _CommitBatch()  # under way, or the last one
+        self._batch = _CommitBatch()  # in flight, or the last one
         self._task: asyncio.Task[None] | None = None
         self.broken: HoldfastError | None = None
 
     async def commit(self, group_id: str, changes: OffsetChanges) -> Mapping[TopicPartition, HoldfastError | None]:
-        """Write offsets; returns once each is durable, or with the reason why it may not be."""
+        """Write offsets; returns once all are durable, with an error for each that may not be."""
         units = self.put_offsets(group_id, changes)
         for unit in units:
             await unit.done.wait()
@@ -98,7 +101,7 @@ class ShardWriter:
         return {each: error for unit, error in errors.items() for each in unit.changes if each in changes}
 
     def put_offsets(self, group_id: str, changes: OffsetChanges) -> list[_OffsetsWrite]:
-        """Have offsets written, without waiting for it."""
+        """Queue offsets to be written."""
         units: dict[tuple[str, int], _OffsetsWrite] = {}
         for partition, offset in changes.items():
             place = partition.topic, partition.number // PARTITIONS_PER_KEY
@@ -109,11 +112,11 @@ class ShardWriter:
         return list(units.values())
 
     def save(self, group: Group) -> None:
-        """Have a group's record written as it is when its turn comes."""
+        """Queue a group's record to be written, as it is when its commit is built."""
         self._put_record(group.id, group)
 
     async def forget(self, group_id: str) -> None:
-        """Remove a group's offsets, then its record. Raises what kept it from being done."""
+        """Delete a group's offsets, then its record. Raises the first error."""
         units = [*self.put_offsets(group_id, self._all_gone(group_id)), self._put_record(group_id, None)]
         for unit in units:
             await unit.done.wait()
@@ -121,28 +124,28 @@ class ShardWriter:
                 raise unit.error
 
     def drop_record(self, group_id: str) -> None:
-        """Have a group's record removed, without waiting for it."""
+        """Queue a group's record to be deleted."""
         self._put_record(group_id, None)
 
     @property
     def writing(self) -> bool:
-        """Whether anything is under way."""
+        """Whether a commit is in flight."""
         return self._task is not None
 
     def changing(self) -> set[str]:
-        """The groups of which something is about to be written."""
+        """The groups with queued or unfinished writes."""
         units = [*self._batch.units, *self._queue.values()]
         return {unit.group_id for unit in units if not unit.done.is_set()}
 
     async def flush(self) -> None:
-        """Return once nothing is left to write."""
+        """Return once nothing is queued."""
         while (task := self._task) is not None:
             await asyncio.wait([task])
-            if self._task is task:  # cancelled before its first step, so that it could not say that it ended
+            if self._task is task:  # cancelled before its first step, so it could not reset itself
                 self._task = None
 
     async def close(self, error: HoldfastError) -> None:
-        """Write nothing more; whoever waits gets `error`."""
+        """Write nothing more; waiting calls get `error`."""
         self.broken = self.broken or error
         if self._task is not None:
             self._task.cancel()
@@ -187,16 +190,16 @@ class ShardWriter:
                 self._batch = self._take()
                 await self._write(self._batch)
         except asyncio.CancelledError:
-            self._fail(self._batch.units, self.broken or UnavailableError("group coordinator", "it was stopped"))
+            self._fail(self._batch.units, self.broken or UnavailableError("group coordinator", "stopped"))
             raise
-        except Exception as error:  # nobody may wait for ever, whatever is wrong here
-            _log.exception("%s cannot be written", self._lease.resource)
+        except Exception as error:  # waiting calls must end, whatever went wrong
+            _log.exception("writing to %s failed", self._lease.resource)
             self._break(UnavailableError("group coordinator", repr(error)), self._batch)
         finally:
             self._task = None
 
     def _take(self) -> _CommitBatch:
-        """The next commit: what was handed in first, and as much more as fits."""
+        """The next commit: the oldest changes, as many as fit."""
         batch = _CommitBatch()
         for key, unit in list(self._queue.items()):
             operation = self._operation(key, unit)
@@ -209,14 +212,14 @@ class ShardWriter:
                 ):
                     break
                 batch.apply.append(operation)
-                batch.require[unit.group_id] = self._committed.unmoved(unit.group_id)
+                batch.require[unit.group_id] = self._committed.unchanged_requirement(unit.group_id)
                 batch.size_bytes += size_bytes
             del self._queue[key]
             batch.units.append(unit)
         return batch
 
     def _operation(self, key: str, unit: _PendingWrite) -> Operation | None:
-        """What a unit asks of the store; None: nothing any more."""
+        """The store operation of a unit; None: nothing to write."""
         if isinstance(unit, _OffsetsWrite):
             unit.merged = self._committed.merged(unit.group_id, unit.changes)
             topic = next(iter(unit.changes)).topic
@@ -229,7 +232,8 @@ class ShardWriter:
 
     async def _write(self, batch: _CommitBatch) -> None:
         if not batch.apply:
-            self._fail(batch.units, None)
+            for unit in batch.units:
+                unit.done.set()
             return
         try:
             outcome = await commit_fenced(
@@ -243,11 +247,13 @@ class ShardWriter:
         except (FencedError, OutcomeUnknownError, CorruptError) as error:
             self._break(error, batch)
         except HoldfastError as error:
-            _log.warning("%s: %d changes were not written: %s", self._lease.resource, len(batch.units), error)
+            _log.warning("writing %d changes to %s failed: %s", len(batch.units), self._lease.resource, error)
             self._fail(batch.units, error)
         else:
             if isinstance(outcome, Conflict):
-                self._break(UnavailableError(self._lease.resource, "its records were changed by somebody else"), batch)
+                self._break(
+                    UnavailableError(self._lease.resource, "its records were changed by another process"), batch
+                )
                 return
             self._counters.store_commits += 1
             self._applied(batch, outcome.version)
@@ -258,25 +264,25 @@ class ShardWriter:
                 self._committed.replace(unit.group_id, unit.changes, unit.merged)
             elif unit.group is None:
                 self._committed.versions.pop(unit.group_id, None)
-            elif unit.change:  # it was worth writing
+            elif unit.change:  # it had a record to write
                 self._committed.versions[unit.group_id] = version
                 unit.group.saved(unit.change, self._clock.boot_ms())
-                self._settled(unit.group)
+                self._on_settled(unit.group)
             unit.done.set()
 
     def _break(self, error: HoldfastError, batch: _CommitBatch) -> None:
-        """What is in the store is not what we think, or no longer ours to change."""
-        _log.warning("%s stops writing: %s", self._lease.resource, error)
+        """The store is not in the expected state, or the lease is lost."""
+        _log.warning("writes to %s stopped: %s", self._lease.resource, error)
         self.broken = error
         self._fail(batch.units, error)
         self._fail(list(self._queue.values()), UnavailableError("group coordinator", str(error)))
         self._queue.clear()
         self._on_broken()
 
-    def _fail(self, units: list[_PendingWrite], error: HoldfastError | None) -> None:
+    def _fail(self, units: list[_PendingWrite], error: HoldfastError) -> None:
         for unit in units:
             unit.error = error
             unit.done.set()
-            if error is not None and isinstance(unit, _GroupWrite) and unit.group is not None:
+            if isinstance(unit, _GroupWrite) and unit.group is not None:
                 unit.group.not_saved(error, self._clock.boot_ms())
-                self._settled(unit.group)
+                self._on_settled(unit.group)

@@ -1,36 +1,30 @@
-"""Which topics a consumer subscribes to, read from what it tells its group's leader.
+"""The topics a consumer subscribes to, read from the metadata it joins its group with.
 
-Only the beginning of that message is read: a version and the topics, the same in every version. Groups that are not consumers'
-(Connect's, say) speak of other things here; nothing is known of their topics.
+Only the beginning of ConsumerProtocolSubscription is read: a version and the topics, the same in every version. Groups with another
+protocol type (Kafka Connect's, say) put other metadata here; nothing is known of their topics.
 """
 
-import struct
 from collections.abc import Iterable
 from typing import Final
+
+from holdfast.kafka.wire import MalformedRequestError, WireReader
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
 def subscription_topics(metadata: bytes) -> frozenset[str] | None:
     """The topics of one subscription; None if these bytes are not one."""
+    reader = WireReader(memoryview(metadata), flexible=False)
     try:
-        (count,) = struct.unpack_from(">i", metadata, 2)
-        at = 6
-        topics = []
-        for _ in range(count):
-            (size,) = struct.unpack_from(">h", metadata, at)
-            name = metadata[at + 2 : at + 2 + size]
-            if size < 0 or len(name) < size:
-                return None
-            topics.append(name.decode())
-            at += 2 + size
-    except (struct.error, UnicodeDecodeError):
+        reader.int16()  # version
+        count = reader.length()
+        return frozenset(reader.text() for _ in range(count)) if count >= 0 else None
+    except MalformedRequestError:
         return None
-    return frozenset(topics) if count >= 0 else None
 
 
 def group_subscription_topics(protocol_type: str, metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all members together; None if that cannot be known."""
+    """The topics of all members; None if one of the subscriptions cannot be read."""
     if protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     found: set[str] = set()
@@ -43,9 +37,9 @@ def group_subscription_topics(protocol_type: str, metadata: Iterable[bytes]) -> 
 
 
 def same_subscription(one: bytes, other: bytes) -> bool:
-    """Whether two subscriptions want the same: the same topics if they can be read, else the same bytes.
+    """Whether two subscriptions name the same topics; the same bytes, if they cannot be read.
 
-    What a sticky assignor remembers of its partitions is beside the point: a consumer that restarts has forgotten it.
+    The partitions a sticky assignor adds to its subscription are ignored: a restarted consumer has lost them.
     """
     if one == other:
         return True

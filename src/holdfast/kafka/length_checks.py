@@ -1,7 +1,7 @@
-"""Whether a control request is as long as it says, before kio reads it.
+"""Checks every length in a request against the bytes that follow it, before kio decodes it.
 
-kio makes room for as many elements as an array claims, and a process that cannot get that much memory is ended, not told: one
-absurd number would take the whole server with it. So every length is held against the bytes that are there first.
+kio allocates as many elements as an array claims, and a process out of memory is killed without an exception: one absurd number
+would end the whole server.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ _SIZES: Final = {
 
 
 def check_lengths(kind: type, body: memoryview) -> int:
-    """Walk over a request of a kio type; where its last field ends. `MalformedRequestError` if it claims more than there is."""
+    """Skip through a request of a kio type; where its last field ends. `MalformedRequestError`: a length exceeds the rest."""
     reader = WireReader(body, flexible=kind.__flexible__)  # type: ignore[attr-defined]
     _entity(kind)(reader)
     return reader.at
@@ -42,7 +42,7 @@ def nested_entity(annotation: Any) -> type | None:
 
 @cache
 def _entity(kind: type) -> Skip:
-    """A function that goes past a `kind`."""
+    """A function that skips a `kind`."""
     steps: list[Skip] = []
     for fixed, run in groupby(dataclasses.fields(kind), _is_fixed):
         fields = list(run)
@@ -90,7 +90,7 @@ def _array_of(one: Skip) -> Skip:
 
 
 def _nullable(one: Skip) -> Skip:
-    """An entity that may be null: a byte says so."""
+    """An entity that may be null, marked by its first byte."""
 
     def skip(reader: WireReader) -> None:
         if reader.int8() >= 0:

@@ -1,6 +1,6 @@
-"""Kafka's primitive types, for the messages that are read and written by hand: request headers, ApiVersions, Produce and Fetch.
+"""Kafka's primitive types, for messages that are read and written by hand: headers, ApiVersions, Metadata, Produce and Fetch.
 
-`Reader` reads from a position in a buffer and never beyond its end. Everything else here makes bytes.
+`WireReader` reads from a position in a buffer and never beyond its end; the functions encode. Everything else goes through `codec`.
 """
 
 from struct import Struct, error
@@ -8,17 +8,18 @@ from typing import Final
 from uuid import UUID
 
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.varint import VarintError, put_uvarint, read_uvarint
 
 INT16: Final = Struct(">h")
 INT32: Final = Struct(">i")
 INT64: Final = Struct(">q")
 NO_TAGS: Final = b"\0"
 
-_VARINT_BYTES_MAX: Final = 5
+_VARINT_BITS: Final = 32
 
 
 class MalformedRequestError(InvalidError):
-    """A request that is not what its header says. The connection is closed: there is no telling what follows."""
+    """A request that does not match its header. The connection is closed: where the next request begins is unknown."""
 
     def __init__(self, what: str, given: object, allowed: str) -> None:
         super().__init__(what, given, allowed)
@@ -49,24 +50,25 @@ class WireReader:
         try:
             (value,) = struct.unpack_from(self.view, self.at)
         except error:
-            raise self._cut(struct.size) from None
+            raise self._truncated(struct.size) from None
         self.at += struct.size
         return int(value)
 
     def uvarint(self) -> int:
-        value = 0
-        for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise MalformedRequestError("varint", f"more than {_VARINT_BYTES_MAX} bytes", f"at most {_VARINT_BYTES_MAX}")
+        try:
+            value, self.at = read_uvarint(self.view, self.at, self.end, _VARINT_BITS)
+        except VarintError as error:
+            if error.overflow:
+                given = bytes(self.view[self.at : error.at]).hex()
+                raise MalformedRequestError("varint", given, f"at most {_VARINT_BITS} bits") from None
+            raise self._truncated(self.end - self.at + 1) from None
+        return value
 
     def take(self, size: int) -> memoryview:
-        """The next `size` bytes, where they are."""
+        """The next `size` bytes, not copied."""
         end = self.at + size
         if size < 0 or end > self.end:
-            raise self._cut(size)
+            raise self._truncated(size)
         taken = self.view[self.at : end]
         self.at = end
         return taken
@@ -75,7 +77,7 @@ class WireReader:
         """The length of an array or of bytes; -1 is null."""
         value = self.uvarint() - 1 if self.flexible else self._number(struct)
         if value > self.end - self.at:
-            raise self._cut(value)
+            raise self._truncated(value)
         return value
 
     def array(self) -> int:
@@ -95,7 +97,7 @@ class WireReader:
         """A string that may not be null."""
         value = self.string()
         if value is None:
-            raise MalformedRequestError("string", None, "not null")
+            raise MalformedRequestError("string", None, "non-null")
         return value
 
     def bytes(self) -> memoryview | None:
@@ -106,42 +108,44 @@ class WireReader:
         return UUID(bytes=bytes(self.take(16)))
 
     def tags(self) -> None:
-        """Skip tagged fields: none that is offered here changes what a request means."""
+        """Skip tagged fields: none of a supported version changes the meaning of a request."""
         if self.flexible:
             for _ in range(self.uvarint()):
                 self.uvarint()
                 self.take(self.uvarint())
 
-    def _cut(self, wanted: int) -> MalformedRequestError:
-        return MalformedRequestError("bytes left in the request", self.end - self.at, f"the {wanted} its fields need")
+    def _truncated(self, needed: int) -> MalformedRequestError:
+        return MalformedRequestError("remaining length", self.end - self.at, f"at least {needed}")
 
 
-def uvarint(value: int) -> bytes:
+def encode_uvarint(value: int) -> bytes:
     """An unsigned varint."""
+    if value < 0x80:
+        return _ONE_BYTE[value]
     out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
+    put_uvarint(out, value)
     return bytes(out)
 
 
-def array_length(count: int, *, flexible: bool) -> bytes:
+def encode_length(count: int, *, flexible: bool) -> bytes:
     """The length of an array, or of bytes."""
-    return uvarint(count + 1) if flexible else INT32.pack(count)
+    return encode_uvarint(count + 1) if flexible else INT32.pack(count)
 
 
-def string(value: str | None, *, flexible: bool) -> bytes:
+def encode_string(value: str | None, *, flexible: bool) -> bytes:
     """A nullable string."""
     if value is None:
         return b"\0" if flexible else INT16.pack(-1)
     data = value.encode()
-    return (uvarint(len(data) + 1) if flexible else INT16.pack(len(data))) + data
+    return (encode_uvarint(len(data) + 1) if flexible else INT16.pack(len(data))) + data
 
 
-def tagged(fields: dict[int, bytes]) -> bytes:
+def encode_tags(fields: dict[int, bytes]) -> bytes:
     """Tagged fields, in the order of their tags."""
-    out = bytearray(uvarint(len(fields)))
+    out = bytearray(encode_uvarint(len(fields)))
     for tag in sorted(fields):
-        out += uvarint(tag) + uvarint(len(fields[tag])) + fields[tag]
+        out += encode_uvarint(tag) + encode_uvarint(len(fields[tag])) + fields[tag]
     return bytes(out)
+
+
+_ONE_BYTE: Final = tuple(bytes((value,)) for value in range(0x80))

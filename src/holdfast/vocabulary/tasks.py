@@ -1,11 +1,14 @@
 """Structured concurrency: no task that nobody awaits."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.vocabulary.clock import Clock
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def unwrap_exception_group(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -77,3 +80,16 @@ class Notify:
             await waiter
         finally:
             del self._waiters[waiter]
+
+
+async def gather_limited(
+    function: Callable[[Item], Awaitable[Result]], items: Iterable[Item], concurrency_max: int
+) -> list[Result]:
+    """The results of `function` for every item, in their order, at most `concurrency_max` calls at a time."""
+    slots = asyncio.Semaphore(concurrency_max)
+
+    async def limited(item: Item) -> Result:
+        async with slots:
+            return await function(item)
+
+    return await asyncio.gather(*map(limited, items))

@@ -11,7 +11,7 @@ from kio.serial import entity_reader
 
 from holdfast.gateways.kafka.api import Api
 from holdfast.gateways.kafka.api_table import APIS
-from holdfast.gateways.kafka.control import encode
+from holdfast.kafka.codec import encode
 
 EVERY = [(api, version) for api in APIS.values() for version in range(api.versions[0], api.versions[1] + 1)]
 DOCS = Path(__file__).parents[3] / "docs" / "kafka.md"

@@ -8,29 +8,29 @@ from typing import Any
 import pytest
 from tests.support.kafka_admin import Admin, admin_of, code, versions
 
-from holdfast.gateways.kafka.config_encoding import BROKER_RESOURCE, TOPIC_RESOURCE
 from holdfast.gateways.kafka.config_names import (
     FIXED,
     IGNORED,
     MAPPED,
-    ConfigType,
     config_text,
     read_settings,
     topic_config_entries,
 )
-from holdfast.gateways.kafka.configs import AlterOperation
+from holdfast.kafka.enums import AlterConfigOperation, ConfigResourceType, ConfigType
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.topic_config import NAMES, TopicConfig
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import MIB
 
 
-def resource(name: str, kind: int = TOPIC_RESOURCE, **given: Any) -> dict[str, Any]:
+def resource(name: str, kind: int = ConfigResourceType.TOPIC, **given: Any) -> dict[str, Any]:
     return {"resource_type": kind, "resource_name": name, "configuration_keys": None, **given}
 
 
 def setting(values: Mapping[str, str | None]) -> list[dict[str, Any]]:
-    return [{"name": name, "value": value, "config_operation": AlterOperation.SET} for name, value in values.items()]
+    return [
+        {"name": name, "value": value, "config_operation": AlterConfigOperation.SET} for name, value in values.items()
+    ]
 
 
 async def described(admin: Admin, name: str = "orders") -> dict[str, Any]:
@@ -82,7 +82,7 @@ def test_names_and_values_of_kafka_become_ours(name: str, value: str, field: str
         ("cleanup.policy", "keep", "one of delete, compact"),
         ("message.timestamp.type", "now", "CreateTime or LogAppendTime"),
         ("max.message.bytes", str(64 * MIB), "max.message.bytes"),
-        ("compression.type", "zstd", "producer: Batches are kept as the producer compressed them"),
+        ("compression.type", "zstd", "must be producer. Batches keep the producer's compression"),
         ("min.insync.replicas", "2", "one replica"),
         ("remote.storage.enable", "true", "object storage"),
         ("colour", "red", "colour"),
@@ -108,7 +108,7 @@ def test_what_has_one_value_may_be_given_that_value(name: str) -> None:
 def test_one_setting_by_two_names_must_have_one_value() -> None:
     both = [("unclean.leader.election.enable", "true"), ("holdfast.unclean.takeover", "true")]
     assert read_settings(both) == {"unclean_takeover": True}
-    with pytest.raises(InvalidError, match="by another name"):
+    with pytest.raises(InvalidError, match="under another name"):
         read_settings([both[0], ("holdfast.unclean.takeover", "false")])
 
 
@@ -151,7 +151,7 @@ async def test_every_version_describes_a_topic(tmp_path: Path) -> None:
             (result,) = answer.results
             assert (code(result), result.resource_type, result.resource_name) == (
                 ErrorCode.NONE,
-                TOPIC_RESOURCE,
+                ConfigResourceType.TOPIC,
                 "orders",
             )
             configs = {each.name: each for each in result.configs}
@@ -191,9 +191,9 @@ async def test_every_version_describes_a_broker(tmp_path: Path) -> None:
     async with admin_of(tmp_path, auto_create_partitions=3) as admin:
         for version in versions("DescribeConfigs"):
             wanted = [
-                resource(str(admin.node), BROKER_RESOURCE),
-                resource("", BROKER_RESOURCE),
-                resource("999", BROKER_RESOURCE),
+                resource(str(admin.node), ConfigResourceType.BROKER),
+                resource("", ConfigResourceType.BROKER),
+                resource("999", ConfigResourceType.BROKER),
             ]
             answer = await admin.ask("DescribeConfigs", version, resources=wanted, include_synonyms=True)
             mine, shared, unknown = answer.results
@@ -214,8 +214,8 @@ async def test_every_version_describes_a_broker(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "refusal"),
     [
-        ("nowhere", TOPIC_RESOURCE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ("a/b", TOPIC_RESOURCE, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("nowhere", ConfigResourceType.TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("a/b", ConfigResourceType.TOPIC, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("1", 8, ErrorCode.INVALID_REQUEST),
         ("x", 16, ErrorCode.INVALID_REQUEST),
         ("x", 32, ErrorCode.INVALID_REQUEST),
@@ -249,7 +249,7 @@ async def test_every_version_of_alter_configs_replaces_all_settings(tmp_path: Pa
             assert (code(altered), altered.resource_name, altered.resource_type) == (
                 ErrorCode.NONE,
                 "orders",
-                TOPIC_RESOURCE,
+                ConfigResourceType.TOPIC,
             )
             assert (await admin.backend.log.topics.get("orders")).overrides == {"retention_ms": 1_000 + version}
         await admin.ask("AlterConfigs", resources=[resource("orders", configs=[])])
@@ -261,8 +261,8 @@ async def test_every_version_of_incremental_alter_configs_changes_only_what_it_n
         for version in versions("IncrementalAlterConfigs"):
             await admin.backend.log.topics.alter("orders", {"retention_bytes": 5})
             changes = [
-                {"name": "retention.ms", "value": f"{1000 + version}", "config_operation": AlterOperation.SET},
-                {"name": "retention.bytes", "value": None, "config_operation": AlterOperation.DELETE},
+                {"name": "retention.ms", "value": f"{1000 + version}", "config_operation": AlterConfigOperation.SET},
+                {"name": "retention.bytes", "value": None, "config_operation": AlterConfigOperation.DELETE},
             ]
             wanted = resource("orders", configs=changes)
             (validated,) = (
@@ -279,9 +279,9 @@ async def test_every_version_of_incremental_alter_configs_changes_only_what_it_n
 async def test_a_list_is_appended_to_and_subtracted_from(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         for operation, value, after in (
-            (AlterOperation.APPEND, "compact", "compact,delete"),
-            (AlterOperation.APPEND, "compact", "compact,delete"),
-            (AlterOperation.SUBTRACT, "delete", "compact"),
+            (AlterConfigOperation.APPEND, "compact", "compact,delete"),
+            (AlterConfigOperation.APPEND, "compact", "compact,delete"),
+            (AlterConfigOperation.SUBTRACT, "delete", "compact"),
         ):
             change = {"name": "cleanup.policy", "value": value, "config_operation": operation}
             await admin.ask("IncrementalAlterConfigs", resources=[resource("orders", configs=[change])])
@@ -290,12 +290,12 @@ async def test_a_list_is_appended_to_and_subtracted_from(tmp_path: Path) -> None
 
 REFUSED: dict[str, tuple[list[dict[str, Any]], ErrorCode, str]] = {
     "appending to a number": (
-        [{"name": "retention.ms", "value": "1", "config_operation": AlterOperation.APPEND}],
+        [{"name": "retention.ms", "value": "1", "config_operation": AlterConfigOperation.APPEND}],
         ErrorCode.INVALID_CONFIG,
-        "no list",
+        "needs a list",
     ),
     "leaving a list empty": (
-        [{"name": "cleanup.policy", "value": "delete", "config_operation": AlterOperation.SUBTRACT}],
+        [{"name": "cleanup.policy", "value": "delete", "config_operation": AlterConfigOperation.SUBTRACT}],
         ErrorCode.INVALID_CONFIG,
         "cleanup.policy",
     ),
@@ -307,12 +307,12 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], ErrorCode, str]] = {
     "a setting named twice": (
         [*setting({"retention.ms": "1"}), *setting({"retention.ms": "2"})],
         ErrorCode.INVALID_REQUEST,
-        "more than once: retention.ms",
+        "duplicate configs: retention.ms",
     ),
     "no value": (setting({"retention.ms": None}), ErrorCode.INVALID_CONFIG, "retention.ms"),
     "an unknown setting": (setting({"colour": "red"}), ErrorCode.INVALID_CONFIG, "colour"),
     "deleting an unknown setting": (
-        [{"name": "colour", "value": None, "config_operation": AlterOperation.DELETE}],
+        [{"name": "colour", "value": None, "config_operation": AlterConfigOperation.DELETE}],
         ErrorCode.INVALID_CONFIG,
         "colour",
     ),
@@ -354,7 +354,7 @@ async def test_brokers_cannot_be_altered_and_a_resource_is_named_once(tmp_path: 
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         configs = setting({"log.retention.ms": "1"})
         (response,) = (
-            await admin.ask(api, resources=[resource(str(admin.node), BROKER_RESOURCE, configs=configs)])
+            await admin.ask(api, resources=[resource(str(admin.node), ConfigResourceType.BROKER, configs=configs)])
         ).responses
         assert code(response) is ErrorCode.INVALID_REQUEST
         assert "read-only" in response.error_message
@@ -372,7 +372,7 @@ async def test_a_broker_tells_where_its_objects_are_unless_the_url_holds_a_secre
 ) -> None:
     async with admin_of(tmp_path) as admin:
         object.__setattr__(admin.face.backend, "objects_url", url)
-        asked = resource(str(admin.node), BROKER_RESOURCE, configuration_keys=["holdfast.objects.url"])
+        asked = resource(str(admin.node), ConfigResourceType.BROKER, configuration_keys=["holdfast.objects.url"])
         answer = await admin.ask("DescribeConfigs", version=version, resources=[asked])
         (told,) = answer.results[0].configs
         assert (told.name, told.value, told.is_sensitive, told.read_only) == (

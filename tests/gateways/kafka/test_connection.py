@@ -170,8 +170,8 @@ async def test_what_is_overdue_is_said(tmp_path: Path) -> None:
             ):
                 await face.backend.clock.sleep_ms(10)
         now_ms = face.backend.clock.boot_ms()
-        assert [each.overdue(now_ms) for each in face.server.connections] == [None, None]
-        reasons = sorted(str(each.overdue(now_ms + 2_000)) for each in face.server.connections)
+        assert [each.close_reason(now_ms) for each in face.server.connections] == [None, None]
+        reasons = sorted(str(each.close_reason(now_ms + 2_000)) for each in face.server.connections)
         assert reasons == ["a request took more than 1000 ms to arrive", "no request for 1000 ms"]
 
 
@@ -181,7 +181,7 @@ async def test_a_client_that_reads_nothing_is_not_read_from_and_does_not_fill_th
         greedy, other = await face.client(), await face.client()
         for _ in range(100):
             await greedy.send(FETCH, 12, fetch_request("orders", {0: 0}))
-        await until(lambda: any(each._clogged for each in face.server.connections))
+        await until(lambda: any(each._write_paused for each in face.server.connections))
         assert await served(face, other)
         for _ in range(100):
             async with asyncio.timeout(10):

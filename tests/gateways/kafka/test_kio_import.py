@@ -2,12 +2,12 @@
 
 import threading
 
-from holdfast.gateways.kafka.control import learn
+from holdfast.kafka.codec import import_kio
 from holdfast.vocabulary.import_lock import import_lock
 
 
 def test_kio_is_not_imported_while_another_thread_imports() -> None:
-    other = threading.Thread(target=learn.__wrapped__)
+    other = threading.Thread(target=import_kio.__wrapped__)
     with import_lock:
         other.start()
         other.join(0.2)

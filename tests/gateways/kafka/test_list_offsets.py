@@ -7,9 +7,15 @@ import pytest
 from tests.support.kafka_admin import Admin, admin_of, code, versions
 from tests.support.partitions import batch
 
-from holdfast.gateways.kafka.list_offsets import EARLIEST_LOCAL, EARLIEST_NOT_TIERED, LATEST_TIERED
 from holdfast.kafka.error_codes import ErrorCode
-from holdfast.log.reader import EARLIEST, LATEST, MAX_TIMESTAMP
+from holdfast.kafka.special_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
 
 
 def wanted(name: str, times: dict[int, int], epoch: int = -1) -> dict[str, Any]:
@@ -63,7 +69,7 @@ async def test_every_version_finds_start_end_and_times(tmp_path: Path) -> None:
         (MAX_TIMESTAMP, 7, 2, 3_000),
         (EARLIEST_LOCAL, 8, 1, -1),
         (LATEST_TIERED, 9, -1, -1),
-        (EARLIEST_NOT_TIERED, 11, -1, -1),
+        (EARLIEST_PENDING_UPLOAD, 11, -1, -1),
         (-7, 99, -1, -1),
     ],
 )

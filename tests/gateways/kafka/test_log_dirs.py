@@ -6,7 +6,7 @@ from typing import Any
 from tests.support.kafka_admin import admin_of, code, versions
 from tests.support.partitions import batch
 
-from holdfast.gateways.kafka.log_dirs import _room
+from holdfast.gateways.kafka.log_dirs import _disk_bytes
 from holdfast.kafka.error_codes import ErrorCode
 
 
@@ -53,4 +53,4 @@ async def test_a_node_that_keeps_nothing_has_no_directory(tmp_path: Path) -> Non
 
 
 def test_a_disk_that_cannot_be_asked_is_of_unknown_size(tmp_path: Path) -> None:
-    assert _room(tmp_path / "gone") == (-1, -1)
+    assert _disk_bytes(tmp_path / "gone") == (-1, -1)

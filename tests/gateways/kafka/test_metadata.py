@@ -22,7 +22,8 @@ from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.backend import Broker
 from holdfast.gateways.kafka.leaders import brokers, leader_of
 from holdfast.gateways.kafka.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, _read, controller
-from holdfast.gateways.kafka.metadata_encoding import OPERATIONS_NOT_REQUESTED, MetadataTopic, encode_metadata
+from holdfast.gateways.kafka.metadata_encoding import MetadataTopic, encode_metadata
+from holdfast.kafka.enums import AUTHORIZED_OPERATIONS_OMITTED
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.wire import MalformedRequestError
 from holdfast.kernel.keys import holder_key, member_key, partition_resource
@@ -61,7 +62,7 @@ async def test_every_version_names_brokers_topics_and_leaders(tmp_path: Path) ->
             if version >= 7:
                 assert [each.leader_epoch for each in topic.partitions] == [each.lease.epoch for each in led]
             if version >= 8:
-                assert topic.topic_authorized_operations == OPERATIONS_NOT_REQUESTED
+                assert topic.topic_authorized_operations == AUTHORIZED_OPERATIONS_OMITTED
             if version >= 10:
                 assert topic.topic_id.hex == led[0].partition_id.topic_id
             if version >= 13:
@@ -263,7 +264,7 @@ async def test_every_version_describes_the_cluster(tmp_path: Path) -> None:
             (broker,) = answer.brokers
             assert (broker.broker_id, broker.host, broker.port) == (admin.node, "127.0.0.1", admin.face.port)
             assert answer.cluster_authorized_operations == (
-                CLUSTER_OPERATIONS if version > 0 else OPERATIONS_NOT_REQUESTED
+                CLUSTER_OPERATIONS if version > 0 else AUTHORIZED_OPERATIONS_OMITTED
             )
 
 
@@ -276,7 +277,7 @@ async def test_whoever_asks_a_broker_for_controllers_is_told_that_it_is_none(
     async with admin_of(tmp_path) as admin:
         answer = await admin.ask("DescribeCluster", endpoint_type=endpoint_type)
         assert (code(answer), answer.brokers) == (refusal, ())
-        assert "this is a broker" in answer.error_message
+        assert "must be broker (1)" in answer.error_message
 
 
 async def test_partitions_are_described_page_by_page(tmp_path: Path) -> None:

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.kafka.wire import INT16, INT32, MalformedRequestError, WireReader, array_length, string, tagged
+from holdfast.kafka.wire import (
+    INT16,
+    INT32,
+    MalformedRequestError,
+    WireReader,
+    encode_length,
+    encode_string,
+    encode_tags,
+)
 
 native = pytest.importorskip("holdfast._native", reason="the C kernel was not built: no compiler")
 
@@ -30,15 +38,15 @@ tags = st.dictionaries(st.integers(0, 300), st.binary(max_size=20), max_size=3)
 def written(asked: Asked, shape: Shape, some_tags: dict[int, bytes]) -> bytes:
     """The request as a client sends it, with `some_tags` wherever there may be any."""
     transactional_id, acks, timeout_ms, topics = asked
-    more = tagged(some_tags) if shape.flexible else b""
-    out = string(transactional_id, flexible=shape.flexible) + INT16.pack(acks) + INT32.pack(timeout_ms)
-    out += array_length(len(topics), flexible=shape.flexible)
+    more = encode_tags(some_tags) if shape.flexible else b""
+    out = encode_string(transactional_id, flexible=shape.flexible) + INT16.pack(acks) + INT32.pack(timeout_ms)
+    out += encode_length(len(topics), flexible=shape.flexible)
     for named, listed in topics:
-        out += named if isinstance(named, bytes) else string(named, flexible=shape.flexible)
-        out += array_length(len(listed), flexible=shape.flexible)
+        out += named if isinstance(named, bytes) else encode_string(named, flexible=shape.flexible)
+        out += encode_length(len(listed), flexible=shape.flexible)
         for number, data in listed:
             size = -1 if data is None else len(data)
-            out += INT32.pack(number) + array_length(size, flexible=shape.flexible) + (data or b"") + more
+            out += INT32.pack(number) + encode_length(size, flexible=shape.flexible) + (data or b"") + more
         out += more
     return out + more
 

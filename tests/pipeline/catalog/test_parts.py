@@ -131,7 +131,7 @@ def test_a_refusal_says_what_is_wrong_and_what_may_be(name: str, given: Any, wor
 
 def test_all_mistakes_of_all_parts_are_reported_at_once_each_once() -> None:
     security = {"protocol": "SASL_SSL", "mechanism": "NTLM", "password": 5, "passwrd": "geheim"}
-    given = {
+    given: dict[str, Any] = {
         "source": {"topik": "t", "brokers": ["a:1", "b", 3], "start": "soon", "security": security},
         "sink": {"dsn": "http://u:geheim@h:x", "batchSize": 0, "engine": "Log", "batchFlushInterval": "soon"},
         "filters": {"enabled": "yes", "expression": "id >"},

@@ -129,7 +129,7 @@ async def test_two_drivers_that_plan_at_once_publish_one_plan(world: SinkWorld) 
             await world.driver().publish("q", 0, await world.stage(rows))
         return await ends(topic, partitions)  # type: ignore[arg-type]
 
-    world.brokers.end_offsets = slow_ends  # type: ignore[method-assign,assignment]
+    world.brokers.end_offsets = slow_ends  # type: ignore[method-assign]
     done = await world.driver().publish("q", 0, await world.stage(rows))
     assert not done.published
     assert world.brokers.values == encoded(rows)

@@ -1,1 +1,1 @@
-"""Kafka on the wire: frames, pipelining, one file per API family. See `server` for the way in and `apis` for what is spoken."""
+"""The Kafka gateway: frames, pipelining, one file per API family. `server` is the entry, `api_table` lists the APIs."""

@@ -1,8 +1,8 @@
-"""What an API of this face is: its number, its versions, and the function that answers it.
+"""What an API is to the gateway: its key, its versions and its handler.
 
-Three kinds. A *control* API gets its request as kio decoded it and returns a mapping with the field names of the newest version;
-`control` keeps what the version at hand has. A *raw* API (Fetch) gets the bytes and returns bytes, for speed. A *direct* one
-(Produce) does so without a task: it begins at once, and says the answer when it is known.
+Three kinds of handlers. A *control* handler gets the request decoded by kio and returns a mapping with the field names of the
+newest version; `kafka.codec` drops those the request's version lacks. A *raw* handler (Fetch) gets bytes and returns bytes, for
+speed. A *direct* handler (Produce) does so without a task: it starts at once and calls back with the response.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.kafka.api_keys import ApiKey
 from holdfast.log.batches import Buffer
 
 ResponseFields = Mapping[str, object]
@@ -18,7 +19,7 @@ ResponseChunks = Sequence[Buffer]
 
 @dataclass(slots=True)
 class ClientInfo:
-    """Who is at the other end of a connection."""
+    """The client of a connection. `software`: name and version, once it has sent them."""
 
     host: str
     port: int
@@ -27,7 +28,7 @@ class ClientInfo:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request, as its handler sees it."""
+    """What a handler knows of a request besides its body."""
 
     api: "Api"
     version: int
@@ -45,14 +46,13 @@ DirectHandler = Callable[[RequestContext, memoryview, OnResponse], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """One API: `flexible_from` is the first version with compact strings and tagged fields (also in the header).
+    """One API. `flexible_from`: the first version with compact strings and tagged fields, also in the header.
 
-    `overlaps`: whether a request may begin before the connection's earlier ones are answered. Answers keep their order anyway.
-    `waits`: whether a request may rest for long without anything being wrong: a server that stops does not wait for it.
+    `pipelined`: a request may start before earlier ones of its connection have a response. Responses keep their order anyway.
+    `long_poll`: a request may wait for long by design: a server that stops does not wait for it.
     """
 
-    key: int
-    name: str
+    key: ApiKey
     versions: tuple[int, int]
     flexible_from: int
     control: ControlHandler | None = None
@@ -60,6 +60,11 @@ class Api:
     direct: DirectHandler | None = None
     pipelined: bool = False
     long_poll: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name in Kafka's protocol."""
+        return self.key.api_name
 
     def supports(self, version: int) -> bool:
         """Whether this version is implemented."""

@@ -1,4 +1,4 @@
-"""Every API this face speaks, by its key. What is not here is not advertised, and a request for it closes the connection."""
+"""Every API of the gateway by its key. An API that is not here is not advertised, and a request for it closes the connection."""
 
 from typing import Final
 
@@ -32,4 +32,4 @@ _FAMILIES: Final = (
 
 _ALL: Final = [api for family in _FAMILIES for api in family]
 
-APIS: Final[dict[int, Api]] = {api.key: api for api in (*_ALL, api_versions_api(_ALL))}
+APIS: Final[dict[int, Api]] = {int(api.key): api for api in (*_ALL, api_versions_api(_ALL))}

@@ -1,4 +1,4 @@
-"""What the Kafka face stands on, as the composition root hands it over. An API-only node has the same, and leads nothing."""
+"""The services behind the Kafka gateway, passed by the composition root. An API-only node has the same and leads nothing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,9 +25,9 @@ class Broker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaBackend:
-    """The services behind the face, and who this node is. `me` answers None until the node has its number.
+    """The services behind the gateway, and this node. `me` returns None until the node has its id.
 
-    `store_url` and `objects_url` are what readers that go past the brokers may be told; None: they hold a secret.
+    `store_url` and `objects_url` are for readers that bypass the brokers; None: the URL contains a secret.
     """
 
     cluster_id: str

@@ -1,46 +1,47 @@
-"""A broker's settings in Kafka's names: what tools look up before they decide. Read-only: the command line sets them."""
+"""A broker's settings under Kafka's names, for tools that read them. Read-only: command line and configuration file set them."""
 
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
-from holdfast.gateways.kafka.config_names import FIXED, MAPPED, ConfigEntry, ConfigType, config_text
+from holdfast.gateways.kafka.config_names import FIXED, MAPPED, ConfigEntry, config_text
+from holdfast.kafka.enums import ConfigType
 from holdfast.log.topic_config import TopicConfig
 
 
 def broker_config_entries(backend: KafkaBackend, broker: Broker) -> tuple[ConfigEntry, ...]:
-    """Every setting of a broker, by name."""
+    """Every setting of a broker, sorted by name."""
     settings, groups = backend.settings, backend.groups.settings
     values: dict[str, tuple[object, ConfigType, str]] = {
-        "node.id": (broker.node, ConfigType.INT, "The node's number, for ever."),
+        "node.id": (broker.node, ConfigType.INT, "The node's id, which never changes."),
         "broker.id": (broker.node, ConfigType.INT, "The same as node.id."),
         "broker.rack": (broker.rack or "", ConfigType.STRING, "The zone the agent is in."),
         "advertised.listeners": (
             f"PLAINTEXT://{_host(broker.host)}:{broker.port}",
             ConfigType.STRING,
-            "Where clients reach this node.",
+            "The address clients connect to.",
         ),
         "num.partitions": (
             settings.auto_create_partitions,
             ConfigType.INT,
-            "Partitions of a topic whose creator does not say how many.",
+            "Partitions of a topic created without a number of partitions.",
         ),
         "default.replication.factor": (1, ConfigType.INT, "A partition has one replica."),
         "auto.create.topics.enable": (
             settings.auto_create_topics,
             ConfigType.BOOLEAN,
-            "Whether asking for a topic makes it.",
+            "Whether a request for a missing topic creates it.",
         ),
         "delete.topic.enable": (True, ConfigType.BOOLEAN, "Topics can be deleted."),
-        "socket.request.max.bytes": (settings.request_bytes_max, ConfigType.INT, "The largest request."),
-        "max.connections": (settings.connections_max, ConfigType.INT, "Connections at a time."),
+        "socket.request.max.bytes": (settings.request_bytes_max, ConfigType.INT, "The size of the largest request."),
+        "max.connections": (settings.connections_max, ConfigType.INT, "The number of open connections."),
         "connections.max.idle.ms": (
             settings.idle_ms,
             ConfigType.LONG,
-            "A connection without a request for so long is closed.",
+            "An idle connection is closed after this time.",
         ),
-        "fetch.max.bytes": (settings.fetch_bytes_max, ConfigType.INT, "What one fetch returns at most."),
+        "fetch.max.bytes": (settings.fetch_bytes_max, ConfigType.INT, "The most bytes one fetch returns."),
         "max.incremental.fetch.session.cache.slots": (
             settings.fetch_sessions_max,
             ConfigType.INT,
-            "Fetch sessions at a time.",
+            "The number of fetch sessions.",
         ),
         "group.initial.rebalance.delay.ms": (
             groups.initial_delay_ms,
@@ -50,20 +51,24 @@ def broker_config_entries(backend: KafkaBackend, broker: Broker) -> tuple[Config
         "group.min.session.timeout.ms": (
             groups.session_min_ms,
             ConfigType.INT,
-            "The shortest session a member may ask for.",
+            "The shortest session timeout of a member.",
         ),
         "group.max.session.timeout.ms": (
             groups.session_max_ms,
             ConfigType.INT,
-            "The longest session a member may ask for.",
+            "The longest session timeout of a member.",
         ),
-        "group.max.size": (groups.size_max, ConfigType.INT, "Members of a group."),
+        "group.max.size": (groups.size_max, ConfigType.INT, "The most members of a group."),
         "offsets.retention.minutes": (
             groups.retention_ms // 60_000,
             ConfigType.INT,
-            "How long offsets outlive their group's last member.",
+            "How long offsets are kept once their group is empty.",
         ),
-        "offset.metadata.max.bytes": (groups.metadata_chars_max, ConfigType.INT, "Metadata of one committed offset."),
+        "offset.metadata.max.bytes": (
+            groups.metadata_chars_max,
+            ConfigType.INT,
+            "The longest metadata of a committed offset.",
+        ),
     }
     rows = [
         ConfigEntry(name, config_text(value), kind, text, read_only=True)
@@ -87,10 +92,10 @@ def broker_config_entries(backend: KafkaBackend, broker: Broker) -> tuple[Config
 
 
 def _urls(backend: KafkaBackend) -> list[ConfigEntry]:
-    """Where readers that go past the brokers find everything. What holds a secret is not told: null, and sensitive."""
-    told = {
-        "holdfast.store.url": (backend.store_url, "Where the cluster's store is."),
-        "holdfast.objects.url": (backend.objects_url, "Where the cluster's objects are."),
+    """For readers that bypass the brokers. A URL with a secret is sensitive: its value is null."""
+    urls = {
+        "holdfast.store.url": (backend.store_url, "The URL of the cluster's store."),
+        "holdfast.objects.url": (backend.objects_url, "The URL of the cluster's object storage."),
     }
     return [
         ConfigEntry(
@@ -101,7 +106,7 @@ def _urls(backend: KafkaBackend) -> list[ConfigEntry]:
             read_only=True,
             sensitive=url is None,
         )
-        for name, (url, text) in told.items()
+        for name, (url, text) in urls.items()
     ]
 
 

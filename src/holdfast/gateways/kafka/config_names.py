@@ -1,16 +1,16 @@
-"""Kafka's names for a topic's settings, and what becomes of each here. docs/kafka.md is the table; a test holds both equal.
+"""Kafka's names for a topic's settings and their effect here. docs/kafka.md has the table; a test keeps both equal.
 
-Three kinds. *Mapped* names are settings of `log.topic_config`, whose own names are accepted, too. *Fixed* names mean something
-that is not offered, or cannot be otherwise: only the value they have is accepted. *Ignored* names tune a storage engine that is
-not here: clients and frameworks send them as a matter of course, so they are accepted, and nothing is kept of them.
+Three kinds. *Mapped* names are settings of `log.topic_config`, whose own names are accepted, too. *Fixed* names have one value
+here, and only that value is accepted. *Ignored* names tune Kafka's storage engine: clients and frameworks send them as a matter of
+course, so they are accepted and not stored.
 """
 
 import logging
 from collections.abc import Iterable, Mapping
-from enum import IntEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from holdfast.kafka.enums import ConfigType
 from holdfast.log.topic_config import NAMES, TopicConfig, read_config
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import MIB
@@ -22,30 +22,18 @@ _WEEK_MS: Final = 7 * 86_400_000
 _LONG_MAX: Final = str((1 << 63) - 1)
 
 
-class ConfigType(IntEnum):
-    """Kafka's types of settings."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    PASSWORD = 9
-
-
 class MappedConfig(NamedTuple):
-    """A setting Kafka has, too. `bounds`: a value beyond them is taken for the nearest one within."""
+    """A setting that Kafka has, too. `bounds`: a value outside is clamped."""
 
     field: str
     kind: ConfigType
-    broker: str  # what Kafka calls the default of a whole broker
+    broker: str  # the broker setting that holds the default
     text: str
     bounds: tuple[int, int] | None = None
 
 
 class FixedConfig(NamedTuple):
-    """A setting of Kafka's that has one value here."""
+    """A setting of Kafka's with one value here."""
 
     value: str
     kind: ConfigType
@@ -54,10 +42,7 @@ class FixedConfig(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A setting as it is described. `default` is None where there is no telling what is one.
-
-    A sensitive one is said to be set, and its value (None) to nobody.
-    """
+    """A setting as DescribeConfigs lists it. `default` is None where it has none; the value of a sensitive one is None."""
 
     name: str
     value: str | None
@@ -78,7 +63,7 @@ MAPPED: Final[Mapping[str, MappedConfig]] = {
         "What happens to old records: delete, compact (only the last of each key stays), or both.",
     ),
     "retention.ms": MappedConfig(
-        "retention_ms", ConfigType.LONG, "log.retention.ms", "How long records are kept; -1: for ever.", (-1, _YEARS_MS)
+        "retention_ms", ConfigType.LONG, "log.retention.ms", "How long records are kept; -1: no limit.", (-1, _YEARS_MS)
     ),
     "retention.bytes": MappedConfig(
         "retention_bytes", ConfigType.LONG, "log.retention.bytes", "How many bytes a partition keeps; -1: no limit."
@@ -104,7 +89,7 @@ MAPPED: Final[Mapping[str, MappedConfig]] = {
         "message_timestamp_type",
         ConfigType.STRING,
         "log.message.timestamp.type",
-        "Whose time a record has: the producer's (CreateTime) or the log's (LogAppendTime).",
+        "The timestamp of a record: the producer's (CreateTime) or the log's (LogAppendTime).",
     ),
     "delete.retention.ms": MappedConfig(
         "delete_retention_ms",
@@ -124,13 +109,13 @@ MAPPED: Final[Mapping[str, MappedConfig]] = {
         "min_dirty_ratio",
         ConfigType.DOUBLE,
         "log.cleaner.min.cleanable.ratio",
-        "Compact once this share of the log is not compacted yet.",
+        "Compact once this share of the log is dirty.",
     ),
     "unclean.leader.election.enable": MappedConfig(
         "unclean_takeover",
         ConfigType.BOOLEAN,
         "unclean.leader.election.enable",
-        "Go on without records that are only in the WAL of an agent that is away.",
+        "Take over without records that exist only in the WAL of an unavailable agent.",
     ),
     "holdfast.unclean.takeover": MappedConfig(
         "unclean_takeover", ConfigType.BOOLEAN, "", "The same as unclean.leader.election.enable."
@@ -145,7 +130,7 @@ MAPPED: Final[Mapping[str, MappedConfig]] = {
 
 FIXED: Final[Mapping[str, FixedConfig]] = {
     "compression.type": FixedConfig(
-        "producer", ConfigType.STRING, "compression.type", "Batches are kept as the producer compressed them."
+        "producer", ConfigType.STRING, "compression.type", "Batches keep the producer's compression."
     ),
     "min.insync.replicas": FixedConfig(
         "1",
@@ -154,19 +139,19 @@ FIXED: Final[Mapping[str, FixedConfig]] = {
         "A partition has one replica; holdfast.durability says what an ack means.",
     ),
     "max.compaction.lag.ms": FixedConfig(
-        _LONG_MAX, ConfigType.LONG, "log.cleaner.max.compaction.lag.ms", "There is no latest time for compaction."
+        _LONG_MAX, ConfigType.LONG, "log.cleaner.max.compaction.lag.ms", "Compaction has no deadline."
     ),
     "message.timestamp.before.max.ms": FixedConfig(
         _LONG_MAX,
         ConfigType.LONG,
         "log.message.timestamp.before.max.ms",
-        "Timestamps may lie as far back as they like.",
+        "Timestamps may be arbitrarily old.",
     ),
     "message.timestamp.after.max.ms": FixedConfig(
         _LONG_MAX,
         ConfigType.LONG,
         "log.message.timestamp.after.max.ms",
-        "Timestamps may lie as far ahead as they like.",
+        "Timestamps may be arbitrarily far in the future.",
     ),
     "message.timestamp.difference.max.ms": FixedConfig(
         _LONG_MAX,
@@ -175,10 +160,8 @@ FIXED: Final[Mapping[str, FixedConfig]] = {
         "Timestamps are not compared with the clock.",
     ),
     "remote.storage.enable": FixedConfig("false", ConfigType.BOOLEAN, "", "Segments are always in object storage."),
-    "local.retention.ms": FixedConfig("-2", ConfigType.LONG, "", "There is no retention of its own for what is local."),
-    "local.retention.bytes": FixedConfig(
-        "-2", ConfigType.LONG, "", "There is no retention of its own for what is local."
-    ),
+    "local.retention.ms": FixedConfig("-2", ConfigType.LONG, "", "Local data has no retention of its own."),
+    "local.retention.bytes": FixedConfig("-2", ConfigType.LONG, "", "Local data has no retention of its own."),
     "remote.log.copy.disable": FixedConfig("false", ConfigType.BOOLEAN, "", "Segments are always in object storage."),
     "remote.log.delete.on.disable": FixedConfig(
         "false", ConfigType.BOOLEAN, "", "Segments are always in object storage."
@@ -205,29 +188,29 @@ IGNORED: Final = frozenset(
 )
 
 _TIMESTAMP_TYPES: Final = {"CreateTime": "create_time", "LogAppendTime": "append_time"}
-_SPELT: Final = {ours: kafkas for kafkas, ours in _TIMESTAMP_TYPES.items()}
+_TIMESTAMP_TYPE_NAMES: Final = {ours: kafkas for kafkas, ours in _TIMESTAMP_TYPES.items()}
 _FIELDS: Final = {mapped.field: mapped for mapped in reversed(list(MAPPED.values()))}
 
 
 def config_type_of(name: str) -> ConfigType | None:
-    """The type of a setting that can be set; None if it cannot."""
+    """The type of a setting that can be changed; None if it cannot."""
     mapped = MAPPED.get(name) or _FIELDS.get(name)
     return mapped.kind if mapped is not None else None
 
 
 def field_of(name: str) -> str | None:
-    """The field of `TopicConfig` a name stands for; None if there is none. `InvalidError`: nobody has heard of it."""
+    """The field of `TopicConfig` for a name; None if it is fixed or ignored. `InvalidError`: an unknown name."""
     if name in MAPPED:
         return MAPPED[name].field
     if name in NAMES:
         return name
     if name in FIXED or name in IGNORED:
         return None
-    raise InvalidError("topic config", name, "one that Kafka or Holdfast has")
+    raise InvalidError("topic config", name, "a topic config of Kafka or Holdfast")
 
 
 def read_settings(given: Iterable[tuple[str, str | None]]) -> dict[str, object]:
-    """What a client asked for, in the names and types of `TopicConfig`. `InvalidError` names the setting it speaks of."""
+    """A client's settings in the names and types of `TopicConfig`. `InvalidError` names the setting."""
     found: dict[str, object] = {}
     for name, value in given:
         field = field_of(name)
@@ -238,10 +221,10 @@ def read_settings(given: Iterable[tuple[str, str | None]]) -> dict[str, object]:
             continue
         read = _read(name, field, value)
         if found.setdefault(field, read) != read:
-            raise InvalidError(name, value, f"{found[field]!r}, which was given by another name")
+            raise InvalidError(name, value, f"{found[field]!r}, its value under another name")
     try:
         read_config(found)
-    except InvalidError as error:  # each fits; together they do not
+    except InvalidError as error:  # each is valid, their combination is not
         raise InvalidError(_named(error.what), error.given, error.allowed) from None
     return found
 
@@ -253,7 +236,7 @@ def _read(name: str, field: str, value: str) -> object:
         text = text.lower()
     if field == "message_timestamp_type":
         text = _TIMESTAMP_TYPES.get(text, text)
-    if bounds is not None and name in MAPPED:  # Kafka's names, Kafka's ranges: only how much fits is ours
+    if bounds is not None and name in MAPPED:  # Kafka allows a wider range under its own names
         text = _within(name, text, bounds)
     try:
         read: object = getattr(read_config({field: text}), field)
@@ -268,20 +251,20 @@ def _within(name: str, text: str, bounds: tuple[int, int]) -> str:
     try:
         number = int(text)
     except ValueError:
-        return text  # refused by whoever reads it
+        return text  # rejected by `read_config`
     low, high = bounds
     fits = min(max(number, low), high) if number > 0 else min(number, high)
     if fits != number:
-        _log.info("%s=%d is taken for %d", name, number, fits)
+        _log.info("%s=%d clamped to %d", name, number, fits)
     return str(fits)
 
 
 def _check_without_field(name: str, value: str) -> None:
     fixed = FIXED.get(name)
     if fixed is None:
-        _log.info("%s=%s is accepted and has no effect here", name, value)
+        _log.info("%s=%s accepted, without effect", name, value)
     elif value.strip().lower() != fixed.value:
-        raise InvalidError(name, value, f"{fixed.value}: {fixed.text}")
+        raise InvalidError(name, value, f"{fixed.value}. {fixed.text}")
 
 
 def _allowed(field: str, allowed: str) -> str:
@@ -293,15 +276,15 @@ def _named(field: str) -> str:
 
 
 def config_text(value: object) -> str:
-    """A value as Kafka's clients read it."""
+    """A value in Kafka's spelling."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return _SPELT.get(str(value), str(value))
+    return _TIMESTAMP_TYPE_NAMES.get(str(value), str(value))
 
 
 @lru_cache(maxsize=256)
 def topic_config_entries(config: TopicConfig, overrides: tuple[str, ...]) -> tuple[ConfigEntry, ...]:
-    """Every setting of a topic, by name."""
+    """Every setting of a topic, sorted by name."""
     chosen, default = set(overrides), TopicConfig()
     rows = [
         ConfigEntry(

@@ -1,112 +1,87 @@
-"""Settings of topics and brokers, in Kafka's names (`config_names` is the table).
+"""Settings of topics and brokers under Kafka's names (`config_names` is the table).
 
     DescribeConfigs         32   versions 1–4
     AlterConfigs            33   versions 0–2   (replaces all settings of a topic)
     IncrementalAlterConfigs 44   versions 0–1   (SET, DELETE; APPEND and SUBTRACT for cleanup.policy)
 
-Not implemented: changing a broker's settings (the command line and its file set them), and settings of loggers, groups and client
-metrics. A cluster-wide default that brokers share (the broker with the empty name) has no settings.
+Not implemented: changing a broker's settings (command line and configuration file set them), and settings of loggers, groups and
+client metrics. The cluster-wide default of brokers (the broker with the empty name) has no settings.
 """
 
-import asyncio
 from collections.abc import Iterable, Mapping
-from enum import IntEnum
 from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.broker_config import broker_config_entries
-from holdfast.gateways.kafka.config_encoding import (
-    BROKER_RESOURCE,
-    TOPIC_RESOURCE,
-    DescribedResource,
-    encode_described_configs,
-)
+from holdfast.gateways.kafka.config_encoding import DescribedResource, encode_described_configs
 from holdfast.gateways.kafka.config_names import (
     ConfigEntry,
-    ConfigType,
     config_type_of,
     field_of,
     read_settings,
     topic_config_entries,
 )
-from holdfast.gateways.kafka.control import decode
-from holdfast.gateways.kafka.errors import code_of
+from holdfast.gateways.kafka.errors import ApiError, code_of
 from holdfast.gateways.kafka.leaders import brokers
+from holdfast.kafka.api_keys import ApiKey
+from holdfast.kafka.codec import decode
+from holdfast.kafka.enums import AlterConfigOperation, ConfigResourceType, ConfigType
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.topic_config import NAMES, read_config
 from holdfast.log.topics import Topic, TopicNameError, UnknownTopicError
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
+from holdfast.vocabulary.tasks import gather_limited
 
 _CONCURRENCY_MAX: Final = 16
 
 
-class AlterOperation(IntEnum):
-    """Operations of IncrementalAlterConfigs."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-class _Refused(Exception):  # noqa: N818  (an answer on its way out, never seen by others)
-    """A resource that cannot be answered for, with what its client is told."""
-
-    def __init__(self, code: ErrorCode, text: str) -> None:
-        super().__init__(code, text)
-        self.code, self.text = code, text
-
-
 async def describe_configs(call: RequestContext, body: memoryview) -> ResponseChunks:
-    """Settings with their values, where these come from, and what they mean."""
+    """Settings with their values, sources and documentation."""
     request = decode(call.api.key, call.version, body)
-    slots = asyncio.Semaphore(_CONCURRENCY_MAX)
 
     async def describe(resource: Any) -> DescribedResource:
         kind, name, wanted = resource.resource_type, resource.resource_name, resource.configuration_keys
-        async with slots:
-            try:
-                rows = await _rows(call.backend, resource)
-            except (_Refused, HoldfastError) as error:
-                code, text = _told(error)
-                return DescribedResource(kind, name, code=code, text=text)
+        try:
+            rows = await _rows(call.backend, resource)
+        except HoldfastError as error:
+            return DescribedResource(kind, name, code=code_of(error), text=str(error))
         return DescribedResource(kind, name, tuple(row for row in rows if row.name in wanted) if wanted else rows)
 
-    described = await asyncio.gather(*map(describe, request.resources))
+    described = await gather_limited(describe, request.resources, _CONCURRENCY_MAX)
     texts = getattr(request, "include_documentation", False)
     return (encode_described_configs(call.version, described, synonyms=request.include_synonyms, texts=texts),)
 
 
 async def alter_configs(call: RequestContext, request: Any) -> ResponseFields:
-    """Replace all settings of topics: what is not named goes back to its default."""
+    """Replace all settings of topics: settings that are not named return to their default."""
     responses = []
-    twice = _duplicates((each.resource_type, each.resource_name) for each in request.resources)
+    duplicates = _duplicates((each.resource_type, each.resource_name) for each in request.resources)
     for resource in request.resources:
         try:
-            _check_alterable(resource, twice)
+            _check_alterable(resource, duplicates)
             settings = _read((each.name, each.value) for each in resource.configs)
             changes = {name: settings.get(name) for name in NAMES}
             await _alter(call.backend, resource.resource_name, changes, validate_only=request.validate_only)
             responses.append(_result(resource, ErrorCode.NONE, None))
-        except (_Refused, HoldfastError) as error:
-            responses.append(_result(resource, *_told(error)))
+        except HoldfastError as error:
+            responses.append(_result(resource, code_of(error), str(error)))
     return {"responses": responses}
 
 
 async def incremental_alter_configs(call: RequestContext, request: Any) -> ResponseFields:
-    """Change some settings of topics, all of a topic's together or none."""
+    """Change some settings of topics, all of a topic's or none."""
     responses = []
-    twice = _duplicates((each.resource_type, each.resource_name) for each in request.resources)
+    duplicates = _duplicates((each.resource_type, each.resource_name) for each in request.resources)
     for resource in request.resources:
         try:
-            _check_alterable(resource, twice)
+            _check_alterable(resource, duplicates)
             topic = await _topic(call.backend, resource.resource_name)
             changes = _changes(topic, resource.configs)
             await _alter(call.backend, topic.name, changes, validate_only=request.validate_only)
             responses.append(_result(resource, ErrorCode.NONE, None))
-        except (_Refused, HoldfastError) as error:
-            responses.append(_result(resource, *_told(error)))
+        except HoldfastError as error:
+            responses.append(_result(resource, code_of(error), str(error)))
     return {"responses": responses}
 
 
@@ -119,26 +94,21 @@ def _result(resource: Any, code: ErrorCode, text: str | None) -> dict[str, objec
     }
 
 
-def _told(error: _Refused | HoldfastError) -> tuple[ErrorCode, str]:
-    if isinstance(error, _Refused):
-        return error.code, error.text
-    return code_of(error), str(error)
-
-
 async def _topic(backend: KafkaBackend, name: str) -> Topic:
-    """As the store has it now: whoever has just changed it sees the change."""
+    """Read from the store, so that a client sees its own change."""
     return await backend.log.topics.get(name)
 
 
 async def _rows(backend: KafkaBackend, resource: Any) -> tuple[ConfigEntry, ...]:
     kind, name = resource.resource_type, resource.resource_name
-    if kind == TOPIC_RESOURCE:
+    if kind == ConfigResourceType.TOPIC:
         topic = await _topic(backend, name)
         return topic_config_entries(topic.config, tuple(topic.overrides))
-    if kind != BROKER_RESOURCE:
-        raise _Refused(
+    if kind != ConfigResourceType.BROKER:
+        raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"resource type {kind} is not offered: topics ({TOPIC_RESOURCE}) and brokers ({BROKER_RESOURCE}) are",
+            f"unsupported resource type {kind}: must be topic ({ConfigResourceType.TOPIC:d}) "
+            f"or broker ({ConfigResourceType.BROKER:d})",
         )
     if name == "":
         return ()
@@ -146,62 +116,64 @@ async def _rows(backend: KafkaBackend, resource: Any) -> tuple[ConfigEntry, ...]
     for broker in (*brokers(backend), *((me,) if me is not None else ())):
         if str(broker.node) == name:
             return broker_config_entries(backend, broker)
-    raise _Refused(ErrorCode.INVALID_REQUEST, f"there is no broker {name[:80]!r}")
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"unknown broker {name[:80]!r}")
 
 
-def _check_alterable(resource: Any, twice: set[object]) -> None:
+def _check_alterable(resource: Any, duplicates: set[object]) -> None:
     kind, name = resource.resource_type, resource.resource_name
-    if (kind, name) in twice:
-        raise _Refused(ErrorCode.INVALID_REQUEST, f"{name!r} is named more than once")
-    if kind == BROKER_RESOURCE:
-        raise _Refused(
+    if (kind, name) in duplicates:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"duplicate resource {name!r}")
+    if kind == ConfigResourceType.BROKER:
+        raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            "settings of a broker are read-only here: its command line and configuration file set them",
+            "broker settings are read-only: they are set on the command line or in the configuration file",
         )
-    if kind != TOPIC_RESOURCE:
-        raise _Refused(ErrorCode.INVALID_REQUEST, f"resource type {kind} is not offered: topics ({TOPIC_RESOURCE}) are")
+    if kind != ConfigResourceType.TOPIC:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"unsupported resource type {kind}: must be topic ({ConfigResourceType.TOPIC:d})"
+        )
     names = _duplicates(each.name for each in resource.configs)
     if names:
-        raise _Refused(ErrorCode.INVALID_REQUEST, f"named more than once: {', '.join(sorted(map(str, names)))}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"duplicate configs: {', '.join(sorted(map(str, names)))}")
 
 
 def _read(given: Iterable[tuple[str, str | None]]) -> dict[str, object]:
     try:
         return read_settings(given)
     except InvalidError as error:
-        raise _Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
 def _changes(topic: Topic, configs: Iterable[Any]) -> Mapping[str, object | None]:
-    """What the operations come to; None takes a setting back to its default."""
+    """The effect of the operations; None resets a setting to its default."""
     given: list[tuple[str, str | None]] = []
-    dropped: dict[str, None] = {}
+    reset: dict[str, None] = {}
     for each in configs:
         try:
-            operation = AlterOperation(each.config_operation)
+            operation = AlterConfigOperation(each.config_operation)
             field = field_of(each.name)
         except ValueError:
-            raise _Refused(ErrorCode.INVALID_REQUEST, f"operation {each.config_operation} is unknown") from None
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"unknown operation {each.config_operation}") from None
         except InvalidError as error:
-            raise _Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
-        if operation is AlterOperation.DELETE:
+            raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        if operation is AlterConfigOperation.DELETE:
             if field is not None:
-                dropped[field] = None
-        elif operation is AlterOperation.SET:
+                reset[field] = None
+        elif operation is AlterConfigOperation.SET:
             given.append((each.name, each.value))
         else:
             given.append((each.name, _in_list(topic, each.name, operation, each.value or "")))
-    return {**dropped, **_read(given)}
+    return {**reset, **_read(given)}
 
 
-def _in_list(topic: Topic, name: str, operation: AlterOperation, value: str) -> str:
+def _in_list(topic: Topic, name: str, operation: AlterConfigOperation, value: str) -> str:
     if config_type_of(name) is not ConfigType.LIST:
-        raise _Refused(
-            ErrorCode.INVALID_CONFIG, f"{name} is no list: it can be SET and DELETEd, not {operation.name}ed"
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG, f"{operation.name} needs a list, and {name} is none: use SET or DELETE"
         )
     words = dict.fromkeys(str(getattr(topic.config, field_of(name) or "")).split(","))
     named = [word.strip() for word in value.split(",") if word.strip()]
-    if operation is AlterOperation.APPEND:
+    if operation is AlterConfigOperation.APPEND:
         words |= dict.fromkeys(named)
     else:
         words = {word: None for word in words if word not in named}
@@ -221,16 +193,16 @@ async def _alter(
     except (UnknownTopicError, TopicNameError):
         raise
     except InvalidError as error:
-        raise _Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def _duplicates(named: Iterable[object]) -> set[object]:
+def _duplicates(items: Iterable[object]) -> set[object]:
     seen: set[object] = set()
-    return {each for each in named if each in seen or seen.add(each)}  # type: ignore[func-returns-value]
+    return {each for each in items if each in seen or seen.add(each)}  # type: ignore[func-returns-value]
 
 
 APIS: Final = (
-    Api(key=32, name="DescribeConfigs", versions=(1, 4), flexible_from=4, raw=describe_configs),
-    Api(key=33, name="AlterConfigs", versions=(0, 2), flexible_from=2, control=alter_configs),
-    Api(key=44, name="IncrementalAlterConfigs", versions=(0, 1), flexible_from=1, control=incremental_alter_configs),
+    Api(key=ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), flexible_from=4, raw=describe_configs),
+    Api(key=ApiKey.ALTER_CONFIGS, versions=(0, 2), flexible_from=2, control=alter_configs),
+    Api(key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), flexible_from=1, control=incremental_alter_configs),
 )

@@ -1,7 +1,7 @@
-"""The one table that says which of our errors gets which of Kafka's error codes.
+"""The one table from our errors to Kafka's error codes.
 
-A retriable error of ours is a retriable code of Kafka's, and the other way round: clients act on nothing else. An error whose
-outcome is unknown is answered as a time-out, which makes idempotent producers send again and everybody else ask.
+A retriable error of ours is a retriable code of Kafka's, and the other way round: clients act on nothing else. An unknown outcome
+becomes a timeout, after which idempotent producers send again and other clients check.
 """
 
 from typing import Final
@@ -28,7 +28,7 @@ _PRODUCER_REFUSALS: Final = {
     ProducerRefusal.OUT_OF_ORDER: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ProducerRefusal.DUPLICATE: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     ProducerRefusal.OLD_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
-    ProducerRefusal.TOO_SOON: ErrorCode.NOT_LEADER_OR_FOLLOWER,  # what the one before it was told: both come again, in order
+    ProducerRefusal.TOO_SOON: ErrorCode.NOT_LEADER_OR_FOLLOWER,  # the code of its predecessor: both are sent again, in order
 }
 
 _GROUP_REFUSALS: Final = {
@@ -48,7 +48,7 @@ _GROUP_REFUSALS: Final = {
     GroupRefusal.TOO_LARGE: ErrorCode.INVALID_REQUEST,
 }
 
-# The first that fits decides: particular errors before their kinds.
+# The first match counts: subclasses before their bases.
 _CODES: Final[tuple[tuple[type[HoldfastError], ErrorCode], ...]] = (
     (UnknownTopicError, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (TopicExistsError, ErrorCode.TOPIC_ALREADY_EXISTS),
@@ -67,8 +67,8 @@ _CODES: Final[tuple[tuple[type[HoldfastError], ErrorCode], ...]] = (
     (CorruptError, ErrorCode.KAFKA_STORAGE_ERROR),
 )
 
-# What sends a client to look for a partition's leader elsewhere sends it to look for the coordinator in the APIs of groups. A
-# commit of offsets whose outcome is unknown may be sent again as it is.
+# In the APIs of groups, these make a client look up the coordinator instead of a partition's leader. An offset commit with an
+# unknown outcome may be sent again as it is.
 _GROUP_CODES: Final[tuple[tuple[type[HoldfastError], ErrorCode], ...]] = (
     (UnavailableError, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     (OutcomeUnknownError, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -90,8 +90,21 @@ _BATCH_RULES: Final = {
 }
 
 
+class ApiError(HoldfastError):
+    """A request, or a part of one, that gets this code and message in its response."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(code, message)
+        self.code, self.message = code, message
+
+    def __str__(self) -> str:
+        return self.message
+
+
 def code_of(error: HoldfastError) -> ErrorCode:
-    """What a client is told about `error`."""
+    """The code a client gets for `error`."""
+    if isinstance(error, ApiError):
+        return error.code
     if isinstance(error, ProducerRefusedError):
         return _PRODUCER_REFUSALS[error.refusal]
     if isinstance(error, GroupRefusedError):
@@ -102,5 +115,5 @@ def code_of(error: HoldfastError) -> ErrorCode:
 
 
 def group_code_of(error: HoldfastError) -> ErrorCode:
-    """What a client of the APIs of groups and offsets is told about `error`."""
+    """The code a client of the group and offset APIs gets for `error`."""
     return next((code for kind, code in _GROUP_CODES if isinstance(error, kind)), None) or code_of(error)

@@ -1,7 +1,7 @@
-"""Fetch (1), versions 4 to 18. By hand: batches go from the log's memory to the socket as the bytes they are.
+"""Fetch (1), versions 4 to 18. By hand: batches go from the log's memory to the socket as they are.
 
 Versions 0 to 3 carried older message formats. Not implemented: fetching by replicas (a replica id is ignored), transactions (the
-last stable offset is the high watermark, and nothing is ever aborted), diverging epochs, throttling.
+last stable offset is the high watermark, and nothing is aborted), diverging epochs, throttling.
 """
 
 from struct import Struct
@@ -18,9 +18,11 @@ from holdfast.gateways.kafka.fetch_sessions import (
     FetchSession,
     LastSent,
 )
-from holdfast.gateways.kafka.leaders import NO_LEADER, endpoints_tags, leader_field, leader_of
+from holdfast.gateways.kafka.leaders import endpoints_tags, leader_field, leader_of
+from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
-from holdfast.kafka.wire import INT16, INT32, INT64, NO_TAGS, WireReader, array_length, string, tagged
+from holdfast.kafka.special_offsets import NO_EPOCH, NO_NODE
+from holdfast.kafka.wire import INT16, INT32, INT64, NO_TAGS, WireReader, encode_length, encode_string, encode_tags
 from holdfast.log.batches import Buffer
 
 _START_FROM: Final = 5
@@ -46,7 +48,7 @@ class _FetchRequest(NamedTuple):
 async def fetch(call: RequestContext, body: memoryview) -> ResponseChunks:
     """Read every partition of the request, or of its session."""
     request = _parse(call, WireReader(body, flexible=call.api.is_flexible(call.version)))
-    del body  # a long poll holds no memory it arrived in
+    del body  # a long poll must not hold the memory of its request
     now_ms = call.backend.clock.boot_ms()
     plan = call.backend.fetch_sessions.plan(
         request.session_id,
@@ -65,23 +67,23 @@ async def fetch(call: RequestContext, body: memoryview) -> ResponseChunks:
 
 
 def _changed_partitions(plan: FetchPlan, reads: list[PartitionRead]) -> list[PartitionRead]:
-    """What the client has to hear: everything, or in a session what differs from what it heard last."""
+    """The partitions of the response: all, or in a session those that changed since the last one."""
     session = plan.session
     if session is None:
         return reads
-    told = [read for read in reads if _has_changed(session, read) or plan.full]
-    for read in told:
+    changed = [read for read in reads if _has_changed(session, read) or plan.full]
+    for read in changed:
         key = read.wanted.key
-        session.shown[key] = LastSent(read.high_watermark, read.start_offset, read.code)
+        session.last_sent[key] = LastSent(read.high_watermark, read.start_offset, read.code)
         if read.size and key in session.wanted:
-            session.served(key)
-    return told
+            session.move_to_end(key)
+    return changed
 
 
 def _has_changed(session: FetchSession, read: PartitionRead) -> bool:
     if read.size or read.code is not ErrorCode.NONE or read.preferred >= 0:
         return True
-    return session.shown.get(read.wanted.key) != LastSent(read.high_watermark, read.start_offset, read.code)
+    return session.last_sent.get(read.wanted.key) != LastSent(read.high_watermark, read.start_offset, read.code)
 
 
 def _parse(call: RequestContext, reader: WireReader) -> _FetchRequest:
@@ -89,7 +91,7 @@ def _parse(call: RequestContext, reader: WireReader) -> _FetchRequest:
     if version < _REPLICAS_BELOW:
         reader.int32()  # replica id
     wait_ms, bytes_min, bytes_max = reader.int32(), reader.int32(), reader.int32()
-    reader.int8()  # isolation level: without transactions they are the same
+    reader.int8()  # isolation level: without transactions, all are the same
     session_id, session_epoch = 0, FINAL_EPOCH
     if version >= _SESSIONS_FROM:
         session_id, session_epoch = reader.int32(), reader.int32()
@@ -116,7 +118,7 @@ def _topic(version: int, reader: WireReader) -> list[FetchPartition]:
     wanted = []
     for _ in range(reader.array()):
         number = reader.int32()
-        leader_epoch = reader.int32() if version >= _EPOCHS_FROM else -1
+        leader_epoch = reader.int32() if version >= _EPOCHS_FROM else NO_EPOCH
         offset = reader.int64()
         if version >= _LEADERS_FROM:
             reader.int32()  # last fetched epoch, of replicas
@@ -142,12 +144,12 @@ def _encode(call: RequestContext, reads: list[PartitionRead], code: ErrorCode, s
     by_topic: dict[str | UUID, list[PartitionRead]] = {}
     for read in reads:
         by_topic.setdefault(read.wanted.key[0], []).append(read)
-    out += array_length(len(by_topic), flexible=flexible)
+    out += encode_length(len(by_topic), flexible=flexible)
     for named, listed in by_topic.items():
-        out += named.bytes if isinstance(named, UUID) else string(named, flexible=flexible)
-        out += array_length(len(listed), flexible=flexible)
+        out += named.bytes if isinstance(named, UUID) else encode_string(named, flexible=flexible)
+        out += encode_length(len(listed), flexible=flexible)
         for read in listed:
-            out += _partition(version, read) + array_length(read.size, flexible=flexible)
+            out += _partition(version, read) + encode_length(read.size, flexible=flexible)
             if read.size:
                 chunks += (bytes(out), *read.batches)
                 out.clear()
@@ -165,23 +167,23 @@ def _partition(version: int, read: PartitionRead) -> bytes:
     out = _SEEN.pack(read.wanted.key[1], read.code, read.high_watermark, read.high_watermark)
     if version >= _START_FROM:
         out += INT64.pack(read.start_offset)
-    out += _NULL_ARRAY if version < _LEADERS_FROM else b"\0"  # nothing was aborted
+    out += _NULL_ARRAY if version < _LEADERS_FROM else b"\0"  # no aborted transactions
     if version >= _RACKS_FROM:
         out += INT32.pack(read.preferred)
     return out
 
 
 def _leader_tags(call: RequestContext, read: PartitionRead, leaders: set[int]) -> bytes:
-    """Who leads the partition, if it is not us."""
+    """The leader of the partition, if it is another node."""
     if read.topic is None or read.code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
         return NO_TAGS
     leader = leader_of(call.backend.cluster, read.topic, read.wanted.key[1])
-    if leader.node == NO_LEADER:
+    if leader.node == NO_NODE:
         return NO_TAGS
     leaders.add(leader.node)
-    return tagged({1: leader_field(leader)})
+    return encode_tags({1: leader_field(leader)})
 
 
 _NULL_ARRAY: Final = INT32.pack(-1)
 
-APIS: Final = (Api(key=1, name="Fetch", versions=(4, 18), flexible_from=12, raw=fetch, long_poll=True),)
+APIS: Final = (Api(key=ApiKey.FETCH, versions=(4, 18), flexible_from=12, raw=fetch, long_poll=True),)

@@ -1,10 +1,10 @@
-"""Reading many partitions for one request: at least `bytes_min`, at most `bytes_max`, and one wait for all of them.
+"""Reads the partitions of one fetch: at least `bytes_min`, at most `bytes_max`, and one wait for all of them.
 
-The first partition that has anything returns at least one batch, however large, so that every reader gets on; the others stay
-within what is left. An error anywhere is answered at once. Waiting holds no record.
+The first partition with records returns at least one batch, however large, so that every reader makes progress; the others share
+the rest. An error ends the wait. Waiting holds no records.
 
-A reader in another zone that is behind is sent to an agent of its own zone, which reads what is published straight from object
-storage; where that ends, it is sent back to the leader.
+A reader in another zone that is behind is sent to an agent in its own zone, which reads published segments straight from object
+storage; at their end, it is sent back to the leader.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from holdfast.gateways.kafka.api import RequestContext
 from holdfast.gateways.kafka.errors import code_of
 from holdfast.gateways.kafka.fetch_sessions import FetchPartition
 from holdfast.kafka.error_codes import ErrorCode
+from holdfast.kafka.special_offsets import NO_NODE, NO_OFFSET
 from holdfast.log.batches import Buffer
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.reader import OffsetOutOfRangeError
@@ -27,7 +28,7 @@ _NEARLY_FULL: Final = 16
 
 
 class FetchLimits(NamedTuple):
-    """What a request allows: how long it may rest, how much it waits for, how much it takes."""
+    """Limits of a request."""
 
     wait_ms: int
     bytes_min: int
@@ -37,23 +38,23 @@ class FetchLimits(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionRead:
-    """What was found in one partition."""
+    """The result for one partition."""
 
     wanted: FetchPartition
     topic: str | None = None
     code: ErrorCode = ErrorCode.NONE
-    high_watermark: int = -1
-    start_offset: int = -1
+    high_watermark: int = NO_OFFSET
+    start_offset: int = NO_OFFSET
     batches: Sequence[Buffer] = ()
     size: int = 0
-    preferred: int = -1
+    preferred: int = NO_NODE
     led: LeadingPartition | None = field(default=None, repr=False)
 
 
 async def read_partitions(
     call: RequestContext, wanted: Sequence[FetchPartition], limits: FetchLimits
 ) -> list[PartitionRead]:
-    """Every partition's part of the answer, in the order asked for."""
+    """The results of all partitions, in the order of the request."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limits.wait_ms / 1000
     reads: list[PartitionRead | None] = [None] * len(wanted)
@@ -63,11 +64,11 @@ async def read_partitions(
         for at, each in enumerate(wanted):
             known = reads[at]
             if known is None or (known.led is not None and known.led.high_watermark > known.high_watermark):
-                # Nearly full: what a read would bring is mostly more than there is room for, and read in vain.
+                # Nearly full: a read would mostly return more than fits, and be wasted.
                 room = left if left == limits.bytes_max or left > limits.bytes_max // _NEARLY_FULL else 0
                 known = reads[at] = await _read(call, each, room, limits)
                 if known.size > max(0, min(left, each.bytes_max)) and left < limits.bytes_max:
-                    known.batches, known.size = (), 0  # others came first: its turn is next time
+                    known.batches, known.size = (), 0  # the others filled the response: next time
             left -= known.size
             settled = settled or known.code is not ErrorCode.NONE or known.preferred >= 0
         got = limits.bytes_max - left
@@ -75,11 +76,11 @@ async def read_partitions(
         if settled or got >= limits.bytes_min or (got and got >= limits.bytes_max) or loop.time() >= deadline:
             return done
         if not await _wait_for_records(done, deadline - loop.time()):
-            reads = [None] * len(wanted)  # one is led no more: reading again says what is the matter
+            reads = [None] * len(wanted)  # one is no longer led here: read again for its error
 
 
 async def _wait_for_records(reads: Sequence[PartitionRead], wait_s: float) -> bool:
-    """Wait until one of the partitions has more than was seen; False when one of them is led here no more."""
+    """Wait until a partition has new records; False: one of them is no longer led here."""
     waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     waiting = [(read.led, read.high_watermark) for read in reads if read.led is not None]
     for led, seen in waiting:
@@ -123,7 +124,7 @@ async def _fill(call: RequestContext, read: PartitionRead, topic: str, number: i
             raise
         fetched = await log.fetch_published(topic, number, offset, bytes_max=bytes_max)
         if fetched is None:
-            raise  # what is beyond is the leader's
+            raise  # the rest is only at the leader
     else:
         epoch = read.wanted.leader_epoch
         if epoch >= 0 and epoch != led.lease.epoch:
@@ -141,8 +142,8 @@ async def _fill(call: RequestContext, read: PartitionRead, topic: str, number: i
 
 
 def _preferred_replica(call: RequestContext, rack: str) -> int:
-    """An agent in the reader's zone, if we are not in it ourselves."""
+    """An agent in the reader's zone, unless this node is in it."""
     me = call.backend.me()
     if me is None or me.rack == rack:
-        return -1
-    return next((member.node for member in call.backend.cluster.members if member.zone == rack), -1)
+        return NO_NODE
+    return next((member.node for member in call.backend.cluster.members if member.zone == rack), NO_NODE)

@@ -1,7 +1,7 @@
-"""Fetch sessions (KIP-227): a consumer of many partitions names them once, then only what changed; and hears only what is new.
+"""Fetch sessions (KIP-227): a consumer of many partitions names them once, then sends and receives only changes.
 
-Pure: time is an argument. A session that is not found, or whose epoch does not follow, is a code, and the client starts over. There
-are at most so many; the one that was idle longest goes first.
+Pure: time is an argument. An unknown session or a wrong epoch is an error code, after which the client starts over. The number of
+sessions is limited; the one idle for longest is evicted first.
 """
 
 from collections import OrderedDict
@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from holdfast.kafka.error_codes import ErrorCode
+from holdfast.kafka.special_offsets import NO_EPOCH, NO_OFFSET
 
 FINAL_EPOCH: Final = -1  # no session, and the end of one
 INITIAL_EPOCH: Final = 0  # the first fetch of a session
@@ -20,40 +21,40 @@ FetchKey = tuple[str | UUID, int]  # topic (as the client names it) and partitio
 
 
 class FetchPartition(NamedTuple):
-    """What a client wants of one partition."""
+    """One partition of a fetch request."""
 
     key: FetchKey
     offset: int
     bytes_max: int
-    leader_epoch: int = -1
+    leader_epoch: int = NO_EPOCH
 
 
 class LastSent(NamedTuple):
-    """What a client was told of a partition last."""
+    """What a client last got of a partition, besides records."""
 
-    high_watermark: int = -1
-    start_offset: int = -1
+    high_watermark: int = NO_OFFSET
+    start_offset: int = NO_OFFSET
     code: ErrorCode = ErrorCode.NONE
 
 
 @dataclass(slots=True)
 class FetchSession:
-    """What one client fetches."""
+    """The partitions of one client."""
 
     id: int
     epoch: int
     used_at_ms: int
-    by_id: bool  # its topics have ids; a client that goes over to names, or from them, needs another session
+    by_id: bool  # topics by id; a client that changes to names, or back, needs another session
     wanted: dict[FetchKey, FetchPartition] = field(default_factory=dict)
-    shown: dict[FetchKey, LastSent] = field(default_factory=dict)
+    last_sent: dict[FetchKey, LastSent] = field(default_factory=dict)
 
-    def served(self, key: FetchKey) -> None:
-        """The partition had its turn: others come first next time."""
+    def move_to_end(self, key: FetchKey) -> None:
+        """The partition had records: others come first next time."""
         self.wanted[key] = self.wanted.pop(key)
 
 
 class FetchPlan(NamedTuple):
-    """What to fetch, and for whom: `session` is None if there is none, `full` if every partition is to be answered for."""
+    """What to fetch. `full`: the response lists every partition, not only those that changed."""
 
     wanted: Sequence[FetchPartition]
     session: FetchSession | None
@@ -65,7 +66,7 @@ class FetchSessions:
 
     def __init__(self, draw_id: Callable[[], int], *, count_max: int, idle_ms: int) -> None:
         self._draw_id, self._count_max, self._idle_ms = draw_id, count_max, idle_ms
-        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # the one used longest ago first
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -80,7 +81,7 @@ class FetchSessions:
         *,
         by_id: bool,
     ) -> FetchPlan | ErrorCode:
-        """What this request asks for, together with what its session knows."""
+        """The partitions of this request and of its session."""
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(session_id, None)
             session = self._open(wanted, now_ms, by_id=by_id) if epoch == INITIAL_EPOCH else None
@@ -99,7 +100,7 @@ class FetchSessions:
             session.wanted[each.key] = each
         for key in forgotten:
             session.wanted.pop(key, None)
-            session.shown.pop(key, None)
+            session.last_sent.pop(key, None)
         return FetchPlan(tuple(session.wanted.values()), session, full=False)
 
     def _open(self, wanted: Sequence[FetchPartition], now_ms: int, *, by_id: bool) -> FetchSession | None:

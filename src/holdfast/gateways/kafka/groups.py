@@ -1,4 +1,4 @@
-"""Consumer groups: finding the coordinator, joining, staying, leaving, looking at them.
+"""Consumer groups: finding the coordinator, membership, administration.
 
     FindCoordinator  10   versions 0–6   (groups; see below)
     JoinGroup        11   versions 0–9
@@ -9,11 +9,11 @@
     ListGroups       16   versions 0–5
     DeleteGroups     42   versions 0–2
 
-The rules are those of `holdfast.groups`; here is only their form. A call that waits for other members (JoinGroup, SyncGroup) simply
-takes that long.
+The rules are in `holdfast.groups`; this module only translates requests and responses. A call that waits for other members
+(JoinGroup, SyncGroup) takes that long.
 
-Not implemented: coordinators of transactions and of share groups (each such key is answered with INVALID_REQUEST), groups of the
-newer protocol (every group is of type "classic"), who may do what (everybody may do everything until there is a way to log in).
+Not implemented: coordinators of transactions and of share groups (such a key gets INVALID_REQUEST), groups of the newer protocol
+(every group is of type "classic"), authorization (without authentication, every operation is allowed).
 """
 
 from datetime import timedelta
@@ -22,7 +22,7 @@ from typing import Any, Final
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.errors import group_code_of
-from holdfast.gateways.kafka.leaders import NO_LEADER, broker
+from holdfast.gateways.kafka.leaders import broker
 from holdfast.gateways.kafka.placement_wait import wait_until
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError, ShardLoadingError
 from holdfast.groups.keys import GROUP_SHARDS_WORKLOAD
@@ -34,24 +34,33 @@ from holdfast.groups.model import (
     LeaveRequest,
     SyncRequest,
 )
+from holdfast.kafka.api_keys import ApiKey
+from holdfast.kafka.enums import AUTHORIZED_OPERATIONS_OMITTED, AclOperation, CoordinatorType, operation_bits
 from holdfast.kafka.error_codes import ErrorCode
+from holdfast.kafka.special_offsets import NO_GENERATION, NO_NODE
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.types import Member
 
-_GROUP, _TRANSACTION = 0, 1  # types of keys
-_PLACED_WAIT_MS: Final = 1_000  # a server that has just started is asked for coordinators before it has any
+_PLACED_WAIT_MS: Final = 1_000  # clients look up coordinators before a server that just started has any
 _CLASSIC: Final = "classic"
 _FIRST_WITH_REQUIRED_ID: Final = 4  # of JoinGroup
 _FIRST_WITH_SKIPPING: Final = 9
 _FIRST_WITH_NOT_FOUND: Final = 6  # of DescribeGroups
-_OPERATIONS_NOT_ASKED: Final = -(1 << 31)
-_OPERATIONS: Final = sum(1 << bit for bit in (3, 6, 8, 10, 11))  # read, delete, describe, describe and alter configs
+GROUP_OPERATIONS: Final = operation_bits(
+    (
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    )
+)
 _STATES: Final = {state.lower(): state for state in GroupState}
 
 
 async def find_coordinator(call: RequestContext, request: Any) -> ResponseFields:
-    """Who coordinates a group: one key, or several from version 4 on."""
-    kind = getattr(request, "key_type", _GROUP)
+    """The coordinators of groups: one key, or several from version 4 on."""
+    kind = getattr(request, "key_type", CoordinatorType.GROUP)
     keys = request.coordinator_keys if hasattr(request, "coordinator_keys") else (request.key,)
     deadline_ms = call.backend.clock.boot_ms() + _PLACED_WAIT_MS
     found = [await _coordinator(call.backend, kind, key, deadline_ms) for key in keys]
@@ -59,21 +68,25 @@ async def find_coordinator(call: RequestContext, request: Any) -> ResponseFields
 
 
 async def _coordinator(backend: KafkaBackend, kind: int, key: str, deadline_ms: int) -> dict[str, object]:
-    nobody = {"key": key, "node_id": NO_LEADER, "host": "", "port": NO_LEADER}
-    if kind != _GROUP:
-        what = "transactions are" if kind == _TRANSACTION else f"key type {kind} is"
-        return {**nobody, "error_code": ErrorCode.INVALID_REQUEST, "error_message": f"{what} not supported"}
+    none = {"key": key, "node_id": NO_NODE, "host": "", "port": NO_NODE}
+    if kind != CoordinatorType.GROUP:
+        what = "transactions are" if kind == CoordinatorType.TRANSACTION else f"key type {kind} is"
+        return {**none, "error_code": ErrorCode.INVALID_REQUEST, "error_message": f"{what} not supported"}
     if not key:
-        return {**nobody, "error_code": ErrorCode.INVALID_GROUP_ID, "error_message": "a group id cannot be empty"}
+        return {
+            **none,
+            "error_code": ErrorCode.INVALID_GROUP_ID,
+            "error_message": "invalid group id '': must not be empty",
+        }
     try:
         shard = await backend.groups.coordinator(key)
     except HoldfastError as error:
-        return {**nobody, "error_code": group_code_of(error), "error_message": str(error)}
-    await wait_until(backend, lambda: _leader(backend, shard) is not None, deadline_ms - backend.clock.boot_ms())
-    member = _leader(backend, shard)
+        return {**none, "error_code": group_code_of(error), "error_message": str(error)}
+    await wait_until(backend, lambda: _shard_leader(backend, shard) is not None, deadline_ms - backend.clock.boot_ms())
+    member = _shard_leader(backend, shard)
     if member is None:
-        text = f"nobody coordinates shard {shard} at the moment"
-        return {**nobody, "error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE, "error_message": text}
+        text = f"group shard {shard} has no coordinator"
+        return {**none, "error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE, "error_message": text}
     node = broker(member)
     return {
         "key": key,
@@ -85,18 +98,18 @@ async def _coordinator(backend: KafkaBackend, kind: int, key: str, deadline_ms: 
     }
 
 
-def _leader(backend: KafkaBackend, shard: int) -> Member | None:
-    """The agent that leads a shard, if it can be reached."""
+def _shard_leader(backend: KafkaBackend, shard: int) -> Member | None:
+    """The agent that coordinates a shard, if it has an address."""
     held = backend.cluster.leader(GROUP_SHARDS_WORKLOAD, shard)
     member = backend.cluster.member(held.holder) if held is not None else None
     return member if member is not None and member.address else None
 
 
 async def join_group(call: RequestContext, request: Any) -> ResponseFields:
-    """Be in the group's next generation."""
+    """Join the group's next generation."""
     session_timeout_ms = _ms(request.session_timeout)
     rebalance_timeout = getattr(request, "rebalance_timeout", None)
-    ask = JoinRequest(
+    join = JoinRequest(
         member_id=request.member_id,
         instance_id=getattr(request, "group_instance_id", None),
         client_id=call.client_id or "",
@@ -110,12 +123,12 @@ async def join_group(call: RequestContext, request: Any) -> ResponseFields:
         reason=getattr(request, "reason", None) or "",
     )
     try:
-        joined = await call.backend.groups.join(request.group_id, ask)
+        joined = await call.backend.groups.join(request.group_id, join)
     except HoldfastError as error:
         given = error.member_id if isinstance(error, GroupRefusedError) else ""
         return {
             "error_code": group_code_of(error),
-            "generation_id": -1,
+            "generation_id": NO_GENERATION,
             "protocol_type": None,
             "protocol_name": "",
             "leader": "",
@@ -138,8 +151,8 @@ async def join_group(call: RequestContext, request: Any) -> ResponseFields:
 
 
 async def sync_group(call: RequestContext, request: Any) -> ResponseFields:
-    """Get the assignment; the leader brings everybody's."""
-    ask = SyncRequest(
+    """Get the assignment; the group's leader sends those of all members."""
+    sync = SyncRequest(
         member_id=request.member_id,
         generation=request.generation_id,
         instance_id=getattr(request, "group_instance_id", None),
@@ -148,9 +161,9 @@ async def sync_group(call: RequestContext, request: Any) -> ResponseFields:
         assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
     )
     try:
-        synced = await call.backend.groups.sync(request.group_id, ask)
+        synced = await call.backend.groups.sync(request.group_id, sync)
     except ShardLoadingError:
-        # Whoever was joining has to begin again, which this code alone tells every client.
+        # A member that was joining has to join again: the only code that makes every client do so.
         return {"error_code": ErrorCode.REBALANCE_IN_PROGRESS, "assignment": b""}
     except HoldfastError as error:
         return {"error_code": group_code_of(error), "assignment": b""}
@@ -163,7 +176,7 @@ async def sync_group(call: RequestContext, request: Any) -> ResponseFields:
 
 
 async def heartbeat(call: RequestContext, request: Any) -> ResponseFields:
-    """Be alive."""
+    """Renew a member's session."""
     try:
         await call.backend.groups.heartbeat(
             request.group_id,
@@ -172,7 +185,7 @@ async def heartbeat(call: RequestContext, request: Any) -> ResponseFields:
             instance_id=getattr(request, "group_instance_id", None),
         )
     except ShardLoadingError:
-        pass  # nobody knows yet, and a member is not told that it is gone before it is; aiokafka knows no other answer
+        pass  # the member may still be known; aiokafka handles no other code
     except HoldfastError as error:
         return {"error_code": group_code_of(error)}
     return {"error_code": ErrorCode.NONE}
@@ -207,9 +220,9 @@ async def leave_group(call: RequestContext, request: Any) -> ResponseFields:
 
 
 async def describe_groups(call: RequestContext, request: Any) -> ResponseFields:
-    """Groups in full, each by itself."""
-    asked = getattr(request, "include_authorized_operations", False)
-    operations = _OPERATIONS if asked else _OPERATIONS_NOT_ASKED
+    """Descriptions of groups, each on its own."""
+    include = getattr(request, "include_authorized_operations", False)
+    operations = GROUP_OPERATIONS if include else AUTHORIZED_OPERATIONS_OMITTED
     groups = []
     for group_id in request.groups:
         try:
@@ -243,7 +256,7 @@ def _described(group: GroupDescription) -> dict[str, object]:
 
 
 def _not_described(group_id: str, error: HoldfastError, version: int) -> dict[str, object]:
-    """A group that is not there is dead; that this is an error, too, is said from version 6 on."""
+    """An unknown group is dead; from version 6 on, that is also an error."""
     code, state = group_code_of(error), ""
     if isinstance(error, GroupRefusedError) and error.refusal is GroupRefusal.NOT_FOUND:
         state = GroupState.DEAD
@@ -261,12 +274,12 @@ def _not_described(group_id: str, error: HoldfastError, version: int) -> dict[st
 
 
 async def list_groups(call: RequestContext, request: Any) -> ResponseFields:
-    """The groups this node coordinates: clients ask every node."""
+    """The groups this node coordinates: clients ask every node for its own."""
     names = [name.lower() for name in getattr(request, "states_filter", ())]
     kinds = [kind.lower() for kind in getattr(request, "types_filter", ())]
     states = [_STATES[name] for name in names if name in _STATES]
-    nothing = (names and not states) or (kinds and _CLASSIC not in kinds)
-    groups = () if nothing else await call.backend.groups.list(states)
+    none_match = (names and not states) or (kinds and _CLASSIC not in kinds)
+    groups = () if none_match else await call.backend.groups.list(states)
     return {
         "error_code": ErrorCode.NONE,
         "groups": [
@@ -282,7 +295,7 @@ async def list_groups(call: RequestContext, request: Any) -> ResponseFields:
 
 
 async def delete_groups(call: RequestContext, request: Any) -> ResponseFields:
-    """Delete groups that have no members, each by itself."""
+    """Delete groups without members, each on its own."""
     results = []
     for group_id in request.groups_names:
         code = ErrorCode.NONE
@@ -299,12 +312,12 @@ def _ms(duration: timedelta) -> int:
 
 
 APIS: Final = (
-    Api(key=10, name="FindCoordinator", versions=(0, 6), flexible_from=3, control=find_coordinator),
-    Api(key=11, name="JoinGroup", versions=(0, 9), flexible_from=6, control=join_group, long_poll=True),
-    Api(key=12, name="Heartbeat", versions=(0, 4), flexible_from=4, control=heartbeat),
-    Api(key=13, name="LeaveGroup", versions=(0, 5), flexible_from=4, control=leave_group),
-    Api(key=14, name="SyncGroup", versions=(0, 5), flexible_from=4, control=sync_group, long_poll=True),
-    Api(key=15, name="DescribeGroups", versions=(0, 6), flexible_from=5, control=describe_groups),
-    Api(key=16, name="ListGroups", versions=(0, 5), flexible_from=3, control=list_groups),
-    Api(key=42, name="DeleteGroups", versions=(0, 2), flexible_from=2, control=delete_groups),
+    Api(key=ApiKey.FIND_COORDINATOR, versions=(0, 6), flexible_from=3, control=find_coordinator),
+    Api(key=ApiKey.JOIN_GROUP, versions=(0, 9), flexible_from=6, control=join_group, long_poll=True),
+    Api(key=ApiKey.HEARTBEAT, versions=(0, 4), flexible_from=4, control=heartbeat),
+    Api(key=ApiKey.LEAVE_GROUP, versions=(0, 5), flexible_from=4, control=leave_group),
+    Api(key=ApiKey.SYNC_GROUP, versions=(0, 5), flexible_from=4, control=sync_group, long_poll=True),
+    Api(key=ApiKey.DESCRIBE_GROUPS, versions=(0, 6), flexible_from=5, control=describe_groups),
+    Api(key=ApiKey.LIST_GROUPS, versions=(0, 5), flexible_from=3, control=list_groups),
+    Api(key=ApiKey.DELETE_GROUPS, versions=(0, 2), flexible_from=2, control=delete_groups),
 )

@@ -1,21 +1,20 @@
-"""Who leads a partition, in the forms Kafka's answers have for it: a client that asked the wrong node learns the right one."""
+"""Leaders and brokers in the forms of Kafka's responses: a client that asked the wrong node is sent to the right one."""
 
 from struct import Struct
 from typing import Final, NamedTuple
 
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
-from holdfast.kafka.wire import INT32, NO_TAGS, array_length, string, tagged
+from holdfast.kafka.special_offsets import NO_EPOCH, NO_NODE
+from holdfast.kafka.wire import INT32, NO_TAGS, encode_length, encode_string, encode_tags
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.types import Member
-
-NO_LEADER: Final = -1
 
 _LEADER: Final = Struct(">iix")  # node, epoch, no tags
 
 
 class PartitionLeader(NamedTuple):
-    """Node and epoch; -1 where nobody leads."""
+    """Node and epoch, `NO_NODE` and `NO_EPOCH` without a leader."""
 
     node: int
     epoch: int
@@ -30,13 +29,13 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def broker(member: Member) -> Broker:
-    """An agent as Kafka's metadata names it."""
+    """An agent as Kafka's metadata lists it."""
     host, port = split_address(member.address)
     return Broker(node=member.node, host=host, port=port, rack=member.zone or None)
 
 
 def brokers(backend: KafkaBackend) -> list[Broker]:
-    """Every live agent; a cluster without one is answered for by this node, so that clients have somebody to ask again."""
+    """Every live agent; this node if there is none, so that clients have an address to retry."""
     live = [broker(member) for member in backend.cluster.members if member.address]
     if not live:
         me = backend.me()
@@ -45,26 +44,26 @@ def brokers(backend: KafkaBackend) -> list[Broker]:
 
 
 def leader_of(cluster: Cluster, topic: str, number: int) -> PartitionLeader:
-    """Who leads the partition, as far as this node knows."""
+    """The leader of a partition, as far as this node knows."""
     held = cluster.leader(topic, number)
     member = cluster.member(held.holder) if held is not None else None
     if held is None or member is None:
-        return PartitionLeader(NO_LEADER, NO_LEADER)
+        return PartitionLeader(NO_NODE, NO_EPOCH)
     return PartitionLeader(member.node, held.epoch)
 
 
 def leader_field(leader: PartitionLeader) -> bytes:
-    """A partition's `current_leader`, as a tagged field holds it."""
+    """The `current_leader` of a partition, the content of a tagged field."""
     return _LEADER.pack(*leader)
 
 
 def endpoints_tags(backend: KafkaBackend, leaders: set[int]) -> bytes:
-    """The tagged fields of an answer that names leaders: where they are."""
+    """The `node_endpoints` tag of a response: the addresses of the leaders it names."""
     if not leaders:
         return NO_TAGS
     named = [each for each in brokers(backend) if each.node in leaders]
-    out = bytearray(array_length(len(named), flexible=True))
+    out = bytearray(encode_length(len(named), flexible=True))
     for each in named:
-        out += INT32.pack(each.node) + string(each.host, flexible=True) + INT32.pack(each.port)
-        out += string(each.rack, flexible=True) + NO_TAGS
-    return tagged({0: bytes(out)})
+        out += INT32.pack(each.node) + encode_string(each.host, flexible=True) + INT32.pack(each.port)
+        out += encode_string(each.rack, flexible=True) + NO_TAGS
+    return encode_tags({0: bytes(out)})

@@ -1,65 +1,68 @@
-"""Offsets by time, and where leader epochs ended.
+"""Offsets by timestamp, and the end offsets of leader epochs.
 
     ListOffsets           2   versions 1–11
     OffsetForLeaderEpoch 23   versions 2–4
 
-Times: -1 is the high watermark, -2 the start, -3 (from version 7 on) the record with the greatest timestamp, -4 (8) the earliest
-local offset, which is the start. -5 (9) and -6 (11) ask about Kafka's own tiering and are answered as by a Kafka without it:
-there is no such offset. Both isolation levels are answered alike as long as there are no transactions.
+Timestamps: LATEST is the high watermark, EARLIEST the start, MAX_TIMESTAMP (from version 7 on) the record with the greatest
+timestamp, EARLIEST_LOCAL (8) the start, too. LATEST_TIERED (9) and EARLIEST_PENDING_UPLOAD (11) are about Kafka's own tiering and
+answered like a Kafka without it: there is no such offset. Without transactions, both isolation levels are the same.
 
-Not implemented: version 0 of ListOffsets (a list of segments), and the time limit of versions from 10 on, which is about tiering.
+Not implemented: version 0 of ListOffsets (a list of segments), and the timeout of versions from 10 on, which is about tiering.
 """
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.errors import code_of
+from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
+from holdfast.kafka.special_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    NO_EPOCH,
+    NO_OFFSET,
+    NO_TIMESTAMP,
+)
 from holdfast.log.leader_epochs import epoch_at
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.reader import EARLIEST, LATEST, MAX_TIMESTAMP
 from holdfast.log.topics import TopicNameError
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.tasks import gather_limited
 
-EARLIEST_LOCAL: Final = -4
-LATEST_TIERED: Final = -5
-EARLIEST_NOT_TIERED: Final = -6
-
-# Since which version a time that is none may be asked for.
+# The first version of ListOffsets with a special timestamp.
 _TIMESTAMP_SINCE_VERSION: Final = {
     EARLIEST: 0,
     LATEST: 0,
     MAX_TIMESTAMP: 7,
     EARLIEST_LOCAL: 8,
     LATEST_TIERED: 9,
-    EARLIEST_NOT_TIERED: 11,
+    EARLIEST_PENDING_UPLOAD: 11,
 }
 
-NO_EPOCH: Final = -1
-_LOOKUPS_MAX: Final = 32  # side by side
+_LOOKUPS_MAX: Final = 32  # concurrent
 
 
 async def list_offsets(call: RequestContext, request: Any) -> ResponseFields:
-    """The offset of a time, partition by partition."""
+    """The offsets of timestamps, partition by partition."""
     seen: set[tuple[str, int]] = set()
-    twice: set[tuple[str, int]] = set()
+    duplicates: set[tuple[str, int]] = set()
     for topic in request.topics:
         for each in topic.partitions:
             which = (topic.name, each.partition_index)
-            (twice if which in seen else seen).add(which)
-    slots = asyncio.Semaphore(_LOOKUPS_MAX)
+            (duplicates if which in seen else seen).add(which)
 
     async def look(name: str, asked: Any) -> ResponseFields:
-        if (name, asked.partition_index) in twice:
+        if (name, asked.partition_index) in duplicates:
             return _none(asked.partition_index, ErrorCode.INVALID_REQUEST)
         try:
-            if asked.timestamp in (EARLIEST, LATEST):  # known at once: needs no turn
-                return await _offset(call, name, asked)
-            async with slots:
-                return await _offset(call, name, asked)
+            return await _offset(call, name, asked)
         except HoldfastError as error:
             return _none(asked.partition_index, code_of(error))
 
@@ -68,10 +71,10 @@ async def list_offsets(call: RequestContext, request: Any) -> ResponseFields:
         refusal = await check_topic(call.backend, topic.name)
         if refusal is not ErrorCode.NONE:
             partitions: Sequence[ResponseFields] = [_none(each.partition_index, refusal) for each in topic.partitions]
-        elif all(each.timestamp in (EARLIEST, LATEST) for each in topic.partitions):
+        elif all(each.timestamp in (EARLIEST, LATEST) for each in topic.partitions):  # known at once
             partitions = [await look(topic.name, each) for each in topic.partitions]
         else:
-            partitions = await asyncio.gather(*(look(topic.name, each) for each in topic.partitions))
+            partitions = await gather_limited(partial(look, topic.name), topic.partitions, _LOOKUPS_MAX)
         topics.append({"name": topic.name, "partitions": partitions})
     return {"topics": topics}
 
@@ -83,7 +86,7 @@ async def _offset(call: RequestContext, name: str, asked: Any) -> ResponseFields
     led = await call.backend.log.led(name, number)
     led.check_readable()
     code = check_leader_epoch(led, getattr(asked, "current_leader_epoch", NO_EPOCH))
-    if code is not ErrorCode.NONE or timestamp in (LATEST_TIERED, EARLIEST_NOT_TIERED):
+    if code is not ErrorCode.NONE or timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _none(number, code)
     if timestamp == EARLIEST_LOCAL:
         timestamp = EARLIEST
@@ -100,11 +103,17 @@ async def _offset(call: RequestContext, name: str, asked: Any) -> ResponseFields
 
 
 def _none(number: int, code: ErrorCode) -> ResponseFields:
-    return {"partition_index": number, "error_code": code, "timestamp": -1, "offset": -1, "leader_epoch": NO_EPOCH}
+    return {
+        "partition_index": number,
+        "error_code": code,
+        "timestamp": NO_TIMESTAMP,
+        "offset": NO_OFFSET,
+        "leader_epoch": NO_EPOCH,
+    }
 
 
 async def check_topic(backend: KafkaBackend, name: str) -> ErrorCode:
-    """Whether there is such a topic: looked up once, however many of its partitions are asked about."""
+    """Whether the topic exists: looked up once for all its partitions."""
     try:
         if backend.cluster.topic(name) is None:
             await backend.log.topics.get(name)
@@ -116,14 +125,14 @@ async def check_topic(backend: KafkaBackend, name: str) -> ErrorCode:
 
 
 def check_leader_epoch(led: LeadingPartition, epoch: int) -> ErrorCode:
-    """Whether the client knows the leadership we have: an older one is fenced, a newer one has not reached us."""
+    """Compare the client's leader epoch with ours: an older one is fenced, a newer one has not reached this node."""
     if epoch == NO_EPOCH or epoch == led.lease.epoch:
         return ErrorCode.NONE
     return ErrorCode.FENCED_LEADER_EPOCH if epoch < led.lease.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 async def offset_for_leader_epoch(call: RequestContext, request: Any) -> ResponseFields:
-    """Where an epoch ended, so that a reader can tell whether what it read is still there."""
+    """The end offset of an epoch, by which a reader detects truncation."""
     topics = []
     for topic in request.topics:
         refusal = await check_topic(call.backend, topic.topic)
@@ -133,7 +142,7 @@ async def offset_for_leader_epoch(call: RequestContext, request: Any) -> Respons
 
 
 async def _end_of_epoch(backend: KafkaBackend, name: str, asked: Any, refusal: ErrorCode) -> ResponseFields:
-    epoch, end = NO_EPOCH, -1
+    epoch, end = NO_EPOCH, NO_OFFSET
     if refusal is not ErrorCode.NONE:
         return {"error_code": refusal, "partition": asked.partition, "leader_epoch": epoch, "end_offset": end}
     try:
@@ -147,6 +156,6 @@ async def _end_of_epoch(backend: KafkaBackend, name: str, asked: Any, refusal: E
 
 
 APIS: Final = (
-    Api(key=2, name="ListOffsets", versions=(1, 11), flexible_from=6, control=list_offsets),
-    Api(key=23, name="OffsetForLeaderEpoch", versions=(2, 4), flexible_from=4, control=offset_for_leader_epoch),
+    Api(key=ApiKey.LIST_OFFSETS, versions=(1, 11), flexible_from=6, control=list_offsets),
+    Api(key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4), flexible_from=4, control=offset_for_leader_epoch),
 )

@@ -1,9 +1,9 @@
-"""What partitions take.
+"""Sizes of partitions and of the disk.
 
     DescribeLogDirs   35   versions 1–5
 
-One "directory" per agent: a partition's size is what is published of it, as stored, and what waits in the WAL to be. The bytes of
-the disk are those of the WAL's. A node without an agent has no directory.
+One "directory" per agent: the size of a partition is its published segments plus its unpublished bytes in the WAL. The disk is the
+WAL's. A node without an agent has no directory.
 
 Not implemented: moving partitions between directories (there is one), and cordoning it.
 """
@@ -15,17 +15,18 @@ from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
 
 _UNKNOWN: Final = -1
 
 
 async def describe_log_dirs(call: RequestContext, request: Any) -> ResponseFields:
-    """Sizes of the partitions led here: all, or those that are named."""
+    """Sizes of the partitions led here: all, or those of the request."""
     backend, directory = call.backend, call.backend.log.directory
     if directory is None:
         return {"error_code": ErrorCode.NONE, "results": ()}
-    total, usable = await asyncio.to_thread(_room, directory)
+    total, usable = await asyncio.to_thread(_disk_bytes, directory)
     return {
         "error_code": ErrorCode.NONE,
         "results": [
@@ -41,7 +42,7 @@ async def describe_log_dirs(call: RequestContext, request: Any) -> ResponseField
     }
 
 
-def _room(directory: Path) -> tuple[int, int]:
+def _disk_bytes(directory: Path) -> tuple[int, int]:
     try:
         disk = shutil.disk_usage(directory)
     except OSError:
@@ -74,4 +75,4 @@ def _size(backend: KafkaBackend, name: str, number: int) -> int | None:
     return None if led is None else led.segments.size_bytes + led.unpublished_bytes
 
 
-APIS: Final = (Api(key=35, name="DescribeLogDirs", versions=(1, 5), flexible_from=2, control=describe_log_dirs),)
+APIS: Final = (Api(key=ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5), flexible_from=2, control=describe_log_dirs),)

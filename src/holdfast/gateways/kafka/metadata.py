@@ -1,14 +1,14 @@
-"""What the cluster is: brokers, topics, leaders.
+"""Brokers, topics and leaders of the cluster.
 
     Metadata                 3   versions 0–13
     DescribeCluster         60   versions 0–2
     DescribeTopicPartitions 75   version 0
 
-A partition's only replica is its leader. Asking for a topic that is not there makes it, where the settings and the request allow
-that; the answer then waits a moment until it can be written to.
+A partition's only replica is its leader. A request for a missing topic creates it, where settings and request allow that; the
+response then waits a moment until it is writable.
 
 Not implemented: internal topics (there are none: groups are kept in the store), controller endpoints, fenced brokers (an agent
-that is gone is not listed), who may do what (everybody may do everything until there is a way to log in).
+without a session is not listed), authorization (without authentication, every operation is allowed).
 """
 
 import asyncio
@@ -19,33 +19,55 @@ from uuid import UUID
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.leaders import NO_LEADER, brokers, leader_of
-from holdfast.gateways.kafka.metadata_encoding import OPERATIONS_NOT_REQUESTED, MetadataTopic, encode_metadata
+from holdfast.gateways.kafka.leaders import brokers, leader_of
+from holdfast.gateways.kafka.metadata_encoding import MetadataTopic, encode_metadata
 from holdfast.gateways.kafka.placement_wait import PLACED_WAIT_MS, wait_until_placed
+from holdfast.kafka.api_keys import ApiKey
+from holdfast.kafka.enums import AUTHORIZED_OPERATIONS_OMITTED, AclOperation, EndpointType, operation_bits
 from holdfast.kafka.error_codes import ErrorCode
+from holdfast.kafka.special_offsets import NO_NODE
 from holdfast.kafka.wire import WireReader
 from holdfast.log.topics import Topic, TopicExistsError, check_name
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
+from holdfast.vocabulary.tasks import gather_limited
 
 _log: Final = logging.getLogger(__name__)
 
-# Bits by Kafka's numbers of operations: 3 read, 4 write, 5 create, 6 delete, 7 alter, 8 describe, 9 cluster action,
-# 10 describe configs, 11 alter configs, 12 idempotent write.
-TOPIC_OPERATIONS: Final = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS: Final = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
+TOPIC_OPERATIONS: Final = operation_bits(
+    (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    )
+)
+CLUSTER_OPERATIONS: Final = operation_bits(
+    (
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+    )
+)
 
-# Kafka keeps these itself. Here they are no topics, and asking for them must not make them.
+# Kafka's internal topics. Here they do not exist, and a request must not create them.
 NEVER_CREATED: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 
 _CREATION_FROM, _TOPIC_OPERATIONS_FROM, _IDS_FROM = 4, 8, 10
 _CLUSTER_OPERATIONS_IN: Final = range(8, 11)
-_BROKERS, _CONTROLLERS = 1, 2  # types of endpoints
-_PARTITIONS_MAX: Final = 500  # in one answer of DescribeTopicPartitions: the client asks on from the cursor
-_CREATIONS_MAX: Final = 16  # side by side
+_PARTITIONS_MAX: Final = 500  # in one DescribeTopicPartitions response: the client continues at the cursor
+_CREATIONS_MAX: Final = 16  # concurrent
 
 
 class _MetadataRequest(NamedTuple):
-    """A request. `topics`: names and ids, each once; None is all of them."""
+    """A request. `topics`: names and ids without duplicates; None is all topics."""
 
     topics: tuple[tuple[str | None, UUID | None], ...] | None
     may_create: bool
@@ -54,7 +76,7 @@ class _MetadataRequest(NamedTuple):
 
 
 def _read(version: int, body: memoryview, *, flexible: bool) -> _MetadataRequest:
-    """By hand, because every client begins with it: nobody should wait for the large import that reads the other requests."""
+    """By hand: it is every client's second request, which must not wait for the large import of kio."""
     reader = WireReader(body, flexible=flexible)
     count = reader.length()
     topics: dict[tuple[str | None, UUID | None], None] = {}
@@ -62,7 +84,7 @@ def _read(version: int, body: memoryview, *, flexible: bool) -> _MetadataRequest
         topic_id = reader.uuid() if version >= _IDS_FROM else None
         name = reader.string() if version >= _IDS_FROM else reader.text()
         reader.tags()
-        by_id = topic_id is not None and topic_id.int != 0  # Java's Admin sends an empty name with it
+        by_id = topic_id is not None and topic_id.int != 0  # Java's Admin sends an empty name along
         topics[(None, topic_id) if by_id else (name, None)] = None
     may_create = bool(reader.int8()) if version >= _CREATION_FROM else True
     cluster_operations = bool(reader.int8()) if version in _CLUSTER_OPERATIONS_IN else False
@@ -77,15 +99,15 @@ async def metadata(call: RequestContext, body: memoryview) -> ResponseChunks:
     backend, version = call.backend, call.version
     request = _read(version, body, flexible=call.api.is_flexible(version))
     if request.topics is None:
-        asked = [MetadataTopic(topic) for topic in backend.cluster.topics]
+        listed = [MetadataTopic(topic) for topic in backend.cluster.topics]
     else:
         names = [name for name, _ in request.topics if name is not None]
         created: dict[str, ErrorCode] = {}
         if request.may_create and backend.settings.auto_create_topics:
             created = await _create_missing(backend, names)
-        made = [name for name, code in created.items() if code is ErrorCode.LEADER_NOT_AVAILABLE]
-        await wait_until_placed(backend, dict.fromkeys([*made, *_recently_created(backend, names)]), PLACED_WAIT_MS)
-        asked = [_asked(backend, name, topic_id, created) for name, topic_id in request.topics]
+        unplaced = [name for name, code in created.items() if code is ErrorCode.LEADER_NOT_AVAILABLE]
+        await wait_until_placed(backend, dict.fromkeys([*unplaced, *_recently_created(backend, names)]), PLACED_WAIT_MS)
+        listed = [_listed(backend, name, topic_id, created) for name, topic_id in request.topics]
     return (
         encode_metadata(
             version,
@@ -93,27 +115,27 @@ async def metadata(call: RequestContext, body: memoryview) -> ResponseChunks:
             brokers=brokers(backend),
             cluster_id=backend.cluster_id,
             controller=controller(backend),
-            topics=asked,
-            topic_operations=TOPIC_OPERATIONS if request.topic_operations else OPERATIONS_NOT_REQUESTED,
-            cluster_operations=CLUSTER_OPERATIONS if request.cluster_operations else OPERATIONS_NOT_REQUESTED,
+            topics=listed,
+            topic_operations=TOPIC_OPERATIONS if request.topic_operations else AUTHORIZED_OPERATIONS_OMITTED,
+            cluster_operations=CLUSTER_OPERATIONS if request.cluster_operations else AUTHORIZED_OPERATIONS_OMITTED,
         ),
     )
 
 
 def controller(backend: KafkaBackend) -> int:
-    """The node that Kafka's clients send administration to. Any node would do; the planner is the one there is one of."""
+    """The node that clients send admin requests to. Any would do; the planner is unique."""
     nodes = {broker.node for broker in brokers(backend)}
     planner = backend.cluster.planner
     member = backend.cluster.member(planner) if planner is not None else None
     if member is not None and member.node in nodes:
         return member.node
-    return min(nodes, default=NO_LEADER)
+    return min(nodes, default=NO_NODE)
 
 
-def _asked(
+def _listed(
     backend: KafkaBackend, name: str | None, topic_id: UUID | None, created: dict[str, ErrorCode]
 ) -> MetadataTopic:
-    """A topic of a request, as it is to be answered."""
+    """A topic of a request as the response lists it."""
     cluster = backend.cluster
     if name is None:
         known = cluster.name_of(topic_id.hex) if topic_id is not None else None
@@ -131,32 +153,28 @@ def _asked(
 
 
 async def _create_missing(backend: KafkaBackend, names: Iterable[str]) -> dict[str, ErrorCode]:
-    """Create the topics that are not there; what to say of those that do not show up all the same."""
+    """Create missing topics; the codes for those that this node does not list yet."""
     missing = [name for name in names if backend.cluster.topic(name) is None]
     missing = [name for name in missing if _is_name(name) and name not in NEVER_CREATED]
-    slots = asyncio.Semaphore(_CREATIONS_MAX)
 
     async def create(name: str) -> ErrorCode:
-        async with slots:
-            try:
-                async with asyncio.timeout(PLACED_WAIT_MS / 1000):
-                    await backend.log.create_topic(name, backend.settings.auto_create_partitions)
-            except TopicExistsError:
-                pass  # somebody was faster
-            except InvalidError:
-                return ErrorCode.INVALID_TOPIC_EXCEPTION
-            except (HoldfastError, TimeoutError) as error:
-                _log.warning(
-                    "topic %s, which was asked for, cannot be created now: %s", name, str(error) or "no answer"
-                )
-                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # ask again
-            return ErrorCode.LEADER_NOT_AVAILABLE
+        try:
+            async with asyncio.timeout(PLACED_WAIT_MS / 1000):
+                await backend.log.create_topic(name, backend.settings.auto_create_partitions)
+        except TopicExistsError:
+            pass  # another request was faster
+        except InvalidError:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        except (HoldfastError, TimeoutError) as error:
+            _log.warning("auto-creating topic %s failed: %s", name, str(error) or "timeout")
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # retriable
+        return ErrorCode.LEADER_NOT_AVAILABLE
 
-    return dict(zip(missing, await asyncio.gather(*map(create, missing)), strict=True))
+    return dict(zip(missing, await gather_limited(create, missing, _CREATIONS_MAX), strict=True))
 
 
 def _recently_created(backend: KafkaBackend, names: Iterable[str]) -> list[str]:
-    """Those that were created a moment ago, perhaps by somebody else: they are about to be placed."""
+    """Topics created a moment ago, perhaps by another client: they are about to be placed."""
     topics = (backend.cluster.topic(name) for name in names)
     now_ms = backend.clock.now_ms()
     return [topic.name for topic in topics if topic is not None and 0 <= now_ms - topic.created_at_ms < PLACED_WAIT_MS]
@@ -171,21 +189,21 @@ def _is_name(name: str) -> bool:
 
 
 async def describe_cluster(call: RequestContext, request: Any) -> ResponseFields:
-    """The brokers and who is in charge."""
+    """The brokers and the controller."""
     backend = call.backend
-    endpoint_type = getattr(request, "endpoint_type", _BROKERS)
-    if endpoint_type != _BROKERS:
-        known = endpoint_type == _CONTROLLERS
+    endpoint_type = getattr(request, "endpoint_type", EndpointType.BROKER)
+    if endpoint_type != EndpointType.BROKER:
+        known = endpoint_type == EndpointType.CONTROLLER
         return {
             "error_code": ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            "error_message": f"this is a broker, endpoint type {_BROKERS}; asked was for type {endpoint_type}",
-            "endpoint_type": _BROKERS,
+            "error_message": f"unsupported endpoint type {endpoint_type}: must be broker ({EndpointType.BROKER:d})",
+            "endpoint_type": EndpointType.BROKER,
             "cluster_id": backend.cluster_id,
             "brokers": (),
         }
     return {
         "error_code": ErrorCode.NONE,
-        "endpoint_type": _BROKERS,
+        "endpoint_type": EndpointType.BROKER,
         "cluster_id": backend.cluster_id,
         "controller_id": controller(backend),
         "brokers": [
@@ -194,15 +212,15 @@ async def describe_cluster(call: RequestContext, request: Any) -> ResponseFields
         ],
         "cluster_authorized_operations": CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
-        else OPERATIONS_NOT_REQUESTED,
+        else AUTHORIZED_OPERATIONS_OMITTED,
     }
 
 
 async def describe_topic_partitions(call: RequestContext, request: Any) -> ResponseFields:
-    """Topics by name (all if none is named), in order, as many partitions as fit, and from where to ask on."""
+    """Topics by name (all if none is named), sorted, up to the limit of partitions, and the next cursor."""
     cluster, cursor = call.backend.cluster, request.cursor
     names = sorted({topic.name for topic in request.topics} or {topic.name for topic in cluster.topics})
-    room = min(max(request.response_partition_limit, 1), _PARTITIONS_MAX)
+    remaining = min(max(request.response_partition_limit, 1), _PARTITIONS_MAX)
     described: list[ResponseFields] = []
     for name in names:
         first = 0
@@ -215,11 +233,11 @@ async def describe_topic_partitions(call: RequestContext, request: Any) -> Respo
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
             described.append({"error_code": code, "name": name, "topic_id": None, "partitions": ()})
             continue
-        if room == 0:
+        if remaining == 0:
             return {"topics": described, "next_cursor": {"topic_name": name, "partition_index": first}}
-        numbers = range(first, min(topic.partitions, first + room))
+        numbers = range(first, min(topic.partitions, first + remaining))
         described.append(_described(call.backend, topic, numbers))
-        room -= len(numbers)
+        remaining -= len(numbers)
         if numbers.stop < topic.partitions:
             return {"topics": described, "next_cursor": {"topic_name": name, "partition_index": numbers.stop}}
     return {"topics": described, "next_cursor": None}
@@ -238,7 +256,7 @@ def _described(backend: KafkaBackend, topic: Topic, numbers: Sequence[int]) -> R
 
 def _partition(backend: KafkaBackend, topic: Topic, number: int) -> ResponseFields:
     leader = leader_of(backend.cluster, topic.name, number)
-    replicas = () if leader.node == NO_LEADER else (leader.node,)
+    replicas = () if leader.node == NO_NODE else (leader.node,)
     return {
         "error_code": ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
         "partition_index": number,
@@ -253,7 +271,7 @@ def _partition(backend: KafkaBackend, topic: Topic, number: int) -> ResponseFiel
 
 
 APIS: Final = (
-    Api(key=3, name="Metadata", versions=(0, 13), flexible_from=9, raw=metadata),
-    Api(key=60, name="DescribeCluster", versions=(0, 2), flexible_from=0, control=describe_cluster),
-    Api(key=75, name="DescribeTopicPartitions", versions=(0, 0), flexible_from=0, control=describe_topic_partitions),
+    Api(key=ApiKey.METADATA, versions=(0, 13), flexible_from=9, raw=metadata),
+    Api(key=ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), flexible_from=0, control=describe_cluster),
+    Api(key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), flexible_from=0, control=describe_topic_partitions),
 )

@@ -1,6 +1,6 @@
-"""The Metadata answer, written by hand: a client that asks about thousands of partitions must not hold up the others.
+"""The Metadata response, encoded by hand: a client that asks about thousands of partitions must not delay the others.
 
-What is written of a topic is kept as long as nothing about topics, leaders and members has changed: asked again, it costs one look.
+The bytes of a topic are cached as long as topics, leaders and members are unchanged.
 """
 
 from struct import Struct
@@ -9,29 +9,31 @@ from weakref import WeakKeyDictionary
 
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.backend import Broker
-from holdfast.gateways.kafka.leaders import NO_LEADER
+from holdfast.kafka.enums import AUTHORIZED_OPERATIONS_OMITTED
 from holdfast.kafka.error_codes import ErrorCode
-from holdfast.kafka.wire import INT16, INT32, NO_TAGS, array_length, string
+from holdfast.kafka.special_offsets import NO_EPOCH, NO_NODE
+from holdfast.kafka.wire import INT16, INT32, NO_TAGS, encode_length, encode_string
 from holdfast.log.topics import Topic
 
-OPERATIONS_NOT_REQUESTED: Final = -(1 << 31)  # authorized operations nobody asked for
-
 _NO_ID: Final = bytes(16)
-_RACK, _CONTROLLER, _INTERNAL, _CLUSTER_ID, _THROTTLE = 1, 1, 1, 2, 3
-_OFFLINE, _EPOCHS, _OPERATIONS, _FLEXIBLE, _IDS, _CLUSTER_OPERATIONS_UNTIL, _NULL_NAMES, _ERROR = (
-    5,
-    7,
-    8,
-    9,
-    10,
-    10,
-    12,
-    13,
-)
+
+# The first version with a field.
+_RACK = _CONTROLLER = _INTERNAL = 1
+_CLUSTER_ID = 2
+_THROTTLE = 3
+_OFFLINE = 5
+_EPOCHS = 7
+_OPERATIONS = 8
+_FLEXIBLE = 9
+_IDS = 10
+_NULL_NAMES = 12
+_ERROR = 13
+
+_CLUSTER_OPERATIONS_UNTIL = 10
 
 
 class _PartitionLayout(NamedTuple):
-    """How a version writes a partition: with a leader, and without."""
+    """The layout of a partition in a version: with a leader, and without."""
 
     led: Struct
     leaderless: Struct
@@ -39,7 +41,7 @@ class _PartitionLayout(NamedTuple):
     flexible: bool
 
 
-def _shape(version: int) -> _PartitionLayout:
+def _layout(version: int) -> _PartitionLayout:
     epochs, flexible = version >= _EPOCHS, version >= _FLEXIBLE
     head = ">hiii" if epochs else ">hii"
     one, none = ("Bi", "B") if flexible else ("ii", "i")
@@ -47,11 +49,11 @@ def _shape(version: int) -> _PartitionLayout:
     return _PartitionLayout(Struct(head + one + one + tail), Struct(head + none + none + tail), epochs, flexible)
 
 
-_SHAPES: Final = tuple(_shape(version) for version in range(_ERROR + 1))
+_LAYOUTS: Final = tuple(_layout(version) for version in range(_ERROR + 1))
 
 
 class MetadataTopic(NamedTuple):
-    """One topic of an answer: as it is, or why not."""
+    """One topic of a response, or the code why it is not listed."""
 
     topic: Topic | None
     name: str | None = None
@@ -59,15 +61,15 @@ class MetadataTopic(NamedTuple):
     code: ErrorCode = ErrorCode.NONE
 
 
-class _Kept:
-    """What was written at one version of the cluster, by version of the API and name."""
+class _EncodedTopics:
+    """Encoded topics at one version of the cluster, by API version and name."""
 
     def __init__(self, at: tuple[int, int, int]) -> None:
         self.at = at
         self.topics: dict[tuple[int, str], bytes] = {}
 
 
-_kept: "WeakKeyDictionary[Cluster, _Kept]" = WeakKeyDictionary()
+_cache: "WeakKeyDictionary[Cluster, _EncodedTopics]" = WeakKeyDictionary()
 
 
 def encode_metadata(
@@ -78,32 +80,32 @@ def encode_metadata(
     cluster_id: str,
     controller: int,
     topics: list[MetadataTopic],
-    topic_operations: int = OPERATIONS_NOT_REQUESTED,
-    cluster_operations: int = OPERATIONS_NOT_REQUESTED,
+    topic_operations: int = AUTHORIZED_OPERATIONS_OMITTED,
+    cluster_operations: int = AUTHORIZED_OPERATIONS_OMITTED,
 ) -> bytes:
-    """The body of the answer."""
+    """The body of the response."""
     flexible = version >= _FLEXIBLE
     tags = NO_TAGS if flexible else b""
-    kept = _kept.get(cluster)
-    if kept is None or kept.at != cluster.version:
-        kept = _kept[cluster] = _Kept(cluster.version)
+    encoded = _cache.get(cluster)
+    if encoded is None or encoded.at != cluster.version:
+        encoded = _cache[cluster] = _EncodedTopics(cluster.version)
     out = bytearray()
     if version >= _THROTTLE:
         out += INT32.pack(0)
-    out += array_length(len(brokers), flexible=flexible)
+    out += encode_length(len(brokers), flexible=flexible)
     for broker in brokers:
-        out += INT32.pack(broker.node) + string(broker.host, flexible=flexible) + INT32.pack(broker.port)
+        out += INT32.pack(broker.node) + encode_string(broker.host, flexible=flexible) + INT32.pack(broker.port)
         if version >= _RACK:
-            out += string(broker.rack, flexible=flexible)
+            out += encode_string(broker.rack, flexible=flexible)
         out += tags
     if version >= _CLUSTER_ID:
-        out += string(cluster_id, flexible=flexible)
+        out += encode_string(cluster_id, flexible=flexible)
     if version >= _CONTROLLER:
         out += INT32.pack(controller)
-    out += array_length(len(topics), flexible=flexible)
+    out += encode_length(len(topics), flexible=flexible)
     after = (INT32.pack(topic_operations) if version >= _OPERATIONS else b"") + tags
-    for asked in topics:
-        out += _known(kept, cluster, version, asked.topic) if asked.topic is not None else _unknown(version, asked)
+    for each in topics:
+        out += _known(encoded, cluster, version, each.topic) if each.topic is not None else _unknown(version, each)
         out += after
     if _OPERATIONS <= version <= _CLUSTER_OPERATIONS_UNTIL:
         out += INT32.pack(cluster_operations)
@@ -113,47 +115,47 @@ def encode_metadata(
     return bytes(out)
 
 
-def _known(kept: _Kept, cluster: Cluster, version: int, topic: Topic) -> bytes:
-    """A topic up to and with its partitions."""
+def _known(encoded: _EncodedTopics, cluster: Cluster, version: int, topic: Topic) -> bytes:
+    """A topic from its head to its partitions."""
     key = (version, topic.name)
-    written = kept.topics.get(key)
-    if written is None:
-        asked = MetadataTopic(topic, topic.name, bytes.fromhex(topic.id))
-        written = kept.topics[key] = _head(version, asked) + _partitions(version, cluster, topic)
-    return written
+    found = encoded.topics.get(key)
+    if found is None:
+        listed = MetadataTopic(topic, topic.name, bytes.fromhex(topic.id))
+        found = encoded.topics[key] = _head(version, listed) + _partitions(version, cluster, topic)
+    return found
 
 
-def _unknown(version: int, asked: MetadataTopic) -> bytes:
-    return _head(version, asked) + array_length(0, flexible=version >= _FLEXIBLE)
+def _unknown(version: int, listed: MetadataTopic) -> bytes:
+    return _head(version, listed) + encode_length(0, flexible=version >= _FLEXIBLE)
 
 
-def _head(version: int, asked: MetadataTopic) -> bytes:
-    name = asked.name if asked.name is not None or version >= _NULL_NAMES else ""
-    out = INT16.pack(asked.code) + string(name, flexible=version >= _FLEXIBLE)
+def _head(version: int, listed: MetadataTopic) -> bytes:
+    name = listed.name if listed.name is not None or version >= _NULL_NAMES else ""
+    out = INT16.pack(listed.code) + encode_string(name, flexible=version >= _FLEXIBLE)
     if version >= _IDS:
-        out += asked.topic_id
+        out += listed.topic_id
     return out + (b"\0" if version >= _INTERNAL else b"")
 
 
 def _partitions(version: int, cluster: Cluster, topic: Topic) -> bytes:
-    shape = _SHAPES[version]
-    one, none = (2, 1) if shape.flexible else (1, 0)  # compact lengths are one more
+    layout = _LAYOUTS[version]
+    one, none = (2, 1) if layout.flexible else (1, 0)  # compact lengths are one more
     offline = (none,) if version >= _OFFLINE else ()
-    out = bytearray(array_length(topic.partitions, flexible=shape.flexible))
+    out = bytearray(encode_length(topic.partitions, flexible=layout.flexible))
     nodes: dict[str, int] = {}
     for number, held in enumerate(cluster.leaders(topic.name, topic.partitions)):
-        leader = NO_LEADER
+        leader = NO_NODE
         if held is not None:
             if held.holder not in nodes:
                 member = cluster.member(held.holder)
-                nodes[held.holder] = NO_LEADER if member is None else member.node
+                nodes[held.holder] = NO_NODE if member is None else member.node
             leader = nodes[held.holder]
-        if held is None or leader == NO_LEADER:
-            epochs = (NO_LEADER,) if shape.epochs else ()
-            out += shape.leaderless.pack(
-                ErrorCode.LEADER_NOT_AVAILABLE, number, NO_LEADER, *epochs, none, none, *offline
+        if held is None or leader == NO_NODE:
+            epochs = (NO_EPOCH,) if layout.epochs else ()
+            out += layout.leaderless.pack(
+                ErrorCode.LEADER_NOT_AVAILABLE, number, NO_NODE, *epochs, none, none, *offline
             )
         else:
-            epochs = (held.epoch,) if shape.epochs else ()
-            out += shape.led.pack(0, number, leader, *epochs, one, leader, one, leader, *offline)
+            epochs = (held.epoch,) if layout.epochs else ()
+            out += layout.led.pack(ErrorCode.NONE, number, leader, *epochs, one, leader, one, leader, *offline)
     return bytes(out)

@@ -5,8 +5,8 @@
     OffsetDelete  47   version 0
 
 Not implemented: the retention time of OffsetCommit before version 5 (the server's setting holds for every group, as it does from
-version 5 on); offsets inside transactions (every committed offset is a stable one); members of the newer group protocol (what
-OffsetFetch says of a member is not looked at, as it is not for classic groups).
+version 5 on); offsets inside transactions (every committed offset is stable); members of the newer group protocol (the member
+fields of OffsetFetch are ignored, as for classic groups).
 """
 
 from collections.abc import Iterable
@@ -16,23 +16,25 @@ from uuid import UUID
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.control import ZERO_UUID
 from holdfast.gateways.kafka.errors import group_code_of
 from holdfast.groups.model import CommittedOffset
+from holdfast.kafka.api_keys import ApiKey
+from holdfast.kafka.codec import ZERO_UUID
 from holdfast.kafka.error_codes import ErrorCode
+from holdfast.kafka.special_offsets import NO_EPOCH, NO_OFFSET
 from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 from holdfast.vocabulary.types import TopicPartition
 
-_NO_COMMITTED_OFFSET: Final = CommittedOffset(offset=-1)
-_FIRST_WITH_ERROR: Final = 2  # of OffsetFetch: one code for the whole answer
+_NO_COMMITTED_OFFSET: Final = CommittedOffset(offset=NO_OFFSET)
+_FIRST_WITH_ERROR: Final = 2  # of OffsetFetch: one code for the whole response
 _FIRST_WITH_GROUPS: Final = 8
 _FIRST_WITH_IDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class _RequestedTopic:
-    """A topic of a request: `code` says why it cannot be used, if it cannot."""
+    """A topic of a request; `code` is its error, if it has one."""
 
     name: str
     topic_id: UUID
@@ -41,17 +43,17 @@ class _RequestedTopic:
 
 
 async def offset_commit(call: RequestContext, request: Any) -> ResponseFields:
-    """Commit offsets; answered once they are durable."""
+    """Commit offsets; the response is sent once they are durable."""
     backend = call.backend
-    asked = [await _asked(backend, topic, topic.partitions) for topic in request.topics]
+    requested = [await _requested(backend, topic, topic.partitions) for topic in request.topics]
     offsets = {}
-    for topic in asked:
+    for topic in requested:
         known = backend.cluster.topic(topic.name)
         for each in topic.partitions:
             if topic.code is ErrorCode.NONE and (known is None or 0 <= each.partition_index < known.partitions):
                 offsets[TopicPartition(topic.name, each.partition_index)] = CommittedOffset(
                     offset=each.committed_offset,
-                    leader_epoch=getattr(each, "committed_leader_epoch", -1),
+                    leader_epoch=getattr(each, "committed_leader_epoch", NO_EPOCH),
                     metadata=each.committed_metadata or "",
                 )
     codes = await _commit(backend, request, offsets)
@@ -71,7 +73,7 @@ async def offset_commit(call: RequestContext, request: Any) -> ResponseFields:
                     for each in topic.partitions
                 ],
             }
-            for topic in asked
+            for topic in requested
         ]
     }
 
@@ -103,22 +105,22 @@ async def offset_fetch(call: RequestContext, request: Any) -> ResponseFields:
 
 async def _fetch(call: RequestContext, group_id: str, topics: Any) -> dict[str, object]:
     backend = call.backend
-    asked = None
+    requested = None
     wanted = None
     if topics is not None:
-        asked = [await _asked(backend, topic, topic.partition_indexes, must_exist=False) for topic in topics]
+        requested = [await _requested(backend, topic, topic.partition_indexes, must_exist=False) for topic in topics]
         wanted = [
-            TopicPartition(topic.name, number) for topic in asked for number in topic.partitions if not topic.code
+            TopicPartition(topic.name, number) for topic in requested for number in topic.partitions if not topic.code
         ]
     code, found = ErrorCode.NONE, {}
     try:
         found = dict(await backend.groups.fetch_offsets(group_id, wanted))
     except HoldfastError as error:
         code = group_code_of(error)
-    if asked is None:
-        asked = _all(backend, found, named_by_id=call.version >= _FIRST_WITH_IDS)
+    if requested is None:
+        requested = _all(backend, found, named_by_id=call.version >= _FIRST_WITH_IDS)
     elif code is not ErrorCode.NONE and call.version >= _FIRST_WITH_ERROR:
-        asked = []
+        requested = []
     return {
         "group_id": group_id,
         "error_code": code,
@@ -133,7 +135,7 @@ async def _fetch(call: RequestContext, group_id: str, topics: Any) -> dict[str, 
                     for number in topic.partitions
                 ],
             }
-            for topic in asked
+            for topic in requested
         ],
     }
 
@@ -149,7 +151,7 @@ def _fetched(number: int, offset: CommittedOffset, code: ErrorCode) -> dict[str,
 
 
 def _all(backend: KafkaBackend, found: Iterable[TopicPartition], *, named_by_id: bool) -> list[_RequestedTopic]:
-    """The topics of everything that was found."""
+    """The topics of the offsets found."""
     numbers: dict[str, list[int]] = {}
     for partition in sorted(found):
         numbers.setdefault(partition.topic, []).append(partition.number)
@@ -162,12 +164,12 @@ def _all(backend: KafkaBackend, found: Iterable[TopicPartition], *, named_by_id:
 
 
 async def offset_delete(call: RequestContext, request: Any) -> ResponseFields:
-    """Forget offsets of topics the group is not subscribed to."""
+    """Delete offsets of topics the group is not subscribed to."""
     backend = call.backend
-    asked = [await _asked(backend, topic, topic.partitions) for topic in request.topics]
+    requested = [await _requested(backend, topic, topic.partitions) for topic in request.topics]
     partitions = [
         TopicPartition(topic.name, each.partition_index)
-        for topic in asked
+        for topic in requested
         if not topic.code
         for each in topic.partitions
     ]
@@ -189,12 +191,12 @@ async def offset_delete(call: RequestContext, request: Any) -> ResponseFields:
                     for each in topic.partitions
                 ],
             }
-            for topic in asked
+            for topic in requested
         ],
     }
 
 
-async def _asked(
+async def _requested(
     backend: KafkaBackend, topic: Any, partitions: tuple[Any, ...], *, must_exist: bool = True
 ) -> _RequestedTopic:
     """A topic of a request, by name or by id."""
@@ -206,7 +208,7 @@ async def _asked(
     code = ErrorCode.NONE
     if must_exist and backend.cluster.topic(topic.name) is None:
         try:
-            await backend.log.topics.get(topic.name)  # created a moment ago, perhaps elsewhere
+            await backend.log.topics.get(topic.name)  # perhaps created on another node a moment ago
         except (UnknownTopicError, InvalidError):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         except HoldfastError as error:
@@ -215,7 +217,7 @@ async def _asked(
 
 
 APIS: Final = (
-    Api(key=8, name="OffsetCommit", versions=(2, 10), flexible_from=8, control=offset_commit),
-    Api(key=9, name="OffsetFetch", versions=(1, 10), flexible_from=6, control=offset_fetch),
-    Api(key=47, name="OffsetDelete", versions=(0, 0), flexible_from=1, control=offset_delete),
+    Api(key=ApiKey.OFFSET_COMMIT, versions=(2, 10), flexible_from=8, control=offset_commit),
+    Api(key=ApiKey.OFFSET_FETCH, versions=(1, 10), flexible_from=6, control=offset_fetch),
+    Api(key=ApiKey.OFFSET_DELETE, versions=(0, 0), flexible_from=1, control=offset_delete),
 )

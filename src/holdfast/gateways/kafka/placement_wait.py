@@ -1,22 +1,23 @@
-"""Waiting until what was asked for is seen: a new topic is served, a deleted one is gone. Always bounded.
+"""Waits until a change is visible on this node: a new topic is served, a deleted one is gone. Always bounded.
 
-A client that hears of a topic before anybody leads it asks again and again, with pauses of its own; a moment's patience here is
-cheaper. What other nodes see may lag behind by a moment: clients expect that of Kafka, too.
+A client that gets a topic without leaders retries with pauses of its own; a short wait here is cheaper. Other nodes may lag behind
+for a moment, as in Kafka.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.leaders import NO_LEADER, leader_of
+from holdfast.gateways.kafka.leaders import leader_of
+from holdfast.kafka.special_offsets import NO_NODE
 
 PLACED_WAIT_MS: Final = 5_000
 
-_POLL_MS: Final = 20  # opening a partition rings no bell
+_POLL_MS: Final = 20  # opening a partition notifies nobody
 
 
 class PlacementWait:
-    """Topics whose partitions are to be served, remembering how far it has looked."""
+    """Topics whose partitions should be served; partitions already seen are not checked again."""
 
     def __init__(self, backend: KafkaBackend, names: Iterable[str]) -> None:
         self._backend = backend
@@ -24,7 +25,7 @@ class PlacementWait:
         self._number = 0
 
     def done(self) -> bool:
-        """Whether every partition has a leader, and those that are ours are open."""
+        """Whether every partition has a leader, and those led here are open."""
         while self._left:
             topic = self._backend.cluster.topic(self._left[-1])
             if topic is None or not all(self._served(topic.name, n) for n in range(self._number, topic.partitions)):
@@ -37,7 +38,7 @@ class PlacementWait:
         backend = self._backend
         leader, me = leader_of(backend.cluster, name, number), backend.me()
         ours = me is not None and leader.node == me.node
-        if leader.node == NO_LEADER or (ours and backend.log.serving(name, number) is None):
+        if leader.node == NO_NODE or (ours and backend.log.serving(name, number) is None):
             return False
         self._number = number + 1
         return True

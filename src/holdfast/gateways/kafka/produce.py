@@ -1,10 +1,10 @@
-"""Produce (0), versions 3 to 13. By hand: record batches go from the frame to the log as the bytes they are.
+"""Produce (0), versions 3 to 13. By hand: record batches go from the frame to the log as they are.
 
-Versions 0 to 2 carried older message formats; nobody current sends them. Not implemented: transactions (a transactional id is
-refused), throttling.
+Versions 0 to 2 carried older message formats; no current client sends them. Not implemented: transactions (a transactional id is
+rejected), throttling.
 
-Requests of one connection overlap, so that one fsync serves many; each begins in the order of arrival, which is all an idempotent
-producer needs. With acks=0 there is no answer, so a refusal can only be told by closing the connection.
+Requests of one connection are pipelined, so that one fsync serves many; they start in the order of arrival, which is all an
+idempotent producer needs. With acks=0 there is no response: an error closes the connection.
 """
 
 import asyncio
@@ -15,9 +15,20 @@ from uuid import UUID
 
 from holdfast.gateways.kafka.api import Api, OnResponse, RequestContext
 from holdfast.gateways.kafka.errors import code_of
-from holdfast.gateways.kafka.leaders import NO_LEADER, endpoints_tags, leader_field, leader_of
+from holdfast.gateways.kafka.leaders import endpoints_tags, leader_field, leader_of
+from holdfast.kafka.api_keys import ApiKey
+from holdfast.kafka.enums import Acks
 from holdfast.kafka.error_codes import ErrorCode
-from holdfast.kafka.wire import INT32, NO_TAGS, MalformedRequestError, WireReader, array_length, string, tagged
+from holdfast.kafka.special_offsets import NO_NODE, NO_OFFSET, NO_TIMESTAMP
+from holdfast.kafka.wire import (
+    INT32,
+    NO_TAGS,
+    MalformedRequestError,
+    WireReader,
+    encode_length,
+    encode_string,
+    encode_tags,
+)
 from holdfast.log.service import ProduceResult
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.native import native
@@ -29,30 +40,30 @@ _START_FROM: Final = 5
 
 _PLACED: Final = Struct(">ihqq")  # partition, error code, base offset, append time
 _START: Final = Struct(">q")
-_ACKS: Final = (-1, 0, 1)
+_ACKS: Final = (int(Acks.ALL), int(Acks.NONE), int(Acks.LEADER))
 
 
 class _PartitionData(NamedTuple):
-    """What is to be appended to one partition."""
+    """The records for one partition."""
 
-    topic: str | None  # None: nobody has this id
+    topic: str | None  # None: an unknown topic id
     number: int
     records: memoryview | None
 
 
 class _PartitionResult(NamedTuple):
-    """What became of it."""
+    """The outcome for one partition."""
 
     ask: _PartitionData
     code: ErrorCode
-    base_offset: int = -1
-    append_time_ms: int = -1
-    start_offset: int = -1
+    base_offset: int = NO_OFFSET
+    append_time_ms: int = NO_TIMESTAMP
+    start_offset: int = NO_OFFSET
     message: str | None = None
 
 
 def produce(call: RequestContext, body: memoryview, answered: OnResponse) -> None:
-    """Append to every partition named, side by side."""
+    """Append to all partitions of the request concurrently."""
     transactional_id, acks, timeout_ms, topics = _read(call, body)
     asks = [ask for _, listed in topics for ask in listed]
     pending = _PendingProduce(call, topics, asks, acks, answered)
@@ -71,10 +82,10 @@ _Topics = list[tuple[str | UUID, list[_PartitionData]]]
 
 
 def _read(call: RequestContext, body: memoryview) -> tuple[str | None, int, int, _Topics]:
-    """Transactional id, acks, time-out, and what is asked for."""
+    """Transactional id, acks, timeout and records."""
     flexible, by_id = call.api.is_flexible(call.version), call.version >= _TOPIC_IDS_FROM
     scanned = native.produce(body, flexible, by_id) if native is not None else None
-    if scanned is None:  # the slow way, which says what is wrong with it
+    if scanned is None:  # the slow way, whose errors name the field
         reader = WireReader(body, flexible=flexible)
         return reader.string(), reader.int16(), reader.int32(), _topics(call, reader, by_id=by_id)
     transactional_id, acks, timeout_ms, listed = scanned
@@ -103,16 +114,16 @@ def _topics(call: RequestContext, reader: WireReader, *, by_id: bool) -> _Topics
 
 
 def _refused(transactional_id: str | None, acks: int) -> tuple[ErrorCode, str] | None:
-    """Why nothing of the request can be done, if so."""
+    """Why the whole request is rejected, if it is."""
     if transactional_id is not None:
-        return ErrorCode.INVALID_REQUEST, "transactions are not offered"
+        return ErrorCode.INVALID_REQUEST, "transactions are not supported"
     if acks not in _ACKS:
-        return ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}, allowed are 0, 1 and -1"
+        return ErrorCode.INVALID_REQUIRED_ACKS, f"invalid acks {acks}: must be 0, 1 or -1"
     return None
 
 
 class _PendingProduce:
-    """A request until the outcome of every append is known, or its time is over."""
+    """A request until every append is done, or until its timeout."""
 
     __slots__ = ("_acks", "_answered", "_asks", "_call", "_left", "_outcomes", "_tasks", "_timer", "_topics")
 
@@ -121,12 +132,12 @@ class _PendingProduce:
     ) -> None:
         self._call, self._topics, self._asks, self._acks, self._answered = call, topics, asks, acks, answered
         self._outcomes: list[_PartitionResult | None] = [None] * len(asks)
-        self._left = len(asks) + 1  # one for `wait`: nothing is answered before everything has begun
+        self._left = len(asks) + 1  # one for `wait`: no response before every append has begun
         self._tasks: list[asyncio.Future[ProduceResult]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, at: int) -> None:
-        """Append if nothing is in the way; what has to wait queues up now, before anything that comes later."""
+        """Append, at once if possible; an append that has to wait is queued now, before later requests."""
         ask, log = self._asks[at], self._call.backend.log
         if ask.topic is None:
             self.settle(at, _PartitionResult(ask, ErrorCode.UNKNOWN_TOPIC_ID))
@@ -150,14 +161,14 @@ class _PendingProduce:
         task.add_done_callback(partial(self._finished, at))
 
     def wait(self, timeout_ms: int) -> None:
-        """Everything has begun: answer as soon as all is known, or in `timeout_ms` with what is."""
+        """Every append has begun: respond once all are done, or after `timeout_ms`."""
         if self._left > 1:
             after_s = max(0, timeout_ms) / 1000
             self._timer = asyncio.get_running_loop().call_later(after_s, self._expired, timeout_ms)
         self._one_less()
 
     def settle(self, at: int, outcome: _PartitionResult) -> None:
-        """The outcome of one of them is known."""
+        """Note the outcome of one append."""
         if self._outcomes[at] is None:
             self._outcomes[at] = outcome
             self._one_less()
@@ -182,8 +193,8 @@ class _PendingProduce:
             self._answer(None)
 
     def _expired(self, timeout_ms: int) -> None:
-        """What is not known in time is a time-out; the records may be there all the same."""
-        message = f"not durable in {timeout_ms} ms"
+        """Appends that are not done time out; their records may become durable all the same."""
+        message = f"not durable after {timeout_ms} ms"
         for at, ask in enumerate(self._asks):
             self.settle(at, _PartitionResult(ask, ErrorCode.REQUEST_TIMED_OUT, message=message))
 
@@ -194,22 +205,26 @@ class _PendingProduce:
             task.cancel()
         outcomes = [outcome for outcome in self._outcomes if outcome is not None]
         if error is None and self._acks == 0:
-            error = next((_unanswerable(each) for each in outcomes if each.code is not ErrorCode.NONE), None)
+            error = next((UnackedError(each) for each in outcomes if each.code is not ErrorCode.NONE), None)
         if error is not None or self._acks == 0:
             self._answered(error)
         else:
             self._answered((_encode(self._call, self._topics, outcomes),))
 
 
-def _unanswerable(outcome: _PartitionResult) -> MalformedRequestError:
-    """With acks=0 there is no answer: a refusal is told by closing the connection."""
-    said = f"{outcome.code.name} {outcome.message or ''}".strip()
-    return MalformedRequestError("records sent with acks=0", said, "accepted ones")
+class UnackedError(MalformedRequestError):
+    """With acks=0 there is no response: closing the connection is the only way to report an error."""
+
+    def __init__(self, outcome: _PartitionResult) -> None:
+        super().__init__("records with acks=0", f"{outcome.code.name} {outcome.message or ''}".strip(), "valid")
+
+    def __str__(self) -> str:
+        return f"records with acks=0 rejected: {self.given}"
 
 
 def _failed(ask: _PartitionData, error: HoldfastError) -> _PartitionResult:
     code = code_of(error)
-    if code is ErrorCode.INVALID_REQUEST:  # the request is well formed; what it carries breaks a rule of the topic
+    if code is ErrorCode.INVALID_REQUEST:  # the request is well formed; its records break a rule of the topic
         code = ErrorCode.INVALID_RECORD
     return _PartitionResult(ask, code, message=str(error))
 
@@ -217,18 +232,18 @@ def _failed(ask: _PartitionData, error: HoldfastError) -> _PartitionResult:
 def _encode(call: RequestContext, topics: _Topics, outcomes: list[_PartitionResult]) -> bytes:
     version, flexible = call.version, call.api.is_flexible(call.version)
     leaders: set[int] = set()
-    out = bytearray(array_length(len(topics), flexible=flexible))
+    out = bytearray(encode_length(len(topics), flexible=flexible))
     remaining = iter(outcomes)
     for named, asks in topics:
-        out += named.bytes if isinstance(named, UUID) else string(named, flexible=flexible)
-        out += array_length(len(asks), flexible=flexible)
+        out += named.bytes if isinstance(named, UUID) else encode_string(named, flexible=flexible)
+        out += encode_length(len(asks), flexible=flexible)
         for _ in asks:
             outcome = next(remaining)
             out += _PLACED.pack(outcome.ask.number, outcome.code, outcome.base_offset, outcome.append_time_ms)
             if version >= _START_FROM:
                 out += _START.pack(outcome.start_offset)
             if version >= _MESSAGES_FROM:
-                out += array_length(0, flexible=flexible) + string(outcome.message, flexible=flexible)
+                out += encode_length(0, flexible=flexible) + encode_string(outcome.message, flexible=flexible)
             if flexible:
                 out += _leader_tags(call, outcome, leaders)
         if flexible:
@@ -240,15 +255,15 @@ def _encode(call: RequestContext, topics: _Topics, outcomes: list[_PartitionResu
 
 
 def _leader_tags(call: RequestContext, outcome: _PartitionResult, leaders: set[int]) -> bytes:
-    """Who leads the partition, if it is not us."""
+    """The leader of the partition, if it is another node."""
     topic = outcome.ask.topic
     if outcome.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER or topic is None or call.version < _LEADERS_FROM:
         return NO_TAGS
     leader = leader_of(call.backend.cluster, topic, outcome.ask.number)
-    if leader.node == NO_LEADER:
+    if leader.node == NO_NODE:
         return NO_TAGS
     leaders.add(leader.node)
-    return tagged({0: leader_field(leader)})
+    return encode_tags({0: leader_field(leader)})
 
 
-APIS: Final = (Api(key=0, name="Produce", versions=(3, 13), flexible_from=9, direct=produce, pipelined=True),)
+APIS: Final = (Api(key=ApiKey.PRODUCE, versions=(3, 13), flexible_from=9, direct=produce, pipelined=True),)

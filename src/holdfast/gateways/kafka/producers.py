@@ -1,14 +1,14 @@
-"""Idempotent producers: ids for them, and what a partition remembers of them.
+"""Idempotent producers: their ids, and their state in a partition.
 
     InitProducerId     22   versions 0–5
     DescribeProducers  61   version 0
 
-A producer that asks to go on with its id (from version 3 on) gets the next epoch of it, which bars what it sent before and may
-still be on its way; a fresh id if the epochs are used up, or if it was never given that id.
+A producer that keeps its id (from version 3 on) gets its next epoch, which fences batches still in flight; a new id if the epochs
+are used up, or if the id was never assigned.
 
-Not implemented: transactions. Who brings a transactional id hears UNSUPPORTED_VERSION. Few come that far: clients look for the
-transaction's coordinator first, which FindCoordinator refuses; Java's producer fails with that at once, librdkafka at its time-out.
-Version 6 (transactions in two phases) is not offered.
+Not implemented: transactions. A transactional id gets UNSUPPORTED_VERSION. Few clients come that far: they look up the transaction
+coordinator first, which FindCoordinator rejects; Java's producer fails with that at once, librdkafka at its timeout. Version 6
+(two-phase commit) is not supported.
 """
 
 from typing import Any, Final
@@ -16,37 +16,39 @@ from typing import Any, Final
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.errors import code_of
+from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
+from holdfast.kafka.special_offsets import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from holdfast.vocabulary.errors import HoldfastError, OutcomeUnknownError, UnavailableError
 
-NO_ID: Final = -1
-NO_EPOCH: Final = -1
-
-_EPOCH_MAX: Final = (1 << 15) - 2  # Kafka keeps the last one for itself, and so do its clients
+_EPOCH_MAX: Final = (1 << 15) - 2  # Kafka and its clients reserve the last one
 
 
 async def init_producer_id(call: RequestContext, request: Any) -> ResponseFields:
-    """An id and an epoch nobody else has."""
-    known_id, known_epoch = getattr(request, "producer_id", NO_ID), getattr(request, "producer_epoch", NO_EPOCH)
+    """A unique id and epoch."""
+    known_id, known_epoch = (
+        getattr(request, "producer_id", NO_PRODUCER_ID),
+        getattr(request, "producer_epoch", NO_EPOCH),
+    )
     if request.transactional_id is not None:
-        return _refused(ErrorCode.UNSUPPORTED_VERSION)
-    if (known_id == NO_ID) != (known_epoch == NO_EPOCH):
-        return _refused(ErrorCode.INVALID_REQUEST)
+        return _failed(ErrorCode.UNSUPPORTED_VERSION)
+    if (known_id == NO_PRODUCER_ID) != (known_epoch == NO_EPOCH):
+        return _failed(ErrorCode.INVALID_REQUEST)
     ids = call.backend.producer_ids
     try:
-        if known_id != NO_ID and 0 <= known_epoch < _EPOCH_MAX and await ids.was_given(known_id):
+        if known_id != NO_PRODUCER_ID and 0 <= known_epoch < _EPOCH_MAX and await ids.was_given(known_id):
             return {"error_code": ErrorCode.NONE, "producer_id": known_id, "producer_epoch": known_epoch + 1}
         return {"error_code": ErrorCode.NONE, "producer_id": await ids.next(), "producer_epoch": 0}
     except (UnavailableError, OutcomeUnknownError):
-        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # what makes every client ask again, and nothing else
+        return _failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # the one code after which every client retries
 
 
-def _refused(code: ErrorCode) -> ResponseFields:
-    return {"error_code": code, "producer_id": NO_ID, "producer_epoch": NO_EPOCH}
+def _failed(code: ErrorCode) -> ResponseFields:
+    return {"error_code": code, "producer_id": NO_PRODUCER_ID, "producer_epoch": NO_EPOCH}
 
 
 async def describe_producers(call: RequestContext, request: Any) -> ResponseFields:
-    """Who has written to a partition and may still be writing."""
+    """The producers that a partition has state of."""
     return {
         "topics": [
             {
@@ -67,7 +69,7 @@ async def _described(backend: KafkaBackend, name: str, number: int) -> ResponseF
             {
                 "producer_id": each.producer_id,
                 "producer_epoch": each.producer_epoch,
-                "last_sequence": each.batches[-1].last_seq if each.batches else -1,
+                "last_sequence": each.batches[-1].last_seq if each.batches else NO_SEQUENCE,
                 "last_timestamp": each.last_timestamp_ms,
                 "coordinator_epoch": each.coordinator_epoch,
                 "current_txn_start_offset": each.transaction_offset,
@@ -80,6 +82,6 @@ async def _described(backend: KafkaBackend, name: str, number: int) -> ResponseF
 
 
 APIS: Final = (
-    Api(key=22, name="InitProducerId", versions=(0, 5), flexible_from=2, control=init_producer_id),
-    Api(key=61, name="DescribeProducers", versions=(0, 0), flexible_from=0, control=describe_producers),
+    Api(key=ApiKey.INIT_PRODUCER_ID, versions=(0, 5), flexible_from=2, control=init_producer_id),
+    Api(key=ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), flexible_from=0, control=describe_producers),
 )

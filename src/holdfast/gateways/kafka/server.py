@@ -1,25 +1,22 @@
-"""Listening: every connection of the face, the memory their requests arrive in, and the one sweep over them.
+"""The listening server: its connections, the memory their requests arrive in, and one sweep over them.
 
-`bind` reserves the address without accepting, so that a node knows where it can be reached before it says so; `serving_kafka`
-accepts for the body. There are no timers per connection: one sweep closes what is idle, stuck or unread.
+There are no timers per connection: the sweep closes those that are idle, stalled or not read. `vocabulary.sockets.bind` makes the
+sockets; `serving_kafka` accepts on them.
 """
 
 import asyncio
-import logging
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, cast
 
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.connection import KafkaConnection
-from holdfast.gateways.kafka.control import learn
+from holdfast.gateways.kafka.frames import FrameReceiver
+from holdfast.kafka.codec import import_kio
 from holdfast.log.slabs import Slabs, SlabSettings
-from holdfast.vocabulary import sockets
 from holdfast.vocabulary.settings import KIB, MIB
 from holdfast.vocabulary.tasks import background_tasks
-
-_log: Final = logging.getLogger(__name__)
 
 _SCRATCH_BYTES: Final = 64 * KIB
 _SLAB_BYTES: Final = MIB
@@ -29,7 +26,7 @@ _BACKLOG: Final = 1_024
 
 
 class KafkaServer:
-    """The face of one node. Made by `serving_kafka`."""
+    """The Kafka gateway of one node. Made by `serving_kafka`."""
 
     def __init__(self, backend: KafkaBackend) -> None:
         self.backend = backend
@@ -37,14 +34,14 @@ class KafkaServer:
         self.connections: set[KafkaConnection] = set()
         self.requests = self.malformed = 0
         self._slabs = Slabs(SlabSettings(slab_bytes=_SLAB_BYTES, bytes_max=backend.settings.slabs_bytes_max))
-        self._used_bytes = 0  # of requests that have begun to arrive and are not answered yet
+        self._used_bytes = 0  # of requests arriving, queued or in flight
         self._bytes_max = backend.settings.requests_bytes_max
-        self._want_room: set[KafkaConnection] = set()
-        self._servers: list[asyncio.Server] = []
+        self._waiting_for_memory: set[FrameReceiver] = set()
+        self._listeners: list[asyncio.Server] = []
 
     def memory(self, size: int) -> memoryview:
-        """Room for a request of `size` bytes."""
-        # A view pins its whole slab, so a slab is for what nearly fills it.
+        """Memory for a request of `size` bytes."""
+        # A view pins its whole slab, so a slab is for requests that nearly fill it.
         if _SLAB_BYTES // 2 < size <= _SLAB_BYTES:
             slab = self._slabs.take()
             if slab is not None:
@@ -53,12 +50,12 @@ class KafkaServer:
 
     @property
     def used_bytes(self) -> int:
-        """Memory of requests arriving or under way."""
+        """Memory of requests arriving, queued or in flight."""
         return self._used_bytes
 
     @property
     def full(self) -> bool:
-        """Whether requests arriving or under way hold all the memory they may."""
+        """Whether requests hold all the memory they may."""
         return self._used_bytes >= self._bytes_max
 
     def taken(self, size: int) -> None:
@@ -68,78 +65,77 @@ class KafkaServer:
     def released(self, size: int) -> None:
         """Requests were answered, or their connection is gone."""
         self._used_bytes -= size
-        if self._want_room and not self.full:
-            wanting, self._want_room = self._want_room, set()
-            for connection in wanting:
+        if self._waiting_for_memory and not self.full:
+            waiting, self._waiting_for_memory = self._waiting_for_memory, set()
+            for connection in waiting:
                 connection.memory_freed()
 
-    def queue_for_memory(self, connection: KafkaConnection) -> None:
-        """Tell the connection when requests of others are answered."""
-        self._want_room.add(connection)
+    def queue_for_memory(self, connection: FrameReceiver) -> None:
+        """Call the connection's `memory_freed` once requests of others are answered."""
+        self._waiting_for_memory.add(connection)
 
-    def joined(self, connection: KafkaConnection) -> bool:
-        """Whether there is room for one more connection."""
+    def joined(self, connection: FrameReceiver) -> bool:
+        """Add a connection; False: there are too many."""
         if len(self.connections) >= self.backend.settings.connections_max:
             return False
-        self.connections.add(connection)
+        self.connections.add(cast(KafkaConnection, connection))
         return True
 
-    def left(self, connection: KafkaConnection) -> None:
-        """It is closed."""
-        self.connections.discard(connection)
-        self._want_room.discard(connection)
+    def left(self, connection: FrameReceiver) -> None:
+        """Remove a closed connection."""
+        self.connections.discard(cast(KafkaConnection, connection))
+        self._waiting_for_memory.discard(connection)
 
     async def accept(self, sockets: Sequence[socket.socket]) -> None:
         """Accept connections from now on."""
         loop = asyncio.get_running_loop()
         for each in sockets:
-            self._servers.append(await loop.create_server(lambda: KafkaConnection(self), sock=each, backlog=_BACKLOG))
+            self._listeners.append(await loop.create_server(lambda: KafkaConnection(self), sock=each, backlog=_BACKLOG))
 
     async def sweep(self) -> None:
-        """Close what is idle, stuck or unread, until cancelled."""
+        """Close idle, stalled and unread connections, until cancelled."""
         clock = self.backend.clock
         while True:
             await clock.sleep_ms(_SWEEP_MS)
             now_ms = clock.boot_ms()
             for connection in list(self.connections):
-                reason = connection.overdue(now_ms)
+                reason = connection.close_reason(now_ms)
                 if reason is not None:
                     connection.abort(reason)
 
     async def close_gracefully(self, grace_ms: float = 5_000) -> None:
-        """Accept nothing more, answer what is being answered, then hang up."""
-        for server in self._servers:
-            server.close()
+        """Accept nothing more, finish the requests in flight, then close."""
+        self._stop_accepting()
         for connection in list(self.connections):
             connection.stop_reading()
         clock = self.backend.clock
         deadline_ms = clock.boot_ms() + grace_ms
         while any(each.busy for each in self.connections) and clock.boot_ms() < deadline_ms:
             await clock.sleep_ms(_POLL_MS)
+        self._close_connections()
+
+    def close(self) -> None:
+        """Accept nothing more and close every connection."""
+        self._stop_accepting()
+        self._close_connections()
+
+    def _stop_accepting(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+
+    def _close_connections(self) -> None:
         for connection in list(self.connections):
             connection.close()
 
 
-def bind(host: str, port: int) -> list[socket.socket]:
-    """Sockets bound to the address, not yet accepting."""
-    return sockets.bind(host, port)
-
-
 @asynccontextmanager
 async def serving_kafka(backend: KafkaBackend, sockets: Sequence[socket.socket]) -> AsyncIterator[KafkaServer]:
-    """Speak Kafka on the sockets for the body; leaving hangs up at once: call `close_gracefully` before."""
+    """Serve Kafka's protocol on the sockets for the body; leaving closes at once: call `close_gracefully` before."""
     server = KafkaServer(backend)
     await server.accept(sockets)
     try:
-        async with background_tasks(server.sweep(), _learn()):
+        # kio is imported on a thread: neither the start nor the first client should wait for it.
+        async with background_tasks(server.sweep(), asyncio.to_thread(import_kio)):
             yield server
     finally:
-        for each in server._servers:
-            each.close()
-        for connection in list(server.connections):
-            connection.close()
-
-
-async def _learn() -> None:
-    """Import kio beside the loop: the first client should not wait for it, and neither should the start."""
-    await asyncio.to_thread(learn)
+        server.close()

@@ -1,4 +1,4 @@
-"""What an operator may tune about the Kafka face."""
+"""What an operator may tune about the Kafka gateway."""
 
 from dataclasses import dataclass
 
@@ -8,19 +8,19 @@ from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings:
-    """Limits and defaults of the face.
+    """Limits and defaults of the gateway.
 
-    `request_bytes_max`: a larger frame closes its connection; `control_bytes_max`: the same for requests that bring no records.
-    `requests_in_flight_max` and `in_flight_bytes_max`: so many requests
-    of one connection are under way before reading pauses. `idle_ms`: a connection without a request for so long is closed.
-    `frame_ms`: how long the rest of a frame may take once it has begun. `write_ms`: how long a client may leave answers unread.
-    `buffered_bytes_max`: from so many unread answer bytes on, a connection's requests wait.
-    `requests_bytes_max`: what requests of all connections, arriving or under way, may hold before reading pauses;
-    `slabs_bytes_max`: the memory kept warm for large ones, which stays in use until the log has published what they brought.
-    `auto_create_topics`: whether asking for a topic makes it, with `auto_create_partitions`.
-    `leave_answer_ms`: how long the answer to LeaveGroup waits, after the members have left. librdkafka, closed while a rebalance is
-    being told to it, hangs for ever if that answer comes before its callback has returned.
-    `fetch_bytes_max`: what one fetch returns at most, whatever the client allows. `fetch_wait_max_ms`: the longest long poll.
+    `request_bytes_max`: a larger frame closes its connection; `control_bytes_max`: the same for requests without records.
+    `requests_in_flight_max` and `in_flight_bytes_max`: reading from a connection pauses at so many unanswered requests.
+    `idle_ms`: a connection without a request for so long is closed. `frame_ms`: how long a frame may take to arrive.
+    `write_ms`: how long a client may leave responses unread. `buffered_bytes_max`: a connection with so many unread response bytes
+    starts no further request.
+    `requests_bytes_max`: reading pauses when requests of all connections, arriving or in flight, hold so much memory;
+    `slabs_bytes_max`: memory kept for large requests, in use until the log has published their records.
+    `auto_create_topics`: whether a request for a missing topic creates it, with `auto_create_partitions`.
+    `leave_answer_ms`: the delay of a LeaveGroup response. librdkafka, closed during its rebalance callback, hangs for ever if the
+    response arrives before the callback returns.
+    `fetch_bytes_max`: the limit of one fetch, whatever the client allows. `fetch_wait_max_ms`: the longest long poll.
     """
 
     request_bytes_max: int = 100 * MIB
@@ -38,7 +38,7 @@ class KafkaSettings:
     auto_create_partitions: int = 1
     produce_timeout_max_ms: int = 600_000
     leave_answer_ms: int = 10
-    fetch_bytes_max: int = 8 * MIB  # measured: clients take several answers of this size faster than one of 32 MiB
+    fetch_bytes_max: int = 8 * MIB  # measured: clients read several responses of this size faster than one of 32 MiB
     fetch_wait_max_ms: int = 300_000
     fetch_sessions_max: int = 10_000
     fetch_session_idle_ms: int = 120_000

@@ -3,46 +3,41 @@
     CreateTopics      19   versions 2–7
     DeleteTopics      20   versions 1–6   (by name, by id from version 6 on)
     DeleteRecords     21   versions 0–2
-    CreatePartitions  37   versions 0–3   (always refused: the number of partitions never changes)
+    CreatePartitions  37   versions 0–3   (always rejected: the number of partitions never changes)
 
-Not implemented: more than one replica, and choosing where a partition goes. Replica assignments are accepted only where they say
-what would be done anyway: one replica each, on the only broker there is.
+Not implemented: more than one replica, and placing partitions by hand. Replica assignments are accepted only where they change
+nothing: one replica each, in a cluster of one broker.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.config_encoding import DEFAULT_CONFIG, DYNAMIC_TOPIC_CONFIG
 from holdfast.gateways.kafka.config_names import read_settings, topic_config_entries
-from holdfast.gateways.kafka.errors import code_of
+from holdfast.gateways.kafka.errors import ApiError, code_of
 from holdfast.gateways.kafka.leaders import brokers
 from holdfast.gateways.kafka.placement_wait import PLACED_WAIT_MS, wait_until, wait_until_placed
+from holdfast.kafka.api_keys import ApiKey
+from holdfast.kafka.enums import ConfigSource
 from holdfast.kafka.error_codes import ErrorCode
+from holdfast.kafka.special_offsets import NO_OFFSET
 from holdfast.log.topics import PARTITIONS_MAX, Topic, TopicExistsError, TopicNameError, UnknownTopicError, check_name
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
+from holdfast.vocabulary.tasks import gather_limited
 
 _BROKER_DEFAULT: Final = -1
 _CONCURRENCY_MAX: Final = 16
 
 
-class _Refused(Exception):  # noqa: N818  (an answer on its way out, never seen by others)
-    """What a client asked for and does not get."""
-
-    def __init__(self, code: ErrorCode, text: str) -> None:
-        super().__init__(code, text)
-        self.code, self.text = code, text
-
-
 @dataclass(frozen=True, slots=True)
 class _TopicResult:
-    """What became of a topic."""
+    """The outcome for one topic."""
 
     name: str | None
     code: ErrorCode = ErrorCode.NONE
@@ -50,31 +45,24 @@ class _TopicResult:
     topic: Topic | None = None
 
 
-def _failed(name: str | None, error: _Refused | HoldfastError) -> _TopicResult:
-    if isinstance(error, _Refused):
-        return _TopicResult(name, error.code, error.text)
-    return _TopicResult(name, code_of(error), str(error))
-
-
 async def create_topics(call: RequestContext, request: Any) -> ResponseFields:
-    """Create topics, each by itself, and wait a moment until they can be written to."""
-    backend, named = call.backend, Counter(topic.name for topic in request.topics)
-    slots = asyncio.Semaphore(_CONCURRENCY_MAX)
+    """Create topics, each on its own, and wait a moment until they are writable."""
+    backend, counts = call.backend, Counter(topic.name for topic in request.topics)
 
     async def create(wanted: Any) -> _TopicResult:
-        async with slots:
-            try:
-                if named[wanted.name] > 1:
-                    raise _Refused(ErrorCode.INVALID_REQUEST, f"{wanted.name!r} is named more than once")
-                return _TopicResult(wanted.name, topic=await _create(backend, wanted, request.validate_only))
-            except (_Refused, HoldfastError) as error:
-                return _failed(wanted.name, error)
+        try:
+            if counts[wanted.name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"duplicate topic {wanted.name!r}")
+            return _TopicResult(wanted.name, topic=await _create(backend, wanted, request.validate_only))
+        except HoldfastError as error:
+            return _TopicResult(wanted.name, code_of(error), str(error))
 
-    outcomes = await asyncio.gather(*map(create, {topic.name: topic for topic in request.topics}.values()))
+    unique = {topic.name: topic for topic in request.topics}
+    outcomes = await gather_limited(create, unique.values(), _CONCURRENCY_MAX)
     if not request.validate_only:
-        made = [outcome.topic.name for outcome in outcomes if outcome.topic is not None]
-        # A topic that is not placed in time exists all the same: clients ask for its leaders anyway.
-        await wait_until_placed(backend, made, min(request.timeout.total_seconds() * 1000, PLACED_WAIT_MS))
+        created = [outcome.topic.name for outcome in outcomes if outcome.topic is not None]
+        # A topic that is not placed in time exists all the same: clients look up its leaders anyway.
+        await wait_until_placed(backend, created, min(request.timeout.total_seconds() * 1000, PLACED_WAIT_MS))
     return {"topics": [_created(outcome, request.validate_only) for outcome in outcomes]}
 
 
@@ -82,12 +70,12 @@ async def _create(backend: KafkaBackend, wanted: Any, validate_only: bool) -> To
     name = wanted.name
     check_name(name)
     if validate_only or backend.cluster.topic(name) is not None:
-        await _check_free(backend, name)  # what is shown here may be a moment behind
+        await _check_free(backend, name)  # this node may be a moment behind the store
     partitions = _partitions(backend, wanted)
     try:
         config = read_settings((each.name, each.value) for each in wanted.configs)
     except InvalidError as error:
-        raise _Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
     if validate_only:
         return backend.log.topics.planned(name, partitions, config)
     return await backend.log.create_topic(name, partitions, config)
@@ -100,40 +88,43 @@ async def _check_free(backend: KafkaBackend, name: str) -> None:
 
 
 def _partitions(backend: KafkaBackend, wanted: Any) -> int:
-    """How many partitions the topic gets."""
+    """The number of partitions of the new topic."""
     count, replicas = wanted.num_partitions, wanted.replication_factor
     if wanted.assignments:
         if (count, replicas) != (_BROKER_DEFAULT, _BROKER_DEFAULT):
-            raise _Refused(
+            raise ApiError(
                 ErrorCode.INVALID_REQUEST,
-                "replica assignments and numbers of partitions or replicas exclude each other",
+                "replica assignments exclude a number of partitions or replicas",
             )
         _check_assignments(backend, wanted.assignments)
         count = len(wanted.assignments)
     elif replicas not in (_BROKER_DEFAULT, 1):
-        raise _Refused(
+        raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replicas}: a partition has one replica here, so 1 or -1 is allowed; "
+            f"invalid replication factor {replicas}: must be 1 or -1, a partition has one replica; "
             "holdfast.durability=object survives the loss of an agent",
         )
     elif count == _BROKER_DEFAULT:
         count = backend.settings.auto_create_partitions
     if not 1 <= count <= PARTITIONS_MAX:
-        raise _Refused(ErrorCode.INVALID_PARTITIONS, f"{count} partitions: 1 to {PARTITIONS_MAX} are allowed")
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"invalid num_partitions {count}: must be between 1 and {PARTITIONS_MAX}",
+        )
     return int(count)
 
 
 def _check_assignments(backend: KafkaBackend, assignments: Iterable[Any]) -> None:
-    asked = {each.partition_index: tuple(each.broker_ids) for each in assignments}
+    replicas = {each.partition_index: tuple(each.broker_ids) for each in assignments}
     nodes = [broker.node for broker in brokers(backend)]
-    if sorted(asked) != list(range(len(asked))):
-        raise _Refused(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are to be numbered from 0 without gaps, each once"
+    if sorted(replicas) != list(range(len(replicas))):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0, without gaps or duplicates"
         )
-    if len(nodes) != 1 or set(asked.values()) != {(nodes[0],)}:
-        raise _Refused(
+    if len(nodes) != 1 or set(replicas.values()) != {(nodes[0],)}:
+        raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "where partitions go is planned here: name a number of partitions and no brokers",
+            "partitions are placed by the cluster: set a number of partitions instead of brokers",
         )
 
 
@@ -159,7 +150,7 @@ def _created(outcome: _TopicResult, validated: bool) -> ResponseFields:
                 "name": row.name,
                 "value": row.value,
                 "read_only": row.read_only,
-                "config_source": DYNAMIC_TOPIC_CONFIG if row.is_set else DEFAULT_CONFIG,
+                "config_source": ConfigSource.DYNAMIC_TOPIC_CONFIG if row.is_set else ConfigSource.DEFAULT_CONFIG,
                 "is_sensitive": False,
             }
             for row in topic_config_entries(topic.config, tuple(topic.overrides))
@@ -168,18 +159,18 @@ def _created(outcome: _TopicResult, validated: bool) -> ResponseFields:
 
 
 async def delete_topics(call: RequestContext, request: Any) -> ResponseFields:
-    """Delete topics, each by itself, and wait a moment until this node no longer shows them."""
+    """Delete topics, each on its own, and wait a moment until this node no longer lists them."""
     backend = call.backend
     wanted: list[tuple[str | None, UUID | None]]
     if hasattr(request, "topics"):
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         wanted = [(name, None) for name in request.topic_names]
-    named, slots = Counter(wanted), asyncio.Semaphore(_CONCURRENCY_MAX)
+    counts = Counter(wanted)
 
-    async def delete(name: str | None, topic_id: UUID | None) -> ResponseFields:
-        async with slots:
-            outcome = await _delete(backend, name, topic_id, named[name, topic_id] > 1)
+    async def delete(topic: tuple[str | None, UUID | None]) -> ResponseFields:
+        name, topic_id = topic
+        outcome = await _delete(backend, name, topic_id, counts[topic] > 1)
         gone = outcome.topic
         return {
             "name": gone.name if gone is not None else name,
@@ -188,19 +179,19 @@ async def delete_topics(call: RequestContext, request: Any) -> ResponseFields:
             "error_message": outcome.text,
         }
 
-    responses = await asyncio.gather(*(delete(name, topic_id) for name, topic_id in named))
+    responses = await gather_limited(delete, counts, _CONCURRENCY_MAX)
     gone = [str(each["topic_id"]) for each in responses if each["error_code"] is ErrorCode.NONE]
     wait_ms = min(request.timeout.total_seconds() * 1000, PLACED_WAIT_MS)
     await wait_until(backend, lambda: all(backend.cluster.name_of(topic_id) is None for topic_id in gone), wait_ms)
     return {"responses": responses}
 
 
-async def _delete(backend: KafkaBackend, name: str | None, topic_id: UUID | None, twice: bool) -> _TopicResult:
+async def _delete(backend: KafkaBackend, name: str | None, topic_id: UUID | None, duplicate: bool) -> _TopicResult:
     try:
-        if twice:
-            raise _Refused(ErrorCode.INVALID_REQUEST, "it is named more than once")
+        if duplicate:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "duplicate topic")
         if (name is None) == (topic_id is None):
-            raise _Refused(ErrorCode.INVALID_REQUEST, "a topic is to be named by its name or by its id")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a topic needs either a name or an id")
         if name is not None:
             return _TopicResult(name, topic=await backend.log.delete_topic(name))
         assert topic_id is not None
@@ -208,13 +199,13 @@ async def _delete(backend: KafkaBackend, name: str | None, topic_id: UUID | None
             found = await backend.log.topics.by_id(topic_id.hex)
             return _TopicResult(name, topic=await backend.log.topics.delete(found.name, topic_id=found.id))
         except UnknownTopicError as error:
-            raise _Refused(ErrorCode.UNKNOWN_TOPIC_ID, str(error)) from None
-    except (_Refused, HoldfastError) as error:
-        return _failed(name, error)
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, str(error)) from None
+    except HoldfastError as error:
+        return _TopicResult(name, code_of(error), str(error))
 
 
 async def create_partitions(call: RequestContext, request: Any) -> ResponseFields:
-    """Refuse: which partition a key belongs to would change, and with it the order of its records."""
+    """Reject: the partition of a key would change, and with it the order of its records."""
     results = []
     for wanted in request.topics:
         topic = call.backend.cluster.topic(wanted.name)
@@ -223,7 +214,7 @@ async def create_partitions(call: RequestContext, request: Any) -> ResponseField
             results.append({"name": wanted.name, "error_code": code_of(error), "error_message": str(error)})
             continue
         text = (
-            f"{wanted.name} has {topic.partitions} partitions, and that never changes: keys would change places. "
+            f"topic {wanted.name} keeps its {topic.partitions} partitions: with more, keys would move between partitions. "
             "Create another topic and copy the records"
         )
         results.append({"name": wanted.name, "error_code": ErrorCode.INVALID_PARTITIONS, "error_message": text})
@@ -231,22 +222,20 @@ async def create_partitions(call: RequestContext, request: Any) -> ResponseField
 
 
 async def delete_records(call: RequestContext, request: Any) -> ResponseFields:
-    """Delete everything below an offset, in the partitions that are led here."""
+    """Delete the records below an offset, in partitions led here."""
     backend = call.backend
-    slots = asyncio.Semaphore(_CONCURRENCY_MAX)
 
     async def delete(name: str, wanted: Any) -> ResponseFields:
-        code, start = ErrorCode.NONE, -1
-        async with slots:
-            try:
-                start = await _delete_records(backend, name, wanted.partition_index, wanted.offset)
-            except (_Refused, HoldfastError) as error:
-                code = _failed(name, error).code
+        code, start = ErrorCode.NONE, NO_OFFSET
+        try:
+            start = await _delete_records(backend, name, wanted.partition_index, wanted.offset)
+        except HoldfastError as error:
+            code = code_of(error)
         return {"partition_index": wanted.partition_index, "low_watermark": start, "error_code": code}
 
     topics = []
     for topic in request.topics:
-        partitions = await asyncio.gather(*(delete(topic.name, each) for each in topic.partitions))
+        partitions = await gather_limited(partial(delete, topic.name), topic.partitions, _CONCURRENCY_MAX)
         topics.append({"name": topic.name, "partitions": partitions})
     return {"topics": topics}
 
@@ -254,18 +243,18 @@ async def delete_records(call: RequestContext, request: Any) -> ResponseFields:
 async def _delete_records(backend: KafkaBackend, name: str, number: int, offset: int) -> int:
     topic = backend.cluster.topic(name)
     if topic is not None and topic.config.cleanup_policy == "compact":
-        raise _Refused(ErrorCode.POLICY_VIOLATION, "a compacted topic keeps the last record of every key")
+        raise ApiError(ErrorCode.POLICY_VIOLATION, "a compacted topic keeps the last record of every key")
     try:
         return await backend.log.delete_records(name, number, offset)
     except (UnknownTopicError, TopicNameError):
         raise
     except InvalidError as error:
-        raise _Refused(ErrorCode.OFFSET_OUT_OF_RANGE, str(error)) from None
+        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, str(error)) from None
 
 
 APIS: Final = (
-    Api(key=19, name="CreateTopics", versions=(2, 7), flexible_from=5, control=create_topics),
-    Api(key=20, name="DeleteTopics", versions=(1, 6), flexible_from=4, control=delete_topics),
-    Api(key=21, name="DeleteRecords", versions=(0, 2), flexible_from=2, control=delete_records),
-    Api(key=37, name="CreatePartitions", versions=(0, 3), flexible_from=2, control=create_partitions),
+    Api(key=ApiKey.CREATE_TOPICS, versions=(2, 7), flexible_from=5, control=create_topics),
+    Api(key=ApiKey.DELETE_TOPICS, versions=(1, 6), flexible_from=4, control=delete_topics),
+    Api(key=ApiKey.DELETE_RECORDS, versions=(0, 2), flexible_from=2, control=delete_records),
+    Api(key=ApiKey.CREATE_PARTITIONS, versions=(0, 3), flexible_from=2, control=create_partitions),
 )

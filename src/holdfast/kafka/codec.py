@@ -1,8 +1,8 @@
-"""Control messages through kio: decode a request of any version, build the answer in the version it was asked in.
+"""Messages through kio: decode a request of any version, encode the response in that version.
 
-Handlers speak the newest version: they return mappings with its field names, and fields an older version does not have are left
-out here. Plain numbers become what kio wants for error codes, durations, times and ids. kio is imported at the first use: it is
-a large import, and a server should listen before it.
+Handlers use the newest version: they return mappings with its field names, and fields that an older version lacks are left out
+here. Plain numbers become kio's types for error codes, durations, times and ids. kio is imported at the first use: the import is
+large, and a server should listen before it.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from holdfast.gateways.kafka.api import ResponseFields
+from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.length_checks import check_lengths, nested_entity
 from holdfast.kafka.wire import MalformedRequestError
 from holdfast.vocabulary.import_lock import hidden, import_lock
@@ -26,43 +26,37 @@ ZERO_UUID = UUID(int=0)
 def decode(key: int, version: int, body: memoryview) -> Any:
     """The request in `body`. `MalformedRequestError`.
 
-    Bytes after its last field mean nothing, as in Kafka: librdkafka 2.16 sends some.
+    Bytes after its last field are ignored, as in Kafka: librdkafka 2.16 sends some.
     """
-    learn()
+    import_kio()
     from kio.serial.errors import SerialError
 
     kind, read = _reader(key, version)
     check_lengths(kind, body)
     try:
-        request, _ = read(bytes(body), 0)  # kio takes nothing that could still change
+        request, _ = read(bytes(body), 0)  # kio accepts immutable bytes only
     except (SerialError, ValueError, IndexError, OverflowError, TypeError, MemoryError) as error:
-        name = type(error).__name__
-        raise MalformedRequestError(
-            f"body of a request with key {key} version {version}",
-            f"{len(body)} bytes",
-            f"a whole one ({name}: {error})",
-        ) from None
+        what = f"{ApiKey(key).api_name} v{version} request of {len(body)} bytes"
+        raise MalformedRequestError(what, f"{type(error).__name__}: {error}", "decodable") from None
     return request
 
 
-def encode(key: int, version: int, answer: ResponseFields) -> bytes:
-    """The answer, without its header, as `version` has it."""
+def encode(key: int, version: int, response: Mapping[str, object]) -> bytes:
+    """The response in `version`, without its header."""
     build, write = _writer(key, version)
     out = io.BytesIO()
-    write(out, build(answer))
+    write(out, build(response))
     return out.getvalue()
 
 
 @cache
-def learn() -> None:
-    """Import kio, which takes a while; on any thread, before anything of it is used.
+def import_kio() -> None:
+    """Import kio, on any thread, before anything of it is used. It takes a while.
 
-    One thread at a time: its modules import each other, and two threads that meet in that circle get Python's deadlock error.
+    One thread at a time: its modules import each other in a circle, and two threads that meet there get Python's deadlock error.
     """
-    with (
-        import_lock,
-        hidden("hypothesis"),
-    ):  # where it is installed, kio would make strategies for tests: seconds of work
+    # Where hypothesis is installed, kio builds strategies for tests at import: seconds of work.
+    with import_lock, hidden("hypothesis"):
         import kio.index
         import kio.schema.errors
         import kio.serial  # noqa: F401
@@ -70,7 +64,7 @@ def learn() -> None:
 
 @cache
 def _reader(key: int, version: int) -> tuple[type, Callable[[bytes, int], tuple[Any, int]]]:
-    learn()
+    import_kio()
     from kio.index import load_request_schema
     from kio.serial import entity_reader
 
@@ -80,7 +74,7 @@ def _reader(key: int, version: int) -> tuple[type, Callable[[bytes, int], tuple[
 
 @cache
 def _writer(key: int, version: int) -> tuple[Convert, Callable[[io.BytesIO, Any], None]]:
-    learn()
+    import_kio()
     from kio.index import load_response_schema
     from kio.serial import entity_writer
 
@@ -90,7 +84,7 @@ def _writer(key: int, version: int) -> tuple[Convert, Callable[[io.BytesIO, Any]
 
 @cache
 def _builder(kind: type) -> Convert:
-    """A function that makes a `kind` out of a mapping."""
+    """A function that builds a `kind` from a mapping."""
     steps = [(field.name, _converter(field), _default(field)) for field in dataclasses.fields(kind)]
 
     def build(given: Mapping[str, Any]) -> Any:
@@ -104,7 +98,7 @@ def _builder(kind: type) -> Convert:
             elif name == "throttle_time":
                 values[name] = timedelta(0)
             else:
-                raise KeyError(f"{kind.__module__}.{kind.__name__} needs {name}")
+                raise KeyError(f"{kind.__module__}.{kind.__name__}: missing field {name}")
         return kind(**values)
 
     return build

@@ -1,0 +1,112 @@
+"""The committed offsets of one shard: commit, fetch, delete, expire.
+
+The one rule: an offset belongs to a topic's id, not to its name. Whether a member may commit is decided by its group.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from holdfast.groups.committed_state import CommittedState
+from holdfast.groups.errors import GroupRefusal, GroupRefusedError
+from holdfast.groups.group import Group
+from holdfast.groups.model import CommittedOffset
+from holdfast.groups.offset_expiration import TopicIdLookup, belongs_to_topic, expired_offsets, subscribed_topics
+from holdfast.groups.settings import GroupCounters, GroupSettings
+from holdfast.groups.writer import ShardWriter
+from holdfast.kafka.special_offsets import EARLIEST, LATEST
+from holdfast.log.topics import PARTITIONS_MAX, check_name
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import HoldfastError, InvalidError
+from holdfast.vocabulary.settings import check_between
+from holdfast.vocabulary.types import TopicPartition
+
+OffsetResults = Mapping[TopicPartition, HoldfastError | None]  # None: done
+
+
+class ShardOffsets:
+    """Offsets of one shard's groups."""
+
+    def __init__(
+        self,
+        committed: CommittedState,
+        writer: ShardWriter,
+        *,
+        clock: Clock,
+        settings: GroupSettings,
+        counters: GroupCounters,
+        topic_id: TopicIdLookup,
+    ) -> None:
+        self._committed, self._writer, self._clock = committed, writer, clock
+        self._settings, self._counters, self._topic_id = settings, counters, topic_id
+
+    async def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> OffsetResults:
+        """Write the valid offsets; returns once they are durable."""
+        now_ms = self._clock.now_ms()
+        results: dict[TopicPartition, HoldfastError | None] = {}
+        valid = {}
+        topic_ids: dict[str, str] = {}
+        for partition, offset in offsets.items():
+            try:
+                if partition.topic not in topic_ids:
+                    check_name(partition.topic)
+                    topic_ids[partition.topic] = self._topic_id(partition.topic) or ""
+                self._check(group_id, partition, offset)
+            except HoldfastError as error:
+                results[partition] = error
+                continue
+            valid[partition] = replace(offset, committed_at_ms=now_ms, topic_id=topic_ids[partition.topic])
+        results.update(await self._writer.commit(group_id, valid))
+        self._counters.offset_commits += 1
+        self._counters.offsets_committed += sum(error is None for error in results.values())
+        return results
+
+    def fetch(
+        self, group_id: str, partitions: Collection[TopicPartition] | None
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """The committed offsets of these partitions, or of all."""
+        committed = self._committed.offsets(group_id)
+        wanted = committed if partitions is None else partitions
+        found = ((partition, committed[partition]) for partition in wanted if partition in committed)
+        return {
+            partition: offset
+            for partition, offset in found
+            if belongs_to_topic(offset, self._topic_id(partition.topic))
+        }
+
+    async def delete(self, group: Group, partitions: Collection[TopicPartition]) -> OffsetResults:
+        """Delete offsets, except those of topics the group's members are subscribed to."""
+        subscribed = subscribed_topics(group)
+        if group.members and subscribed is None:
+            raise GroupRefusedError(group.id, GroupRefusal.NOT_EMPTY)
+        protected = subscribed if group.members and subscribed is not None else frozenset()
+        results: dict[TopicPartition, HoldfastError | None] = {
+            each: GroupRefusedError(group.id, GroupRefusal.SUBSCRIBED) if each.topic in protected else None
+            for each in partitions
+        }
+        committed = self._committed.offsets(group.id)
+        deleted = dict.fromkeys(each for each, error in results.items() if error is None and each in committed)
+        results.update(await self._writer.commit(group.id, deleted))
+        return results
+
+    def expire(self, group: Group) -> bool:
+        """Queue the deletion of a group's expired offsets; whether none is left."""
+        offsets = self._committed.offsets(group.id)
+        expired = expired_offsets(
+            group,
+            offsets,
+            self._clock.now_ms(),
+            retention_ms=self._settings.retention_ms,
+            topic_id=self._topic_id,
+        )
+        if expired:
+            self._counters.offsets_forgotten += len(expired)
+            self._writer.put_offsets(group.id, dict.fromkeys(expired))
+        return len(expired) == len(offsets)
+
+    def _check(self, group_id: str, partition: TopicPartition, offset: CommittedOffset) -> None:
+        check_between("partition", partition.number, 0, PARTITIONS_MAX)
+        if len(offset.metadata) > self._settings.metadata_chars_max:
+            raise GroupRefusedError(group_id, GroupRefusal.METADATA_TOO_LARGE)
+        if offset.offset < EARLIEST:  # kafkajs commits EARLIEST and LATEST as they are, to start there
+            allowed = f"at least 0, or {LATEST} (latest) or {EARLIEST} (earliest)"
+            raise InvalidError("offset", offset.offset, allowed)
