@@ -16,6 +16,9 @@ from uuid import UUID
 
 from holdfast.client.addresses import BrokerAddress, parse_bootstrap
 from holdfast.client.connection import BrokerConnection
+from holdfast.kafka.enums import ConfigResourceType
+from holdfast.kafka.error_codes import ErrorCode, error_name
+from holdfast.kafka.special_offsets import EARLIEST, LATEST
 from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
@@ -26,23 +29,19 @@ T = TypeVar("T")
 STORE_URL: Final = "holdfast.store.url"
 OBJECTS_URL: Final = "holdfast.objects.url"
 
-EARLIEST: Final = -2
-LATEST: Final = -1
-_BROKER_RESOURCE: Final = 4  # a resource type of DescribeConfigs
-_NONE, _OUT_OF_RANGE, _UNKNOWN_TOPIC, _UNKNOWN_ID = 0, 1, 3, 100
 _RETRIABLE: Final = {
-    3,
-    5,
-    6,
-    7,
-    9,
-    74,
-    75,
-    76,
-    78,
-    79,
-    100,
-}  # leaders that change, epochs that are not known yet, time-outs
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+    ErrorCode.MEMBER_ID_REQUIRED,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+}
 _RETRY_PAUSE_MS: Final = 100
 
 
@@ -121,16 +120,18 @@ class BrokerClient:
     async def topics(self) -> list[TopicInfo]:
         """Every topic that is not internal, by name."""
         answer = await self._retry_until_deadline(lambda: self._metadata(None))
-        return sorted(_topic_info(each) for each in answer.topics if not each.is_internal and each.error_code == _NONE)
+        return sorted(
+            _topic_info(each) for each in answer.topics if not each.is_internal and each.error_code == ErrorCode.NONE
+        )
 
     async def topic(self, name: str) -> TopicInfo:
         """One topic. `UnknownTopicError`. Never creates it."""
 
         async def find() -> TopicInfo:
             (found,) = (await self._metadata((name,))).topics
-            if int(found.error_code) in (_UNKNOWN_TOPIC, 17):  # 17: no topic can have this name
+            if int(found.error_code) in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
                 raise UnknownTopicError(name)
-            if found.error_code != _NONE:
+            if found.error_code != ErrorCode.NONE:
                 raise UnavailableError(f"topic {name}", f"the brokers say {found.error_code.name}")
             return _topic_info(found)
 
@@ -190,11 +191,11 @@ class BrokerClient:
         answer = await self._request(node, request)
         self._check(topic, number, int(answer.error_code))
         (found,) = answer.responses[0].partitions
-        if found.error_code == _OUT_OF_RANGE:
+        if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             ends = await self.offsets(topic, {number: LATEST})
             starts = await self.offsets(topic, {number: EARLIEST})
             raise OutOfRangeError(starts[number], ends[number])
-        if found.error_code == _UNKNOWN_ID and (await self.topic(topic)).id != info.id:
+        if found.error_code == ErrorCode.UNKNOWN_TOPIC_ID and (await self.topic(topic)).id != info.id:
             raise UnknownTopicError(topic)
         self._check(topic, number, int(found.error_code))
         return FetchResult(memoryview(found.records or b""), found.log_start_offset, found.high_watermark)
@@ -224,7 +225,7 @@ class BrokerClient:
         nodes = {each.node_id for each in (await self._metadata(())).brokers}
         for node in sorted(nodes):
             resource = DescribeConfigsResource(
-                resource_type=_BROKER_RESOURCE,  # type: ignore[arg-type]
+                resource_type=ConfigResourceType.BROKER,  # type: ignore[arg-type]
                 resource_name=str(node),
                 configuration_keys=(STORE_URL, OBJECTS_URL),
             )
@@ -255,7 +256,7 @@ class BrokerClient:
         """Partitions by leader; those without one are left out. `UnavailableError` if none has one."""
         if any((topic, number) not in self._metadata_cache.leaders for number in numbers):
             (found,) = (await self._metadata((topic,))).topics
-            if found.error_code == _UNKNOWN_TOPIC:
+            if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise UnknownTopicError(topic)
         led: dict[int, list[int]] = {}
         for number in numbers:
@@ -269,12 +270,12 @@ class BrokerClient:
         return led
 
     def _check(self, topic: str, number: int, code: int) -> None:
-        if code == _NONE:
+        if code == ErrorCode.NONE:
             return
         self._metadata_cache.leaders.pop((topic, number), None)
         if code in _RETRIABLE:  # a new leader may not know the topic yet, nor its id
-            raise UnavailableError(f"partition {topic}:{number}", f"its leader is changing (code {code})")
-        raise HoldfastError(f"partition {topic}:{number}: the broker answered with Kafka's error {code}")
+            raise UnavailableError(f"partition {topic}:{number}", f"the broker answered with {error_name(code)}")
+        raise HoldfastError(f"partition {topic}:{number}: the broker answered with {error_name(code)}")
 
     async def _request(self, node: int, request: Any) -> Any:
         if node not in self._metadata_cache.addresses:

@@ -14,7 +14,10 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.client.brokers import LATEST, BrokerClient, OutOfRangeError, TopicInfo
+from holdfast.client.brokers import BrokerClient, OutOfRangeError, TopicInfo
+from holdfast.kafka.enums import Acks
+from holdfast.kafka.error_codes import RETRIABLE, ErrorCode, error_name
+from holdfast.kafka.special_offsets import LATEST
 from holdfast.log.batches import parse_header
 from holdfast.log.batches.header import HEADER_BYTES
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, InvalidError, UnavailableError
@@ -23,26 +26,9 @@ from holdfast.vocabulary.settings import MIB
 REQUEST_BYTES_MAX: Final = 8 * MIB
 SEQUENCE_MODULUS: Final = 1 << 31  # after 2³¹-1 comes 0
 
-_NONE, _DUPLICATE = 0, 46
-_OUT_OF_SEQUENCE: Final = {45, 47}  # out of order, older epoch: somebody else has gone further with this producer
-_RETRIABLE: Final = {
-    3,
-    5,
-    6,
-    7,
-    14,
-    15,
-    16,
-    19,
-    20,
-    56,
-    72,
-    74,
-    75,
-    89,
-    100,
-}  # leaders that change, room that comes, time-outs
-_UNKNOWN_TOPIC: Final = {3, 100}
+# Another writer has used this producer id with a later sequence number or epoch.
+_OUT_OF_SEQUENCE: Final = {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH}
+_UNKNOWN_TOPIC: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 _RETRY_PAUSE_MS: Final = 100
 
 
@@ -82,7 +68,7 @@ class OutOfSequenceError(HoldfastError):
         self.topic, self.partition, self.code = topic, partition, code
 
     def __str__(self) -> str:
-        return f"partition {self.topic}:{self.partition} refused a batch as out of order (code {self.code})"
+        return f"partition {self.topic}:{self.partition} rejected a batch: {error_name(self.code)}"
 
 
 class IdempotentProducer(Protocol):
@@ -122,7 +108,7 @@ class KafkaIdempotentProducer(BrokerClient):
             transaction_timeout=timedelta(minutes=1),  # type: ignore[arg-type]
         )
         answer = await self._request_any(request)
-        if int(answer.error_code) != _NONE:
+        if int(answer.error_code) != ErrorCode.NONE:
             raise UnavailableError("producer ids", f"broker error {answer.error_code.name}")
         return int(answer.producer_id), int(answer.producer_epoch)
 
@@ -164,7 +150,8 @@ class KafkaIdempotentProducer(BrokerClient):
                     reason = error
                     continue
                 for batch in chosen:
-                    refused = self._refusal(batch.target, codes.get(batch.target.partition, 7))
+                    code = codes.get(batch.target.partition, ErrorCode.REQUEST_TIMED_OUT)
+                    refused = self._refusal(batch.target, code)
                     if refused is None:
                         del left[batch.target]
                     reason = refused or reason
@@ -175,7 +162,7 @@ class KafkaIdempotentProducer(BrokerClient):
 
         parts: Any = tuple(PartitionProduceData(index=each.target.partition, records=each.data) for each in batches)  # type: ignore[arg-type]
         request = ProduceRequest(
-            acks=-1,  # type: ignore[arg-type]
+            acks=Acks.ALL,  # type: ignore[arg-type]
             timeout=timedelta(seconds=20),  # type: ignore[arg-type]
             topic_data=(TopicProduceData(topic_id=UUID(hex=topic.id), partition_data=parts),),
         )
@@ -183,18 +170,16 @@ class KafkaIdempotentProducer(BrokerClient):
         return {each.index: int(each.error_code) for found in answer.responses for each in found.partition_responses}
 
     def _refusal(self, target: TargetPartition, code: int) -> HoldfastError | None:
-        if code in (_NONE, _DUPLICATE):
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             return None
         self._metadata_cache.leaders.pop((target.topic.name, target.partition), None)
         name = f"partition {target}"
-        if code in _RETRIABLE:
+        if code in RETRIABLE:
             known = "; the topic may have been deleted" if code in _UNKNOWN_TOPIC else ""
-            return UnavailableError(name, f"the broker answered with Kafka's error {code}{known}")
+            return UnavailableError(name, f"the broker answered with {error_name(code)}{known}")
         if code in _OUT_OF_SEQUENCE:
             raise OutOfSequenceError(target.topic.name, target.partition, code)
-        raise InvalidError(
-            f"batch for {name}", f"Kafka's error {code}", "a batch that the topic's configuration allows"
-        )
+        raise InvalidError(f"batch for {name}", error_name(code), "accepted by the topic's configuration")
 
     async def appended_records(
         self, target: TargetPartition, *, start: int, producer: tuple[int, int], sequence: int

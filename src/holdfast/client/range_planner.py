@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from holdfast.client.brokers import EARLIEST, LATEST, TopicInfo
+from holdfast.client.brokers import TopicInfo
 from holdfast.client.cluster_access import ClusterAccess
 from holdfast.client.splits import (
     EstimatedRange,
@@ -21,6 +21,7 @@ from holdfast.client.splits import (
     total_size,
 )
 from holdfast.client.types import PartitionRange, TopicOffsets
+from holdfast.kafka.special_offsets import EARLIEST, LATEST
 from holdfast.vocabulary.settings import check_at_least
 from holdfast.vocabulary.types import OffsetRange
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.spark.source.options import EARLIEST, LATEST, OffsetRangeLimit, SourceOptions, parse_source_options
+from holdfast.kafka.special_offsets import EARLIEST, LATEST
+from holdfast.spark.source.options import OffsetRangeLimit, SourceOptions, parse_source_options
 from holdfast.vocabulary.errors import InvalidError
 
 GOOD = {"bootstrap": "host:9092", "topics": "a,b"}

@@ -11,13 +11,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from holdfast.client.cluster_address import ClusterAddress
+from holdfast.kafka.special_offsets import EARLIEST, LATEST
 from holdfast.log.topics import check_name
 from holdfast.spark.cluster_options import ADDRESS_OPTIONS, parse_cluster_address
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import MIB
-
-EARLIEST: Final = -2
-LATEST: Final = -1
 
 _SELECTION_OPTIONS: Final = (*ADDRESS_OPTIONS, "topics", "topicsPattern", "partitions")
 _READ_OPTIONS: Final = (

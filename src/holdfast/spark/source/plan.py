@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from holdfast.kafka.special_offsets import EARLIEST, LATEST
 from holdfast.log.topics import UnknownTopicError
 from holdfast.spark.ranges import DataLossError, PartitionRange, TopicChangedError, TopicInfo, TopicOffsets
 from holdfast.spark.source.filters import FilterBounds
-from holdfast.spark.source.options import EARLIEST, LATEST, OffsetRangeLimit, SourceOptions
+from holdfast.spark.source.options import OffsetRangeLimit, SourceOptions
 from holdfast.spark.source.positions import StreamPosition, TopicPosition
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 

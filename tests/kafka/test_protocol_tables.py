@@ -1,0 +1,44 @@
+"""Codes, keys and retriability agree with kio, which is generated from Kafka's own definitions."""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode as KioErrorCode
+
+from holdfast.gateways.kafka import errors
+from holdfast.gateways.kafka.api_table import APIS
+from holdfast.kafka.api_keys import ApiKey
+from holdfast.kafka.error_codes import RETRIABLE, ErrorCode, error_name
+from holdfast.vocabulary.errors import ClosedError, ExpiredError, FencedError, UnavailableError
+
+KIO = {int(code.value): code for code in KioErrorCode}
+
+
+def test_every_error_code_has_kafkas_name() -> None:
+    assert {code.name.lower() for code in ErrorCode} == {KIO[code].name for code in ErrorCode}
+
+
+def test_the_retriable_codes_are_those_of_kafka() -> None:
+    assert {code for code in ErrorCode if KIO[code].retriable} == RETRIABLE
+
+
+def test_a_code_without_a_name_is_shown_as_a_number() -> None:
+    assert (error_name(3), error_name(9_999)) == ("UNKNOWN_TOPIC_OR_PARTITION", "error 9999")
+
+
+def test_every_api_key_is_that_of_its_messages() -> None:
+    for key in ApiKey:
+        request = _newest_request(key)
+        assert int(request.__api_key__) == key
+        assert request.__name__ == f"{key.api_name}Request"
+
+
+def _newest_request(key: ApiKey) -> Any:
+    from kio.index import load_request_schema
+
+    return load_request_schema(key, APIS[key].versions[1])
+
+
+def test_our_retriable_errors_get_retriable_codes() -> None:
+    for kind, code in (*errors._CODES, *errors._GROUP_CODES):
+        if issubclass(kind, UnavailableError | FencedError | ExpiredError | ClosedError):
+            assert code in RETRIABLE, kind
