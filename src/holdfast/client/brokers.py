@@ -17,7 +17,7 @@ from uuid import UUID
 from holdfast.client.addresses import BrokerAddress, parse_bootstrap
 from holdfast.client.connection import BrokerConnection
 from holdfast.kafka.enums import ConfigResourceType
-from holdfast.kafka.error_codes import ErrorCode, error_name
+from holdfast.kafka.error_codes import RETRIABLE, ErrorCode, error_name
 from holdfast.kafka.special_offsets import EARLIEST, LATEST
 from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.clock import Clock, RealClock
@@ -29,19 +29,6 @@ T = TypeVar("T")
 STORE_URL: Final = "holdfast.store.url"
 OBJECTS_URL: Final = "holdfast.objects.url"
 
-_RETRIABLE: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.LEADER_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.REPLICA_NOT_AVAILABLE,
-    ErrorCode.FENCED_LEADER_EPOCH,
-    ErrorCode.UNKNOWN_LEADER_EPOCH,
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-    ErrorCode.OFFSET_NOT_AVAILABLE,
-    ErrorCode.MEMBER_ID_REQUIRED,
-    ErrorCode.UNKNOWN_TOPIC_ID,
-}
 _RETRY_PAUSE_MS: Final = 100
 
 
@@ -273,7 +260,7 @@ class BrokerClient:
         if code == ErrorCode.NONE:
             return
         self._metadata_cache.leaders.pop((topic, number), None)
-        if code in _RETRIABLE:  # a new leader may not know the topic yet, nor its id
+        if code in RETRIABLE:  # a new leader may not know the topic yet, nor its id
             raise UnavailableError(f"partition {topic}:{number}", f"the broker answered with {error_name(code)}")
         raise HoldfastError(f"partition {topic}:{number}: the broker answered with {error_name(code)}")
 
