@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.support.object_engines.moto import MotoServer
+from tests.support.object_engines.s3 import s3_url
 from tests.support.server_process import WAIT_S, ServeProcess, environment, produce, read, started, until
 
 from holdfast import __version__
 from holdfast.app.addresses import Address, check_exposure
 from holdfast.cli.main import main
 from holdfast.log.wal.inspection import inspect
-from holdfast.testing.objects.moto import MotoServer
-from holdfast.testing.objects.s3 import s3_url
 from holdfast.vocabulary.errors import InvalidError
 
 

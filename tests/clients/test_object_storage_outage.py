@@ -7,9 +7,8 @@ from threading import Event, Thread
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from tests.support.broker import Broker, serving, until
-
-from holdfast.testing.objects.s3 import s3_url
-from holdfast.testing.objects.seaweedfs import SeaweedServer, weed
+from tests.support.object_engines.s3 import s3_url
+from tests.support.object_engines.seaweedfs import SeaweedServer, weed
 
 PARTITIONS = 3
 VALUE_BYTES = 4_000

@@ -5,9 +5,10 @@ from contextlib import ExitStack
 
 import pytest
 import pytest_asyncio
+from tests.support.object_engines import OBJECT_ENGINES, NewObjectsHarness, serving
 
 from holdfast.contracts.objects import Objects
-from holdfast.testing.objects import OBJECT_ENGINES, NewObjectsHarness, ObjectsHarness, serving
+from holdfast.testing.harness import ObjectsHarness
 
 pytest.register_assert_rewrite("holdfast.testing.objects_contract")
 

@@ -14,7 +14,7 @@ from holdfast.objects.memory import MemoryObjects
 from holdfast.objects.retry import RetryingObjects, RetrySettings
 from holdfast.testing import objects_contract as contract
 from holdfast.testing.faulty_objects import FaultyObjects
-from holdfast.testing.objects import ObjectsHarness
+from holdfast.testing.harness import ObjectsHarness
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SeededRandom
 

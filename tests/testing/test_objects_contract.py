@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.support.object_engines.memory import MemoryObjectsHarness
 
 from holdfast.contracts.objects import AlreadyExists, Buffer, Missing, ObjectInfo, Objects, Stored
 from holdfast.objects.errors import RequestRefusedError
 from holdfast.objects.memory import MemoryObjects
 from holdfast.testing import objects_contract as contract
 from holdfast.testing.faulty_objects import FaultyObjects
-from holdfast.testing.objects.memory import MemoryObjectsHarness
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 from holdfast.vocabulary.random import SystemRandom

@@ -1,6 +1,7 @@
-"""What every harness with a TCP server has in common: clients go through a fault proxy, and the server can be hurt."""
+"""What harnesses of TCP servers share: clients connect through a fault proxy, and the server can be killed and restored."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Generic, TypeVar
 
@@ -12,19 +13,26 @@ from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
 
 S = TypeVar("S", bound=ServerProcess)
+OpenClient = Callable[[str], AbstractAsyncContextManager[Store]]
 
 
 class ServerHarness(Generic[S]):
-    """Clients of one namespace of a server. `url` is direct, for other processes: the proxy ends with this one."""
+    """Clients of one namespace of a server. `url` is direct, for other processes: the proxy ends with this one.
+
+    `open_client` opens a client by URL; the default knows Holdfast's own engines.
+    """
 
     name: str
     ttl_ms_min = 300
 
-    def __init__(self, server: S, proxy: FaultProxy, *, url: str, proxied_url: str) -> None:
+    def __init__(
+        self, server: S, proxy: FaultProxy, *, url: str, proxied_url: str, open_client: OpenClient | None = None
+    ) -> None:
         self.server, self.proxy, self.url, self.proxied_url = server, proxy, url, proxied_url
+        self._open_client = open_client or _open_by_scheme
 
     def client(self) -> AbstractAsyncContextManager[Store]:
-        return open_store(self.proxied_url, clock=RealClock(), random=SystemRandom())
+        return self._open_client(self.proxied_url)
 
     def lose_answer_to(self, marker: str) -> None:
         self.proxy.lose_answer_to(marker)
@@ -46,3 +54,7 @@ class ServerHarness(Generic[S]):
 
     async def restore_saved(self) -> None:
         await asyncio.to_thread(self.server.restore_saved)
+
+
+def _open_by_scheme(url: str) -> AbstractAsyncContextManager[Store]:
+    return open_store(url, clock=RealClock(), random=SystemRandom())

@@ -1,6 +1,6 @@
 """The Objects contract as tests: what `contracts.objects` promises, held against a real engine through its `ObjectsHarness`.
 
-Whoever writes an engine runs it like this (pytest with pytest-asyncio):
+The author of an engine runs it like this (pytest with pytest-asyncio):
 
     # conftest.py
     import pytest, pytest_asyncio
@@ -8,7 +8,7 @@ Whoever writes an engine runs it like this (pytest with pytest-asyncio):
     pytest.register_assert_rewrite("holdfast.testing.objects_contract")  # before anything imports it
 
     @pytest_asyncio.fixture
-    async def harness():  # a `holdfast.testing.objects.ObjectsHarness` with a fresh namespace
+    async def harness():  # a `holdfast.testing.ObjectsHarness` with a fresh namespace
         async with my_engine_harness() as harness:
             yield harness
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast.contracts.objects import AlreadyExists, Missing, Objects, Stored
-from holdfast.testing.objects import ObjectsHarness
+from holdfast.testing.harness import ObjectsHarness
 from holdfast.testing.objects_contract.operations import keys_below, put, read
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.contracts.objects import ObjectInfo, Objects
-from holdfast.testing.objects import ObjectsHarness
+from holdfast.testing.harness import ObjectsHarness
 from holdfast.testing.objects_contract.operations import REFUSED_KEYS, chunks, keys_below, put
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from holdfast.contracts.objects import AlreadyExists, Missing, Objects, Stored
-from holdfast.testing.objects import ObjectsHarness
+from holdfast.testing.harness import ObjectsHarness
 from holdfast.testing.objects_contract.operations import keys_below, put
 from holdfast.vocabulary.errors import UnavailableError
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.contracts.objects import AlreadyExists, Buffer, Missing, Objects, Stored
-from holdfast.testing.objects import ObjectsHarness
+from holdfast.testing.harness import ObjectsHarness
 from holdfast.testing.objects_contract.operations import ODD_KEYS, REFUSED_KEYS, put, read
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import MIB

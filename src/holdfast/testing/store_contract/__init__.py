@@ -1,6 +1,6 @@
-"""The Store contract as tests: what `contracts.store` promises, held against a real engine through its `Harness`.
+"""The Store contract as tests: what `contracts.store` promises, held against a real engine through its `StoreHarness`.
 
-Whoever writes an engine runs it like this (pytest with pytest-asyncio):
+The author of an engine runs it like this (pytest with pytest-asyncio):
 
     # conftest.py
     import pytest, pytest_asyncio
@@ -8,7 +8,7 @@ Whoever writes an engine runs it like this (pytest with pytest-asyncio):
     pytest.register_assert_rewrite("holdfast.testing.store_contract")  # before anything imports it
 
     @pytest_asyncio.fixture
-    async def harness():  # a `holdfast.testing.harness.StoreHarness` with a fresh namespace
+    async def harness():  # a `holdfast.testing.StoreHarness` with a fresh namespace
         async with my_engine_harness() as harness:
             yield harness
 

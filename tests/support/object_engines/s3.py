@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
+from tests.support.object_engines import NewObjectsHarness
+
 from holdfast.contracts.objects import Objects
 from holdfast.objects.urls import open_objects
 from holdfast.testing.fault_proxy import FaultProxy
-from holdfast.testing.objects import NewObjectsHarness
 from holdfast.testing.server_process import ServerProcess
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.testing.objects import NewObjectsHarness
-from holdfast.testing.objects.s3 import BUCKET, harnesses
+from tests.support.object_engines import NewObjectsHarness
+from tests.support.object_engines.s3 import BUCKET, harnesses
+
 from holdfast.testing.server_process import ServerProcess, free_port
 
 

@@ -4,11 +4,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+from tests.support.object_engines import NewObjectsHarness
+
 from holdfast.contracts.objects import Objects
 from holdfast.objects.memory import MemoryObjects
 from holdfast.objects.retry import RetryingObjects, RetrySettings
 from holdfast.testing.faulty_objects import FaultyObjects
-from holdfast.testing.objects import NewObjectsHarness
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
 
