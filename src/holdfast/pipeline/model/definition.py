@@ -165,7 +165,8 @@ class PipelineState(StoredStruct, frozen=True):
 class Generation(StoredStruct, frozen=True):
     """One reading of the source. The live one has no end; a backfill has one per partition, and is done when all are reached.
 
-    Its registry is the namespace `registry_namespace(pipeline id, number)`: a claim, an epoch, a checkpoint and an intent per partition.
+    Its registry namespace is `registry_namespace(pipeline id, number)`: a claim, an epoch, a checkpoint and an intent per
+    partition.
     """
 
     number: int

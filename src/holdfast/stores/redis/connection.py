@@ -1,8 +1,8 @@
-"""Link: one connection to the server, one request at a time, and the truth about whether a request was sent.
+"""One connection to the server, one request at a time.
 
-The one rule: an error says what it knows. `RequestNotSentError` means that the server surely did not get the request, `RedisAnswerLostError` that it
-may have. The driver's connections are used directly, because its client class repeats a failed command by itself (its default
-`Retry`), which a commit must never be.
+The one rule: an error states whether the request was sent. `RequestNotSentError`: the server did not get it.
+`RedisAnswerLostError`: it may have. The driver's connections are used directly, because its client class repeats a failed command by
+itself (its default `Retry`), which a commit must never be.
 """
 
 import asyncio
