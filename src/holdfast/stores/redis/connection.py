@@ -1,8 +1,8 @@
 """One connection to the server, one request at a time.
 
 The one rule: an error states whether the request was sent. `RequestNotSentError`: the server did not get it.
-`RedisAnswerLostError`: it may have. The driver's connections are used directly, because its client class repeats a failed command by
-itself (its default `Retry`), which a commit must never be.
+`RedisAnswerLostError`: it may have. The driver's connections are used directly, because its client class repeats a failed command
+by itself (its default `Retry`), which a commit must never be.
 """
 
 import asyncio
