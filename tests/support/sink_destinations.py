@@ -73,6 +73,20 @@ class ClickHouseDatabase:
         return SinkDestination("clickhouse", target, lambda: rows("orders"), refused)
 
 
+def sink_of(clickhouse: ClickHouseDatabase, **more: Any) -> dict[str, Any]:
+    config = {"kind": "clickhouse", "dsn": clickhouse.server.url, "database": clickhouse.database, "table": "orders"}
+    return {**config, "batchSize": 400, "batchFlushIntervalMs": 50, **more}
+
+
+def totals(clickhouse: ClickHouseDatabase, table: str = "orders", column: str = "id") -> tuple[int, int, int]:
+    """Rows, distinct records, and the sum of a column."""
+    found = clickhouse.ask(
+        f"SELECT count() AS n, uniqExact(_generation, _partition, _offset) AS d, sum({column}) AS s "
+        f"FROM {clickhouse.database}.{table}"
+    )
+    return int(found[0]["n"]), int(found[0]["d"]), int(found[0]["s"] or 0)
+
+
 @pytest.fixture(scope="session")
 def clickhouse_server_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseServer]:
     pytest.importorskip("chdb")

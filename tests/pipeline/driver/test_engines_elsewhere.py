@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tests.pipeline.driver.test_exactly_once import sink_of, totals
 from tests.support.broker import until
 from tests.support.driver_cluster import DriverCluster, event
 from tests.support.driver_process import driving
-from tests.support.sink_destinations import ClickHouseDatabase
+from tests.support.sink_destinations import ClickHouseDatabase, sink_of, totals
 from tests.support.spark_servers import connect_server, standalone
 
 from holdfast.pipeline.driver.settings import SparkOptions

@@ -1,51 +1,20 @@
 """A slot's work into ClickHouse: whatever stops it wherever, count, sum and distinct offsets are exact."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.support.broker import until
 from tests.support.driver_cluster import DriverCluster, drain, event
-from tests.support.sink_destinations import ClickHouseDatabase
+from tests.support.failpoints import FailpointError, fail_at
+from tests.support.sink_destinations import ClickHouseDatabase, sink_of, totals
 
 from holdfast.client.loop_thread import run
 from holdfast.pipeline.driver.slot_revisions import PermanentError
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
-from holdfast.pipeline.model import steps
 from holdfast.pipeline.model.definition import RangeIntent
-from holdfast.pipeline.model.steps import StepFailedError
+from holdfast.vocabulary import failpoints
 
 pytestmark = pytest.mark.xdist_group("spark")
-
-
-def sink_of(clickhouse: ClickHouseDatabase, **more: Any) -> dict[str, Any]:
-    config = {"kind": "clickhouse", "dsn": clickhouse.server.url, "database": clickhouse.database, "table": "orders"}
-    return {**config, "batchSize": 400, "batchFlushIntervalMs": 50, **more}
-
-
-def totals(clickhouse: ClickHouseDatabase, table: str = "orders", column: str = "id") -> tuple[int, int, int]:
-    """Rows, distinct records, and the sum of a column."""
-    found = clickhouse.ask(
-        f"SELECT count() AS n, uniqExact(_generation, _partition, _offset) AS d, sum({column}) AS s "
-        f"FROM {clickhouse.database}.{table}"
-    )
-    return int(found[0]["n"]), int(found[0]["d"]), int(found[0]["s"] or 0)
-
-
-@contextmanager
-def failing_at(step: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Where the driver reaches a step it dies: the exception goes through everything, as a kill would."""
-
-    def reached(here: str) -> None:
-        if here == step:
-            raise StepFailedError(step)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(steps, "reached", reached)
-        yield
 
 
 ALSO_LONG = [pytest.param(step, marks=pytest.mark.long) for step in ("planned", "committed")]
@@ -53,7 +22,7 @@ ALSO_LONG = [pytest.param(step, marks=pytest.mark.long) for step in ("planned", 
 
 @pytest.mark.parametrize("step", ["begun", "job-done", "checkpointed", *ALSO_LONG])
 def test_a_driver_that_dies_at_a_step_is_succeeded_without_loss_or_repetition(
-    step: str, world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase, monkeypatch: pytest.MonkeyPatch
+    step: str, world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
 ) -> None:
     topic = world.topic(2)
     for number in (0, 1):
@@ -62,7 +31,7 @@ def test_a_driver_that_dies_at_a_step_is_succeeded_without_loss_or_repetition(
     registry = world.registry(pipeline, 2)
     dead = world.work(jobs, pipeline, "ann")
     claims = world.claim(registry, "ann", [0, 1])
-    with failing_at(step, monkeypatch), pytest.raises(StepFailedError):
+    with failpoints.installed(fail_at(f"pipeline.{step}")), pytest.raises(FailpointError):
         drain(dead, claims, {0: 500, 1: 500})
     successor = world.work(jobs, pipeline, "bob")
     drain(successor, world.claim(registry, "bob", [0, 1]), {0: 500, 1: 500})
@@ -96,14 +65,14 @@ def test_an_executor_that_fails_at_a_step_is_tried_again(
 
 
 def test_a_range_is_finished_under_the_recipe_it_was_begun_with(
-    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase, monkeypatch: pytest.MonkeyPatch
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
 ) -> None:
     topic = world.topic(1)
     world.produce(topic, map(event, range(600)))
     pipeline = world.pipeline(topic, sink_of(clickhouse))
     registry = world.registry(pipeline, 1)
     claims = world.claim(registry, "ann", [0])
-    with failing_at("begun", monkeypatch), pytest.raises(StepFailedError):
+    with failpoints.installed(fail_at("pipeline.begun")), pytest.raises(FailpointError):
         drain(world.work(jobs, pipeline, "ann"), claims, {0: 600})
     state = run(registry.partition(0))
     assert state is not None

@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.pipeline.driver.test_exactly_once import failing_at, sink_of, totals
 from tests.support.broker import until
 from tests.support.driver_cluster import DriverCluster, drain, event
-from tests.support.sink_destinations import ClickHouseDatabase
+from tests.support.failpoints import FailpointError, fail_at
+from tests.support.sink_destinations import ClickHouseDatabase, sink_of, totals
 from tests.support.spark_kafka import spark_kafka_jars
 
 from holdfast.pipeline.driver.dataframes import connector_options
 from holdfast.pipeline.driver.slot_revisions import FOREIGN_SOURCE
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
 from holdfast.pipeline.model.definition import KafkaConfig, Security
-from holdfast.pipeline.model.steps import StepFailedError
 from holdfast.pipeline.sinks.contract import FencedRange
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ WITH_SQL = pytest.param("select id, name from rows where id >= 0", marks=pytest.
 @pytest.mark.parametrize("text", ["", WITH_SQL])
 @pytest.mark.usefixtures("connector")
 def test_another_kafka_is_read_exactly_once(
-    text: str, world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase, monkeypatch: pytest.MonkeyPatch
+    text: str, world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
 ) -> None:
     topic = world.topic(2)
     for number in (0, 1):
@@ -49,7 +49,7 @@ def test_another_kafka_is_read_exactly_once(
     pipeline = world.pipeline(topic, sink_of(clickhouse, batchSize=150), source=source, sql={"sql": text})
     registry = world.registry(pipeline, 2)
     claims = world.claim(registry, "ann", [0, 1])
-    with failing_at("job-done", monkeypatch), pytest.raises(StepFailedError):
+    with failpoints.installed(fail_at("pipeline.job-done")), pytest.raises(FailpointError):
         drain(world.work(jobs, pipeline, "ann"), claims, {0: 251, 1: 251})
     work = world.work(jobs, pipeline, "bob")
     drain(work, world.claim(registry, "bob", [0, 1]), {0: 251, 1: 251})

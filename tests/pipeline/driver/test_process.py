@@ -3,12 +3,11 @@
 from pathlib import Path
 
 import pytest
-from tests.pipeline.driver.test_exactly_once import sink_of, totals
 from tests.support.broker import until
 from tests.support.driver_cluster import DriverCluster, event
 from tests.support.driver_process import alive, children, driving
 from tests.support.failpoints import FailpointFolder
-from tests.support.sink_destinations import ClickHouseDatabase
+from tests.support.sink_destinations import ClickHouseDatabase, sink_of, totals
 
 from holdfast.client.loop_thread import run
 from holdfast.pipeline.model.driver_protocol import (
@@ -33,8 +32,8 @@ def test_a_drivers_life(world: DriverCluster, clickhouse: ClickHouseDatabase, tm
         world.produce(topic, map(event, range(400)), partition=number)
     pipeline = world.pipeline(topic, sink_of(clickhouse))
     registry = world.registry(pipeline, 3)
-    steps = FailpointFolder(tmp_path / "steps")
-    with driving(world, tmp_path, steps.environment) as driver:
+    failpoints = FailpointFolder(tmp_path / "failpoints")
+    with driving(world, tmp_path, failpoints.environment) as driver:
         ann, bob = world.claim(registry, "ann", [0, 1]), world.claim(registry, "bob", [2])
         driver.work("ann", pipeline.id, ann)
         driver.work("bob", pipeline.id, bob)
@@ -52,9 +51,9 @@ def test_a_drivers_life(world: DriverCluster, clickhouse: ClickHouseDatabase, tm
         until(lambda: driver.reached("bob").get(1) == 450, timeout_s=60, what="bob goes on")
 
         # A task is killed between its insert and its answer: the range is written again, and is there once.
-        steps.arm("inserted", "kill")
+        failpoints.arm("pipeline.inserted", "kill")
         world.produce(topic, map(event, range(400, 500)), partition=0)
-        steps.wait_taken("inserted", "kill")
+        failpoints.wait_taken("pipeline.inserted", "kill")
         driver.work("ann", pipeline.id, {0: ann[0]}, run=False)
         until(lambda: driver.reached("ann").get(0) == 500, timeout_s=60, what="ann is done again")
 

@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.pipeline.driver.test_exactly_once import sink_of, totals
 from tests.support.driver_cluster import DriverCluster, drain, event
-from tests.support.sink_destinations import ClickHouseDatabase
+from tests.support.sink_destinations import ClickHouseDatabase, sink_of, totals
 
 from holdfast.pipeline.driver import sql
 from holdfast.pipeline.driver.slot_revisions import PermanentError

@@ -19,7 +19,6 @@ from tests.support.failpoints import FailpointFolder
 from tests.support.store_engines.postgres import PostgresServer
 
 from holdfast.client.http_client import HttpClient
-from holdfast.pipeline.model.steps import VARIABLE
 from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 
@@ -75,7 +74,7 @@ class KillCluster:
     def __init__(self, plan: Plan, folder: Path, parts: "Parts") -> None:
         self.plan, self.folder = plan, folder
         self.store, self.clickhouse, self.api, self.workers = parts
-        self.steps = FailpointFolder(folder / "steps")
+        self.failpoints = FailpointFolder(folder / "failpoints")
         self.broker = Broker("holdfast", f"127.0.0.1:{self.api.port}", self.api)
         self.http = HttpClient(self.api.http, timeout_s=30)
 
@@ -101,24 +100,24 @@ class KillCluster:
         return found
 
     def held_at(self, step: str) -> ProcessTree:
-        """Whoever comes to a step next, or was told to `hold` there, until `release`: it, and those it belongs with."""
+        """Hold the next process that reaches a step until `release`: it, and the processes of its worker."""
         while True:
-            if not [*self.steps.folder.glob(f"{step}.hold*")]:
+            if not [*self.failpoints.folder.glob(f"pipeline.{step}.hold*")]:
                 self.hold(step)
-            pid = self.steps.wait_taken(step, "hold", within_s=READY_TIMEOUT_S)
-            if (family := process_tree_of(pid, self.steps.folder)) is not None:
-                return family
+            pid = self.failpoints.wait_taken(f"pipeline.{step}", "hold", within_s=READY_TIMEOUT_S)
+            if (tree := process_tree_of(pid, self.failpoints.folder)) is not None:
+                return tree
             self.release(step)
 
     def hold(self, step: str) -> None:
-        """The next process that comes to a step waits there."""
+        """The next process that reaches a step waits there."""
         self.release(step)
-        self.steps.arm(step, "hold")
+        self.failpoints.arm(f"pipeline.{step}", "hold")
 
     def release(self, step: str) -> None:
         """Let it go on, if it can."""
-        (self.steps.folder / f"{step}.go").touch()
-        for file in self.steps.folder.glob(f"{step}.hold*"):
+        (self.failpoints.folder / f"pipeline.{step}.go").touch()
+        for file in self.failpoints.folder.glob(f"pipeline.{step}.hold*"):
             file.unlink(missing_ok=True)
 
     def worker_of(self, family: ProcessTree) -> WorkerServer:
@@ -142,8 +141,8 @@ class KillCluster:
 Parts = tuple[PostgresServer, ClickHouseServer, Api, list[WorkerServer]]
 
 
-def environment(plan: Plan, steps: Path) -> dict[str, str]:
-    """Short leases and quick second tries, and the hook of the steps."""
+def environment(plan: Plan, failpoints: Path) -> dict[str, str]:
+    """Short leases and short retries, and the failpoint handler."""
     worker = {
         "INTERVAL_MS": plan.lease_ms // 8,
         "LEASE_TTL_MS": plan.lease_ms,
@@ -155,14 +154,14 @@ def environment(plan: Plan, steps: Path) -> dict[str, str]:
         "STATUS_MS": 500,
     }
     told = {f"HOLDFAST_WORKER_{name}": str(value) for name, value in worker.items()}
-    return {**told, "HOLDFAST_SPARK_QUICK_START": "true", VARIABLE: str(steps)}
+    return {**told, "HOLDFAST_SPARK_QUICK_START": "true", **FailpointFolder(failpoints).environment}
 
 
 @contextmanager
 def running_cluster(plan: Plan, folder: Path) -> Iterator[KillCluster]:
     """Everything, for the body; nobody is left afterwards."""
-    steps = folder / "steps"
-    steps.mkdir(parents=True)
+    failpoints = folder / "failpoints"
+    failpoints.mkdir(parents=True)
     with ExitStack() as stack:
         for name in ("store", "clickhouse", "api", *(f"worker{n}" for n in range(plan.workers))):
             (folder / name).mkdir()
@@ -171,9 +170,11 @@ def running_cluster(plan: Plan, folder: Path) -> Iterator[KillCluster]:
         clickhouse = stack.enter_context(clickhouse_server(folder / "clickhouse"))
         api = Api(folder / "api", "--roles", "api,agent", "--http", "127.0.0.1:0", "--clickhouse", "off", *shared)
         stack.enter_context(api.running())
-        stack.callback(end_all, steps)
+        stack.callback(end_all, failpoints)
         told = (*shared, "--spark-master", "local[2]")
-        workers = [WorkerServer(folder / f"worker{n}", environment(plan, steps), *told) for n in range(plan.workers)]
+        workers = [
+            WorkerServer(folder / f"worker{n}", environment(plan, failpoints), *told) for n in range(plan.workers)
+        ]
         for worker in workers:
             stack.enter_context(worker.running())
         town = KillCluster(plan, folder, (store, clickhouse, api, workers))

@@ -96,7 +96,7 @@ class Faults:
         return self._town.held_at(step)
 
     def _lives(self, pid: int) -> bool:
-        return pid in ours(self._town.steps.folder)
+        return pid in ours(self._town.failpoints.folder)
 
     # --- servers
 

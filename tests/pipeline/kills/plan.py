@@ -1,4 +1,4 @@
-"""What may be done to a pipeline at work, as values: who is hit, how, and at which labelled step of a batch.
+"""What may be done to a pipeline at work, as values: who is hit, how, and at which step of a batch.
 
 The one rule: everything but the chance of the operating system follows from the seed.
 """
@@ -6,11 +6,13 @@ The one rule: everything but the chance of the operating system follows from the
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from holdfast.pipeline.model.steps import STEPS
 from holdfast.vocabulary.random import SeededRandom
 
 TASK_STEPS = ("read", "mapped", "inserting", "inserted", "dlq-inserted", "task-done")
-"""Those that a task comes to; the others are the driver's own."""
+"""Those that a task reaches; the others are the driver's own."""
+
+STEPS = ("planned", "begun", *TASK_STEPS, "job-done", "committed", "checkpointed")
+"""The failpoints of a batch, in their order, without the prefix `pipeline.`."""
 
 TARGETS = ("worker", "driver", "jvm", "executor")
 ACTIONS = ("kill", "stop")
@@ -18,7 +20,7 @@ ACTIONS = ("kill", "stop")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. `target` is hit when a process has come to `step`; without a step it happens whenever it happens."""
+    """One fault. `target` is hit when a process has reached `step`; without a step at any time."""
 
     target: str
     action: str

@@ -1,6 +1,6 @@
 """The processes of a worker: its driver, that one's JVM, and the Python processes in which tasks run.
 
-The one rule: a process is ours if its environment names our folder of steps, so nobody else's is ever touched.
+The one rule: a process is ours if its environment names our folder of failpoints, so that no other process is ever touched.
 """
 
 import os
@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.pipeline.model.steps import VARIABLE
+from tests.support.failpoints import VARIABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Process:
         return "pyspark.daemon" in self.words
 
 
-def ours(steps: Path) -> dict[int, Process]:
-    """Everybody who was started with this folder of steps, and lives."""
-    marker = f"{VARIABLE}={steps}".encode()
+def ours(failpoints: Path) -> dict[int, Process]:
+    """The living processes that were started with this folder of failpoints."""
+    marker = f"{VARIABLE}={failpoints}".encode()
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -80,9 +80,9 @@ class ProcessTree:
         return (self.worker, self.driver, self.jvm, *self.daemons, *self.tasks)
 
 
-def process_tree_of(pid: int, steps: Path) -> ProcessTree | None:
+def process_tree_of(pid: int, failpoints: Path) -> ProcessTree | None:
     """The family of a process that has come to a step; None if it is about to be no more."""
-    known = ours(steps)
+    known = ours(failpoints)
     members = [each for each in known.values() if pid in known and each.session == known[pid].session]
     driver = next((each for each in members if each.is_driver), None)
     jvm = next((each for each in members if each.is_jvm), None)
@@ -102,7 +102,7 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def end_all(steps: Path) -> None:
+def end_all(failpoints: Path) -> None:
     """SIGKILL to everybody of ours, until nobody is left."""
-    while left := ours(steps):
+    while left := ours(failpoints):
         send(left, signal.SIGKILL)

@@ -6,12 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from tests.pipeline.kills.plan import SHORT, TELLING, Fault, Plan, drawn, everything
+from tests.pipeline.kills.plan import SHORT, STEPS, TELLING, Fault, Plan, drawn, everything
 from tests.pipeline.kills.run import Suite, run, running_suite
 from tests.pipeline.kills.verdict import Totals, expected, judge
 from tests.pipeline.kills.writer import Acknowledged, amount_of
-
-from holdfast.pipeline.model.steps import STEPS
+from tests.support.failpoints import known_failpoints
 
 needs_servers = pytest.mark.xdist_group("spark")
 
@@ -47,7 +46,10 @@ def test_every_fault_by_itself(suite: Suite, fault: Fault) -> None:
     assert not suite.report.unclean
 
 
-def test_the_long_form_is_every_step_and_everybody() -> None:
+def test_the_long_form_is_every_failpoint_and_every_process() -> None:
+    assert {name for name in known_failpoints() if name.startswith("pipeline.")} == {
+        f"pipeline.{step}" for step in STEPS
+    }
     known = set(everything())
     for step in STEPS:
         for target in ("worker", "driver", "jvm", "executor"):

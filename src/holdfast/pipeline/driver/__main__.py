@@ -10,8 +10,6 @@ Its first line on stdin is a `Start` (see `settings`), every other one of `messa
 (each in one line). `slot` is the consumer that owns the partitions in the generation's registry, under these epochs: claim them
 first (`RegistryStore.claim`). `untilMs` is of CLOCK_BOOTTIME and must be said again before it comes. When stdin ends it stops at
 once.
-
-With `HOLDFAST_TEST_STEPS` in the environment it stops at labelled steps, see `steps`.
 """
 
 import logging

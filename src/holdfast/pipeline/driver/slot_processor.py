@@ -26,10 +26,10 @@ from holdfast.pipeline.driver.spark_jobs import SparkJobs
 from holdfast.pipeline.driver.start_offsets import StartOffsets
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome
 from holdfast.pipeline.driver.tasks import RangeJob
-from holdfast.pipeline.model import steps
 from holdfast.pipeline.model.column_mapping import mapping_json
 from holdfast.pipeline.model.driver_protocol import RunSlot, SlotProgress
 from holdfast.pipeline.sinks.contract import BlockedError, FencedRange, WriteResult
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError, HoldfastError
 from holdfast.vocabulary.random import Random
@@ -214,7 +214,7 @@ class SlotProcessor:
         if not made.ranges:
             later = made.next_check_ms if made.next_check_ms is not None else poll_ms
             return min(poll_ms, max(later, current.rate.next_ms(now_ms)))
-        steps.reached("planned")
+        failpoints.reached("pipeline.planned")
         fenced_ranges = [self._portion(each) for each in made.ranges]
         if current.work.looks_first:
             fenced_ranges = self._survey(current.work, fenced_ranges)
@@ -260,14 +260,14 @@ class SlotProcessor:
         lost = [each.partition for each in fenced_ranges if each not in begun]
         if lost:
             self._trouble(lost, "somebody else owns it, or has begun another range")
-        steps.reached("begun")
+        failpoints.reached("pipeline.begun")
         return begun
 
     def _write(self, work: OpenedRevision, fenced_ranges: list[FencedRange], ends: TopicBounds) -> None:
         """Run the job, commit what it staged, move the checkpoints."""
         now_ms = self._clock.boot_ms()
         said = self._job(work, fenced_ranges, dataframes.run_write)
-        steps.reached("job-done")
+        failpoints.reached("pipeline.job-done")
         self._settle_failures(work, said)
         done = {each.partition: each for each in said if each.kind == "done"}
         written = [fenced_range for fenced_range in fenced_ranges if fenced_range.partition in done]
@@ -278,7 +278,7 @@ class SlotProcessor:
         except HoldfastError as error:
             self._trouble([each.partition for each in written], str(error))
             return
-        steps.reached("checkpointed")
+        failpoints.reached("pipeline.checkpointed")
         self.tally.batches += 1
         for fenced_range in written:
             if fenced_range in finished:
@@ -310,7 +310,7 @@ class SlotProcessor:
             work.ready = False
             self._trouble(numbers, str(error))
             return False
-        steps.reached("committed")
+        failpoints.reached("pipeline.committed")
         return True
 
     def _job(

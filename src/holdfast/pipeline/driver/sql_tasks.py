@@ -23,10 +23,10 @@ from holdfast.pipeline.driver.tasks import (
 )
 from holdfast.pipeline.mapping.arrow import arrow_type
 from holdfast.pipeline.mapping.transform import MappedBatch, map_records
-from holdfast.pipeline.model import steps
 from holdfast.pipeline.sinks.contract import DeadLetterRow, FencedRange, SinkTarget
 from holdfast.pipeline.sinks.lake import lake_schema, to_lake
 from holdfast.spark.ranges import ReadCounters
+from holdfast.vocabulary import failpoints
 
 
 class RangeStats(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,7 +64,7 @@ class MapRecords:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         for fenced_range, table in tables_by_partition(self._job, batches):
-            steps.reached("read")
+            failpoints.reached("pipeline.read")
             yield mapped_rows(self._job, fenced_range, table, ReadCounters())
 
 
@@ -73,7 +73,7 @@ def mapped_rows(job: RangeJob, fenced_range: FencedRange, table: Any, counters: 
     import pyarrow as pa
 
     mapped = map_records(job.target.recipe, job.target.generation, table)
-    steps.reached("mapped")
+    failpoints.reached("pipeline.mapped")
     view = view_target(job.target)
     schema = lake_schema(view)
     if mapped.refused:
@@ -125,7 +125,7 @@ class WriteRows:
     def _write(self, table: Any, fenced_range: FencedRange) -> TaskOutcome:
         figures = msgspec.json.decode(table.column(sql.FIGURES)[0].as_py(), type=RangeStats)
         written = write_to_sink(self._job.target, fenced_range, sink_rows(self._job.target, fenced_range, table), [])
-        steps.reached("task-done")
+        failpoints.reached("pipeline.task-done")
         return TaskOutcome(
             partition=fenced_range.partition,
             kind="done",

@@ -13,11 +13,11 @@ from holdfast.client.cluster_address import ClusterAddress
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome, to_batch
 from holdfast.pipeline.mapping.drift import AddColumns, StopPipeline
 from holdfast.pipeline.mapping.transform import MappedBatch, map_records, prepared_revision, survey
-from holdfast.pipeline.model import steps
 from holdfast.pipeline.sinks.contract import BlockedError, DeadLetterRow, FencedRange, SinkTarget, WriteResult
 from holdfast.pipeline.sinks.factory import cached_sink
 from holdfast.spark.ranges import DataLossError, PartitionRange, ReadCounters, TopicChangedError, read_range
 from holdfast.spark.worker_memory import freeze_loaded_objects, retain_freed_memory
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import FencedError, HoldfastError
 
 
@@ -84,7 +84,7 @@ class WriteRecords:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         for fenced_range, table in tables_by_partition(self._job, batches):
-            steps.reached("read")
+            failpoints.reached("pipeline.read")
             yield to_batch([outcome_of(partial(self._write, table), fenced_range)])
 
     def _write(self, table: Any, fenced_range: FencedRange) -> TaskOutcome:
@@ -130,7 +130,7 @@ def read_fenced_range(job: RangeJob, fenced_range: FencedRange, counters: ReadCo
     wanted = PartitionRange(recipe.source.topic, fenced_range.partition, fenced_range.start, fenced_range.end)
     headers = prepared_revision(recipe).headers
     batches = list(read_range(job.cluster_address, wanted, include_headers=headers, counters=counters))
-    steps.reached("read")
+    failpoints.reached("pipeline.read")
     return pa.Table.from_batches(batches) if batches else None
 
 
@@ -150,7 +150,7 @@ def surveyed(job: RangeJob, fenced_range: FencedRange, table: Any) -> TaskOutcom
 def write_records(job: RangeJob, fenced_range: FencedRange, table: Any) -> TaskOutcome:
     """Map a portion's records and write them."""
     mapped = mapped_records(job, table)
-    steps.reached("mapped")
+    failpoints.reached("pipeline.mapped")
     return write_mapped(job, fenced_range, mapped, read=table.num_rows if table is not None else 0, size=sized(table))
 
 
@@ -166,11 +166,11 @@ def write_mapped(
     import pyarrow as pa
 
     if mapped is None:
-        steps.reached("task-done")
+        failpoints.reached("pipeline.task-done")
         return TaskOutcome(partition=fenced_range.partition, kind="done")
     rows = pa.Table.from_batches([mapped.rows])
     written = write_to_sink(job.target, fenced_range, rows, mapped.refused)
-    steps.reached("task-done")
+    failpoints.reached("pipeline.task-done")
     return TaskOutcome(
         partition=fenced_range.partition,
         kind="done",

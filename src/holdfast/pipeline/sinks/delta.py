@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.pipeline.model import steps
 from holdfast.pipeline.model.definition import DeltaConfig
 from holdfast.pipeline.sinks.contract import (
     EXACTLY_ONCE,
@@ -31,6 +30,7 @@ from holdfast.pipeline.sinks.lake import (
     staged_text,
     to_lake,
 )
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random, SystemRandom
 
@@ -87,11 +87,11 @@ class DeltaSink:
         return epoch
 
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
-        steps.reached("inserting")
+        failpoints.reached("pipeline.inserting")
         files = [self._stage(fenced_range, values, part) for values, part in self._parts(to_lake(rows, self._schema))]
-        steps.reached("inserted")
+        failpoints.reached("pipeline.inserted")
         put_dead_letters(self._place, self._target, fenced_range, refused)
-        steps.reached("dlq-inserted")
+        failpoints.reached("pipeline.dlq-inserted")
         return WriteResult(
             fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused), staged=staged_text(files)
         )

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from holdfast.pipeline.model import steps
 from holdfast.pipeline.model.definition import IcebergConfig
 from holdfast.pipeline.sinks.contract import (
     EXACTLY_ONCE,
@@ -30,6 +29,7 @@ from holdfast.pipeline.sinks.lake import (
     staged_text,
     to_lake,
 )
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 from holdfast.vocabulary.random import Random, SystemRandom
 
@@ -83,7 +83,7 @@ class IcebergSink:
         return epoch
 
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
-        steps.reached("inserting")
+        failpoints.reached("pipeline.inserting")
         with _blocking(self._config.table):
             place = self._staging()
         files = []
@@ -92,9 +92,9 @@ class IcebergSink:
             body = parquet_bytes(to_lake(rows, self._schema))
             place.put(name, body)
             files.append(StagedFile(path=name, size=len(body), rows=rows.num_rows))
-        steps.reached("inserted")
+        failpoints.reached("pipeline.inserted")
         put_dead_letters(place, self._target, fenced_range, refused)
-        steps.reached("dlq-inserted")
+        failpoints.reached("pipeline.dlq-inserted")
         return WriteResult(
             fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused), staged=staged_text(files)
         )

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.pipeline.model import steps
 from holdfast.pipeline.model.definition import ParquetConfig
 from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, DeadLetterRow, FencedRange, SinkTarget, WriteResult
 from holdfast.pipeline.sinks.files import parquet_bytes, parse_location
 from holdfast.pipeline.sinks.lake import put_dead_letters
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import InvalidError
 
 
@@ -35,12 +35,12 @@ class ParquetSink:
         return epoch
 
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
-        steps.reached("inserting")
+        failpoints.reached("pipeline.inserting")
         if rows.num_rows:
             self._place.put(file_name(self._target, fenced_range), parquet_bytes(rows))
-        steps.reached("inserted")
+        failpoints.reached("pipeline.inserted")
         put_dead_letters(self._place, self._target, fenced_range, refused)
-        steps.reached("dlq-inserted")
+        failpoints.reached("pipeline.dlq-inserted")
         return WriteResult(fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused))
 
     def commit(self, written: Sequence[WriteResult]) -> None:

@@ -17,7 +17,6 @@ import msgspec
 
 from holdfast.client.loop_thread import run
 from holdfast.log.topics import UnknownTopicError
-from holdfast.pipeline.model import steps
 from holdfast.pipeline.model.definition import TopicSinkConfig
 from holdfast.pipeline.sinks.contract import (
     EXACTLY_ONCE,
@@ -31,6 +30,7 @@ from holdfast.spark.ranges import Planner
 from holdfast.spark.sink.options import SinkOptions
 from holdfast.spark.sink.pieces import pack, unpack
 from holdfast.spark.sink.writers import TopicWriter
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 DLQ_SUFFIX: Final = ".dlq"
@@ -73,13 +73,13 @@ class TopicSink:
         return epoch
 
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
-        steps.reached("inserting")
+        failpoints.reached("pipeline.inserting")
         try:
             pieces = self._writer.stage(self._batches(rows, fenced_range, refused))
         except HoldfastError as error:
             raise BlockedError(f"topic {self._config.topic}: {error}") from None
-        steps.reached("inserted")
-        steps.reached("dlq-inserted")
+        failpoints.reached("pipeline.inserted")
+        failpoints.reached("pipeline.dlq-inserted")
         staged = base64.b64encode(pack(pieces)).decode()
         return WriteResult(fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused), staged=staged)
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
-from holdfast.pipeline.model import steps
 from holdfast.pipeline.sinks.clickhouse import statements, tables
 from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_now, insert_resolved
 from holdfast.pipeline.sinks.contract import (
@@ -23,6 +22,7 @@ from holdfast.pipeline.sinks.contract import (
     WriteResult,
 )
 from holdfast.pipeline.sinks.dead_letter_rows import dead_letter_rows
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import FencedError, InvalidError
 from holdfast.vocabulary.random import Random, SystemRandom
@@ -89,19 +89,19 @@ class ClickHouseSink:
 
     @_blocked_by_server()
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
-        steps.reached("inserting")
+        failpoints.reached("pipeline.inserting")
         token, warnings = fenced_range.token(self._target), []
         if rows.num_rows:
             kinds = statements.kinds_of(self._table, rows.schema.names)
             warnings += self._insert(fenced_range, self._table.name, kinds, rows, token)
-        steps.reached("inserted")
+        failpoints.reached("pipeline.inserted")
         if refused:
             letters, dlq = (
                 dead_letter_rows(self._target, fenced_range, refused),
                 self._table.name + statements.DLQ_SUFFIX,
             )
             warnings += self._insert(fenced_range, dlq, statements.DLQ_COLUMNS, letters, f"{token}:dlq")
-        steps.reached("dlq-inserted")
+        failpoints.reached("pipeline.dlq-inserted")
         return WriteResult(
             fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused), warnings=tuple(warnings)
         )

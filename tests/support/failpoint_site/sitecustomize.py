@@ -1,0 +1,15 @@
+"""Installs the failpoint handler of a test in every Python process below it: `FailpointFolder.environment` puts this on PYTHONPATH.
+
+Python imports it at start, before any code of ours, also in drivers and in the Python workers of Spark's executors.
+"""
+
+import os
+
+if _folder := os.environ.get("HOLDFAST_TEST_FAILPOINTS"):  # noqa: TID251 (how a test reaches its grandchildren)
+    from pathlib import Path
+
+    from tests.support.failpoints import FolderHandler
+
+    from holdfast.vocabulary import failpoints
+
+    failpoints.install(FolderHandler(Path(_folder)))
