@@ -369,10 +369,10 @@ async def test_a_watch_tells_of_owners_but_not_of_checkpoints_unless_asked(regis
 
 
 async def test_a_record_nobody_could_have_written_is_corrupt(world: World, registry: RegistryStore) -> None:
-    await world.store.commit(apply=[Put(keys.partition("pxrs", 3), b'{"owner":null,"checkpoint":-1,"epoch":0}')])
+    await world.store.commit(apply=[Put(keys.partition_key("pxrs", 3), b'{"owner":null,"checkpoint":-1,"epoch":0}')])
     with pytest.raises(CorruptError, match="partitions/00003"):
         await registry.claim(3, "A", 0)
-    await world.store.commit(apply=[Put(keys.partition("pxrs", 3), b'{"own":null}')])
+    await world.store.commit(apply=[Put(keys.partition_key("pxrs", 3), b'{"own":null}')])
     with pytest.raises(CorruptError, match="partitions/00003"):
         await registry.partitions()
 

@@ -209,8 +209,10 @@ class TestViews:
                 Put(member_key("agent", "a1"), member, session),
                 Put(plan_key("orders"), encode_placements([("a1", "a2"), (), ("a2",)])),
                 Put(transfer_key(resource), b'{"state":"pending","source":"a1","target":"a2","epoch":5,"since_ms":0}'),
-                Put(registry_keys.partition("n", 2), b'{"owner":"c1","checkpoint":9,"epoch":1}'),
-                Put(registry_keys.consumer("n", "c1"), b'{"session":"s","ttl_ms":10,"registered_at_ms":0}', session),
+                Put(registry_keys.partition_key("n", 2), b'{"owner":"c1","checkpoint":9,"epoch":1}'),
+                Put(
+                    registry_keys.consumer_key("n", "c1"), b'{"session":"s","ttl_ms":10,"registered_at_ms":0}', session
+                ),
             ]
         )
         await put(store, "odd", b'"\\u0000"')

@@ -405,9 +405,9 @@ async def test_people_find_everything_in_views(path: Path) -> None:
             store,
             Put(keys.member_key("agent", "ann"), msgspec.json.encode(member), session.id),
             Put(keys.plan_key("a/b"), encode_placements([("ann", "bob"), ("bob",), ()])),
-            Put(registry_keys.partition("ns", 12), records.encode_partition(state)),
-            Put(registry_keys.consumer("ns", "c1"), records.encode_consumer(session.id, 10_000, 0), session.id),
-            Put(registry_keys.heartbeat("ns", 12), records.encode_heartbeat(session.id, 2, 10_000), session.id),
+            Put(registry_keys.partition_key("ns", 12), records.encode_partition(state)),
+            Put(registry_keys.consumer_key("ns", "c1"), records.encode_consumer(session.id, 10_000, 0), session.id),
+            Put(registry_keys.heartbeat_key("ns", 12), records.encode_heartbeat(session.id, 2, 10_000), session.id),
         )
 
         def rows(view: str, columns: str) -> list[tuple[Any, ...]]:

@@ -129,7 +129,7 @@ class FakeDriver:
         intent = (
             state.intent or msgspec.json.encode({"start": state.checkpoint, "end": state.checkpoint + RANGE}).decode()
         )
-        if not await registry.begin(partition, run.slot, epoch, intent):
+        if not await registry.begin_range(partition, run.slot, epoch, intent):
             return state.checkpoint
         span = msgspec.json.decode(intent)
         token = f"{run.pipeline_id}.{run.generation}.{partition}.{span['start']}-{span['end']}"

@@ -1,4 +1,4 @@
-"""The name of a cluster: drawn by whoever uses a store first, the same for everybody ever after.
+"""The id of a cluster: drawn by the first process that uses a store, the same for every process afterwards.
 
 cluster/identity   {"id"}
 """
@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.contracts.commits import commit_resolved
-from holdfast.contracts.store import Absent, Committed, Put, Store
+from holdfast.contracts.compare_and_swap import put_if_absent
+from holdfast.contracts.store import Store
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 
@@ -21,13 +21,6 @@ class _Identity(msgspec.Struct, frozen=True):
 
 async def cluster_identity(store: Store, *, clock: Clock, random: Random) -> str:
     """The cluster's id."""
-    fresh = _Identity(random.token())
-    known = await store.get(_KEY)
-    if known is None:
-        put = Put(_KEY, msgspec.json.encode(fresh))
-        outcome = await commit_resolved(store, clock=clock, random=random, require=(Absent(_KEY),), apply=(put,))
-        if isinstance(outcome, Committed):
-            return fresh.id
-        known = outcome.found[_KEY]
-    assert known is not None  # it was absent, then it was in the way, and nobody deletes it
-    return msgspec.json.decode(known.value, type=_Identity).id
+    fresh = msgspec.json.encode(_Identity(random.token()))
+    held = await put_if_absent(store, _KEY, fresh, clock=clock, random=random)
+    return msgspec.json.decode(held, type=_Identity).id

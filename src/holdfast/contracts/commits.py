@@ -1,7 +1,7 @@
-"""Commit surely: turn an unknown outcome into a known one, within a deadline.
+"""Resolved commits: an unknown outcome is looked up, within a deadline.
 
-Engines raise `OutcomeUnknownError` at once; most callers want what this does: ask what became of it, and try again only
-when the answer is "never".
+The one rule: a commit is repeated only once the store has answered that it never happened. Engines raise `OutcomeUnknownError` at
+once; most callers want this instead.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ async def commit_resolved(
 ) -> Committed | Conflict:
     """Commit, resolve lost answers, retry what never happened.
 
-    Past the deadline it raises the last error: `UnavailableError` if the commit surely did not happen,
-    `OutcomeUnknownError` if even that could not be found out.
+    Past the deadline it raises the last error: `UnavailableError` if the commit did not happen, `OutcomeUnknownError` if that
+    could not be found out.
     """
     deadline_ms = clock.boot_ms() + within_ms
     lost: OutcomeUnknownError | None = None

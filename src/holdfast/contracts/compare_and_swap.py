@@ -1,18 +1,31 @@
-"""The compare-and-swap loop: read, decide, commit, and read again when somebody else was faster.
+"""The compare-and-swap loop: read a key, decide, commit if the key is unchanged, decide again if it is not.
 
-The one rule: `decide` is called anew with what is there, so that it may be called several times and must have no effect of its own.
+The one rule: `decide` may be called several times, each time with the latest entry, so it has no effect of its own. What spans two
+keys that must be read together (`kernel.lease.acquire`, `kernel.membership.node_id`) is written out where it belongs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, AtVersion, Committed, Entry, Operation, Put, Requirement, Store
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.errors import ExpiredError, UnavailableError
 from holdfast.vocabulary.random import Random
 
-Decide = Callable[[Entry | None], Sequence[Operation] | None]
-"""What to do about the entry that is there; None or nothing: leave it."""
+T = TypeVar("T")
+
+ATTEMPTS_MAX: Final = 100  # losing this often to changes of one key means that something is broken
+
+
+@dataclass(frozen=True, slots=True)
+class Swap(Generic[T]):
+    """A decision: what to apply (nothing: leave the key), under which further requirements, and the result if that succeeds."""
+
+    result: T
+    apply: Sequence[Operation] = ()
+    require: Sequence[Requirement] = ()
 
 
 def unchanged(key: str, entry: Entry | None) -> Requirement:
@@ -20,34 +33,42 @@ def unchanged(key: str, entry: Entry | None) -> Requirement:
     return Absent(key) if entry is None else AtVersion(key, entry.version)
 
 
-async def update(
-    store: Store, key: str, decide: Decide, *, clock: Clock, random: Random, attempts_max: int | None = None
-) -> Committed | None:
-    """Change what `key` holds. None: `decide` wanted no change. Past `attempts_max` lost races it is an `UnavailableError`."""
-    attempt = 0
-    while True:
-        entry = await store.get(key)
-        operations = decide(entry)
-        if not operations:
-            return None
+async def compare_and_swap(
+    store: Store,
+    key: str,
+    decide: Callable[[Entry | None], Awaitable[Swap[T]]],
+    *,
+    clock: Clock,
+    random: Random,
+    attempts_max: int = ATTEMPTS_MAX,
+    known: Entry | None = None,
+) -> tuple[T, int]:
+    """The result of the decision that was committed, and the commit's version; 0 if it was to apply nothing.
+
+    `known` saves the first read. Whatever `decide` raises ends the loop. `ExpiredError`: a session it puts under is dead.
+    `UnavailableError`: others changed the key `attempts_max` times in between.
+    """
+    entry = known if known is not None else await store.get(key)
+    for _ in range(attempts_max):
+        swap = await decide(entry)
+        if not swap.apply:
+            return swap.result, 0
         outcome = await commit_resolved(
-            store, clock=clock, random=random, require=[unchanged(key, entry)], apply=operations
+            store, clock=clock, random=random, require=[unchanged(key, entry), *swap.require], apply=swap.apply
         )
         if isinstance(outcome, Committed):
-            return outcome
-        attempt += 1
-        if attempts_max is not None and attempt >= attempts_max:
-            raise UnavailableError("store", f"{key} changed {attempt} times while it was being updated")
+            return swap.result, outcome.version
+        if outcome.dead_session is not None:
+            raise ExpiredError(f"session {outcome.dead_session}", "the store has ended it")
+        entry = outcome.found[key] if key in outcome.found else await store.get(key)
+    raise UnavailableError(key, f"it changed {attempts_max} times while it was being updated")
 
 
 async def put_if_absent(store: Store, key: str, value: bytes, *, clock: Clock, random: Random) -> bytes:
-    """What `key` holds in the end: `value`, or what was there before."""
-    while True:
-        outcome = await commit_resolved(
-            store, clock=clock, random=random, require=[Absent(key)], apply=[Put(key, value)]
-        )
-        if isinstance(outcome, Committed):
-            return value
-        entry = await store.get(key)
-        if entry is not None:  # otherwise it was deleted again: once more
-            return entry.value
+    """What `key` holds in the end: `value`, or what it held before."""
+
+    async def decide(entry: Entry | None) -> Swap[bytes]:
+        return Swap(value, [Put(key, value)]) if entry is None else Swap(entry.value)
+
+    held, _ = await compare_and_swap(store, key, decide, clock=clock, random=random)
+    return held

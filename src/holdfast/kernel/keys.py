@@ -9,7 +9,6 @@
     workload/{topic}          {"topic", "partitions", "group", "replicas"}   what the planner places
     plan/{topic}              {"agents", "owners"}               who owns each partition, by index into agents
     transfer/{resource}       {"state", "source", "target", "epoch", "since_ms"}   the latest transfer of a lease
-    registry/{namespace}/…    the partition registry, see `registry.keys`
 
 A resource is a path: `partition/{topic}/{number:05d}` for a log partition, `planner` for the planner's own lease.
 """

@@ -1,14 +1,14 @@
-"""A mirror: the keys below a prefix, kept in step with the store by its watch.
+"""Mirrors: the keys below a prefix, kept in step with the store by its watch.
 
-It never skips: what it shows at any moment is the store as it was at `version`. It may lag; whoever acts on it acts through a
-commit that checks.
+The one rule: nothing is skipped. What a mirror shows at any moment is the store as it was at `version`. It may lag: act on
+it through a commit that checks. `scan_and_watch` is what every mirror stands on, those with a shape of their own included.
 """
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Generic, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Final, Generic, TypeVar
 
-from holdfast.contracts.store import Changed, Entry, Scan, Store
+from holdfast.contracts.store import Changed, Entry, Resync, Scan, Store
 from holdfast.contracts.validation import prefix_end
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import UnavailableError
@@ -17,9 +17,11 @@ from holdfast.vocabulary.tasks import Notify, background_tasks
 
 T = TypeVar("T")
 
+_SCAN_ATTEMPTS: Final = 5
+
 
 class Mirror(Generic[T]):
-    """A local copy of the keys below `prefix`, each read once when it changes. `bell` rings after every change."""
+    """A local copy of the keys below `prefix`, each decoded once when it changes. `notify` is called after every change."""
 
     def __init__(self, prefix: str, read: Callable[[Entry], T], notify: Notify) -> None:
         self.prefix, self.notify = prefix, notify
@@ -34,7 +36,7 @@ class Mirror(Generic[T]):
         self.notify.notify()
 
     def apply(self, commit: Changed) -> None:
-        """Take in one commit; one at or below `version` is already in."""
+        """Apply one commit; one at or below `version` has been applied already."""
         if commit.version <= self.version:
             return
         for change in commit.changes:
@@ -50,29 +52,71 @@ class Mirror(Generic[T]):
 async def open_mirror(
     store: Store, prefix: str, read: Callable[[Entry], T], *, clock: Clock, random: Random, notify: Notify | None = None
 ) -> AsyncIterator[Mirror[T]]:
-    """A mirror of `prefix` for the body, its entries understood by `read`; several may share one `bell`."""
+    """A mirror of `prefix` for the body, its entries decoded by `read`; several may share one `notify`.
+
+    `UnavailableError` where the store does not answer a scan, after a few attempts.
+    """
     mirror = Mirror(prefix, read, notify or Notify())
-    mirror.load(await scan_all(store, prefix, clock=clock, random=random))
-    async with background_tasks(_apply_changes(store, mirror, clock, random)):
-        yield mirror
+    events = scan_and_watch(store, prefix, clock=clock, random=random, attempts_max=_SCAN_ATTEMPTS)
+    async with aclosing(events):
+        _take(mirror, await anext(events))
+        async with background_tasks(_take_all(mirror, events)):
+            yield mirror
 
 
-async def _apply_changes(store: Store, mirror: Mirror[T], clock: Clock, random: Random) -> None:
-    async with store.watch(mirror.prefix, from_version=mirror.version) as commits:
-        async for commit in commits:
-            if isinstance(commit, Changed):
-                mirror.apply(commit)
-            else:
-                mirror.load(await scan_all(store, mirror.prefix, clock=clock, random=random))
+async def _take_all(mirror: Mirror[T], events: AsyncGenerator[Scan | Changed, None]) -> None:
+    async for event in events:
+        _take(mirror, event)
 
 
-async def scan_all(store: Store, prefix: str, *, clock: Clock, random: Random, attempts: int = 5) -> Scan:
-    """Everything below `prefix`, patient with a store that is away for a moment."""
-    for attempt in range(attempts):
+def _take(mirror: Mirror[T], event: Scan | Changed) -> None:
+    if isinstance(event, Scan):
+        mirror.load(event)
+    else:
+        mirror.apply(event)
+
+
+async def scan_and_watch(
+    store: Store, prefix: str, *, clock: Clock, random: Random, attempts_max: int | None = None
+) -> AsyncGenerator[Scan | Changed, None]:
+    """All keys below `prefix`, then each commit that changes one; another scan where the store has dropped its history.
+
+    Close it (`contextlib.aclosing`). A store that does not answer a scan is asked again: `attempts_max` times, or until it answers.
+    """
+    attempt = 0
+    while True:
+        scan = await scan_all(store, prefix, clock=clock, random=random, attempts=attempts_max)
+        yield scan
+        try:
+            async with store.watch(prefix, from_version=scan.version) as commits:
+                async for commit in commits:
+                    attempt = 0
+                    if isinstance(commit, Resync):
+                        scan = await scan_all(store, prefix, clock=clock, random=random, attempts=attempts_max)
+                        yield scan
+                    elif commit.version > scan.version:
+                        yield commit
+        except UnavailableError:
+            if attempts_max is not None:
+                raise
+            await clock.sleep_ms(_pause_ms(attempt, random))
+            attempt += 1
+
+
+async def scan_all(
+    store: Store, prefix: str, *, clock: Clock, random: Random, attempts: int | None = _SCAN_ATTEMPTS
+) -> Scan:
+    """Everything below `prefix`. A store that does not answer is asked again with back-off; None: until it answers."""
+    attempt = 0
+    while True:
         try:
             return await store.scan(prefix, prefix_end(prefix))
         except UnavailableError:
-            if attempt == attempts - 1:
+            attempt += 1
+            if attempt == attempts:
                 raise
-            await clock.sleep_ms(backoff_ms(attempt, base_ms=100, max_ms=2_000, random=random))
-    raise AssertionError("unreachable: the last attempt returns or raises")
+        await clock.sleep_ms(_pause_ms(attempt - 1, random))
+
+
+def _pause_ms(attempt: int, random: Random) -> float:
+    return backoff_ms(attempt, base_ms=100, max_ms=1_000, random=random)

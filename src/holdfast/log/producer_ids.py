@@ -11,16 +11,13 @@ from typing import Final
 
 import msgspec
 
-from holdfast.contracts.commits import commit_resolved
-from holdfast.contracts.store import Absent, AtVersion, Committed, Put, Requirement, Store
+from holdfast.contracts.compare_and_swap import Swap, compare_and_swap
+from holdfast.contracts.store import Entry, Put, Store
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.random import Random
 
 PRODUCER_COUNTER: Final = "counter/producer"
 BLOCK_IDS: Final = 1_000
-
-_TRIES_MAX: Final = 50  # so often may others take the next block before us until we say so
 
 
 class _ProducerIdCounter(msgspec.Struct, frozen=True):
@@ -46,8 +43,7 @@ class ProducerIds:
 
     async def was_given(self, producer_id: int) -> bool:
         """Whether somebody has, or may have, this id."""
-        next_block, _ = await self._counter()
-        return 1 <= producer_id < next_block
+        return 1 <= producer_id < _next_block(await self._store.get(PRODUCER_COUNTER))
 
     def _first(self) -> int:
         """The first id of the block. No await: nobody else gets it."""
@@ -55,24 +51,14 @@ class ProducerIds:
         return first
 
     async def _take(self) -> range:
-        for _ in range(_TRIES_MAX):
-            start, unmoved = await self._counter()
-            outcome = await commit_resolved(
-                self._store,
-                clock=self._clock,
-                random=self._random,
-                require=(unmoved,),
-                apply=(Put(PRODUCER_COUNTER, msgspec.json.encode(_ProducerIdCounter(start + BLOCK_IDS))),),
-            )
-            if isinstance(outcome, Committed):
-                return range(start, start + BLOCK_IDS)
-        raise UnavailableError("counter of producer ids", f"others were faster {_TRIES_MAX} times")
+        async def take(entry: Entry | None) -> Swap[range]:
+            block = range(start := _next_block(entry), start + BLOCK_IDS)
+            return Swap(block, [Put(PRODUCER_COUNTER, msgspec.json.encode(_ProducerIdCounter(block.stop)))])
 
-    async def _counter(self) -> tuple[int, Requirement]:
-        """Where the next block begins, and what holds as long as nobody takes it."""
-        entry = await self._store.get(PRODUCER_COUNTER)
-        if entry is None:
-            return 1, Absent(PRODUCER_COUNTER)
-        return msgspec.json.decode(entry.value, type=_ProducerIdCounter).next, AtVersion(
-            PRODUCER_COUNTER, entry.version
-        )
+        block, _ = await compare_and_swap(self._store, PRODUCER_COUNTER, take, clock=self._clock, random=self._random)
+        return block
+
+
+def _next_block(entry: Entry | None) -> int:
+    """The first id of the next block."""
+    return 1 if entry is None else msgspec.json.decode(entry.value, type=_ProducerIdCounter).next

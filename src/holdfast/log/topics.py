@@ -5,7 +5,7 @@ used again, so that a topic of the same name begins empty. The number of partiti
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from typing import Final
@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from holdfast.contracts.commits import commit_resolved
-from holdfast.contracts.store import Absent, AtVersion, Committed, Delete, Entry, Put, Store
+from holdfast.contracts.compare_and_swap import Swap, compare_and_swap
+from holdfast.contracts.store import Absent, Committed, Delete, Entry, Put, Store
 from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.keys import workload_key
 from holdfast.kernel.placement import Workload
@@ -137,7 +138,8 @@ class Topics:
 
     async def get(self, name: str) -> Topic:
         """The topic of this name. `UnknownTopicError`."""
-        return read_topic(await self._entry(name))
+        check_name(name)
+        return _existing(name, await self._store.get(topic_key(name)))
 
     async def by_id(self, topic_id: str) -> Topic:
         """The topic of this id. `UnknownTopicError`."""
@@ -158,52 +160,45 @@ class Topics:
         for setting in changes:
             if setting not in NAMES:
                 raise InvalidError("setting", setting, "one of " + ", ".join(sorted(NAMES)))
-        while True:
-            entry = await self._entry(name)
-            topic = read_topic(entry)
+
+        async def decide(entry: Entry | None) -> Swap[Topic]:
+            topic = _existing(name, entry)
             given = typed({setting: value for setting, value in changes.items() if value is not None})
             kept = {setting: value for setting, value in topic.overrides.items() if setting not in changes}
             altered = msgspec.structs.replace(topic, overrides={**kept, **given})
             _ = altered.config  # together they must make sense, too
-            outcome = await commit_resolved(
-                self._store,
-                clock=self._clock,
-                random=self._random,
-                require=(AtVersion(entry.key, entry.version),),
-                apply=(Put(entry.key, msgspec.json.encode(altered)),),
-            )
-            if isinstance(outcome, Committed):
-                return altered
+            return Swap(altered, [Put(topic_key(name), msgspec.json.encode(altered))])
+
+        return await self._change(name, decide)
 
     async def delete(self, name: str, *, topic_id: str | None = None) -> Topic:
         """Delete the topic. Its records are out of reach at once, and removed by upkeep afterwards.
 
         With `topic_id`, only if it still has this id: a new topic of the same name is another one.
         """
-        while True:
-            entry = await self._entry(name)
-            topic = read_topic(entry)
+
+        async def decide(entry: Entry | None) -> Swap[Topic]:
+            topic = _existing(name, entry)
             if topic_id is not None and topic.id != topic_id:
                 raise UnknownTopicError(topic_id)
             mark = DeletedTopic(topic=name, deleted_at_ms=self._clock.now_ms())
-            outcome = await commit_resolved(
-                self._store,
-                clock=self._clock,
-                random=self._random,
-                require=(AtVersion(entry.key, entry.version),),
-                apply=(
-                    Delete(entry.key),
-                    Delete(topic_id_key(topic.id)),
-                    Delete(workload_key(name)),
-                    Put(deleted_key(topic.id), msgspec.json.encode(mark)),
-                ),
+            operations = (
+                Delete(topic_key(name)),
+                Delete(topic_id_key(topic.id)),
+                Delete(workload_key(name)),
+                Put(deleted_key(topic.id), msgspec.json.encode(mark)),
             )
-            if isinstance(outcome, Committed):
-                return topic
+            return Swap(topic, operations)
 
-    async def _entry(self, name: str) -> Entry:
+        return await self._change(name, decide)
+
+    async def _change(self, name: str, decide: Callable[[Entry | None], Awaitable[Swap[Topic]]]) -> Topic:
         check_name(name)
-        entry = await self._store.get(topic_key(name))
-        if entry is None:
-            raise UnknownTopicError(name)
-        return entry
+        topic, _ = await compare_and_swap(self._store, topic_key(name), decide, clock=self._clock, random=self._random)
+        return topic
+
+
+def _existing(name: str, entry: Entry | None) -> Topic:
+    if entry is None:
+        raise UnknownTopicError(name)
+    return read_topic(entry)

@@ -18,11 +18,12 @@ from holdfast.registry.model import (
 from holdfast.registry.partitioners import ModuloPartitioner, Murmur2Partitioner, Partitioner
 from holdfast.registry.queues import PartitionQueues, SimpleConsumer, SimpleProducer
 from holdfast.registry.rebalancer import Rebalancer
-from holdfast.registry.settings import EngineSettings, RegistrySettings
+from holdfast.registry.settings import PARTITIONS_MAX, EngineSettings, RegistrySettings
 from holdfast.registry.store import RegistryStore
 from holdfast.registry.view import RegistryView
 
 __all__ = [
+    "PARTITIONS_MAX",
     "Assignment",
     "ConsumerCoordinator",
     "ConsumerEngine",

@@ -1,54 +1,81 @@
 """Where the registry keeps what, below `registry/{namespace}/`.
 
-`meta` says how many partitions there are; `partitions/{id}` is who owns one, how far it got, and its epoch; `beats/{id}`
-lives while its owner's heartbeat does; `consumers/{id}` lives while its process does.
+    meta               {"partitions"}                                 fixed by the first `initialize`
+    partitions/{id}    {"owner", "checkpoint", "epoch", "intent"?}    never deleted: epochs never repeat
+    beats/{id}         {"session", "epoch", "ttl_ms"}                 under the claim's session: gone when it expires
+    consumers/{id}     {"session", "ttl_ms", "registered_at_ms"}      under the consumer's session
+    starts/{id}        {"offset"}                                     where a partition without a checkpoint begins
+
+The registry is the only owner of these keys: other packages ask `holdfast.registry.queries`.
 """
 
 from typing import Final
 
 from holdfast.vocabulary.errors import InvalidError
 
-PARTITIONS_MAX: Final = 100_000  # ids are five digits, so that key order is number order
 NAME_CHARS_MAX: Final = 200
 REGISTRIES: Final = "registry/"
+PARTITIONS: Final = "partitions"
+HEARTBEATS: Final = "beats"
+CONSUMERS: Final = "consumers"
 
 
-def root(namespace: str) -> str:
+def namespace_prefix(namespace: str) -> str:
     """The prefix of everything in a namespace."""
     return f"{REGISTRIES}{namespace}/"
 
 
-def meta(namespace: str) -> str:
+def meta_key(namespace: str) -> str:
     """The number of partitions, fixed by the first `initialize`."""
-    return f"{root(namespace)}meta"
+    return f"{namespace_prefix(namespace)}meta"
 
 
-def partitions(namespace: str) -> str:
+def partitions_prefix(namespace: str) -> str:
     """The prefix of all partition records."""
-    return f"{root(namespace)}partitions/"
+    return f"{namespace_prefix(namespace)}{PARTITIONS}/"
 
 
-def partition(namespace: str, number: int) -> str:
+def partition_key(namespace: str, number: int) -> str:
     """The record of one partition; never deleted, so that its epoch never repeats."""
-    return f"{partitions(namespace)}{number:05d}"
+    return f"{partitions_prefix(namespace)}{number:05d}"
 
 
-def heartbeat(namespace: str, number: int) -> str:
+def heartbeat_key(namespace: str, number: int) -> str:
     """The heartbeat of a partition's present owner, under a session of its own."""
-    return f"{root(namespace)}beats/{number:05d}"
+    return f"{namespace_prefix(namespace)}{HEARTBEATS}/{number:05d}"
 
 
-def consumers(namespace: str) -> str:
+def consumers_prefix(namespace: str) -> str:
     """The prefix of all registrations."""
-    return f"{root(namespace)}consumers/"
+    return f"{namespace_prefix(namespace)}{CONSUMERS}/"
 
 
-def consumer(namespace: str, name: str) -> str:
+def consumer_key(namespace: str, name: str) -> str:
     """A consumer's registration, under its process's session."""
-    return f"{consumers(namespace)}{name}"
+    return f"{consumers_prefix(namespace)}{name}"
+
+
+def start_key(namespace: str, number: int) -> str:
+    """Where a partition is to be read from while it has no checkpoint, once that was decided."""
+    return f"{starts_prefix(namespace)}{number:05d}"
+
+
+def starts_prefix(namespace: str) -> str:
+    """The prefix of all decided starts."""
+    return f"{namespace_prefix(namespace)}starts/"
+
+
+def namespace_of(key: str) -> str:
+    """The namespace a key is in."""
+    return key.removeprefix(REGISTRIES).partition("/")[0]
+
+
+def record_kind(key: str) -> str:
+    """The kind of record a key holds: `PARTITIONS`, `HEARTBEATS`, `CONSUMERS`; something else for the rest."""
+    return key.removeprefix(REGISTRIES).partition("/")[2].rpartition("/")[0]
 
 
 def check_name(what: str, name: str) -> None:
     """Refuse a namespace or consumer id that would not be one plain step of a key."""
     if not 0 < len(name) <= NAME_CHARS_MAX or "/" in name or not name.isprintable():
-        raise InvalidError(what, name[:NAME_CHARS_MAX], f"1 to {NAME_CHARS_MAX} printable characters without '/'")
+        raise InvalidError(what, name[:NAME_CHARS_MAX], f"1 to {NAME_CHARS_MAX} printable characters, none of them '/'")

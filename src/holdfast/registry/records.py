@@ -1,4 +1,4 @@
-"""Records: how the nouns look as JSON in the store, and back. A record nobody could have written is a `CorruptError`."""
+"""Records: the registry's values as JSON in the store. A record that cannot have been written by it is a `CorruptError`."""
 
 from typing import Final, TypeVar
 
@@ -34,6 +34,10 @@ class _MetaRecord(msgspec.Struct, frozen=True):
     partitions: int
 
 
+class _StartRecord(msgspec.Struct, frozen=True):
+    offset: int
+
+
 _T = TypeVar("_T")
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -46,10 +50,10 @@ def _decode(kind: type[_T], entry: Entry) -> _T:
 
 
 def partition_number(key: str) -> int:
-    """The partition a key speaks of."""
+    """The number of the partition a key belongs to."""
     digits = key.rpartition("/")[2]
     if not (digits.isascii() and digits.isdigit()):
-        raise CorruptError(key, "a partition key that does not end in a number")
+        raise CorruptError(key, "the key does not end in a partition number")
     return int(digits)
 
 
@@ -83,7 +87,7 @@ def _decode_intent(key: str, raw: msgspec.Raw | msgspec.UnsetType) -> str | None
 
 
 def encode_heartbeat(session: str, epoch: int, ttl_ms: int, *, shared: bool = False) -> bytes:
-    """The session travels in the value, so that whoever gets the assignment can renew it."""
+    """The session is part of the value, so that the assigned consumer can renew it."""
     return _encode(_HeartbeatRecord(session, epoch, ttl_ms, shared))
 
 
@@ -124,3 +128,13 @@ def encode_meta(partitions: int) -> bytes:
 def decode_partition_count(entry: Entry) -> int:
     """How many partitions the namespace was initialised with."""
     return _decode(_MetaRecord, entry).partitions
+
+
+def encode_start(offset: int) -> bytes:
+    """Where a partition without a checkpoint begins."""
+    return _encode(_StartRecord(offset))
+
+
+def decode_start(entry: Entry) -> int:
+    """Where a partition without a checkpoint begins."""
+    return _decode(_StartRecord, entry).offset

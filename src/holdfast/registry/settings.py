@@ -1,9 +1,12 @@
 """What an operator may tune. Stores, clocks, handlers are components and are passed apart."""
 
 from dataclasses import dataclass
+from typing import Final
 
-from holdfast.registry.keys import PARTITIONS_MAX, check_name
+from holdfast.registry.keys import check_name
 from holdfast.vocabulary.settings import check_at_least, check_between, check_one_of
+
+PARTITIONS_MAX: Final = 100_000  # ids are five digits, so that key order is number order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,10 @@
-"""View: the whole registry at one version, and the rules that say who may run what, who is dead, what to plan.
+"""View: a registry at one version, and the rules that derive assignments and expired claims from it.
 
-No I/O: entries and changes go in, answers come out. The store class fills it from a scan and moves it along with a watch;
-coordinators and engines decide by it.
+No I/O: a scan and changes go in, answers come out. `RegistryStore` fills it and keeps it up to date; coordinators and engines
+decide by it.
 """
 
-from collections.abc import Iterable
-
-from holdfast.contracts.store import Changed, Entry
+from holdfast.contracts.store import Changed, Entry, Scan
 from holdfast.registry import keys, records
 from holdfast.registry.model import Assignment, ConsumerInfo, Heartbeat, PartitionState
 
@@ -14,36 +12,36 @@ from holdfast.registry.model import Assignment, ConsumerInfo, Heartbeat, Partiti
 class RegistryView:
     """All partitions, heartbeats and consumers of a namespace as they stood at `version`."""
 
-    def __init__(self, namespace: str, version: int, entries: Iterable[Entry]) -> None:
-        self.version = version
+    def __init__(self, namespace: str, scan: Scan) -> None:
+        self.version = scan.version
         self.partitions: dict[int, PartitionState] = {}
         self.heartbeats: dict[int, Heartbeat] = {}
         self.consumers: dict[str, ConsumerInfo] = {}
-        self._root = keys.root(namespace)
-        for entry in entries:
+        self._prefix = keys.namespace_prefix(namespace)
+        for entry in scan.entries:
             self._set(entry.key, entry)
 
     def apply(self, commit: Changed) -> bool:
-        """Take in the next commit; True if it changed more than checkpoints. Commits already seen are skipped."""
+        """Apply the next commit; True if it changed more than checkpoints. Commits already applied are skipped."""
         if commit.version <= self.version:
             return False
         self.version = commit.version
-        told = [self._set(change.key, change.entry) for change in commit.changes]
-        return any(told)
+        changed = [self._set(change.key, change.entry) for change in commit.changes]
+        return any(changed)
 
     def owned_by(self, consumer: str) -> tuple[PartitionState, ...]:
-        """What `consumer` owns, by id."""
+        """The partitions `consumer` owns, by id."""
         return tuple(state for _, state in sorted(self.partitions.items()) if state.owner == consumer)
 
     def unowned(self) -> tuple[PartitionState, ...]:
-        """What nobody owns, by id."""
+        """The partitions without an owner, by id."""
         return tuple(state for _, state in sorted(self.partitions.items()) if state.owner is None)
 
     def assignments_of(self, consumer: str) -> dict[int, Assignment]:
-        """The living claims of the *present* registration of `consumer`.
+        """The live claims of the *present* registration of `consumer`.
 
-        A claim older than the registration was made for a former process of that name, which may not know that it was
-        replaced; to run it again under the same epoch would be to run it twice.
+        A claim older than the registration was made for an earlier process of that name, which may still run: to run it
+        again under the same epoch would be to run it twice.
         """
         registered = self.consumers.get(consumer)
         if registered is None:
@@ -70,16 +68,16 @@ class RegistryView:
         )
 
     def _set(self, key: str, entry: Entry | None) -> bool:
-        kind, _, name = key.removeprefix(self._root).partition("/")
-        if kind == "partitions":
+        kind, _, name = key.removeprefix(self._prefix).partition("/")
+        if kind == keys.PARTITIONS:
             return self._set_partition(records.partition_number(key), entry)
-        if kind == "beats":
+        if kind == keys.HEARTBEATS:
             if entry is None:
                 self.heartbeats.pop(records.partition_number(key), None)
             else:
                 self.heartbeats[records.partition_number(key)] = records.decode_heartbeat(entry)
             return True
-        if kind == "consumers":
+        if kind == keys.CONSUMERS:
             if entry is None:
                 self.consumers.pop(name, None)
             else:

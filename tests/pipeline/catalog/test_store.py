@@ -181,7 +181,7 @@ async def test_old_recipes_go_unless_a_begun_range_is_to_be_finished_by_them(sto
     intent = msgspec.json.encode(RangeIntent(start=0, end=10, recipe=2)).decode()
     for size in range(1, 8):
         if size == 3:
-            assert await registry.begin(0, "worker", 1, intent)
+            assert await registry.begin_range(0, "worker", 1, intent)
         await pipelines.put_part(made.id, "sink", {**SINK, "batchSize": size})
     prefix = revisions_prefix(made.id)
     kept = [int(entry.key.rpartition("/")[2]) for entry in (await store.scan(prefix, prefix_end(prefix))).entries]

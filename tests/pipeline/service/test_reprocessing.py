@@ -78,7 +78,7 @@ async def test_partitions_that_are_not_named_go_on_where_they_are_known_to_be(wo
     assert state is not None
     assert await registry.claim(1, "run", state.epoch)
     intent = msgspec.json.encode(RangeIntent(start=3, end=4, recipe=1)).decode()
-    assert await registry.begin(1, "run", state.epoch + 1, intent)
+    assert await registry.begin_range(1, "run", state.epoch + 1, intent)
     assert await registry.release(1, "run", state.epoch + 1)
     with pytest.raises(NotReadyError, match="partition 1 has a range that was begun and not finished"):
         await world.service.rewinds.rewind(pipeline.id, {0: 2})

@@ -53,7 +53,7 @@ async def test_a_crashed_workers_slot_and_partitions_are_taken_over_with_what_wa
     await world.until(lambda: len(world.acting()) == 4)
     [first] = (await world.holders("p")).values()
     intent = '{"end":10,"recipe":1,"start":0}'
-    assert await world.registry("p").begin(2, "p.1.0", 1, intent)
+    assert await world.registry("p").begin_range(2, "p.1.0", 1, intent)
     world.hired[first].crash()
     await world.until(lambda: first not in actors(world) and len(world.acting()) == 4)
     state = (await world.view("p")).partitions[2]

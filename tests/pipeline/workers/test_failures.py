@@ -47,7 +47,7 @@ async def test_an_expired_slot_is_taken_over_after_the_ttl_with_its_partitions_a
     first = await holder(world)
     registry = world.registry("p")
     await registry.update_checkpoint(2, "p.1.0", 10, 1)
-    await registry.begin(2, "p.1.0", 1, INTENT)
+    await registry.begin_range(2, "p.1.0", 1, INTENT)
     world.hired[first].crash()
     await world.run_ms(15_000)
     assert world.acting() == {}, "before its TTL a dead worker's slot is nobody else's"

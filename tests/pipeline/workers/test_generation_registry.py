@@ -133,7 +133,7 @@ async def test_a_backfill_has_reached_its_ends_when_every_range_is_finished(
         await followed.other.claim(number, "a", 0)
         await followed.other.update_checkpoint(number, "a", checkpoint, 1)
     if intent is not None:
-        await followed.other.begin(intent, "a", 1, '{"start":3,"end":4}')
+        await followed.other.begin_range(intent, "a", 1, '{"start":3,"end":4}')
     assert await followed.registry.reached(backfill) is done
 
 

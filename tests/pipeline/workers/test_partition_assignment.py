@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.pipeline.workers.partition_assignment import PlannedClaim, assign_partitions
-from holdfast.registry.model import Heartbeat, PartitionState
+from holdfast.registry import Heartbeat, PartitionState
 
 
 @dataclass

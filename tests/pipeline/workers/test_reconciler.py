@@ -219,7 +219,7 @@ async def test_a_backfill_runs_beside_the_live_generation_and_is_retired_at_its_
     registry = world.registry("p", 2, partitions=2)
     epochs = ann.driver.claims["p.2.0"].epochs
     assert await registry.update_checkpoint(0, "p.2.0", 9, epochs["0"])
-    assert await registry.begin(1, "p.2.0", epochs["1"], '{"start":0,"end":3}')
+    assert await registry.begin_range(1, "p.2.0", epochs["1"], '{"start":0,"end":3}')
     ann.driver.finish("p.2.0")
     await world.run_ms(6_000)
     assert not (await world.catalog.get("p")).generations[1].retired, "a range that was begun is not finished"

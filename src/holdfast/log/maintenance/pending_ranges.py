@@ -1,47 +1,33 @@
-"""Ranges that somebody has begun to write elsewhere: until they are finished, retention and compaction leave their records alone.
+"""Pending ranges: ranges of offsets that somebody has begun to process and may have to read again, exactly as they were.
 
-Whoever begins a range records it in a registry first (`kernel.registry.intents`); an intent that names a `topic` is about offsets
-of that topic, and may have to be read again, exactly as it was, by another process. The one rule: nothing at or above the lowest
-begun start of a partition goes. What is seen here lags a little behind the store: a range begun a moment ago can still lose a
-race with retention, and its reader then finds that the offsets are gone; it never reads something else in their place.
+Whoever begins a range records it in a registry first; an intent that names a `topic` is about offsets of that topic. The one rule:
+retention and compaction leave everything at or above the lowest begun start of a partition. The mirror lags a little: a
+range begun a moment ago can still lose a race with retention; its reader then finds the offsets gone, never other records in their
+place.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
 
-import msgspec
-
-from holdfast.contracts.store import Entry, Store
-from holdfast.kernel.mirror import Mirror, open_mirror
-from holdfast.registry.keys import REGISTRIES
+from holdfast.contracts.store import Store
+from holdfast.kernel.mirror import Mirror
+from holdfast.registry.queries import TopicIntent, mirror_topic_intents
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 
-_PARTITIONS: Final = "/partitions/"
-
-
-class _PendingRange(msgspec.Struct, frozen=True):
-    start: int
-    topic: str = ""
-
-
-class _IntentRecord(msgspec.Struct, frozen=True):
-    intent: _PendingRange | None = None
-
 
 class PendingRanges:
-    """The begun ranges of a store, as far as they are known here; none before `following` has looked."""
+    """The pending ranges of a store, as of the mirror's version; none before `following` was entered."""
 
     def __init__(self) -> None:
-        self._mirror: Mirror[_PendingRange | None] | None = None
+        self._mirror: Mirror[TopicIntent | None] | None = None
         self._version = -1
         self._lowest: dict[tuple[str, int], int] = {}
 
     @asynccontextmanager
     async def following(self, store: Store, *, clock: Clock, random: Random) -> AsyncIterator[None]:
-        """Know them for the body."""
-        async with open_mirror(store, REGISTRIES, _read, clock=clock, random=random) as mirror:
+        """Keep them up to date for the body."""
+        async with mirror_topic_intents(store, clock=clock, random=random) as mirror:
             self._mirror = mirror
             yield
 
@@ -51,26 +37,14 @@ class PendingRanges:
         if mirror is None:
             return None
         if mirror.version != self._version:
-            self._version, self._lowest = mirror.version, _lowest(mirror.items)
+            self._version, self._lowest = mirror.version, _lowest(mirror)
         return self._lowest.get((topic, number))
 
 
-def _read(entry: Entry) -> _PendingRange | None:
-    """What a record of a registry says of the log. One that cannot be read is its owner's to complain about."""
-    if _PARTITIONS not in entry.key or b'"intent"' not in entry.value:
-        return None
-    try:
-        return msgspec.json.decode(entry.value, type=_IntentRecord).intent
-    except msgspec.MsgspecError:
-        return None
-
-
-def _lowest(items: dict[str, _PendingRange | None]) -> dict[tuple[str, int], int]:
+def _lowest(mirror: Mirror[TopicIntent | None]) -> dict[tuple[str, int], int]:
     found: dict[tuple[str, int], int] = {}
-    for key, begun in items.items():
-        digits = key.rpartition("/")[2]
-        if begun is None or not begun.topic or not digits.isdecimal():
-            continue
-        partition_id = begun.topic, int(digits)
-        found[partition_id] = min(begun.start, found.get(partition_id, begun.start))
+    for intent in mirror.items.values():
+        if intent is not None:
+            partition = intent.topic, intent.partition
+            found[partition] = min(intent.start, found.get(partition, intent.start))
     return found

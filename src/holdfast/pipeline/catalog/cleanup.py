@@ -5,11 +5,10 @@ finishes what a dead process began; to remove what is gone changes nothing.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 
 import msgspec
 
-from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Delete, Operation, Put, Requirement, Store
+from holdfast.contracts.store import Absent, Committed, Conflict, Delete, Operation, Requirement, Store
 from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.keys import EPOCHS, HOLDERS
 from holdfast.pipeline.catalog.encoding import ReplayRecord, read_replay
@@ -29,10 +28,7 @@ from holdfast.pipeline.model.definition import (
     registry_namespace,
     slot_resource,
 )
-from holdfast.registry import PartitionState
-from holdfast.registry.keys import REGISTRIES
-from holdfast.registry.keys import partitions as partitions_prefix
-from holdfast.registry.records import decode_partition, encode_partition
+from holdfast.registry.queries import clear_unowned_intents, deletions, live_owners, partitions_by_namespace
 from holdfast.vocabulary.errors import CorruptError
 
 Commit = Callable[[Sequence[Requirement], Sequence[Operation]], Awaitable[Committed | Conflict]]
@@ -42,30 +38,19 @@ _PAGE = 500
 
 
 def _registries(pipeline_id: str) -> str:
-    """The prefix of the registries of all generations, see `nouns.registry_namespace`."""
-    return f"{REGISTRIES}{PIPELINE_REGISTRY}{pipeline_id}-"
+    """What the namespaces of all generations start with, see `registry_namespace`."""
+    return f"{PIPELINE_REGISTRY}{pipeline_id}-"
 
 
 def _slots(pipeline_id: str) -> str:
     return slot_resource(pipeline_id, 0).rpartition("/")[0] + "/"
 
 
-async def _partitions(store: Store, pipeline_id: str) -> list[PartitionState]:
-    """The partitions of all generations, the retired ones included."""
-    prefix = _registries(pipeline_id)
-    entries = (await store.scan(prefix, prefix_end(prefix))).entries
-    return [decode_partition(entry) for entry in entries if "/partitions/" in entry.key]
-
-
 async def active_owners(store: Store, pipeline_id: str) -> tuple[str, ...]:
     """Who still works for a pipeline, in words; nobody if empty."""
     holders = HOLDERS + _slots(pipeline_id)
     slots = [entry.key.rpartition("/")[2] for entry in (await store.scan(holders, prefix_end(holders))).entries]
-    prefix = _registries(pipeline_id)
-    entries = (await store.scan(prefix, prefix_end(prefix))).entries
-    # A dead owner's name stays in the record until the next one claims it; of a stopped pipeline there is none.
-    alive = {entry.key.replace("/beats/", "/partitions/") for entry in entries if "/beats/" in entry.key}
-    owners = sorted({decode_partition(entry).owner or "" for entry in entries if entry.key in alive} - {""})
+    owners = await live_owners(store, _registries(pipeline_id))
     found = [f"slot {slot} is still held by a worker" for slot in slots]
     return (*found, *(f"partitions are still owned by {owner}" for owner in owners))
 
@@ -80,7 +65,8 @@ async def prune_revisions(store: Store, pipeline: Pipeline, *, kept: int, commit
         return
     begun = {
         msgspec.json.decode(state.intent, type=RangeIntent).recipe
-        for state in await _partitions(store, pipeline.id)
+        for states in (await partitions_by_namespace(store, _registries(pipeline.id))).values()
+        for state in states
         if state.intent is not None
     }
     begun.add(await _replaying(store, pipeline.id))
@@ -101,35 +87,30 @@ async def clear_intents(store: Store, pipeline: Pipeline, *, commit: Commit) -> 
 
     How many there were. A partition that somebody takes meanwhile is left to him.
     """
-    gone = [each.number for each in pipeline.generations if each.retired]
-    cleared = 0
-    for number in gone:
-        prefix = partitions_prefix(registry_namespace(pipeline.id, number))
-        for entry in (await store.scan(prefix, prefix_end(prefix))).entries:
-            state = decode_partition(entry)
-            if state.intent is None or state.owner is not None:
-                continue
-            value = encode_partition(replace(state, intent=None))
-            outcome = await commit([AtVersion(entry.key, entry.version)], [Put(entry.key, value)])
-            cleared += isinstance(outcome, Committed)
-    return cleared
+    retired = [registry_namespace(pipeline.id, each.number) for each in pipeline.generations if each.retired]
+    return sum([await clear_unowned_intents(store, namespace, commit=commit) for namespace in retired])
 
 
 async def delete_keys(store: Store, pipeline_id: str, *, commit: Commit) -> None:
     """Remove everything of a pipeline that is gone, and then its mark."""
-    everything = (
-        parts_prefix(pipeline_id),
-        revisions_prefix(pipeline_id),
-        status_prefix(pipeline_id),
-        _registries(pipeline_id),
-        EPOCHS + _slots(pipeline_id),
-    )
     gone = Absent(pipeline_key(pipeline_id))
-    for prefix in everything:
-        while entries := (await store.scan(prefix, prefix_end(prefix), limit=_DELETES_MAX)).entries:
-            if isinstance(await commit([gone], [Delete(entry.key) for entry in entries]), Conflict):
-                raise CorruptError(deleted_key(pipeline_id), "the pipeline is marked as gone and is there")
+
+    async def delete(batch: Sequence[Delete]) -> None:
+        if isinstance(await commit([gone], batch), Conflict):
+            raise CorruptError(deleted_key(pipeline_id), "the pipeline is marked as gone and is there")
+
+    for prefix in (parts_prefix(pipeline_id), revisions_prefix(pipeline_id), status_prefix(pipeline_id)):
+        while batch := await _deletions(store, prefix):
+            await delete(batch)
+    while batch := await deletions(store, _registries(pipeline_id), limit=_DELETES_MAX):
+        await delete(batch)
+    while batch := await _deletions(store, EPOCHS + _slots(pipeline_id)):
+        await delete(batch)
     await commit([], [Delete(replay_key(pipeline_id)), Delete(deleted_key(pipeline_id))])
+
+
+async def _deletions(store: Store, prefix: str) -> list[Delete]:
+    return [Delete(entry.key) for entry in (await store.scan(prefix, prefix_end(prefix), limit=_DELETES_MAX)).entries]
 
 
 async def sweep(store: Store, *, commit: Commit) -> int:

@@ -8,7 +8,7 @@
     pipeline-status/{id}/…              what workers say of its slots
     pipeline-gone/{id}                  a deleted pipeline of which something is left to be removed
 
-Progress stands in the registry, see `kernel.registry.keys`: a namespace for each generation.
+Progress is in the registry (`holdfast.registry`): a namespace for each generation.
 """
 
 from typing import Final

@@ -10,11 +10,11 @@ saved already changes nothing, so a request whose answer was lost may be sent ag
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final
 
 import msgspec
 
 from holdfast.contracts.commits import commit_resolved
+from holdfast.contracts.compare_and_swap import Swap, compare_and_swap
 from holdfast.contracts.store import (
     Absent,
     AtVersion,
@@ -42,11 +42,9 @@ from holdfast.pipeline.model.errors import (
     UnknownPipelineError,
 )
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_between
-
-_TRIES_MAX: Final = 100  # losing this often to others' edits of one pipeline means that something is broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,24 +303,26 @@ class PipelineStore:
     async def _change(
         self, pipeline_id: str, decide: Callable[[Pipeline], Awaitable[CatalogChange]], expected: int | None = None
     ) -> Pipeline:
-        """Commit what `decide` says of the pipeline, judging again whenever another change came first."""
-        for _ in range(_TRIES_MAX):
-            entry = await self._entry(pipeline_id)
+        """Commit what `decide` returns for the pipeline, deciding again whenever another change came first."""
+
+        async def swap(entry: Entry | None) -> Swap[Pipeline]:
+            if entry is None:
+                raise UnknownPipelineError(pipeline_id)
             before = encoding.pipeline_of(entry)
             write = await decide(before)
             if write.pipeline == before and not write.apply:
-                return before
+                return Swap(before)
             edits.check_expected(f"pipeline {before.name!r}", expected, before.version)
             after = msgspec.structs.replace(
                 write.pipeline, version=before.version + 1, updated_at_ms=self._clock.now_ms()
             )
-            outcome = await self._commit(
-                [AtVersion(entry.key, entry.version), *write.require],
-                [Put(entry.key, encoding.pipeline_value(after)), *write.apply],
-            )
-            if isinstance(outcome, Committed):
-                return after
-        raise UnavailableError(f"pipeline {pipeline_id}", f"it changed {_TRIES_MAX} times before it could be written")
+            return Swap(after, [Put(entry.key, encoding.pipeline_value(after)), *write.apply], write.require)
+
+        known = await self._entry(pipeline_id)
+        pipeline, _ = await compare_and_swap(
+            self._store, known.key, swap, clock=self._clock, random=self._random, known=known
+        )
+        return pipeline
 
     async def _with_revision(self, pipeline: Pipeline, parts: Mapping[str, Part]) -> CatalogChange:
         made = compose(parts, pipeline.recipe + 1)

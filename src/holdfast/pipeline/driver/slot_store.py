@@ -16,8 +16,7 @@ from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.model.definition import Pipeline, RangeIntent, Revision, registry_namespace
 from holdfast.pipeline.model.errors import EditConflictError
 from holdfast.pipeline.sinks.contract import FencedRange
-from holdfast.registry import PartitionState, RegistrySettings, RegistryStore
-from holdfast.registry.keys import PARTITIONS_MAX
+from holdfast.registry import PARTITIONS_MAX, PartitionState, RegistrySettings, RegistryStore
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
 from holdfast.vocabulary.random import Random
@@ -90,7 +89,7 @@ class SlotStore:
         intent = msgspec.json.encode(
             RangeIntent(start=fenced_range.start, end=fenced_range.end, recipe=recipe, topic=topic)
         ).decode()
-        return await self._registry.begin(fenced_range.partition, self._consumer, fenced_range.epoch, intent)
+        return await self._registry.begin_range(fenced_range.partition, self._consumer, fenced_range.epoch, intent)
 
     async def _finished(self, fenced_range: FencedRange) -> bool:
         return await self._registry.update_checkpoint(

@@ -4,22 +4,15 @@ The one rule: `latest` and a time mean what they meant when the first owner look
 record before the first range is begun, so that a takeover does not skip what came in between.
 """
 
-import msgspec
-
 from holdfast.client.loop_thread import run
-from holdfast.contracts.commits import commit_resolved
-from holdfast.contracts.store import Absent, Committed, Put, Store
+from holdfast.contracts.store import Store
 from holdfast.pipeline.driver.sources import PipelineSource, TopicBounds
 from holdfast.pipeline.model.definition import EARLIEST, LATEST, Generation, KafkaConfig, registry_namespace
 from holdfast.pipeline.model.timestamps import parse_iso_ns
-from holdfast.registry import keys
+from holdfast.registry.queries import fix_start
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
-
-
-class _StartRecord(msgspec.Struct, frozen=True):
-    offset: int
 
 
 class StartOffsets:
@@ -27,7 +20,7 @@ class StartOffsets:
 
     def __init__(self, store: Store, *, clock: Clock, random: Random, pipeline_id: str, generation: Generation) -> None:
         self._store, self._clock, self._random = store, clock, random
-        self._root = keys.root(registry_namespace(pipeline_id, generation.number))
+        self._namespace = registry_namespace(pipeline_id, generation.number)
         self._generation = generation
 
     def of(self, partition: int, config: KafkaConfig, source: PipelineSource, ends: TopicBounds) -> int:
@@ -38,21 +31,8 @@ class StartOffsets:
         if config.start == EARLIEST:
             return ends.starts[partition]
         found = ends.ends[partition] if config.start == LATEST else _at_time(config.start, partition, source)
-        return run(self._pinned(partition, found))
-
-    async def _pinned(self, partition: int, found: int) -> int:
-        key = f"{self._root}starts/{partition:05d}"
-        outcome = await commit_resolved(
-            self._store,
-            clock=self._clock,
-            random=self._random,
-            require=[Absent(key)],
-            apply=[Put(key, msgspec.json.encode(_StartRecord(found)))],
-        )
-        if isinstance(outcome, Committed):
-            return found
-        entry = outcome.found[key]
-        return found if entry is None else msgspec.json.decode(entry.value, type=_StartRecord).offset
+        fixed = fix_start(self._store, self._namespace, partition, found, clock=self._clock, random=self._random)
+        return run(fixed)
 
 
 def _at_time(text: str, partition: int, source: PipelineSource) -> int:

@@ -6,11 +6,8 @@ What positions mean and when rows may go is decided in `rewinding`.
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from holdfast.clickhouse.client import parse_dsn
 from holdfast.contracts.store import Store
-from holdfast.contracts.validation import prefix_end
 from holdfast.pipeline.catalog import cleanup
 from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.model.definition import (
@@ -28,16 +25,11 @@ from holdfast.pipeline.service.connections import ServerConnections
 from holdfast.pipeline.service.rewind_rules import Position
 from holdfast.pipeline.service.status import partitions_of
 from holdfast.registry import PartitionState
-from holdfast.registry.keys import root
-from holdfast.registry.records import partition_number
+from holdfast.registry.queries import fixed_starts
 
 _SHARED: Final = (
     "deletePrevious would delete rows of pipeline {other!r}, which reads the same topic into the same table"
 )
-
-
-class _StartRecord(msgspec.Struct, frozen=True):
-    offset: int
 
 
 class Reprocessing:
@@ -108,11 +100,7 @@ class Reprocessing:
 
     async def _begun_at(self, pipeline_id: str, generation: Generation) -> dict[int, int]:
         """Where partitions of a generation were to begin: as it says, or as their first owner found (`driver.starting`)."""
-        prefix = f"{root(registry_namespace(pipeline_id, generation.number))}starts/"
-        entries = (await self._store.scan(prefix, prefix_end(prefix))).entries
-        found = {
-            partition_number(entry.key): msgspec.json.decode(entry.value, type=_StartRecord).offset for entry in entries
-        }
+        found = await fixed_starts(self._store, registry_namespace(pipeline_id, generation.number))
         return {**found, **{int(number): offset for number, offset in generation.starts.items()}}
 
     async def _check_deletes(self, pipeline: Pipeline, recipe: Revision) -> None:

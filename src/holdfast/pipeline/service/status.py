@@ -7,8 +7,7 @@ says (lag, while no worker runs) is not made up.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
-from holdfast.contracts.store import Entry, Store
-from holdfast.contracts.validation import prefix_end
+from holdfast.contracts.store import Store
 from holdfast.pipeline.catalog.worker_status import SlotStatus, WorkerRecord, list_statuses, list_workers
 from holdfast.pipeline.model.definition import (
     PIPELINE_REGISTRY,
@@ -19,8 +18,8 @@ from holdfast.pipeline.model.definition import (
 )
 from holdfast.pipeline.service.responses import Response
 from holdfast.registry import PartitionState
-from holdfast.registry.keys import REGISTRIES, root
-from holdfast.registry.records import decode_partition
+from holdfast.registry.queries import partitions_by_namespace
+from holdfast.registry.queries import partitions_of as registry_partitions
 
 NO_LEASES: Final = (
     "workers run without leases: every worker runs one instance of this pipeline, and replicas are not looked at; "
@@ -91,7 +90,11 @@ async def status_of(store: Store, pipeline: Pipeline) -> PipelineStatus:
 
 async def statuses_of(store: Store, pipelines: Sequence[Pipeline]) -> list[PipelineStatus]:
     """Those of many, for listings and metrics."""
-    slots, workers, progress = await list_statuses(store), await list_workers(store), await _all_progress(store)
+    slots, workers, progress = (
+        await list_statuses(store),
+        await list_workers(store),
+        await partitions_by_namespace(store, PIPELINE_REGISTRY),
+    )
     mine: dict[str, list[SlotStatus]] = {}
     for slot in slots:
         mine.setdefault(slot.pipeline_id, []).append(slot)
@@ -109,17 +112,6 @@ async def statuses_of(store: Store, pipelines: Sequence[Pipeline]) -> list[Pipel
     ]
 
 
-async def _all_progress(store: Store) -> dict[str, list[PartitionState]]:
-    """What every pipeline's registry says, by namespace, from one scan."""
-    found: dict[str, list[PartitionState]] = {}
-    prefix = REGISTRIES + PIPELINE_REGISTRY
-    for entry in (await store.scan(prefix, prefix_end(prefix))).entries:
-        namespace, _, rest = entry.key.removeprefix(REGISTRIES).partition("/")
-        if rest.startswith("partitions/"):
-            found.setdefault(namespace, []).append(decode_partition(entry))
-    return found
-
-
 async def progress_of(store: Store, pipeline: Pipeline) -> dict[int, list[PartitionState]]:
     """What the registry says of each generation that is worked on."""
     return {each.number: await partitions_of(store, pipeline.id, each.number) for each in active_generations(pipeline)}
@@ -127,9 +119,7 @@ async def progress_of(store: Store, pipeline: Pipeline) -> dict[int, list[Partit
 
 async def partitions_of(store: Store, pipeline_id: str, generation: int) -> list[PartitionState]:
     """The partitions of one generation, by number; none before a worker has begun it."""
-    prefix = f"{root(registry_namespace(pipeline_id, generation))}partitions/"
-    entries: Sequence[Entry] = (await store.scan(prefix, prefix_end(prefix))).entries
-    return [decode_partition(entry) for entry in entries]
+    return await registry_partitions(store, registry_namespace(pipeline_id, generation))
 
 
 def aggregate(

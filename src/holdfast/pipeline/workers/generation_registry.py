@@ -16,7 +16,8 @@ from holdfast.contracts.store import Session, Store
 from holdfast.pipeline.model.definition import Generation, registry_namespace
 from holdfast.pipeline.workers.partition_assignment import PlannedClaim, assign_partitions
 from holdfast.pipeline.workers.slot_run import SlotRun
-from holdfast.registry import PartitionState, RegistrySettings, RegistryStore, RegistryView, keys, records
+from holdfast.registry import PartitionState, RegistrySettings, RegistryStore, RegistryView
+from holdfast.registry.queries import partition_count
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.random import Random
@@ -30,8 +31,7 @@ NewRegistry = Callable[[str, int], "GenerationRegistry"]
 
 async def stored_count(store: Store, pipeline_id: str, generation: int) -> int | None:
     """How many partitions a generation's registry has; None before there is one."""
-    entry = await store.get(keys.meta(registry_namespace(pipeline_id, generation)))
-    return None if entry is None else records.decode_partition_count(entry)
+    return await partition_count(store, registry_namespace(pipeline_id, generation))
 
 
 class GenerationRegistry:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from holdfast.kernel.fair_share import sticky
-from holdfast.registry.model import Heartbeat, PartitionState
+from holdfast.registry import Heartbeat, PartitionState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

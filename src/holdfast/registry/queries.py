@@ -1,0 +1,137 @@
+"""Queries over many namespaces at once, for packages that keep registries of their own (pipelines) or must respect them (the log).
+
+The one rule: nobody else spells a key of the registry or decodes one of its records. A family is all namespaces that start with the
+same text. Nothing here changes an owner, an epoch or a checkpoint.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from holdfast.contracts.compare_and_swap import put_if_absent
+from holdfast.contracts.store import AtVersion, Committed, Conflict, Delete, Entry, Operation, Put, Requirement, Store
+from holdfast.contracts.validation import prefix_end
+from holdfast.kernel.mirror import Mirror, open_mirror
+from holdfast.registry import keys, records
+from holdfast.registry.model import PartitionState
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
+
+Commit = Callable[[Sequence[Requirement], Sequence[Operation]], Awaitable[Committed | Conflict]]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicIntent:
+    """A range of a topic's partition that somebody has begun, and may have to read again from `start` on."""
+
+    topic: str
+    partition: int
+    start: int
+
+
+class _TopicRange(msgspec.Struct, frozen=True):
+    start: int
+    topic: str = ""
+
+
+class _RecordWithIntent(msgspec.Struct, frozen=True):
+    intent: _TopicRange | None = None
+
+
+async def partition_count(store: Store, namespace: str) -> int | None:
+    """How many partitions a namespace has; None before it was initialized."""
+    entry = await store.get(keys.meta_key(namespace))
+    return None if entry is None else records.decode_partition_count(entry)
+
+
+async def partitions_of(store: Store, namespace: str) -> list[PartitionState]:
+    """The partitions of a namespace, by number; none before it was initialized."""
+    return [records.decode_partition(entry) for entry in await _scan(store, keys.partitions_prefix(namespace))]
+
+
+async def partitions_by_namespace(store: Store, family: str) -> dict[str, list[PartitionState]]:
+    """The partitions of every namespace of a family, from one scan."""
+    found: dict[str, list[PartitionState]] = {}
+    for entry in await _scan(store, keys.REGISTRIES + family):
+        if keys.record_kind(entry.key) == keys.PARTITIONS:
+            found.setdefault(keys.namespace_of(entry.key), []).append(records.decode_partition(entry))
+    return found
+
+
+async def live_owners(store: Store, family: str) -> list[str]:
+    """The owners of partitions in a family whose claims have not expired. The name of a dead owner stays in its records."""
+    entries = await _scan(store, keys.REGISTRIES + family)
+    alive = {_place(entry.key) for entry in entries if keys.record_kind(entry.key) == keys.HEARTBEATS}
+    states = (
+        records.decode_partition(entry)
+        for entry in entries
+        if keys.record_kind(entry.key) == keys.PARTITIONS and _place(entry.key) in alive
+    )
+    return sorted({state.owner for state in states if state.owner is not None})
+
+
+async def clear_unowned_intents(store: Store, namespace: str, *, commit: Commit) -> int:
+    """Remove the intents of partitions without an owner; how many. For a retired namespace: nobody will finish them.
+
+    A partition that is claimed meanwhile is left to its owner.
+    """
+    cleared = 0
+    for entry in await _scan(store, keys.partitions_prefix(namespace)):
+        state = records.decode_partition(entry)
+        if state.intent is not None and state.owner is None:
+            value = records.encode_partition(replace(state, intent=None))
+            outcome = await commit([AtVersion(entry.key, entry.version)], [Put(entry.key, value)])
+            cleared += isinstance(outcome, Committed)
+    return cleared
+
+
+async def deletions(store: Store, family: str, *, limit: int) -> list[Delete]:
+    """Operations that delete the first `limit` keys of a family with everything in it; none: all are gone."""
+    prefix = keys.REGISTRIES + family
+    return [Delete(entry.key) for entry in (await store.scan(prefix, prefix_end(prefix), limit=limit)).entries]
+
+
+async def fix_start(store: Store, namespace: str, number: int, offset: int, *, clock: Clock, random: Random) -> int:
+    """Decide once where a partition without a checkpoint begins: `offset`, or what was decided before."""
+    key = keys.start_key(namespace, number)
+    held = await put_if_absent(store, key, records.encode_start(offset), clock=clock, random=random)
+    return records.decode_start(Entry(key, held, 0))
+
+
+async def fixed_starts(store: Store, namespace: str) -> dict[int, int]:
+    """Where partitions were decided to begin, by number."""
+    entries = await _scan(store, keys.starts_prefix(namespace))
+    return {records.partition_number(entry.key): records.decode_start(entry) for entry in entries}
+
+
+@asynccontextmanager
+async def mirror_topic_intents(
+    store: Store, *, clock: Clock, random: Random
+) -> AsyncIterator[Mirror[TopicIntent | None]]:
+    """The ranges begun in any namespace that name a topic, by record, kept up to date for the body."""
+    async with open_mirror(store, keys.REGISTRIES, topic_intent, clock=clock, random=random) as mirror:
+        yield mirror
+
+
+def topic_intent(entry: Entry) -> TopicIntent | None:
+    """The range of a topic that a record has begun. A record that cannot be decoded is its owner's to report."""
+    if keys.record_kind(entry.key) != keys.PARTITIONS:
+        return None
+    try:
+        begun = msgspec.json.decode(entry.value, type=_RecordWithIntent).intent
+    except msgspec.MsgspecError:
+        return None
+    number = entry.key.rpartition("/")[2]
+    if begun is None or not begun.topic or not number.isdecimal():
+        return None
+    return TopicIntent(begun.topic, int(number), begun.start)
+
+
+def _place(key: str) -> tuple[str, int]:
+    return keys.namespace_of(key), records.partition_number(key)
+
+
+async def _scan(store: Store, prefix: str) -> Sequence[Entry]:
+    return (await store.scan(prefix, prefix_end(prefix))).entries
