@@ -8,22 +8,23 @@ Three clients, by purpose:
 
 Modules:
 
-    addresses.py        Kafka addresses
-    cluster_address.py  where brokers, store and objects are: a value
-    cluster_access.py   an open cluster: direct access to store and objects, and its brokers
-    types.py            ranges, counters and errors
-    connection.py       one connection to a broker
-    brokers.py          BrokerClient: topics, offsets, the tail of a partition
-    producer.py         an idempotent producer whose sequences the caller assigns
-    splits.py           which segments hold a range, and where to split it
-    range_planner.py    offsets, offsets by time, parts of about equal size
-    range_reader.py     the batches of a range, from object storage and the leader
-    counted_objects.py  object storage with its reads counted
-    loop_thread.py      an event loop on a thread, for synchronous callers
-    librdkafka.py       KafkaClient: admin calls, producers, consumers
-    kafka_errors.py     librdkafka's errors as ours
-    topic_reader.py     one topic of any Kafka
-    http_client.py      HttpClient
+    addresses.py          Kafka addresses
+    cluster_address.py    where brokers, store and objects are: a value
+    cluster_access.py     an open cluster: direct access to store and objects, and its brokers
+    types.py              ranges, counters and errors
+    connection.py         one connection to a broker
+    brokers.py            BrokerClient: topics, offsets, the tail of a partition
+    producer.py           an idempotent producer whose sequences the caller assigns
+    splits.py             which segments hold a range, and where to split it
+    range_planner.py      offsets, offsets by time, parts of about equal size
+    range_reader.py       the batches of a range, from object storage and the leader
+    counted_objects.py    object storage with its reads counted
+    loop_thread.py        an event loop on a thread, for synchronous callers
+    librdkafka.py         KafkaClient: admin calls, producers, consumers
+    kafka_errors.py       librdkafka's errors as ours
+    partition_offsets.py  start, end and offsets by time through a KafkaClient
+    topic_reader.py       one topic of any Kafka
+    http_client.py        HttpClient
 
 The one rule: no engine, no Spark and no Arrow here (import-linter). Names are imported at their first use, so that a command that
 needs one client does not load the others.

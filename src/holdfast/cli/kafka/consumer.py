@@ -14,11 +14,11 @@ from confluent_kafka import (
     Message,
 )
 
-from holdfast.cli.kafka.offsets import PartitionRef, partition_label
 from holdfast.cli.kafka.record_format import ConsumedRecord
 from holdfast.cli.kafka.signals import StopFlag
 from holdfast.client.kafka_errors import kafka_error
 from holdfast.client.librdkafka import RETRY_PAUSE_S, KafkaClient
+from holdfast.client.partition_offsets import PartitionRef, partition_label
 from holdfast.vocabulary.errors import UnavailableError
 
 BATCH_MAX: Final = 500

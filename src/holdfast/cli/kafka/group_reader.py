@@ -11,11 +11,11 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from holdfast.cli.kafka.consumer import is_partition_end, open_consumer, partition_ref_of, poll_batch, records_in
-from holdfast.cli.kafka.offsets import PartitionRef
 from holdfast.cli.kafka.record_format import ConsumedRecord
 from holdfast.cli.kafka.signals import StopFlag
 from holdfast.client.kafka_errors import kafka_error
 from holdfast.client.librdkafka import KafkaClient
+from holdfast.client.partition_offsets import PartitionRef
 
 COMMIT_EVERY_S: Final = 1.0
 JOIN_TIMEOUT_S: Final = 60.0  # another member may take as long to let go

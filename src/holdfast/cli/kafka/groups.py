@@ -6,17 +6,17 @@ from typing import Final, NamedTuple
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 from confluent_kafka.admin import ConsumerGroupDescription, ConsumerGroupListing  # type: ignore[attr-defined]
 
-from holdfast.cli.kafka.offsets import (
-    OffsetRange,
-    PartitionRef,
-    offset_ranges,
-    offsets_at,
-    partition_label,
-    require_offset_ranges,
-)
+from holdfast.cli.kafka.offsets import offsets_at
 from holdfast.cli.kafka.positions import Position
 from holdfast.client.kafka_errors import KafkaRefusedError, kafka_error
 from holdfast.client.librdkafka import KafkaClient
+from holdfast.client.partition_offsets import (
+    PartitionOffsets,
+    PartitionRef,
+    partition_label,
+    partition_offsets,
+    require_partition_offsets,
+)
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 STATES: Final = {
@@ -94,8 +94,8 @@ def progress_of(connection: KafkaClient, group: str, described: ConsumerGroupDes
         for place in member.assignment.topic_partitions
     }
     places = sorted({*committed, *readers})
-    spans = offset_ranges(connection, places)
-    return [_progress(place, committed.get(place), spans[place], readers.get(place)) for place in places]
+    offsets = partition_offsets(connection, places)
+    return [_progress(place, committed.get(place), offsets[place], readers.get(place)) for place in places]
 
 
 def committed_offsets(connection: KafkaClient, group: str) -> dict[PartitionRef, int]:
@@ -121,12 +121,12 @@ def plan_reset(
     """Where each partition of `topics` would go: `to` a position, or by `shift` from where it is."""
     _require_name(group)
     committed = committed_offsets(connection, group)
-    spans = require_offset_ranges(connection, _places(connection, topics, partitions))
+    offsets = require_partition_offsets(connection, _places(connection, topics, partitions))
     if to is not None:
-        targets = offsets_at(connection, to, spans)
+        targets = offsets_at(connection, to, offsets)
     else:
         assert shift is not None
-        targets = _shifted(group, committed, spans, shift)
+        targets = _shifted(group, committed, offsets, shift)
     return [
         OffsetMove(topic, partition, before, target, None if before is None else target - before)
         for (topic, partition), target in sorted(targets.items())
@@ -187,17 +187,19 @@ def _places(connection: KafkaClient, topics: Sequence[str], partitions: Sequence
 
 
 def _shifted(
-    group: str, committed: Mapping[PartitionRef, int], spans: Mapping[PartitionRef, OffsetRange], shift: int
+    group: str, committed: Mapping[PartitionRef, int], offsets: Mapping[PartitionRef, PartitionOffsets], shift: int
 ) -> dict[PartitionRef, int]:
-    known = {place: span.clamp(committed[place] + shift) for place, span in spans.items() if place in committed}
+    known = {
+        place: each.offsets.clamp(committed[place] + shift) for place, each in offsets.items() if place in committed
+    }
     if not known:
         raise KafkaRefusedError("group", group, "has committed nothing there: there is nothing to shift from")
     return known
 
 
 def _progress(
-    place: PartitionRef, committed: int | None, span: OffsetRange | KafkaError, member: str | None
+    place: PartitionRef, committed: int | None, found: PartitionOffsets | KafkaError, member: str | None
 ) -> GroupProgress:
-    end = span.latest if isinstance(span, OffsetRange) else None
+    end = found.offsets.end if isinstance(found, PartitionOffsets) else None
     lag = None if end is None or committed is None else max(0, end - committed)
     return GroupProgress(*place, committed, end, lag, member)

@@ -15,12 +15,18 @@ from holdfast.cli.kafka.consumer import (
     record_of,
     records_in,
 )
-from holdfast.cli.kafka.offsets import OffsetRange, PartitionRef, offsets_at, partition_label, require_offset_ranges
+from holdfast.cli.kafka.offsets import offsets_at
 from holdfast.cli.kafka.positions import End, Position
 from holdfast.cli.kafka.record_format import ConsumedRecord
 from holdfast.cli.kafka.signals import StopFlag
 from holdfast.client.kafka_errors import KafkaRefusedError
 from holdfast.client.librdkafka import KafkaClient
+from holdfast.client.partition_offsets import (
+    PartitionOffsets,
+    PartitionRef,
+    partition_label,
+    require_partition_offsets,
+)
 
 Batches = Iterator[list[ConsumedRecord]]
 
@@ -53,19 +59,19 @@ def read_partitions(connection: KafkaClient, reading: ConsumeRequest, stop_flag:
 def _read(
     connection: KafkaClient, reading: ConsumeRequest, stop_flag: StopFlag
 ) -> Generator[list[ConsumedRecord], None, None]:
-    spans = require_offset_ranges(connection, _places(connection, reading))
+    offsets = require_partition_offsets(connection, _places(connection, reading))
     with open_consumer(connection, {"group.id": "holdfast-cli", "auto.offset.reset": "earliest"}) as consumer:
         if reading.tail is not None:
-            yield _last(connection, consumer, spans, reading.tail, stop_flag)
-            starts = {place: span.latest for place, span in spans.items()}
+            yield _last(connection, consumer, offsets, reading.tail, stop_flag)
+            starts = {place: each.offsets.end for place, each in offsets.items()}
         else:
-            starts = offsets_at(connection, reading.start, spans)
+            starts = offsets_at(connection, reading.start, offsets)
         if reading.follow:
             _assign(consumer, starts)
             for batch in poll_batch(connection, consumer, stop_flag, patience_s=lambda: float("inf")):
                 yield records_in(connection, batch)
         elif reading.tail is None:
-            yield from _ranges(connection, consumer, starts, offsets_at(connection, reading.until, spans), stop_flag)
+            yield from _ranges(connection, consumer, starts, offsets_at(connection, reading.until, offsets), stop_flag)
 
 
 def _ranges(
@@ -102,7 +108,7 @@ def _ranges(
 def _last(
     connection: KafkaClient,
     consumer: Consumer,
-    spans: Mapping[PartitionRef, OffsetRange],
+    offsets: Mapping[PartitionRef, PartitionOffsets],
     count: int,
     stop_flag: StopFlag,
 ) -> list[ConsumedRecord]:
@@ -111,15 +117,17 @@ def _last(
     A partition may have fewer records than offsets (compaction, markers): then it is read again from farther back.
     """
     kept: dict[PartitionRef, deque[ConsumedRecord]] = {}
-    wanted, width = dict(spans), count
+    wanted, width = dict(offsets), count
     while wanted and not stop_flag.asked:
-        starts = {place: max(span.earliest, span.latest - width) for place, span in wanted.items()}
+        starts = {place: each.offsets.clamp(each.offsets.end - width) for place, each in wanted.items()}
         kept.update({place: deque(maxlen=count) for place in wanted})
         for batch in _ranges(connection, consumer, starts, offsets_at(connection, End(), wanted), stop_flag):
             for record in batch:
                 kept[record.topic, record.partition].append(record)
         wanted = {
-            place: span for place, span in wanted.items() if len(kept[place]) < count and starts[place] > span.earliest
+            place: each
+            for place, each in wanted.items()
+            if len(kept[place]) < count and starts[place] > each.offsets.start
         }
         width *= 4
     return merged(list(kept.values()))[-count:]

@@ -16,9 +16,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicMetadata,
 )
 
-from holdfast.cli.kafka.offsets import OffsetRange, offset_ranges
 from holdfast.client.kafka_errors import kafka_error
 from holdfast.client.librdkafka import RETRY_PAUSE_S, KafkaClient
+from holdfast.client.partition_offsets import PartitionOffsets, partition_offsets
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 
 TOPIC_SOURCE: Final = "topic"
@@ -92,8 +92,10 @@ def partition_rows(connection: KafkaClient, topics: Iterable[TopicDescription]) 
     """The partitions of each topic."""
     wanted = list(topics)
     places = [(topic.name, info.id) for topic in wanted for info in topic.partitions if _is_alive(info.leader)]
-    spans = offset_ranges(connection, places)
-    return {topic.name: [_row(info, spans.get((topic.name, info.id))) for info in topic.partitions] for topic in wanted}
+    offsets = partition_offsets(connection, places)
+    return {
+        topic.name: [_row(info, offsets.get((topic.name, info.id))) for info in topic.partitions] for topic in wanted
+    }
 
 
 def topic_settings(connection: KafkaClient, topics: Sequence[str]) -> dict[str, list[TopicSetting]]:
@@ -154,18 +156,18 @@ def _wait_until(condition: Callable[[], bool], *, within_s: float) -> bool:
     return True
 
 
-def _row(info: Any, span: OffsetRange | KafkaError | None) -> PartitionRow:
-    known = span if isinstance(span, OffsetRange) else None
+def _row(info: Any, found: PartitionOffsets | KafkaError | None) -> PartitionRow:
+    known = found if isinstance(found, PartitionOffsets) else None
     return PartitionRow(
         partition=info.id,
         leader=info.leader.id if _is_alive(info.leader) else None,
         leader_address=f"{info.leader.host}:{info.leader.port}" if _is_alive(info.leader) else None,
-        epoch=known.epoch if known else None,
+        epoch=known.leader_epoch if known else None,
         replicas=[node.id for node in info.replicas],
         in_sync=[node.id for node in info.isr],
-        earliest=known.earliest if known else None,
-        latest=known.latest if known else None,
-        records=known.latest - known.earliest if known else None,
+        earliest=known.offsets.start if known else None,
+        latest=known.offsets.end if known else None,
+        records=len(known.offsets) if known else None,
     )
 
 
