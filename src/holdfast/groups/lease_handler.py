@@ -29,7 +29,7 @@ _IDLE_TICK_MS: Final = 60_000  # however quiet it is
 
 
 class GroupShardLeaseHandler:
-    """Shards of one session of an agent. Implements `kernel.follower.LeaseHandler` and `groups.service.Leading`."""
+    """Shards of one session of an agent. Implements the kernel's `LeaseHandler` and `groups.service.LedShards`."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class GroupShardLeaseHandler:
         self._locks.pop(number, None)
 
     async def retire(self, within_ms: int) -> None:
-        """The polite end, after the follower has stopped: write everything, release every lease."""
+        """Graceful shutdown, after the plan executor has stopped: flush everything, release every lease."""
         try:
             async with asyncio.timeout(within_ms / 1000):
                 await asyncio.gather(*(self._retire(lease) for lease in list(self.leases.values())))
@@ -109,7 +109,7 @@ class GroupShardLeaseHandler:
             self.leases.clear()
 
     async def run(self) -> None:
-        """Serve deadlines and load what could not be loaded, until cancelled. Run it beside the follower."""
+        """Serve deadlines and retry failed loads, until cancelled."""
         while True:
             now_ms = self._clock.boot_ms()
             for shard in list(self._shards.values()):
@@ -139,7 +139,7 @@ class GroupShardLeaseHandler:
     async def _reload(self, number: int, lease: Lease) -> None:
         shard = self._shards.get(number)
         if shard is not None and isinstance(shard.writer.broken, FencedError):
-            shard.accepting = False  # the follower will see it, and close
+            shard.accepting = False  # the plan executor closes it
             return
         if shard is not None:
             self.loading[number] = str(shard.writer.broken)

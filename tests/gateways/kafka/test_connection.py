@@ -261,3 +261,38 @@ async def test_a_graceful_close_answers_what_is_under_way_and_lets_long_polls_go
             assert [(await producing.receive())[0] for _ in sent] == sent
             assert await producing.hung_up()
             assert await polling.hung_up()
+
+
+async def test_a_client_that_hangs_up_leaves_no_warning_and_no_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
+        with caplog.at_level(logging.DEBUG, logger="holdfast.gateways.kafka"):
+            frame = request_frame(PRODUCE, 9, produce_request("orders", {0: batch("a")}), correlation=1, client_id="t")
+            whole = len(frame).to_bytes(4, "big") + frame
+            for sent in (b"", whole[:2], whole[:-1], whole):  # idle, in a length, in a frame, before the response
+                client = await face.client()
+                await client.send_bytes(sent)
+                client.writer.transport.abort()
+            polling = await face.client()
+            await polling.send(FETCH, 12, fetch_request("orders", {0: 1}, wait_ms=60_000))
+            await until(lambda: face.server.requests >= 1)
+            polling.writer.transport.abort()
+            await until(lambda: not face.server.connections)
+            await face.backend.clock.sleep_ms(50)
+    noticed = [each for each in caplog.records if each.levelno >= logging.WARNING or each.exc_info]
+    assert [each.getMessage() for each in noticed if each.name.startswith(("holdfast.gateways", "asyncio"))] == []
+
+
+async def test_a_lost_connection_is_logged_at_debug_without_a_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with gateway_on(tmp_path) as face:
+        client = await face.client()
+        await until(lambda: len(face.server.connections) == 1)
+        (connection,) = face.server.connections
+        with caplog.at_level(logging.DEBUG, logger="holdfast.gateways.kafka"):
+            connection._fail(ConnectionResetError("reset by peer"))
+        assert await client.hung_up()
+    (line,) = [each for each in caplog.records if each.name == "holdfast.gateways.kafka.connection"]
+    assert (line.levelno, line.exc_info) == (logging.DEBUG, None)

@@ -38,7 +38,7 @@ _LEADERS_FROM: Final = 10
 _MESSAGES_FROM: Final = 8
 _START_FROM: Final = 5
 
-_PLACED: Final = Struct(">ihqq")  # partition, error code, base offset, append time
+_RESULT: Final = Struct(">ihqq")  # partition, error code, base offset, append time
 _START: Final = Struct(">q")
 _ACKS: Final = (int(Acks.ALL), int(Acks.NONE), int(Acks.LEADER))
 
@@ -54,7 +54,7 @@ class _PartitionData(NamedTuple):
 class _PartitionResult(NamedTuple):
     """The outcome for one partition."""
 
-    ask: _PartitionData
+    data: _PartitionData
     code: ErrorCode
     base_offset: int = NO_OFFSET
     append_time_ms: int = NO_TIMESTAMP
@@ -62,18 +62,18 @@ class _PartitionResult(NamedTuple):
     message: str | None = None
 
 
-def produce(call: RequestContext, body: memoryview, answered: OnResponse) -> None:
+def produce(call: RequestContext, body: memoryview, on_response: OnResponse) -> None:
     """Append to all partitions of the request concurrently."""
     transactional_id, acks, timeout_ms, topics = _read(call, body)
-    asks = [ask for _, listed in topics for ask in listed]
-    pending = _PendingProduce(call, topics, asks, acks, answered)
-    refused = _refused(transactional_id, acks)
-    if refused is not None:
-        code, message = refused
-        for at, ask in enumerate(asks):
-            pending.settle(at, _PartitionResult(ask, code, message=message))
+    partitions = [data for _, listed in topics for data in listed]
+    pending = _PendingProduce(call, topics, partitions, acks, on_response)
+    rejected = _reject(transactional_id, acks)
+    if rejected is not None:
+        code, message = rejected
+        for at, data in enumerate(partitions):
+            pending.settle(at, _PartitionResult(data, code, message=message))
     else:
-        for at in range(len(asks)):
+        for at in range(len(partitions)):
             pending.begin(at)
     pending.wait(min(timeout_ms, call.backend.settings.produce_timeout_max_ms))
 
@@ -93,8 +93,10 @@ def _read(call: RequestContext, body: memoryview) -> tuple[str | None, int, int,
     for name, places in listed:
         named = UUID(bytes=name) if by_id else name
         topic = call.backend.cluster.name_of(named.hex) if isinstance(named, UUID) else named
-        asks = [_PartitionData(topic, number, body[start:end] if start >= 0 else None) for number, start, end in places]
-        topics.append((named, asks))
+        partitions = [
+            _PartitionData(topic, number, body[start:end] if start >= 0 else None) for number, start, end in places
+        ]
+        topics.append((named, partitions))
     return transactional_id, acks, timeout_ms, topics
 
 
@@ -103,17 +105,17 @@ def _topics(call: RequestContext, reader: WireReader, *, by_id: bool) -> _Topics
     for _ in range(reader.array()):
         named: str | UUID = reader.uuid() if by_id else reader.text()
         topic = call.backend.cluster.name_of(named.hex) if isinstance(named, UUID) else named
-        asks = []
+        partitions = []
         for _ in range(reader.array()):
-            asks.append(_PartitionData(topic, reader.int32(), reader.bytes()))
+            partitions.append(_PartitionData(topic, reader.int32(), reader.bytes()))
             reader.tags()
-        topics.append((named, asks))
+        topics.append((named, partitions))
         reader.tags()
     reader.tags()
     return topics
 
 
-def _refused(transactional_id: str | None, acks: int) -> tuple[ErrorCode, str] | None:
+def _reject(transactional_id: str | None, acks: int) -> tuple[ErrorCode, str] | None:
     """Why the whole request is rejected, if it is."""
     if transactional_id is not None:
         return ErrorCode.INVALID_REQUEST, "transactions are not supported"
@@ -125,36 +127,47 @@ def _refused(transactional_id: str | None, acks: int) -> tuple[ErrorCode, str] |
 class _PendingProduce:
     """A request until every append is done, or until its timeout."""
 
-    __slots__ = ("_acks", "_answered", "_asks", "_call", "_left", "_outcomes", "_tasks", "_timer", "_topics")
+    __slots__ = ("_acks", "_call", "_left", "_on_response", "_outcomes", "_partitions", "_tasks", "_timer", "_topics")
 
     def __init__(
-        self, call: RequestContext, topics: _Topics, asks: list[_PartitionData], acks: int, answered: OnResponse
+        self,
+        call: RequestContext,
+        topics: _Topics,
+        partitions: list[_PartitionData],
+        acks: int,
+        on_response: OnResponse,
     ) -> None:
-        self._call, self._topics, self._asks, self._acks, self._answered = call, topics, asks, acks, answered
-        self._outcomes: list[_PartitionResult | None] = [None] * len(asks)
-        self._left = len(asks) + 1  # one for `wait`: no response before every append has begun
+        self._call, self._topics, self._partitions, self._acks, self._on_response = (
+            call,
+            topics,
+            partitions,
+            acks,
+            on_response,
+        )
+        self._outcomes: list[_PartitionResult | None] = [None] * len(partitions)
+        self._left = len(partitions) + 1  # one for `wait`: no response before every append has begun
         self._tasks: list[asyncio.Future[ProduceResult]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, at: int) -> None:
         """Append, at once if possible; an append that has to wait is queued now, before later requests."""
-        ask, log = self._asks[at], self._call.backend.log
-        if ask.topic is None:
-            self.settle(at, _PartitionResult(ask, ErrorCode.UNKNOWN_TOPIC_ID))
+        data, log = self._partitions[at], self._call.backend.log
+        if data.topic is None:
+            self.settle(at, _PartitionResult(data, ErrorCode.UNKNOWN_TOPIC_ID))
             return
-        if ask.records is None:
-            self.settle(at, _PartitionResult(ask, ErrorCode.INVALID_RECORD, message="no records"))
+        if data.records is None:
+            self.settle(at, _PartitionResult(data, ErrorCode.INVALID_RECORD, message="no records"))
             return
         try:
-            begun = log.begin_produce(ask.topic, ask.number, ask.records)
+            begun = log.begin_produce(data.topic, data.number, data.records)
         except HoldfastError as error:
-            self.settle(at, _failed(ask, error))
+            self.settle(at, _failed(data, error))
             return
         if begun is not None and begun.appended is not None:
-            begun.tell(partial(self._told, at), acks=self._acks)
+            begun.tell(partial(self._on_result, at), acks=self._acks)
             return
         if begun is None:
-            task = asyncio.ensure_future(log.produce(ask.topic, ask.number, ask.records, acks=self._acks))
+            task = asyncio.ensure_future(log.produce(data.topic, data.number, data.records, acks=self._acks))
         else:
             task = asyncio.ensure_future(begun.finish(acks=self._acks))
         self._tasks.append(task)
@@ -165,40 +178,42 @@ class _PendingProduce:
         if self._left > 1:
             after_s = max(0, timeout_ms) / 1000
             self._timer = asyncio.get_running_loop().call_later(after_s, self._expired, timeout_ms)
-        self._one_less()
+        self._count_down()
 
     def settle(self, at: int, outcome: _PartitionResult) -> None:
         """Note the outcome of one append."""
         if self._outcomes[at] is None:
             self._outcomes[at] = outcome
-            self._one_less()
+            self._count_down()
 
-    def _told(self, at: int, known: ProduceResult | BaseException) -> None:
-        ask = self._asks[at]
-        if isinstance(known, ProduceResult):
-            done = _PartitionResult(ask, ErrorCode.NONE, known.base_offset, known.append_time_ms, known.start_offset)
+    def _on_result(self, at: int, result: ProduceResult | BaseException) -> None:
+        data = self._partitions[at]
+        if isinstance(result, ProduceResult):
+            done = _PartitionResult(
+                data, ErrorCode.NONE, result.base_offset, result.append_time_ms, result.start_offset
+            )
             self.settle(at, done)
-        elif isinstance(known, HoldfastError):
-            self.settle(at, _failed(ask, known))
+        elif isinstance(result, HoldfastError):
+            self.settle(at, _failed(data, result))
         else:
-            self._answer(known)
+            self._respond(result)
 
     def _finished(self, at: int, task: "asyncio.Future[ProduceResult]") -> None:
         if not task.cancelled():
-            self._told(at, task.exception() or task.result())
+            self._on_result(at, task.exception() or task.result())
 
-    def _one_less(self) -> None:
+    def _count_down(self) -> None:
         self._left -= 1
         if not self._left:
-            self._answer(None)
+            self._respond(None)
 
     def _expired(self, timeout_ms: int) -> None:
         """Appends that are not done time out; their records may become durable all the same."""
         message = f"not durable after {timeout_ms} ms"
-        for at, ask in enumerate(self._asks):
-            self.settle(at, _PartitionResult(ask, ErrorCode.REQUEST_TIMED_OUT, message=message))
+        for at, data in enumerate(self._partitions):
+            self.settle(at, _PartitionResult(data, ErrorCode.REQUEST_TIMED_OUT, message=message))
 
-    def _answer(self, error: BaseException | None) -> None:
+    def _respond(self, error: BaseException | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
@@ -207,9 +222,9 @@ class _PendingProduce:
         if error is None and self._acks == 0:
             error = next((UnackedError(each) for each in outcomes if each.code is not ErrorCode.NONE), None)
         if error is not None or self._acks == 0:
-            self._answered(error)
+            self._on_response(error)
         else:
-            self._answered((_encode(self._call, self._topics, outcomes),))
+            self._on_response((_encode(self._call, self._topics, outcomes),))
 
 
 class UnackedError(MalformedRequestError):
@@ -222,11 +237,11 @@ class UnackedError(MalformedRequestError):
         return f"records with acks=0 rejected: {self.given}"
 
 
-def _failed(ask: _PartitionData, error: HoldfastError) -> _PartitionResult:
+def _failed(data: _PartitionData, error: HoldfastError) -> _PartitionResult:
     code = code_of(error)
     if code is ErrorCode.INVALID_REQUEST:  # the request is well formed; its records break a rule of the topic
         code = ErrorCode.INVALID_RECORD
-    return _PartitionResult(ask, code, message=str(error))
+    return _PartitionResult(data, code, message=str(error))
 
 
 def _encode(call: RequestContext, topics: _Topics, outcomes: list[_PartitionResult]) -> bytes:
@@ -234,12 +249,12 @@ def _encode(call: RequestContext, topics: _Topics, outcomes: list[_PartitionResu
     leaders: set[int] = set()
     out = bytearray(encode_length(len(topics), flexible=flexible))
     remaining = iter(outcomes)
-    for named, asks in topics:
+    for named, partitions in topics:
         out += named.bytes if isinstance(named, UUID) else encode_string(named, flexible=flexible)
-        out += encode_length(len(asks), flexible=flexible)
-        for _ in asks:
+        out += encode_length(len(partitions), flexible=flexible)
+        for _ in partitions:
             outcome = next(remaining)
-            out += _PLACED.pack(outcome.ask.number, outcome.code, outcome.base_offset, outcome.append_time_ms)
+            out += _RESULT.pack(outcome.data.number, outcome.code, outcome.base_offset, outcome.append_time_ms)
             if version >= _START_FROM:
                 out += _START.pack(outcome.start_offset)
             if version >= _MESSAGES_FROM:
@@ -256,10 +271,10 @@ def _encode(call: RequestContext, topics: _Topics, outcomes: list[_PartitionResu
 
 def _leader_tags(call: RequestContext, outcome: _PartitionResult, leaders: set[int]) -> bytes:
     """The leader of the partition, if it is another node."""
-    topic = outcome.ask.topic
+    topic = outcome.data.topic
     if outcome.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER or topic is None or call.version < _LEADERS_FROM:
         return NO_TAGS
-    leader = leader_of(call.backend.cluster, topic, outcome.ask.number)
+    leader = leader_of(call.backend.cluster, topic, outcome.data.number)
     if leader.node == NO_NODE:
         return NO_TAGS
     leaders.add(leader.node)
