@@ -5,48 +5,68 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+EXTRAS ?= spark,clickhouse
+EXTRAS_MB := 1530
+DEV_MB := 2300
 
-.PHONY: help up test test-long check fix bench proto lock clean
+DIST := --dist loadgroup
+
+.PHONY: help up test test-quick test-long check fix bench proto lock clean
 
 help: ## list the commands
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+# Two stamps: running needs neither the test tools nor every engine.
+$(VENV)/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Holdfast needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..."; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+	@echo "Creating $(VENV) with $$($(PYTHON) --version) …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
 	@touch $@
 
-up: $(VENV)/.ready ## set up and run Holdfast on embedded defaults
-	exec $(BIN)/holdfast serve
+$(VENV)/.run: $(VENV)/.uv pyproject.toml constraints.txt
+	@echo "Installing Holdfast with the extras $(EXTRAS) into $(VENV): about $(EXTRAS_MB) MB, once. Without pipelines: make up EXTRAS= (about 100 MB)."
+	$(BIN)/uv pip install --python $(BIN)/python --constraint constraints.txt --editable '.$(if $(EXTRAS),[$(EXTRAS)])'
+	@touch $@
 
-test: $(VENV)/.ready ## set up and pass the tests
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
+$(VENV)/.dev: $(VENV)/.uv pyproject.toml constraints.txt
+	@echo "Installing Holdfast with every extra and the test tools into $(VENV): about $(DEV_MB) MB, once."
+	$(BIN)/uv pip install --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+	@touch $@ $(VENV)/.run
 
-test-long: $(VENV)/.ready ## the long form: more seeds, more kills, longer runs
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m "long or not long"
+up: $(VENV)/.run ## install what running needs and run a server on embedded defaults
+	@echo "Starting holdfast serve; Ctrl-C stops it."
+	@exec $(BIN)/holdfast serve
 
-check: $(VENV)/.ready ## lint, format, types and floors, as CI runs them
+test: $(VENV)/.dev ## every suite in its short form, against real servers
+	$(BIN)/pytest -n $(WORKERS) $(DIST)
+
+test-quick: $(VENV)/.dev ## a minute at most, no servers: the inner loop
+	$(BIN)/pytest -n $(WORKERS) $(DIST) -m "not long and not server and not slow"
+
+test-long: $(VENV)/.dev ## the long form: more seeds, more kills, longer runs
+	$(BIN)/pytest -n $(WORKERS) $(DIST) -m "long or not long"
+
+check: $(VENV)/.dev ## lint, format, types and floors, as CI runs them
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-fix: $(VENV)/.ready ## format and mend what lint can mend
+fix: $(VENV)/.dev ## format and fix what lint can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.ready ## measure, as ratios to a reference in the same run
+bench: $(VENV)/.dev ## measure, as ratios to a reference measured in the same run
 	$(BIN)/python -m bench.store
 	$(BIN)/python -m bench.log
 	$(BIN)/python -m bench.kafka
 
-proto: $(VENV)/.ready ## generate the etcd messages from proto/etcd.proto
+proto: $(VENV)/.dev ## generate the etcd messages from proto/etcd.proto
 	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=src/holdfast/stores/etcd --pyi_out=src/holdfast/stores/etcd proto/etcd.proto
 
-lock: $(VENV)/.ready ## write constraints.txt from what is installed and passes
+lock: $(VENV)/.dev ## write constraints.txt from the installed versions
 	$(BIN)/uv pip freeze --python $(BIN)/python --exclude-editable | grep -v '^pip==' > constraints.txt
 
-clean: ## remove what the commands above made
+clean: ## remove everything the commands above created
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/*.egg-info

@@ -1,7 +1,7 @@
 """Every engine's server, started once per worker when it is first wanted, and a fresh namespace for each test.
 
 Everything that needs Spark runs in one worker, so that only one starts a JVM: what stands under `tests/spark`, asks for the
-fixture `spark` or is marked so.
+fixture `spark` or is marked so. What needs a server or a process of its own is marked `server`: `make test-quick` leaves it out.
 """
 
 import signal
@@ -24,7 +24,36 @@ pytest.register_assert_rewrite("holdfast.testing.store_contract")
 
 Serve = Callable[[str], NewStoreHarness]
 
-SPARK_TESTS = Path(__file__).with_name("spark")
+TESTS = Path(__file__).parent
+SPARK_TESTS = TESTS / "spark"
+SERVER_FOLDERS = (
+    "bench",
+    "clients",
+    "spark",
+    "upgrade",
+    "log/crash",
+    "testing",
+    "clickhouse/embedded",
+    "pipeline/kills",
+)
+SERVER_FIXTURES = {"broker", "clickhouse", "kafka", "own_broker", "spark", "start"}
+EMBEDDED_ENGINES = ("memory", "sqlite")
+# Helpers that start processes: a test module that imports from one needs a server.
+SERVER_HELPERS = {"subprocess", "holdfast.testing.servers", "holdfast.testing.clickhouse"} | {
+    f"tests.support.{name}"
+    for name in (
+        *(
+            "apache_kafka",
+            "broker",
+            "driver_process",
+            "server_process",
+            "spark_servers",
+            "wal_process",
+            "worker_process",
+        ),
+        *("fake_driver", "in_process_driver", "driver_cluster"),
+    )
+}
 
 _databases = count(1)
 
@@ -97,6 +126,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if _needs_spark(item):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
+        if _needs_server(item):
+            item.add_marker(pytest.mark.server)
         if config.getoption("loadgroup", False):
             _name_group(item)
 
@@ -114,3 +145,20 @@ def _name_group(item: pytest.Item) -> None:
 def _needs_spark(item: pytest.Item) -> bool:
     asks = "spark" in getattr(item, "fixturenames", ())
     return asks or item.get_closest_marker("spark") is not None or SPARK_TESTS in item.path.parents
+
+
+def _needs_server(item: pytest.Item) -> bool:
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if fixtures & {"serve", "harness", "store"} and "engine" in fixtures:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        if params.get("engine", EMBEDDED_ENGINES[0]) not in EMBEDDED_ENGINES:
+            return True
+    if item.get_closest_marker("spark") is not None or fixtures & SERVER_FIXTURES:
+        return True
+    if any(TESTS / folder in item.path.parents for folder in SERVER_FOLDERS):
+        return True
+    names = vars(getattr(item, "module", None) or object)
+    return any(
+        getattr(each, "__module__", None) in SERVER_HELPERS or getattr(each, "__name__", None) in SERVER_HELPERS
+        for each in names.values()
+    )

@@ -188,8 +188,8 @@ def test_variables_that_are_not_ours_are_left_alone() -> None:
     [
         ("[kafka]\n\nidel_ms = 1", ("b.toml:3", "kafka.idel_ms", "did you mean kafka.idle_ms")),
         ("kafka = '127.0.0.1:1'", ("b.toml:1", "kafka.listen")),
-        ("[kafka]\nidle_ms = 'x'", ("kafka.idle_ms (from b.toml:2)", "'x'", "a whole number")),
-        ("kafka.idle_ms = true", ("kafka.idle_ms (from b.toml:1)", "a whole number")),
+        ("[kafka]\nidle_ms = 'x'", ("kafka.idle_ms (from b.toml:2)", "'x'", "an integer")),
+        ("kafka.idle_ms = true", ("kafka.idle_ms (from b.toml:1)", "an integer")),
         ("insecure = 1", ("insecure (from b.toml:1)", "true or false")),
         ("[session]\nttl_ms = 100", ("session.renew_ms (from default)", "between 1 and 50")),
         ("[kafka]\nrequest_bytes_max = 1", ("kafka.request_bytes_max (from b.toml:2)", "between")),
@@ -212,7 +212,7 @@ def test_a_wrong_file_is_refused_with_its_line(text: str, says: tuple[str, ...],
     ("env", "says"),
     [
         ({"HOLDFAST_KAFKA_IDEL_MS": "1"}, ("HOLDFAST_KAFKA_IDEL_MS", "did you mean HOLDFAST_KAFKA_IDLE_MS")),
-        ({"HOLDFAST_KAFKA_IDLE_MS": "soon"}, ("env HOLDFAST_KAFKA_IDLE_MS", "'soon'", "a whole number")),
+        ({"HOLDFAST_KAFKA_IDLE_MS": "soon"}, ("env HOLDFAST_KAFKA_IDLE_MS", "'soon'", "an integer")),
         ({"HOLDFAST_INSECURE": "perhaps"}, ("env HOLDFAST_INSECURE", "true or false")),
         ({"HOLDFAST_ROLES": "api,boss"}, ("env HOLDFAST_ROLES", "boss")),
         ({"HOLDFAST_ROLES": ","}, ("env HOLDFAST_ROLES", "one or more of")),
@@ -220,7 +220,7 @@ def test_a_wrong_file_is_refused_with_its_line(text: str, says: tuple[str, ...],
         ({"HOLDFAST_KAFKA": "a:1", "HOLDFAST_KAFKA_LISTEN": "b:1"}, ("HOLDFAST_KAFKA_LISTEN", "env HOLDFAST_KAFKA")),
         ({"KAFKA_ADDR": "host:99999"}, ("alias KAFKA_ADDR", "HOST:PORT")),
         ({"DISABLE_EMBEDDED_AGENT": "maybe"}, ("DISABLE_EMBEDDED_AGENT", "true")),
-        ({"HOLDFAST_ADVERTISE": "0.0.0.0:9092"}, ("env HOLDFAST_ADVERTISE", "as clients reach")),
+        ({"HOLDFAST_ADVERTISE": "0.0.0.0:9092"}, ("env HOLDFAST_ADVERTISE", "reachable for clients")),
         ({"HOLDFAST_CONFIG": "missing.toml"}, ("missing.toml", "readable")),
     ],
 )
@@ -266,3 +266,27 @@ def test_no_secret_is_ever_shown(store: str, objects: str) -> None:
     shown = values(settle({"store": store, "objects": objects}))
     assert "s3cr3t" not in f"{shown['store']} {shown['objects']}"
     assert "***" in str(shown["store"])
+
+
+def test_every_mistake_of_a_file_is_reported_at_once_and_once(tmp_path: Path) -> None:
+    text = """\
+roles = "boss"
+stop_ms = -1
+[kafka]
+listen = "nowhere"
+idel_ms = 1
+request_bytes_max = 1
+idle_ms = "x"
+[wal]
+file_bytes = 1
+[logging]
+level = "loud"
+"""
+    (tmp_path / "b.toml").write_text(text)
+    with pytest.raises(InvalidError) as refused:
+        settle(file="b.toml", directory=tmp_path)
+    head, *lines = str(refused.value).splitlines()
+    assert head == "8 invalid settings:"
+    found = {int(line.partition("b.toml:")[2].partition(")")[0]) for line in lines}
+    assert found == {1, 2, 4, 5, 6, 7, 9, 11}
+    assert len(lines) == 8

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app.data_directory import locked_data_directory, write_atomic
+from holdfast.app.data_directory import locked_data_directory, require_unlocked, write_text
 from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
 from holdfast.vocabulary.random import SeededRandom
 
 
-def test_a_name_is_drawn_once(tmp_path: Path) -> None:
+def test_an_id_is_generated_once(tmp_path: Path) -> None:
     with locked_data_directory(tmp_path / "a") as directory:
         name = directory.agent_id(SeededRandom(1))
         assert directory.agent_id(SeededRandom(2)) == name
@@ -19,10 +19,10 @@ def test_a_name_is_drawn_once(tmp_path: Path) -> None:
         assert directory.agent_id(SeededRandom(4)) != name
 
 
-def test_it_is_held_by_one_at_a_time(tmp_path: Path) -> None:
+def test_it_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
     with (
         locked_data_directory(tmp_path),
-        pytest.raises(UnavailableError, match="uses it"),
+        pytest.raises(UnavailableError, match="in use by process"),
         locked_data_directory(tmp_path),
     ):
         pass
@@ -30,11 +30,19 @@ def test_it_is_held_by_one_at_a_time(tmp_path: Path) -> None:
         pass
 
 
+def test_a_check_of_the_lock_creates_nothing(tmp_path: Path) -> None:
+    require_unlocked(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    with locked_data_directory(tmp_path / "new"), pytest.raises(UnavailableError, match="in use by process"):
+        require_unlocked(tmp_path / "new")
+    require_unlocked(tmp_path / "new")
+
+
 def test_it_belongs_to_one_cluster(tmp_path: Path) -> None:
     with locked_data_directory(tmp_path) as directory:
         directory.bind_to_cluster("blue")
         directory.bind_to_cluster("blue")
-        with pytest.raises(InvalidError, match="the store of cluster blue"):
+        with pytest.raises(InvalidError, match="holds records of cluster blue"):
             directory.bind_to_cluster("green")
 
 
@@ -52,9 +60,9 @@ def test_a_place_that_is_no_directory_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "addresses.json"
-    write_atomic(path, "first")
-    write_atomic(path, "second")
+    write_text(path, "first")
+    write_text(path, "second")
     assert [each.name for each in tmp_path.iterdir()] == ["addresses.json"]
     assert path.read_text() == "second"
     with pytest.raises(UnavailableError, match="addresses"):
-        write_atomic(tmp_path / "missing" / "addresses.json", "third")
+        write_text(tmp_path / "missing" / "addresses.json", "third")

@@ -114,7 +114,7 @@ def test_a_node_on_a_store_that_others_may_share_has_none(tmp_path: Path) -> Non
     """Each would have its own, and the workers of one pipeline would write into different ones."""
     with _running(tmp_path / "node", "--store", f"sqlite:///{tmp_path}/shared.db") as node:
         assert "clickhouse" not in json.loads(node.addresses.read_text())
-        assert "no embedded ClickHouse: other nodes may share this store" in node.log
+        assert "embedded ClickHouse disabled: the store may be shared by several nodes" in node.log
 
 
 def test_another_port_is_taken_if_somebody_has_the_usual_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from tests.support.server_process import WAIT_S, ServeProcess, environment, prod
 
 from holdfast import __version__
 from holdfast.app.addresses import Address, check_exposure
+from holdfast.app.advertised_urls import located
 from holdfast.cli.main import main
 from holdfast.log.wal.inspection import inspect
 from holdfast.vocabulary.errors import InvalidError
@@ -40,18 +42,21 @@ def test_it_prints_where_it_listens_once_it_does(node: ServeProcess) -> None:
         assert addresses["kafka"] == node.kafka
         lines = node.out.splitlines()
         assert lines[0].startswith(f"holdfast {__version__}, node 1 (agent-")
-        assert f"kafka    {node.kafka}" in lines
-        assert f"http     {node.http}" in lines
-        assert f"clickhouse http://{addresses['clickhouse']}" in lines
-        assert f"data     {node.data}" in lines
-        assert f"store    sqlite:///{node.data}/store.db" in lines
-        assert f"objects  file://{node.data}/objects" in lines
+        assert f"kafka      {node.kafka}" in lines
+        assert f"http       {node.http}" in lines
+        assert "pipelines  on Spark local[*]" in lines
+        assert f"data       {node.data}" in lines
+        assert f"store      sqlite:///{node.data}/store.db" in lines
+        assert f"objects    file://{node.data}/objects" in lines
+        assert json.loads((node.data / "addresses.json").read_text()) == addresses
         assert "serving kafka=" in node.log
         socket.create_connection(("127.0.0.1", node.port)).close()
         assert not list(node.directory.glob(".addresses*"))
 
 
-def test_what_was_acknowledged_is_there_after_a_polite_stop_and_nothing_is_left_to_publish(node: ServeProcess) -> None:
+def test_what_was_acknowledged_is_there_after_a_graceful_stop_and_nothing_is_left_to_publish(
+    node: ServeProcess,
+) -> None:
     with started(node):
         assert produce(node.kafka, "orders", "a", "b", "c") == [0, 1, 2]
         name = node.out.splitlines()[0]
@@ -92,7 +97,7 @@ def test_objects_may_live_in_s3_and_its_keys_are_never_shown(tmp_path: Path) -> 
     assert not (node.data / "objects").exists()
 
 
-def test_an_interrupt_is_as_polite(node: ServeProcess) -> None:
+def test_an_interrupt_stops_it_gracefully_too(node: ServeProcess) -> None:
     with started(node):
         produce(node.kafka, "orders", "a")
         node.process.send_signal(signal.SIGINT)
@@ -108,7 +113,7 @@ def test_a_stop_does_not_wait_for_a_client_that_waits_for_records(node: ServePro
         try:
             patient.assign([TopicPartition("orders", 0, 0)])
             until(lambda: patient.poll(0.1), what="it reads what there is, and asks for more")
-            assert node.terminate() == 0  # politely, so within 45 s
+            assert node.terminate() == 0  # gracefully, so within 45 s
         finally:
             node.start()  # a client does not close while nobody answers
             patient.close()
@@ -234,7 +239,7 @@ def test_a_second_signal_ends_it_at_once_and_loses_nothing(node: ServeProcess) -
         objects.rename(aside)
         objects.write_text("no folder")
         node.process.send_signal(signal.SIGTERM)
-        until(lambda: "once more ends at once" in node.log, what="it heard the first signal")
+        until(lambda: "a second signal exits at once" in node.log, what="it heard the first signal")
         assert node.terminate() == 128 + signal.SIGTERM
         objects.unlink()
         aside.rename(objects)
@@ -242,7 +247,7 @@ def test_a_second_signal_ends_it_at_once_and_loses_nothing(node: ServeProcess) -
         assert read(node.kafka, "orders", 2) == ["a", "b"]
 
 
-def test_a_producer_that_goes_on_through_a_polite_restart_loses_and_repeats_nothing(node: ServeProcess) -> None:
+def test_a_producer_that_goes_on_through_a_graceful_restart_loses_and_repeats_nothing(node: ServeProcess) -> None:
     sent = [f"{n:04d}" for n in range(400)]
     with started(node):
         producer = Producer(
@@ -301,3 +306,31 @@ def test_a_server_does_not_import_what_it_does_not_need() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_the_clickhouse_line_it_prints_works(node: ServeProcess) -> None:
+    pytest.importorskip("chdb")
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    with started(node):
+        [line] = [line for line in node.out.splitlines() if line.startswith("clickhouse ")]
+        command = line.removeprefix("clickhouse ")
+        assert command.startswith("curl ")
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=100)
+        assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
+def test_what_is_off_says_why_and_how_to_turn_it_on(tmp_path: Path) -> None:
+    node = ServeProcess(tmp_path / "node", "--roles", "api,agent", "--http", "off")
+    with started(node):
+        lines = node.out.splitlines()
+        assert "http       off: --http off" in lines
+        assert "pipelines  off: --roles does not include worker" in lines
+        assert "clickhouse off: --roles does not include worker" in lines
+
+
+def test_a_relative_path_says_where_it_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert located("sqlite:///work.db") == f"sqlite:///work.db ({tmp_path}/work.db)"
+    assert located(f"sqlite:///{tmp_path}/work.db") == f"sqlite:///{tmp_path}/work.db"
+    assert located("postgresql://me:secret@db/x") == "postgresql://me:***@db/x"

@@ -117,9 +117,9 @@ async def test_without_spark_one_line_says_so_and_the_rest_goes_on(
     ):
         await role.stop()
         assert await list_workers(store) == []
-    [line] = [each for each in caplog.messages if "no pipelines run here" in each]
+    [line] = [each for each in caplog.messages if "worker role disabled" in each]
     assert "pyspark_of_another_world not installed" in line
-    assert "holdfast[spark]" in line
+    assert "pip install '.[spark]'" in line
 
 
 async def test_a_store_in_memory_has_no_worker(caplog: pytest.LogCaptureFixture) -> None:
@@ -131,4 +131,4 @@ async def test_a_store_in_memory_has_no_worker(caplog: pytest.LogCaptureFixture)
         ) as role,
     ):
         await role.stop()
-    assert any("memory, which no Spark driver can reach" in each for each in caplog.messages)
+    assert any("memory, which the Spark driver cannot reach" in each for each in caplog.messages)

@@ -13,7 +13,7 @@ from tests.pipeline.service.conftest import clickhouse as clickhouse
 from tests.support.server_process import ServeProcess, create_topic, environment, produce, started
 
 from holdfast.cli.pipeline.file import read_pipeline_file
-from holdfast.cli.pipeline.reprocessing import position
+from holdfast.cli.pipeline.rewind import parse_source_position
 from holdfast.cli.server_url import server_url
 from holdfast.client.http_client import HttpClient, ProblemError
 from holdfast.testing.clickhouse import ClickHouseServer
@@ -121,13 +121,15 @@ def test_a_rewind_a_backfill_and_the_dlq(pipeline: Run, file: Path, name: str) -
     assert pipeline("dlq", name, "--replay", "--json").rows[0]["stored"] == 0
 
 
-def test_what_the_server_refuses_is_told_with_its_place(pipeline: Run, tmp_path: Path, name: str) -> None:
+def test_what_is_invalid_is_refused_with_its_line_and_leaves_nothing_behind(
+    pipeline: Run, tmp_path: Path, name: str
+) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(f"name: {name}\nsource: {{topic: t}}\nsink: {{table: t, batchSize: 0}}\n")
     refused = pipeline("create", "-f", str(path))
     assert refused.code == 2
-    assert "#/sink/batchSize" in refused.err
-    assert "between 1 and" in refused.err
+    assert f"{path}:3: invalid sink.batchSize 0: must be between 1 and" in refused.err
+    assert pipeline("show", name).code == 2
     missing = pipeline("status", "nothing-of-this-name")
     assert (missing.code, "does not exist" in missing.err) == (2, True)
     path.write_text(f"name: {name}\nsource: {{topic: t}}\n")
@@ -153,6 +155,38 @@ def test_a_wrong_file_is_refused_before_anybody_is_asked(run: Run, tmp_path: Pat
     path.write_text(text)
     done = run("pipeline", "create", "-f", str(path), "--http", "127.0.0.1:1")
     assert (done.code, says in done.err) == (2, True), done.err
+
+
+def test_every_mistake_of_a_file_is_reported_at_once_and_once_with_its_line(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(
+        """\
+name: x
+sauce: {}
+source:
+  topic: orders
+  colour: red
+sink:
+  batchSize: 0
+  batchBytes: 1
+mapping:
+  columns:
+  - {fieldPath: a, column: a, type: Bar, extra: 1}
+  - {fieldPath: b, column: b, type: Foo}
+state: started
+"""
+    )
+    done = run("pipeline", "create", "-f", str(path), "--http", "127.0.0.1:1")
+    assert done.code == 2
+    lines = done.err.splitlines()[1:]
+    assert [int(line.partition(".yaml:")[2].partition(":")[0]) for line in lines] == [2, 5, 7, 8, 11, 11, 12, 13], (
+        done.err
+    )
+    assert "unknown key 'sauce': did you mean source?" in lines[0]
+    assert "unknown key source.colour" in lines[1]
+    assert "columns[0].type" in lines[4]
+    assert "unknown key mapping.columns[0].extra" in lines[5]
+    assert "columns[1].type" in lines[6]
 
 
 def test_files_may_be_json_toml_or_standard_input(tmp_path: Path, run: Run) -> None:
@@ -195,10 +229,10 @@ def test_where_the_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_positions() -> None:
-    assert position("latest") == "latest"
-    assert position("0=120, 1=80") == {"0": 120, "1": 80}
+    assert parse_source_position("latest", "--to") == "latest"
+    assert parse_source_position("0=120, 1=80", "--to") == {"0": 120, "1": 80}
     with pytest.raises(InvalidError):
-        position("0=x")
+        parse_source_position("0=x", "--to")
 
 
 def test_status_is_watched_until_it_is_interrupted(node: ServeProcess, file: Path, name: str) -> None:

@@ -49,5 +49,5 @@ def test_a_time_without_a_zone_is_local(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("text", ["", "tomorrow", "-5", "1x", "-", "1h 5", "2023-13-40", "@", "+10", "1" * 30])
 def test_anything_else_is_refused_with_what_is_allowed(text: str) -> None:
-    with pytest.raises(InvalidError, match="must be beginning, end, an offset, a time"):
+    with pytest.raises(InvalidError, match="must be earliest, latest, an offset, a time"):
         parse_position(text, option="--from", now_ms=NOW_MS)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.cli.kafka.record_format import (
     ConsumedRecord,
-    escape_controls,
+    bytes_as_text,
     format_date,
     format_json,
     format_raw,
@@ -63,7 +63,7 @@ def test_what_consume_prints_as_json_produce_reads_as_the_same_record(
 
 @given(st.binary(max_size=50))
 def test_no_bytes_move_the_cursor(data: bytes) -> None:
-    text = escape_controls(data)
+    text = bytes_as_text(data)
     assert not [letter for letter in text if (ord(letter) < 32 and letter not in "\t\n") or 127 <= ord(letter) < 160]
 
 
@@ -81,7 +81,7 @@ def test_no_bytes_move_the_cursor(data: bytes) -> None:
     ],
 )
 def test_text_stays_text_and_the_rest_is_escaped(data: bytes | None, text: str) -> None:
-    assert escape_controls(data) == text
+    assert bytes_as_text(data) == text
 
 
 def test_lines_have_the_value_and_what_else_is_wanted() -> None:

@@ -138,14 +138,13 @@ def test_each_topic_to_delete_has_its_own_outcome(kafka: Run, broker: Broker) ->
     assert "topic not-there does not exist" in done.err
 
 
-def test_an_address_where_nobody_listens_is_named_within_the_timeout(run: Run) -> None:
+def test_an_address_where_nothing_listens_fails_at_once_and_says_how_to_start_a_server(run: Run) -> None:
     clock = RealClock()
     began_ms = clock.boot_ms()
-    done = run("topic", "list", "--bootstrap", "127.0.0.1:1", "--timeout-s", "1")
+    done = run("topic", "list", "--bootstrap", "127.0.0.1:1", "--timeout-s", "60")
     assert done.code == 3
-    assert "Kafka at 127.0.0.1:1 is unavailable: no answer within 1 s" in done.err
-    assert "Connection refused" in done.err
-    assert clock.boot_ms() - began_ms < 3_000
+    assert "Kafka at 127.0.0.1:1 is unavailable: connection refused; start a server with `holdfast serve`" in done.err
+    assert clock.boot_ms() - began_ms < 5_000, "not the whole timeout"
 
 
 def test_a_listener_that_never_answers_is_named_too(run: Run) -> None:
@@ -192,7 +191,7 @@ def test_a_change_without_an_answer_is_of_unknown_outcome(own_broker: Broker, ru
 
 
 def test_help_and_other_commands_do_not_pay_for_the_client() -> None:
-    asks = "import sys; from holdfast.cli.main import parser; parser(); sys.exit('confluent_kafka' in sys.modules)"
+    asks = "import sys; from holdfast.cli.main import build_parser; build_parser(); sys.exit('confluent_kafka' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asks], timeout=30).returncode == 0
 
 

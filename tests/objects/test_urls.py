@@ -87,7 +87,7 @@ async def test_a_driver_that_is_not_installed_is_named(monkeypatch: pytest.Monke
         raise ModuleNotFoundError("No module named 'obstore'", name="obstore")
 
     monkeypatch.setattr(urls, "import_module", without_driver)
-    assert "pip install 'holdfast[s3]'" in await refusal("s3://bucket")
+    assert "pip install '.[s3]'" in await refusal("s3://bucket")
 
 
 async def test_a_file_url_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,20 +1,19 @@
-"""Where a face listens, and what others are told. The one rule: without protection, nothing listens beyond this machine unasked.
+"""Listen addresses and advertised addresses. The one rule: without authentication nothing listens beyond loopback unless asked.
 
-`0.0.0.0` and `::` are places to listen, never places to connect to: a node that listens there tells others its host's name.
+`0.0.0.0` and `::` are addresses to listen on, never to connect to: a node that listens there advertises its host name.
 """
 
-import ipaddress
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Final
 
-from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.errors import InvalidError, UsageError
+from holdfast.vocabulary.sockets import is_loopback
 
 _FORM: Final = "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092; port 0 picks a free one"
-_HTTP_FORM: Final = "HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080; port 0 picks a free one; off does without"
-_ADVERTISED_FORM: Final = "HOST, HOST:PORT or :PORT, as clients reach this node"
+_HTTP_FORM: Final = "HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080; port 0 picks a free one; or off"
+_ADVERTISED_FORM: Final = "HOST, HOST:PORT or :PORT, reachable for clients"
 _PORT_MAX: Final = 65_535
 
 
@@ -37,24 +36,19 @@ class Address:
         return cls(host, port)
 
 
-def http_address(what: str, text: str, *, asked: bool) -> Address | None:
-    """Where HTTP is spoken; None if it is switched off, or if nobody asked for it and what it needs is not installed."""
+def http_address(what: str, text: str) -> Address | None:
+    """The HTTP listen address; None if it is `off`."""
     if text.lower() in ("off", "none", "no", "false"):
         return None
     try:
-        address = Address.parse(what, text)
+        return Address.parse(what, text)
     except InvalidError as error:
         raise InvalidError(what, error.given, _HTTP_FORM) from None
-    if all(find_spec(name) for name in ("litestar", "uvicorn")):
-        return address
-    if asked:
-        raise InvalidError(what, text, "off, or anything after pip install 'holdfast[http]'")
-    return None
 
 
 @dataclass(frozen=True, slots=True)
 class AdvertisedAddress:
-    """What clients are told; what is missing is taken from where the face listens."""
+    """The advertised address; missing parts are taken from the listen address."""
 
     host: str = ""
     port: int = 0
@@ -73,20 +67,20 @@ class AdvertisedAddress:
         return cls(host, port or 0)
 
     def resolve(self, bound: Address, *, host_name: str) -> Address:
-        """The address to tell, for a face that listens at `bound`."""
+        """The address to advertise for a gateway that listens on `bound`."""
         host = self.host or (host_name if is_wildcard(bound.host) else bound.host)
         return Address(host, self.port or bound.port)
 
 
 def _split(text: str) -> tuple[str, int | None]:
-    """(host, port) of a text; an unreadable one has neither."""
+    """(host, port) of a text; neither if it is malformed."""
     host, colon, port = text.rpartition(":")
     if not colon or "]" in port:
         host, port = text, ""
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        return "", None  # an IPv6 address without brackets: where would its port begin?
+        return "", None  # an IPv6 address without brackets: its port is ambiguous
     if port and not (port.isascii() and port.isdecimal() and int(port) <= _PORT_MAX):
         return "", None
     return host, int(port) if port else None
@@ -97,24 +91,22 @@ def _is_advertisable(host: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether this is "every address of this machine"."""
+    """Whether it means every address of this machine."""
     return host in ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 
 
 def check_exposure(at: Address, bound: Sequence[socket.socket], *, insecure: bool) -> bool:
-    """Whether somebody beyond this machine can reach the sockets; `InvalidError` if so and nobody has said that it may be."""
-    reachable = not all(ipaddress.ip_address(each.getsockname()[0].partition("%")[0]).is_loopback for each in bound)
+    """Whether other machines can reach the sockets; `UsageError` if so and `insecure` is not set."""
+    reachable = not all(map(is_loopback, bound))
     if reachable and not insecure:
-        raise InvalidError(
-            "listening address",
-            str(at),
-            "a loopback address, because nothing protects this server yet: whoever reaches it can read and delete "
-            "everything. Listen on 127.0.0.1, or give --insecure if only machines you trust can reach it",
+        raise UsageError(
+            f"{at} is reachable from other machines and there is no authentication yet: anyone who can reach it can read and "
+            "delete everything. Listen on 127.0.0.1, or pass --insecure if only trusted machines can reach it"
         )
     return reachable
 
 
 def bound_address(bound: Sequence[socket.socket]) -> Address:
-    """Where the sockets of one face really are. Of a name that is both, IPv4's: it works where IPv6 is switched off, too."""
+    """The address the sockets of one gateway are bound to. IPv4 is preferred: it works where IPv6 is disabled."""
     host, port, *_ = min(bound, key=lambda each: each.family != socket.AF_INET).getsockname()
     return Address(host, port)

@@ -1,8 +1,8 @@
-"""The embedded ClickHouse of a server: its address from the start, its process from the first request on.
+"""The embedded ClickHouse of a server: it listens from the start, its process is started by the first connection.
 
-The listening socket is this process's; the child inherits it. So the address is known before anything runs and stays while children
-come and go, a server whose pipelines go elsewhere never pays for one, and who connects while one starts just waits. The child ends
-with this process, however this one ends: it holds the other end of the child's standard input.
+The listening socket belongs to this process; the child inherits it. So the address stays the same across restarts of the child, a
+server without ClickHouse sinks never starts one, and connections made during a start wait in the backlog. The child ends with this
+process: it watches its standard input, whose other end is here.
 """
 
 import asyncio
@@ -33,35 +33,39 @@ _log: Final = logging.getLogger(__name__)
 EMBEDDED: Final = "embedded"
 OFF: Final = "off"
 _HOST: Final = "127.0.0.1"
-_PORT: Final = 8123  # ClickHouse's own; another if somebody has it
+_PORT: Final = 8123  # ClickHouse's own; a free one if it is in use
 _USER: Final = "default"
-_FIRST_MS, _LAST_MS = 200, 10_000  # between a death and the next start
-_HEALTHY_AFTER_MS: Final = 60_000  # one that has lived so long is well
+_FIRST_MS, _LAST_MS = 200, 10_000  # between an exit and the next start
+_HEALTHY_AFTER_MS: Final = 60_000  # after this uptime the backoff starts over
 
 
 @dataclass(frozen=True, slots=True)
 class ClickHouseEndpoint:
-    """Where sinks that name no ClickHouse write. `address` is that of the embedded one."""
+    """The ClickHouse of sinks that name none. `address`: of the embedded one; `disabled`: why there is none, and the remedy."""
 
     url: str = ""
     address: Address | None = None
+    disabled: str = ""
 
     def __repr__(self) -> str:
-        return f"ClickHouseBeside(address={self.address})"
+        return f"ClickHouseEndpoint(address={self.address})"
 
 
 @asynccontextmanager
 async def clickhouse_endpoint(
     settings: ServeSettings, *, clock: Clock, random: Random
 ) -> AsyncIterator[ClickHouseEndpoint]:
-    """The ClickHouse the settings name, for the body; the embedded one is ready to be started."""
+    """The ClickHouse that the settings name, for the body; the embedded one listens."""
     if settings.clickhouse != EMBEDDED:
-        yield ClickHouseEndpoint(url="" if settings.clickhouse == OFF else settings.clickhouse)
+        if settings.clickhouse == OFF:
+            yield ClickHouseEndpoint(disabled="--clickhouse off")
+        else:
+            yield ClickHouseEndpoint(url=settings.clickhouse)
         return
     if why := _why_unavailable(settings):
         if WORKER in settings.roles:
-            _log.info("no embedded ClickHouse: %s", why)
-        yield ClickHouseEndpoint()
+            _log.info("embedded ClickHouse disabled: %s", why)
+        yield ClickHouseEndpoint(disabled=why)
         return
     data = settings.data / "clickhouse"
     password = await asyncio.to_thread(load_or_create_password, data, random)
@@ -77,22 +81,23 @@ async def clickhouse_endpoint(
 
 
 def _why_unavailable(settings: ServeSettings) -> str:
-    """Why there can be no embedded one; empty: there can."""
+    """Why there is no embedded one, and the remedy; empty: there is."""
     if WORKER not in settings.roles:
-        return "this process is no worker"
+        return "--roles does not include worker"
     if find_spec("chdb") is None:
-        return f"chdb is not installed: {install_hint('clickhouse')}, or name a server with --clickhouse URL"
+        return f"chdb is not installed; {install_hint('clickhouse')}, or give --clickhouse URL"
     if not _owns_its_store(settings):
-        return "other nodes may share this store and would write into ones of their own; name one with --clickhouse URL"
+        return "the store may be shared by several nodes, which need one ClickHouse: give --clickhouse URL"
     return ""
 
 
 def _owns_its_store(settings: ServeSettings) -> bool:
-    """Whether the store is this node's own. Workers of one cluster must write to one ClickHouse: fences and tokens are in it."""
+    """Whether the store is in this data directory. Workers of one cluster must share a ClickHouse: it holds fences and tokens."""
     parts = urlsplit(settings.store)
     if parts.scheme == "memory":
         return True
-    return parts.scheme == "sqlite" and Path(unquote(parts.path)).resolve().is_relative_to(settings.data.resolve())
+    path = Path(unquote(parts.path).removeprefix("/"))  # sqlite:///a is the relative a
+    return parts.scheme == "sqlite" and path.resolve().is_relative_to(settings.data.resolve())
 
 
 def _listening() -> socket.socket:
@@ -113,7 +118,7 @@ def _listening_at(port: int) -> socket.socket:
 
 
 class _EmbeddedProcess:
-    """`holdfast clickhouse`, started when somebody connects and again when it has died."""
+    """`holdfast clickhouse serve`, started by a connection, and again after it exited."""
 
     def __init__(
         self, place: socket.socket, data: Path, settings: EmbeddedSettings, *, clock: Clock, random: Random
@@ -123,7 +128,7 @@ class _EmbeddedProcess:
         self._stopping = False
 
     async def keep(self) -> None:
-        """Start it whenever there is somebody to serve and nobody who does."""
+        """Start the process whenever a connection waits and none runs."""
         deaths = 0
         while not self._stopping:
             await self._await_connection()
@@ -135,31 +140,29 @@ class _EmbeddedProcess:
                 return
             deaths = 0 if self._clock.boot_ms() - began_ms > _HEALTHY_AFTER_MS else deaths + 1
             pause_ms = backoff_ms(deaths, base_ms=_FIRST_MS, max_ms=_LAST_MS, random=self._random)
-            _log.warning(
-                "the embedded ClickHouse ended with %d; the next request after %d ms starts it", code, pause_ms
-            )
+            _log.warning("embedded ClickHouse exited with %d; a connection after %d ms restarts it", code, pause_ms)
             await self._clock.sleep_ms(pause_ms)
 
     async def _run_once(self) -> int:
         try:
             self._process = process = await self._start()
         except OSError as error:
-            _log.warning("the embedded ClickHouse cannot start: %s", error)
+            _log.warning("embedded ClickHouse failed to start: %s", error)
             return -1
-        _log.info("the embedded ClickHouse starts", extra={"pid": process.pid, "data": self._data})
+        _log.info("starting embedded ClickHouse", extra={"pid": process.pid, "data": self._data})
         return await self._watched(process)
 
     async def _watched(self, process: asyncio.subprocess.Process) -> int:
-        """Its exit code. One that lives and does not answer, as when it is frozen, is killed: who asks it waits in vain."""
-        heard_ms, hung_ms = self._clock.boot_ms(), self._settings.hung_ms
+        """Its exit code. A process that does not respond for `hung_ms` is killed."""
+        responded_ms, hung_ms = self._clock.boot_ms(), self._settings.hung_ms
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.ping_ms / 1000):
                     return await process.wait()
             if await self._answers():
-                heard_ms = self._clock.boot_ms()
-            elif self._clock.boot_ms() - heard_ms > hung_ms and not self._stopping:
-                _log.warning("the embedded ClickHouse has not answered for %d ms and is killed", hung_ms)
+                responded_ms = self._clock.boot_ms()
+            elif self._clock.boot_ms() - responded_ms > hung_ms and not self._stopping:
+                _log.warning("embedded ClickHouse has not responded for %d ms: killing it", hung_ms)
                 with suppress(ProcessLookupError):
                     process.kill()
                 return await process.wait()
@@ -176,14 +179,14 @@ class _EmbeddedProcess:
         return False
 
     def end(self) -> None:
-        """Ask it to end, and wait for nothing."""
+        """Send SIGTERM and return at once."""
         self._stopping = True
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGTERM)
 
     async def stop(self) -> None:
-        """Let it finish what runs; kill it if that takes too long."""
+        """Let running queries finish; kill the process after `stop_ms`."""
         self.end()
         process = self._process
         if process is None:
@@ -192,7 +195,7 @@ class _EmbeddedProcess:
             async with asyncio.timeout(self._settings.stop_ms / 1000):
                 await process.wait()
         except TimeoutError:
-            _log.warning("the embedded ClickHouse did not end in %d ms and is killed", self._settings.stop_ms)
+            _log.warning("embedded ClickHouse did not stop within %d ms: killing it", self._settings.stop_ms)
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
@@ -208,7 +211,7 @@ class _EmbeddedProcess:
     async def _start(self) -> asyncio.subprocess.Process:
         descriptor = self._place.fileno()
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "holdfast", "clickhouse", "--data", str(self._data), "--user", _USER),
+            *(sys.executable, "-m", "holdfast", "clickhouse", "serve", "--data", str(self._data), "--user", _USER),
             *("--listen-fd", str(descriptor), "--with-parent"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,

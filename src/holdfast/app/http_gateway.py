@@ -1,21 +1,18 @@
-"""The HTTP face of a node: its address before anything else is open, the services behind it once they are.
+"""The HTTP gateway of a node: its services, health checks and metrics.
 
-The address is bound with Kafka's, so that one that is taken is found out before anything starts. Nothing is answered before Kafka
-listens; who connects earlier waits.
+Its address is bound with Kafka's before anything starts (`listeners`). Nothing is accepted before Kafka is; earlier connections
+wait in the backlog.
 """
 
-import asyncio
-import logging
-import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.cluster import Cluster
-from holdfast.app.addresses import Address, bound_address, check_exposure
-from holdfast.app.config import ServeSettings
+from holdfast.app.addresses import Address
+from holdfast.app.listeners import Listener
 from holdfast.contracts.store import Store
 from holdfast.gateways.http.access_policy import AccessPolicy
 from holdfast.gateways.http.backend import HttpBackend
@@ -35,17 +32,14 @@ from holdfast.objects.cache import CachingObjects
 from holdfast.objects.counters import ObjectCounters
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.sockets import bind
 
 if TYPE_CHECKING:
     from holdfast.pipeline.service.service import PipelineService
 
-_log: Final = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpServices:
-    """What there is behind the face. `agent` is None on a node that leads nothing."""
+    """The services behind the gateway. `agent` is None on a node without the agent role."""
 
     store: Store
     objects: CachingObjects
@@ -55,14 +49,14 @@ class HttpServices:
     agent: Agent | None
     kafka: KafkaServer
     bootstrap: str
-    """Where this cluster speaks Kafka."""
+    """The cluster's Kafka address."""
     clickhouse: str = ""
     """The URL of the embedded ClickHouse, for sinks that name none."""
     clock: Clock
     random: Random
 
     def open_pipelines(self) -> "PipelineService":
-        """What answers about pipelines."""
+        """The service behind `/api/pipelines`."""
         from holdfast.pipeline.service.service import PipelineService  # it brings clients of Kafka and ClickHouse
 
         return PipelineService(
@@ -70,11 +64,11 @@ class HttpServices:
         )
 
     def checks(self) -> list[HealthCheck]:
-        """What `/ready` asks."""
+        """The checks of `/ready`."""
         return [store_check(self.store), *([_agent_joined(self.agent)] if self.agent is not None else ())]
 
     def metrics(self) -> list[MetricSource]:
-        """What `/metrics` shows of the node."""
+        """The node's families of `/metrics`."""
         return [
             process_metrics(self.clock),
             kafka_metrics(self.kafka),
@@ -89,25 +83,25 @@ def _agent_joined(agent: Agent) -> HealthCheck:
     async def ask() -> str:
         if agent.member is not None:
             return ""
-        return "the agent is no member of the cluster now: it has lost its session, and tries to join again"
+        return "the agent lost its session and is rejoining the cluster"
 
     return HealthCheck("agent", ask)
 
 
 class HttpGateway:
-    """An address that is bound, and the server on it once there is one. Made by `bound_http_gateway`."""
+    """A bound listener, and the server on it once it serves."""
 
-    def __init__(self, settings: HttpSettings, sockets: Sequence[socket.socket], *, loopback: bool) -> None:
-        self.address: Address = bound_address(sockets)
-        self._settings, self._sockets, self._loopback = settings, sockets, loopback
+    def __init__(self, settings: HttpSettings, listener: Listener) -> None:
+        self.address: Address = listener.address
+        self._settings, self._listener = settings, listener
         self._server: HttpServer | None = None
 
     @asynccontextmanager
     async def serving(self, node: HttpServices) -> AsyncIterator[None]:
-        """Answer for the body; leaving hangs up at once: call `close_gracefully` before."""
+        """Serve for the body; leaving closes connections at once: call `close_gracefully` before."""
         counters = RequestCounters()
         backend = HttpBackend(
-            access_policy=AccessPolicy.of(self._settings, loopback=self._loopback),
+            access_policy=AccessPolicy.of(self._settings, loopback=not self._listener.exposed),
             checks=node.checks(),
             metrics=[*node.metrics(), counters.families],
             open_pipelines=node.open_pipelines,
@@ -116,30 +110,11 @@ class HttpGateway:
             settings=self._settings,
             counters=counters,
         )
-        async with serving_http(backend, self._sockets) as server:
+        async with serving_http(backend, self._listener.sockets) as server:
             self._server = server
             yield
 
     async def close_gracefully(self) -> None:
-        """Accept nothing more, answer what is under way, then hang up."""
+        """Stop accepting, finish requests in flight, then close."""
         if self._server is not None:
             await self._server.close_gracefully()
-
-
-@asynccontextmanager
-async def bound_http_gateway(settings: ServeSettings) -> AsyncIterator[HttpGateway | None]:
-    """The face's address, for the body; None if HTTP is switched off."""
-    if settings.http_listen is None:
-        yield None
-        return
-    with ExitStack() as stack:
-        sockets = await asyncio.to_thread(bind, settings.http_listen.host, settings.http_listen.port)
-        for each in sockets:
-            stack.callback(each.close)
-        beyond = check_exposure(settings.http_listen, sockets, insecure=settings.insecure)
-        face = HttpGateway(settings.http, sockets, loopback=not beyond)
-        if beyond:
-            _log.warning(
-                "LISTENING BEYOND THIS MACHINE WITHOUT PROTECTION: anybody who reaches %s may do anything", face.address
-            )
-        yield face

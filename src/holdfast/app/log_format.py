@@ -1,22 +1,23 @@
-"""Log lines: one per event, on stderr, for people or for programs. Addresses and answers go to stdout, never here.
+"""Log lines: one per event, on stderr, as text or JSON. Addresses and results go to stdout, never here.
 
 Facts belong into `extra=`, the sentence into the message: `log.info("partition opened", extra={"topic": "orders"})` is
 `… INFO holdfast.agent: partition opened topic=orders` as text and a field of its own as JSON.
 
-Messages repeat what clients sent, who may send anything: nothing in one begins another line, and none is endless.
+Messages may repeat what clients sent: control characters are escaped, so that none begins another line, and the length is bounded.
 """
 
 import logging
-import re
 import sys
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
 import msgspec
 
+from holdfast.vocabulary.text import single_line
+
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+NOISY_LOGGERS: Final = ("py4j", "pyspark")  # they report every lost callback and every retry
 _MESSAGE_CHARS_MAX: Final = 4_000
-_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class TextFormatter(logging.Formatter):
@@ -25,7 +26,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, and the lines of an exception below it."""
         fields = "".join(f" {name}={_quoted(value)}" for name, value in _fields(record).items())
-        line = f"{_time_of(record)} {record.levelname} {record.name}: {_single_line(_message_of(record))}{fields}"
+        line = f"{_time_of(record)} {record.levelname} {record.name}: {single_line(_message_of(record))}{fields}"
         trace = _trace_of(self, record)
         return f"{line}\n{trace}" if trace else line
 
@@ -63,10 +64,6 @@ def _message_of(record: logging.LogRecord) -> str:
     return f"{message[:_MESSAGE_CHARS_MAX]}… ({len(message)} characters)"
 
 
-def _single_line(message: str) -> str:
-    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], message)
-
-
 def _trace_of(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     return formatter.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
 
@@ -81,11 +78,13 @@ def _quoted(value: object) -> str:
 
 
 def configure_logging(form: str, level: str, *, stream: TextIO | None = None) -> None:
-    """From now on, log in this form, from this level on. Others' libraries only speak when something is wrong."""
+    """Log in this form from this level on; other libraries from WARNING, py4j and Spark from ERROR unless the level is debug."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("holdfast").setLevel(level.upper())
+    for name in NOISY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING if level == "debug" else logging.ERROR)
     logging.captureWarnings(True)

@@ -1,7 +1,7 @@
-"""A server as a process: it runs until it is told to stop, and stops within bounds.
+"""A server as a process: it runs until a signal, and stops within a bounded time.
 
-The first SIGTERM or SIGINT asks it to finish politely; the second ends it at once. Neither loses anything that was acknowledged:
-that is in the WAL, and so is what a polite stop could not publish in time.
+The first SIGTERM or SIGINT stops it gracefully; the second ends it at once. Neither loses anything acknowledged: that is in the
+WAL, and so is what a graceful stop could not publish in time.
 """
 
 import asyncio
@@ -23,29 +23,29 @@ from holdfast.vocabulary.random import Random
 _log: Final = logging.getLogger(__name__)
 
 _SWITCH_INTERVAL_S: Final = 0.0005  # Python's own is 5 ms, five times what an acknowledgement may take
-_GC_THRESHOLD: Final = 20_000  # objects made before the collector looks at the youngest; Python's own is 700
-_CANCEL_TIMEOUT_S: Final = 5.0  # for what is cancelled when a polite stop takes too long
+_GC_THRESHOLD: Final = 20_000  # allocations before a collection of the youngest generation; Python's own is 700
+_CANCEL_TIMEOUT_S: Final = 5.0  # for the cancellation after a graceful stop took too long
 STOPPED: Final = 0
 STOPPED_LATE: Final = 1
 
 
 class ShutdownSignal:
-    """Whether, and how urgently, the process is to end."""
+    """Whether the process was asked to stop."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
 
     def listen(self) -> None:
-        """Take SIGTERM and SIGINT from here on."""
+        """Handle SIGTERM and SIGINT from now on."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self.asked.is_set():
-            _log.warning("%s again: ending at once", number.name)
+            _log.warning("second %s: exiting at once", number.name)
             os._exit(128 + number)
-        _log.info("%s: stopping; once more ends at once", number.name)
+        _log.info("%s: stopping gracefully; a second signal exits at once", number.name)
         self.asked.set()
 
 
@@ -57,7 +57,7 @@ async def serve(
     announce: Callable[[RunningServer], None],
     stop: ShutdownSignal,
 ) -> int:
-    """Serve until told to stop; `announce` is called once everything listens. What prevents serving, or ends it, is raised."""
+    """Serve until `stop`; `announce` is called once everything listens. Errors that prevent or end serving are raised."""
     listening = asyncio.Event()
 
     async def live() -> None:
@@ -72,13 +72,15 @@ async def serve(
     try:
         await asyncio.wait({life, asked}, return_when=asyncio.FIRST_COMPLETED)
         if not listening.is_set() and not life.done():
-            return STOPPED  # told to stop before anybody was served: there is nothing to be polite about
+            return STOPPED  # stopped before anything was served: nothing to finish
         await asyncio.wait({life}, timeout=settings.stop_ms / 1000)
         if life.done():
             life.result()
             _log.info("stopped")
             return STOPPED
-        _log.warning("not finished after %d ms: the rest stays in the WAL for the next start", settings.stop_ms)
+        _log.warning(
+            "graceful stop exceeded %d ms: unpublished records stay in the WAL for the next start", settings.stop_ms
+        )
         return STOPPED_LATE
     finally:
         asked.cancel()
@@ -88,19 +90,19 @@ async def serve(
 
 
 def shorten_switch_interval() -> None:
-    """Have a thread that waits for the interpreter get it soon: an acknowledgement comes from the WAL's thread to the loop."""
+    """Shorten the interpreter's switch interval: acknowledgements cross from the WAL's thread to the loop."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
 
 
 def freeze_garbage_collector() -> None:
-    """What is there once the server listens stays for good: the collector need not look at it again and again."""
+    """Exempt what exists at start from collection: it lives as long as the process."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD, 20, 50)
 
 
 def raise_open_file_limit() -> None:
-    """Every connection is a file: have as many as the system lets us."""
+    """Raise the limit of open files to the hard limit: every connection is a file."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

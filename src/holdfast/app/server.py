@@ -1,8 +1,8 @@
-"""One server: store, objects, agent and faces, put together in the order in which they need each other, and taken apart backwards.
+"""One server: store, objects, agent and gateways, composed in the order of their dependencies and closed in reverse.
 
-The order matters. The address is bound before the agent joins, because it joins with the address; nothing is accepted before it
-has joined, because the first client asks who leads. On the way down clients are answered first, then everything is published,
-then the leases are given back.
+The order matters. Addresses are bound first, so that one in use leaves nothing behind, and because the agent joins with its
+address. Nothing is accepted before it has joined: clients ask for leaders at once. On the way down requests in flight are finished,
+then everything is published, then leases are released.
 """
 
 import asyncio
@@ -10,21 +10,22 @@ import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from holdfast import __version__
 from holdfast.agent.agent import Agent, running_agent
 from holdfast.agent.cluster import Cluster
-from holdfast.app.addresses import Address, bound_address, check_exposure
+from holdfast.app.addresses import Address
 from holdfast.app.advertised_urls import advertised_url
 from holdfast.app.api_node import running_api_node
 from holdfast.app.cluster_identity import cluster_identity
 from holdfast.app.config import WORKER, ServeSettings, redacted
-from holdfast.app.data_directory import DataDirectory, locked_data_directory
+from holdfast.app.data_directory import DataDirectory, locked_data_directory, require_unlocked
 from holdfast.app.embedded_clickhouse import ClickHouseEndpoint, clickhouse_endpoint
-from holdfast.app.http_gateway import HttpGateway, HttpServices, bound_http_gateway
-from holdfast.app.worker_role import WorkerRole, worker_role
+from holdfast.app.http_gateway import HttpGateway, HttpServices
+from holdfast.app.listeners import Listener, bound_listener
+from holdfast.app.worker_role import WorkerRole, why_no_worker, worker_role
 from holdfast.contracts.store import Store
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
 from holdfast.gateways.kafka.server import KafkaServer, serving_kafka
@@ -38,17 +39,16 @@ from holdfast.objects.urls import counters_for, open_objects
 from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.sockets import bind
 
 _log: Final = logging.getLogger(__name__)
 
 _JOIN_WARNING_MS: Final = 2_000
-_JOIN_POLL_MS: Final = 5  # between looks whether the agent has joined; it takes a few of them
+_JOIN_POLL_MS: Final = 5  # the agent joins within a few of these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningServer:
-    """A server that listens."""
+    """A server that listens. `disabled`: what is off, each with the reason and the remedy."""
 
     kafka: Address
     http: Address | None = None
@@ -57,23 +57,26 @@ class RunningServer:
     node: int
     name: str
     cluster_id: str
+    disabled: dict[str, str] = field(default_factory=dict)
 
     @property
     def addresses(self) -> dict[str, str]:
-        """One address per face, as `--print-addresses` writes them."""
+        """One address per gateway, as `--print-addresses` writes them."""
         others = {"http": self.http, "clickhouse": self.clickhouse}
         return {"kafka": str(self.kafka)} | {name: str(each) for name, each in others.items() if each is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Components:
-    """What everything of a server stands on."""
+    """What everything of a server is built on."""
 
     settings: ServeSettings
     directory: DataDirectory
     store: Store
     objects: CachingObjects
     requests: ObjectCounters
+    kafka: Listener
+    advertised: Address
     http: HttpGateway | None
     clickhouse: ClickHouseEndpoint
     clock: Clock
@@ -81,7 +84,7 @@ class _Components:
 
 
 class _Services(Protocol):
-    """What the faces call: an agent's, or those of a node without one."""
+    """What the gateways call: an agent's services, or those of a node without one."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -91,40 +94,23 @@ class _Services(Protocol):
     def groups(self) -> GroupService: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Node:
+    """This process as a member of the cluster. `agent` is None without the agent role."""
+
+    name: str
+    number: int
+    cluster_id: str
+    services: _Services
+    agent: Agent | None
+
+
 @asynccontextmanager
 async def running_server(settings: ServeSettings, *, clock: Clock, random: Random) -> AsyncIterator[RunningServer]:
-    """A server for the body. Leaving the body answers, publishes and gives back; cancelling it does not wait for any of that."""
+    """A server for the body. Leaving the body finishes requests, publishes and releases leases; cancelling it does none of that."""
     async with AsyncExitStack() as stack:
-        directory = stack.enter_context(locked_data_directory(settings.data))
-        sockets = await asyncio.to_thread(bind, settings.listen.host, settings.listen.port)
-        for each in sockets:
-            stack.callback(each.close)
-        bound = bound_address(sockets)
-        if check_exposure(settings.listen, sockets, insecure=settings.insecure):
-            _log.warning(
-                "LISTENING BEYOND THIS MACHINE WITHOUT PROTECTION: anybody who reaches %s may do anything", bound
-            )
-        advertised = settings.advertise.resolve(bound, host_name=socket.gethostname())
-        http = await stack.enter_async_context(bound_http_gateway(settings))
-        clickhouse = await stack.enter_async_context(clickhouse_endpoint(settings, clock=clock, random=random))
-        requests = counters_for(settings.objects)
-        store = await stack.enter_async_context(open_store(settings.store, clock=clock, random=random))
-        opened = await stack.enter_async_context(
-            open_objects(settings.objects, clock=clock, random=random, counters=requests)
-        )
-        objects = await stack.enter_async_context(cached(opened, settings=settings.cache))
-        parts = _Components(
-            settings=settings,
-            directory=directory,
-            store=store,
-            objects=objects,
-            requests=requests,
-            http=http,
-            clickhouse=clickhouse,
-            clock=clock,
-            random=random,
-        )
-        served = await stack.enter_async_context(_running_node(parts, bound, advertised, sockets))
+        parts = await _open_components(stack, settings, clock=clock, random=random)
+        served = await stack.enter_async_context(_running_node(parts))
         _log.info(
             "serving",
             extra={
@@ -138,80 +124,59 @@ async def running_server(settings: ServeSettings, *, clock: Clock, random: Rando
             },
         )
         yield served
-        _log.info("stopping: clients are answered, records published, leases given back")
+        _log.info("stopping: finishing requests, publishing records, releasing leases")
+
+
+async def _open_components(
+    stack: AsyncExitStack, settings: ServeSettings, *, clock: Clock, random: Random
+) -> _Components:
+    # Before the addresses: a second server on the same directory is to hear about the directory, not about a port.
+    await asyncio.to_thread(require_unlocked, settings.data)
+    kafka = await stack.enter_async_context(bound_listener("--kafka", settings.listen, insecure=settings.insecure))
+    http: HttpGateway | None = None
+    if settings.http_listen is not None:
+        listener = bound_listener("--http", settings.http_listen, insecure=settings.insecure)
+        http = HttpGateway(settings.http, await stack.enter_async_context(listener))
+    directory = stack.enter_context(locked_data_directory(settings.data))
+    clickhouse = await stack.enter_async_context(clickhouse_endpoint(settings, clock=clock, random=random))
+    requests = counters_for(settings.objects)
+    store = await stack.enter_async_context(open_store(settings.store, clock=clock, random=random))
+    opened = await stack.enter_async_context(
+        open_objects(settings.objects, clock=clock, random=random, counters=requests)
+    )
+    return _Components(
+        settings=settings,
+        directory=directory,
+        store=store,
+        objects=await stack.enter_async_context(cached(opened, settings=settings.cache)),
+        requests=requests,
+        kafka=kafka,
+        advertised=settings.advertise.resolve(kafka.address, host_name=socket.gethostname()),
+        http=http,
+        clickhouse=clickhouse,
+        clock=clock,
+        random=random,
+    )
 
 
 @asynccontextmanager
-async def _running_node(
-    parts: _Components, bound: Address, advertised: Address, sockets: list[socket.socket]
-) -> AsyncIterator[RunningServer]:
-    """The node itself, once everything under it is open."""
-    settings, store, clock, random = parts.settings, parts.store, parts.clock, parts.random
-    cluster_id = await cluster_identity(store, clock=clock, random=random)
-    await asyncio.to_thread(parts.directory.bind_to_cluster, cluster_id)
-    name = settings.agent_id or await asyncio.to_thread(parts.directory.agent_id, random)
+async def _running_node(parts: _Components) -> AsyncIterator[RunningServer]:
+    """The node and its gateways, once everything below them is open."""
     async with AsyncExitStack() as stack:
-        services: _Services
-        agent: Agent | None = None
-        if settings.leads:
-            services = agent = await stack.enter_async_context(_joined_agent(parts, name, advertised))
-            node = agent.member.node if agent.member is not None else 0
-        else:
-            services = await stack.enter_async_context(
-                running_api_node(settings, store=store, objects=parts.objects, clock=clock, random=random)
-            )
-            node = await node_id(store, name, clock=clock, random=random)
-        broker = Broker(node=node, host=advertised.host, port=advertised.port, rack=settings.zone or None)
-        backend = KafkaBackend(
-            cluster_id=cluster_id,
-            cluster=services.cluster,
-            log=services.service,
-            groups=services.groups,
-            producer_ids=ProducerIds(store, clock=clock, random=random),
-            me=lambda: broker,
-            clock=clock,
-            random=random,
-            settings=settings.kafka,
-            store_url=advertised_url(settings.store),
-            objects_url=advertised_url(settings.objects),
-        )
-        kafka: KafkaServer = await stack.enter_async_context(serving_kafka(backend, sockets))
+        node = await _join(stack, parts)
+        kafka = await stack.enter_async_context(_kafka_gateway(parts, node))
         if parts.http is not None:
-            behind = HttpServices(
-                store=store,
-                objects=parts.objects,
-                requests=parts.requests,
-                cluster=services.cluster,
-                groups=services.groups,
-                agent=agent,
-                kafka=kafka,
-                bootstrap=str(advertised),
-                clickhouse=parts.clickhouse.url,
-                clock=clock,
-                random=random,
-            )
-            await stack.enter_async_context(parts.http.serving(behind))
-        worker: WorkerRole | None = None
-        if WORKER in settings.roles:
-            worker = await stack.enter_async_context(
-                worker_role(
-                    settings,
-                    name=name,
-                    bootstrap=str(advertised),
-                    clickhouse=parts.clickhouse.url,
-                    store=store,
-                    clock=clock,
-                    random=random,
-                )
-            )
+            await stack.enter_async_context(parts.http.serving(_http_services(parts, node, kafka)))
+        worker = await _start_worker(stack, parts, node)
         yield RunningServer(
-            kafka=bound,
+            kafka=parts.kafka.address,
             http=parts.http.address if parts.http is not None else None,
             clickhouse=parts.clickhouse.address,
-            advertised=advertised,
-            node=node,
-            name=name,
-            cluster_id=cluster_id,
+            advertised=parts.advertised,
+            node=node.number,
+            name=node.name,
+            cluster_id=node.cluster_id,
+            disabled=_disabled(parts),
         )
         if worker is not None:
             await worker.stop()
@@ -220,21 +185,99 @@ async def _running_node(
         await kafka.close_gracefully()
 
 
+async def _join(stack: AsyncExitStack, parts: _Components) -> _Node:
+    settings, store, clock, random = parts.settings, parts.store, parts.clock, parts.random
+    cluster_id = await cluster_identity(store, clock=clock, random=random)
+    await asyncio.to_thread(parts.directory.bind_to_cluster, cluster_id)
+    name = settings.agent_id or await asyncio.to_thread(parts.directory.agent_id, random)
+    if settings.leads:
+        agent = await stack.enter_async_context(_joined_agent(parts, name))
+        number = agent.member.node if agent.member is not None else 0
+        return _Node(name=name, number=number, cluster_id=cluster_id, services=agent, agent=agent)
+    services = await stack.enter_async_context(
+        running_api_node(settings, store=store, objects=parts.objects, clock=clock, random=random)
+    )
+    number = await node_id(store, name, clock=clock, random=random)
+    return _Node(name=name, number=number, cluster_id=cluster_id, services=services, agent=None)
+
+
 @asynccontextmanager
-async def _joined_agent(parts: _Components, name: str, advertised: Address) -> AsyncIterator[Agent]:
-    """The agent, once it has joined: then it has its number, and others know where it is."""
+async def _kafka_gateway(parts: _Components, node: _Node) -> AsyncIterator[KafkaServer]:
+    settings, clock, random, advertised = parts.settings, parts.clock, parts.random, parts.advertised
+    broker = Broker(node=node.number, host=advertised.host, port=advertised.port, rack=settings.zone or None)
+    backend = KafkaBackend(
+        cluster_id=node.cluster_id,
+        cluster=node.services.cluster,
+        log=node.services.service,
+        groups=node.services.groups,
+        producer_ids=ProducerIds(parts.store, clock=clock, random=random),
+        me=lambda: broker,
+        clock=clock,
+        random=random,
+        settings=settings.kafka,
+        store_url=advertised_url(settings.store),
+        objects_url=advertised_url(settings.objects),
+    )
+    async with serving_kafka(backend, list(parts.kafka.sockets)) as kafka:
+        yield kafka
+
+
+def _http_services(parts: _Components, node: _Node, kafka: KafkaServer) -> HttpServices:
+    return HttpServices(
+        store=parts.store,
+        objects=parts.objects,
+        requests=parts.requests,
+        cluster=node.services.cluster,
+        groups=node.services.groups,
+        agent=node.agent,
+        kafka=kafka,
+        bootstrap=str(parts.advertised),
+        clickhouse=parts.clickhouse.url,
+        clock=parts.clock,
+        random=parts.random,
+    )
+
+
+async def _start_worker(stack: AsyncExitStack, parts: _Components, node: _Node) -> WorkerRole | None:
+    if WORKER not in parts.settings.roles:
+        return None
+    return await stack.enter_async_context(
+        worker_role(
+            parts.settings,
+            name=node.name,
+            bootstrap=str(parts.advertised),
+            clickhouse=parts.clickhouse.url,
+            store=parts.store,
+            clock=parts.clock,
+            random=parts.random,
+        )
+    )
+
+
+def _disabled(parts: _Components) -> dict[str, str]:
+    reasons = {
+        "http": "--http off" if parts.http is None else "",
+        "pipelines": why_no_worker(parts.settings),
+        "clickhouse": parts.clickhouse.disabled,
+    }
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+@asynccontextmanager
+async def _joined_agent(parts: _Components, name: str) -> AsyncIterator[Agent]:
+    """The agent, once it has joined: then it has its node id and others know its address."""
     async with running_agent(
-        parts.settings.as_agent(name, str(advertised)),
+        parts.settings.as_agent(name, str(parts.advertised)),
         parts.directory.wal,
         store=parts.store,
         objects=parts.objects,
         clock=parts.clock,
         random=parts.random,
     ) as agent:
-        began_ms, said = parts.clock.boot_ms(), False
+        began_ms, warned = parts.clock.boot_ms(), False
         while agent.member is None:
             await parts.clock.sleep_ms(_JOIN_POLL_MS)
-            if not said and parts.clock.boot_ms() - began_ms > _JOIN_WARNING_MS:
-                _log.warning("agent %s cannot join yet: is another process alive that has its name?", name)
-                said = True
+            if not warned and parts.clock.boot_ms() - began_ms > _JOIN_WARNING_MS:
+                _log.warning("agent %s is waiting to join: its id is still registered by a live session", name)
+                warned = True
         yield agent

@@ -1,6 +1,6 @@
-"""The worker role of a server: composed here, run beside the faces, and never a reason for them to wait.
+"""The worker role of a server: composed here, run in the background; the gateways never wait for it.
 
-Nothing of Spark is imported in this process: pipelines run in a driver of their own, which is started when the first slot is taken.
+Nothing of Spark is imported in this process: pipelines run in a driver process, which is started with the first slot.
 """
 
 import asyncio
@@ -14,10 +14,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from holdfast import __version__
-from holdfast.app.config import ServeSettings
+from holdfast.app.config import WORKER, ServeSettings
 from holdfast.contracts.store import Store
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.import_lock import import_lock
+from holdfast.vocabulary.installation import install_hint
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import background_tasks
 
@@ -29,14 +30,14 @@ _REQUIRED_MODULES: Final = ("pyspark", "pyarrow", "pandas")
 
 
 class WorkerRole:
-    """The worker of this process, if it can have one. `stop` is asked before the faces close: its driver reads through them."""
+    """The worker of this process. `stop` is called before the gateways close: the driver reads through them."""
 
     def __init__(self) -> None:
         self._stop_requested = asyncio.Event()
         self._done = asyncio.Event()
 
     async def stop(self) -> None:
-        """Let slots finish what is under way, and give everything back."""
+        """Finish batches in flight and release every slot."""
         self._stop_requested.set()
         await self._done.wait()
 
@@ -51,13 +52,12 @@ class WorkerRole:
         clock: Clock,
         random: Random,
     ) -> None:
-        """Work until asked to stop."""
+        """Run until `stop`."""
         try:
-            why = _missing(settings)
-            if why:
-                _log.warning("no pipelines run here: %s", why)
+            if why := why_no_worker(settings):
+                _log.warning("worker role disabled: %s", why)
                 return
-            # Off the loop: the first clients need not wait for what the first pipeline will need.
+            # Off the loop: the first clients need not wait for imports that only pipelines need.
             await asyncio.to_thread(_import_off_loop, "holdfast.pipeline.workers.worker")
             from holdfast.pipeline.workers.worker import WorkerIdentity, running_worker
 
@@ -66,9 +66,7 @@ class WorkerRole:
             )
             drive = _driver_factory(settings, bootstrap=bootstrap, clickhouse=clickhouse, clock=clock)
             if settings.worker.no_leases:
-                _log.warning(
-                    "this worker runs without leases: one instance of every started pipeline, replicas ignored"
-                )
+                _log.warning("running without leases: one instance of every started pipeline, replicas ignored")
             async with running_worker(
                 store, about=about, drive=drive, settings=settings.worker, clock=clock, random=random
             ):
@@ -82,12 +80,15 @@ def _import_off_loop(name: str) -> None:
         import_module(name)
 
 
-def _missing(settings: ServeSettings) -> str:
+def why_no_worker(settings: ServeSettings) -> str:
+    """Why this process runs no pipelines, and the remedy; empty: it does."""
+    if WORKER not in settings.roles:
+        return "--roles does not include worker"
     missing = [each for each in _REQUIRED_MODULES if find_spec(each) is None]
     if missing:
-        return f"{', '.join(missing)} not installed; pip install 'holdfast[spark]' or leave the role worker out"
+        return f"{', '.join(missing)} not installed; to run pipelines here: {install_hint('spark')}"
     if settings.store.startswith("memory:"):
-        return "the store is this process's memory, which no Spark driver can reach"
+        return "the store is in this process's memory, which the Spark driver cannot reach: give another --store"
     return ""
 
 
@@ -125,7 +126,7 @@ async def worker_role(
     random: Random,
     clickhouse: str = "",
 ) -> AsyncIterator[WorkerRole]:
-    """The worker role for the body. `clickhouse` is the embedded one's URL, for sinks that name none."""
+    """The worker role, for the body. `clickhouse`: the URL for sinks that name none."""
     role = WorkerRole()
     async with background_tasks(
         role.run(

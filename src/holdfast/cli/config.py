@@ -1,26 +1,26 @@
-"""`holdfast config …`: which settings a server would have here, and why."""
+"""`holdfast config …`: the settings a server started here would have, and the origin of each."""
 
 import argparse
 import sys
 
 from holdfast.app.config import CATALOGUE
 from holdfast.app.config.effective import DEFAULT, ShownSetting
+from holdfast.cli.arguments import add_family
 from holdfast.cli.output import OK, print_json
 from holdfast.cli.settings_flags import add_setting_flags, effective_settings_for
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register this family's commands."""
-    config = commands.add_parser("config", help="which settings hold here, and where each came from")
-    actions = config.add_subparsers(dest="action", required=True, metavar="COMMAND")
+    actions = add_family(commands, "config", "show the effective settings and where each comes from")
     show = actions.add_parser(
         "show",
-        help="print the effective settings and where each came from",
+        help="print the effective settings and their origins",
         description="Joins defaults, the file, the environment and the flags exactly as `holdfast serve` does, and prints the "
-        "result. Secrets in URLs are hidden. Without --all: the everyday settings, and whatever is not as it comes.",
+        "result. Secrets in URLs are hidden. Without --all: the everyday settings, and those that differ from the default.",
     )
     show.add_argument("--json", action="store_true", help="one JSON object per setting")
-    show.add_argument("--all", action="store_true", help="the tuning values too")
+    show.add_argument("--all", action="store_true", help="include tuning values")
     add_setting_flags(show)
     show.set_defaults(run=run_show)
 

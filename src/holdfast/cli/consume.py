@@ -7,7 +7,9 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from holdfast.cli.kafka.options import add_command, bootstrap_from, parse_int
+from holdfast.cli.arguments import parse_int
+from holdfast.cli.kafka.connection import connect
+from holdfast.cli.kafka.options import add_command, bootstrap_from
 from holdfast.cli.kafka.positions import POSITIONS, Beginning, End, Position, parse_position
 from holdfast.cli.kafka.record_format import (
     FORMAT,
@@ -19,10 +21,10 @@ from holdfast.cli.kafka.record_format import (
     template_formatter,
 )
 from holdfast.cli.kafka.record_parser import unescape
-from holdfast.cli.kafka.signals import StopFlag, stopping
+from holdfast.cli.kafka.signals import StopFlag, stop_on_signals
 from holdfast.cli.output import OK
 from holdfast.vocabulary.clock import RealClock
-from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.client.librdkafka import KafkaClient
@@ -34,32 +36,32 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         commands,
         "consume",
         "print records of topics of any Kafka cluster",
-        "  holdfast consume orders                           all there is, then stop\n"
-        "  holdfast consume orders --tail 10 -f              the last ten, and what comes\n"
+        "  holdfast consume orders                           everything, then stop\n"
+        "  holdfast consume orders --tail 10 -f              the last ten, then follow\n"
         "  holdfast consume orders --from -1h --json\n"
         "  holdfast consume orders --partition 3 --from 1000 --until 2000\n"
-        "  holdfast consume orders --group billing --commit  go on where the group is\n"
+        "  holdfast consume orders --group billing --commit  continue as the group\n"
         "  holdfast consume orders --format '%p:%o %k=%v'\n\n" + POSITIONS + "\n" + FORMAT,
-        about="Prints records as they come and stops at the end, unless it follows. Control characters and bytes that are no "
-        "UTF-8 are shown as \\xNN. Ctrl-C leaves the group and exits with 130.",
+        about="Prints records and stops at the end unless --follow is given. Control characters and invalid UTF-8 are "
+        "shown as \\xNN. Ctrl-C leaves the group and exits with 130.",
     )
     consume.add_argument("topics", metavar="TOPIC", nargs="+")
     consume.add_argument("--partition", action="append", default=[], metavar="N", help="default: all; may be repeated")
-    consume.add_argument("--from", dest="start", metavar="POSITION", help="where to start (default: beginning)")
-    consume.add_argument("--until", metavar="POSITION", help="stop before it (default: the end there is now)")
+    consume.add_argument("--from", dest="start", metavar="POSITION", help="where to start (default: earliest)")
+    consume.add_argument("--until", metavar="POSITION", help="stop before it (default: the current end)")
     consume.add_argument(
         "--tail", metavar="N", help="only the last N records, by time where there are several partitions"
     )
-    consume.add_argument("--count", metavar="N", help="stop after so many records")
+    consume.add_argument("--count", metavar="N", help="stop after N records")
     consume.add_argument(
-        "-f", "--follow", action="store_true", help="wait for more at the end (default with --from end)"
+        "-f", "--follow", action="store_true", help="wait for more at the end (default with --from latest)"
     )
-    consume.add_argument("--group", metavar="G", help="read as a member of it, from where it is")
-    consume.add_argument("--commit", action="store_true", help="commit what was printed; only with --group")
+    consume.add_argument("--group", metavar="G", help="read as a member of this group, from its committed offsets")
+    consume.add_argument("--commit", action="store_true", help="commit what was printed; needs --group")
     shown = consume.add_mutually_exclusive_group()
-    shown.add_argument("--json", action="store_true", help="one JSON object per record; what is no UTF-8 as *_base64")
+    shown.add_argument("--json", action="store_true", help="one JSON object per record; invalid UTF-8 as *_base64")
     shown.add_argument("--format", metavar="FORMAT", help="placeholders are listed below")
-    shown.add_argument("--raw", action="store_true", help="values as they are, whatever they do to a terminal")
+    shown.add_argument("--raw", action="store_true", help="values as they are, control characters included")
     consume.add_argument("--keys", action="store_true", help="print keys before values")
     consume.add_argument("--headers", action="store_true", help="print headers before keys and values")
     consume.add_argument("--key-separator", metavar="SEP", default="\\t", help=r"between them (default: \t)")
@@ -71,10 +73,9 @@ def run_consume(args: argparse.Namespace) -> int:
     """Print records until the end, the count, or Ctrl-C."""
     bootstrap, show = bootstrap_from(args), _formatter(args)
     _check_options(args)
-    from holdfast.client.librdkafka import KafkaClient
 
-    connection = KafkaClient(bootstrap)
-    with stopping() as stop_flag, closing(_batches(args, connection, stop_flag)) as batches:
+    connection = connect(bootstrap)
+    with stop_on_signals() as stop_flag, closing(_batches(args, connection, stop_flag)) as batches:
         out = sys.stdout.buffer
         for batch in batches:
             out.writelines(map(show, batch))
@@ -86,7 +87,7 @@ def run_consume(args: argparse.Namespace) -> int:
 
 def _formatter(args: argparse.Namespace) -> RecordFormatter:
     if (args.json or args.format or args.raw) and (args.keys or args.headers):
-        raise InvalidError("--keys and --headers", "given", "only without --json, --format and --raw")
+        raise UsageError("--keys and --headers do not go with --json, --format or --raw")
     if args.json:
         return format_json
     if args.raw:
@@ -99,15 +100,15 @@ def _formatter(args: argparse.Namespace) -> RecordFormatter:
 
 def _check_options(args: argparse.Namespace) -> None:
     if args.commit and args.group is None:
-        raise InvalidError("--commit", "given", "only with --group")
+        raise UsageError("--commit needs --group")
     if args.group is not None and (args.partition or args.until or args.tail):
-        raise InvalidError("--group", args.group, "without --partition, --until and --tail: the group decides")
+        raise UsageError("--group does not go with --partition, --until or --tail: the group assigns partitions")
     if args.group is not None and args.start not in (None, "beginning", "earliest", "end", "latest"):
-        raise InvalidError("--from", args.start, "beginning or end with --group; `holdfast group reset` moves a group")
+        raise UsageError("with --group, --from is earliest or latest; `holdfast group reset` moves a group")
     if args.tail is not None and (args.start or args.until):
-        raise InvalidError("--tail", args.tail, "without --from and --until")
+        raise UsageError("--tail does not go with --from or --until")
     if args.follow and args.until:
-        raise InvalidError("--until", args.until, "without --follow")
+        raise UsageError("--until does not go with --follow")
 
 
 def _batches(

@@ -3,10 +3,11 @@
 import argparse
 import re
 
-from holdfast.cli.kafka.options import add_command, bootstrap_from, parse_int
+from holdfast.cli.arguments import add_family, parse_int
+from holdfast.cli.kafka.connection import connect
+from holdfast.cli.kafka.options import add_command, bootstrap_from
 from holdfast.cli.kafka.positions import POSITIONS, parse_position
-from holdfast.cli.output import OK, console, print_json, print_table
-from holdfast.cli.topic import print_outcomes
+from holdfast.cli.output import OK, print_json, print_line, print_outcomes, print_rows, print_table
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError
 
@@ -18,20 +19,19 @@ MOVE_COLUMNS = ("topic", "partition", "committed", "to", "change")
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register this family's commands."""
-    group = commands.add_parser("group", help="list, describe, reset and delete consumer groups of any Kafka cluster")
-    actions = group.add_subparsers(dest="action", required=True, metavar="COMMAND")
+    actions = add_family(commands, "group", "list, describe, reset and delete consumer groups of any Kafka cluster")
     listing = add_command(
         actions, "list", "list groups and their states", "  holdfast group list\n  holdfast group list --state stable\n"
     )
     listing.add_argument(
-        "--state", action="append", default=[], choices=STATE_NAMES, help="only groups in it; may be repeated"
+        "--state", action="append", default=[], choices=STATE_NAMES, help="only groups in this state; may be repeated"
     )
     listing.add_argument("--json", action="store_true", help="one JSON object per group")
     listing.set_defaults(run=run_list)
     describe = add_command(
         actions,
         "describe",
-        "show a group's members, what each reads, and how far behind it is",
+        "show a group's members, their partitions, and the lag",
         "  holdfast group describe billing\n  holdfast group describe billing --json\n",
     )
     describe.add_argument("group", metavar="GROUP")
@@ -40,30 +40,31 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     reset = add_command(
         actions,
         "reset",
-        "move a group to another position; without --execute only say what would change",
-        "  holdfast group reset billing --topic orders --to beginning\n"
+        "set a group's committed offsets; a dry run without --execute",
+        "  holdfast group reset billing --topic orders --to earliest\n"
         "  holdfast group reset billing --topic orders --to -1h --execute\n"
         "  holdfast group reset billing --topic orders --partition 3 --shift -100 --execute\n\n" + POSITIONS,
-        about="Moves where a group goes on reading. Refused while the group has active members. An offset outside of a "
-        "partition is moved to its nearer end; a group that does not exist yet is made.",
+        about="Sets the committed offsets of a group. Refused while the group has active members. An offset outside of the "
+        "partition's range is moved to the nearer end. The group is created if it does not exist.",
     )
     reset.add_argument("group", metavar="GROUP")
     reset.add_argument("--topic", action="append", required=True, metavar="TOPIC", help="may be repeated")
     reset.add_argument("--partition", action="append", default=[], metavar="N", help="default: all; may be repeated")
     target = reset.add_mutually_exclusive_group(required=True)
     target.add_argument("--to", metavar="POSITION", help="earliest, latest, an offset, a time, or how long ago")
-    target.add_argument("--shift", metavar="±N", help="so many offsets on or back from where it is")
-    reset.add_argument("--execute", action="store_true", help="do it")
+    target.add_argument("--shift", metavar="±N", help="forward or back by N from the committed offset")
+    reset.add_argument("--execute", action="store_true", help="apply the change")
     reset.add_argument("--json", action="store_true", help="one JSON object per partition")
     reset.set_defaults(run=run_reset)
     delete = add_command(
         actions,
         "delete",
-        "delete groups and what they committed",
+        "delete groups and their committed offsets",
         "  holdfast group delete billing\n",
-        about="Deletes groups and what they committed. Refused while a group has active members.",
+        about="Deletes groups and their committed offsets. Refused while a group has active members.",
     )
     delete.add_argument("groups", metavar="GROUP", nargs="+")
+    delete.add_argument("--json", action="store_true", help="one JSON object per group")
     delete.set_defaults(run=run_delete)
 
 
@@ -71,17 +72,12 @@ def run_list(args: argparse.Namespace) -> int:
     """Print one group per line."""
     bootstrap = bootstrap_from(args)
     from holdfast.cli.kafka.groups import list_groups, state_name
-    from holdfast.client.librdkafka import KafkaClient
 
     rows = [
         {"group": found.group_id, "state": state_name(found), "simple": found.is_simple_consumer_group}
-        for found in list_groups(KafkaClient(bootstrap), args.state)
+        for found in list_groups(connect(bootstrap), args.state)
     ]
-    if args.json:
-        for row in rows:
-            print_json(row)
-    else:
-        print_table("groups", rows, ("group", "state"))
+    print_rows("groups", rows, ("group", "state"), as_json=args.json)
     return OK
 
 
@@ -90,9 +86,8 @@ def run_describe(args: argparse.Namespace) -> int:
     bootstrap = bootstrap_from(args)
     from holdfast.cli.kafka.groups import describe_group, progress_of, state_name
     from holdfast.client.kafka_errors import KafkaRefusedError
-    from holdfast.client.librdkafka import KafkaClient
 
-    connection = KafkaClient(bootstrap)
+    connection = connect(bootstrap)
     found = describe_group(connection, args.group)
     if found is None:
         raise KafkaRefusedError("group", args.group, f"does not exist at {bootstrap}")
@@ -115,7 +110,7 @@ def run_describe(args: argparse.Namespace) -> int:
     else:
         print_table(f"members of {args.group}", members, MEMBER_COLUMNS)
         print_table(f"progress of {args.group}", progress, PROGRESS_COLUMNS)
-        console().print(f"{args.group} is {about['state']}, total lag {lag}", markup=False, soft_wrap=True)
+        print_line(f"{args.group} is {about['state']}, total lag {lag}")
     return OK
 
 
@@ -124,11 +119,10 @@ def run_reset(args: argparse.Namespace) -> int:
     bootstrap = bootstrap_from(args)
     to = None if args.to is None else parse_position(args.to, option="--to", now_ms=RealClock().now_ms())
     if args.shift is not None and not re.fullmatch(r"[+-]?\d{1,18}", args.shift):
-        raise InvalidError("--shift", args.shift, "a number such as +10 or -10")
-    from holdfast.cli.kafka.groups import plan_reset, require_no_members, reset
-    from holdfast.client.librdkafka import KafkaClient
+        raise InvalidError("--shift", args.shift, "an integer such as +10 or -10")
+    from holdfast.cli.kafka.groups import apply_reset, plan_reset, require_no_members
 
-    connection = KafkaClient(bootstrap)
+    connection = connect(bootstrap)
     if args.execute:
         require_no_members(connection, args.group)
     moves = plan_reset(
@@ -140,14 +134,11 @@ def run_reset(args: argparse.Namespace) -> int:
         shift=None if args.shift is None else int(args.shift),
     )
     if args.execute:
-        reset(connection, args.group, moves)
-    rows = [move._asdict() for move in moves]
-    if args.json:
-        for row in rows:
-            print_json({**row, "done": args.execute})
-    else:
-        print_table(f"reset of {args.group}", rows, MOVE_COLUMNS)
-        console().print("Done." if args.execute else "Nothing was changed. Add --execute to do it.")
+        apply_reset(connection, args.group, moves)
+    rows = [{**move._asdict(), "done": args.execute} for move in moves]
+    print_rows(f"reset of {args.group}", rows, MOVE_COLUMNS, as_json=args.json)
+    if not args.json:
+        print_line("Done." if args.execute else "Nothing was changed. Add --execute to apply.")
     return OK
 
 
@@ -155,6 +146,5 @@ def run_delete(args: argparse.Namespace) -> int:
     """Delete groups; the code is that of the first that could not be deleted."""
     bootstrap = bootstrap_from(args)
     from holdfast.cli.kafka.groups import delete_groups
-    from holdfast.client.librdkafka import KafkaClient
 
-    return print_outcomes(delete_groups(KafkaClient(bootstrap), args.groups), "deleted")
+    return print_outcomes(delete_groups(connect(bootstrap), args.groups), "group", "deleted", as_json=args.json)

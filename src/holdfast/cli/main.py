@@ -1,7 +1,7 @@
-"""`holdfast`: parse, call one function, print, return an exit code. No business here.
+"""`holdfast`: parse, call one function, print, return an exit code. No business logic here.
 
-A family of commands is imported when it is called: `holdfast serve` does not pay for a Kafka client, nor `holdfast topic` for a
-server. Only what needs the whole command line (its help, a misspelt command) imports all of it.
+A command's module is imported when the command is called: `holdfast serve` does not pay for a Kafka client, nor `holdfast topic`
+for a server. Only a misspelt command imports all of them.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from holdfast import __version__
 from holdfast.cli.output import EXIT_CODES, INTERRUPTED, OK, exit_code, print_error
 from holdfast.vocabulary.errors import HoldfastError
 
-# command → the module that has it, with a function `add_commands`
+# command → the module with its function `add_commands`
 COMMAND_MODULES: Final = {
     "clickhouse": "holdfast.cli.clickhouse",
     "config": "holdfast.cli.config",
@@ -32,27 +32,79 @@ COMMAND_MODULES: Final = {
     "topic": "holdfast.cli.topic",
     "wal": "holdfast.cli.wal",
 }
+DEFAULT_SUBCOMMANDS: Final = {"clickhouse": "serve"}
+COMMANDS: Final = {
+    "server": {
+        "serve": "run a server: Kafka, HTTP, pipelines",
+        "demo": "events to ClickHouse rows, from end to end",
+        "config": "the effective settings and where each comes from",
+    },
+    "any Kafka cluster": {
+        "topic": "create, list, describe, configure, delete topics",
+        "produce": "send lines as records",
+        "consume": "print records",
+        "group": "list, describe, reset, delete consumer groups",
+    },
+    "pipelines": {
+        "pipeline": "create, start, watch and rewind pipelines",
+        "clickhouse": "query the embedded ClickHouse, or serve one",
+    },
+    "inspection and repair": {
+        "store": "check a coordination store",
+        "registry": "partitions, owners and checkpoints",
+        "segment": "inspect and convert segments",
+        "wal": "inspect and repair a write-ahead log",
+    },
+}
 
 
-def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """The command line: the family `argv` calls if that can be told from its first word, otherwise the whole."""
-    made = argparse.ArgumentParser(
-        prog="holdfast",
-        description="Event logs, priority heaps and Spark pipelines on object storage.",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    made.add_argument("--version", action="version", version=f"holdfast {__version__}")
-    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
+class _Overview(argparse.ArgumentParser):
+    """The parser of `holdfast` itself: its help lists the commands by group."""
+
+    def format_help(self) -> str:
+        groups = (
+            f"{title}:\n" + "".join(f"  {name:<12}{does}\n" for name, does in commands.items())
+            for title, commands in COMMANDS.items()
+        )
+        return (
+            f"usage: holdfast COMMAND …\n\n{self.description}\n\n"
+            + "\n".join(groups)
+            + "\n`holdfast COMMAND --help` shows options and examples. `holdfast --version` prints the version.\n\n"
+            + EXIT_CODES
+        )
+
+
+def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The parser: with the command that `argv` begins with, or with all of them."""
+    parser = _Overview(prog="holdfast", description="Event logs, priority heaps and Spark pipelines on object storage.")
+    parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
+    parser.set_defaults(run=lambda _: _print_overview(parser))
+    # argparse makes subparsers of the parent's class, which would print the overview as every command's help.
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=argparse.ArgumentParser)
+    if argv is not None and list(argv) in ([], ["-h"], ["--help"], ["--version"]):
+        return parser
     called = COMMAND_MODULES.get(argv[0]) if argv else None
     for module in [called] if called else dict.fromkeys(COMMAND_MODULES.values()):
         import_module(module).add_commands(commands)
-    return made
+    return parser
+
+
+def _print_overview(parser: argparse.ArgumentParser) -> int:
+    parser.print_help()
+    return OK
+
+
+def _with_subcommand(argv: Sequence[str]) -> list[str]:
+    """`holdfast clickhouse --data …` is `holdfast clickhouse serve --data …`."""
+    family, option = [*argv[:2], "", ""][:2]
+    if family in DEFAULT_SUBCOMMANDS and option.startswith("-") and option not in ("-h", "--help"):
+        return [family, DEFAULT_SUBCOMMANDS[family], *argv[1:]]
+    return list(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command."""
-    given = sys.argv[1:] if argv is None else argv
+    given = _with_subcommand(sys.argv[1:] if argv is None else argv)
     try:
         args = build_parser(given).parse_args(given)
         run: Callable[[argparse.Namespace], Coroutine[Any, Any, int] | int] = args.run
@@ -67,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever reads our output has seen enough. What is still buffered must not complain when the interpreter ends.
+        # The reader of our output closed it. What is still buffered must not fail when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
 

@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from holdfast.cli.kafka.options import add_command, bootstrap_from, parse_int, parse_number, parse_pairs
+from holdfast.cli.arguments import parse_int, parse_number, parse_pairs
+from holdfast.cli.kafka.connection import connect
+from holdfast.cli.kafka.options import add_command, bootstrap_from
 from holdfast.cli.kafka.record_parser import JSON_LINE, line_parser
-from holdfast.cli.kafka.signals import StopFlag, stopping
+from holdfast.cli.kafka.signals import StopFlag, stop_on_signals
 from holdfast.cli.output import OK, exit_code, print_error, print_json
 from holdfast.vocabulary.errors import InvalidError
 
@@ -33,9 +35,9 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "  echo 'hello' | holdfast produce greetings\n"
         "  holdfast produce users --key-separator : --null-marker NULL --file users.txt\n"
         "  holdfast consume orders --json | holdfast produce orders-copy --json-lines\n\n" + JSON_LINE,
-        about="Sends each line of standard input as a record, waits until all are acknowledged, and says how many were. "
+        about="Sends each line of standard input as a record, waits until all are acknowledged, and prints how many were. "
         "Idempotent unless --acks is less than all: a retry never writes a record twice. The exit code is 0 only if every "
-        "record was acknowledged. Ctrl-C stops reading and still waits for what was sent.",
+        "record was acknowledged. Ctrl-C stops reading and waits for the records already sent.",
     )
     produce.add_argument("topic", metavar="TOPIC")
     produce.add_argument("--file", metavar="FILE", help="read from it instead of standard input")
@@ -43,12 +45,16 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     form.add_argument("--key-separator", metavar="SEP", help=r"a line is key, SEP, value; \t is a tab")
     form.add_argument("--json-lines", action="store_true", help="a line is a JSON object, see below")
     produce.add_argument("--null-marker", metavar="STR", help="a key or value that is exactly STR is sent as null")
-    produce.add_argument("--partition", metavar="N", help="all to this one (default: the key decides, as in Java)")
+    produce.add_argument(
+        "--partition",
+        metavar="N",
+        help="send everything to this partition (default: by key, as in Java)",
+    )
     produce.add_argument("--header", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
     produce.add_argument("--acks", choices=ACKS, default="all", help="default: all")
     produce.add_argument("--compression", choices=COMPRESSIONS, default="none", help="default: none")
-    produce.add_argument("--rate", metavar="N", help="at most so many records per second")
-    produce.add_argument("--count", metavar="N", help="at most so many records")
+    produce.add_argument("--rate", metavar="N", help="at most N records per second")
+    produce.add_argument("--count", metavar="N", help="at most N records")
     produce.add_argument(
         "--delivery-timeout-s",
         metavar="S",
@@ -72,7 +78,6 @@ def run_produce(args: argparse.Namespace) -> int:
     timeout_s = parse_number(args.delivery_timeout_s, "--delivery-timeout-s", above=0, most=86_400)
     count, partition = parse_int(args.count, "--count"), parse_int(args.partition, "--partition")
     from holdfast.cli.kafka.producer import SendOptions, send
-    from holdfast.client.librdkafka import KafkaClient
 
     sending = SendOptions(
         topic=args.topic,
@@ -83,8 +88,8 @@ def run_produce(args: argparse.Namespace) -> int:
         count=count,
         delivery_timeout_s=timeout_s,
     )
-    connection = KafkaClient(bootstrap)
-    with _input(args.file) as lines, stopping() as stop_flag, _progress(lines) as progress:
+    connection = connect(bootstrap)
+    with _input(args.file) as lines, stop_on_signals() as stop_flag, _progress(lines) as progress:
         sent = send(connection, sending, lines, parse, stop_flag, progress=progress)
     return _report(sent, args.topic, stop_flag, as_json=args.json)
 
@@ -124,7 +129,7 @@ def _input(file: str | None) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _progress(lines: BinaryIO) -> Iterator[Callable[["SendReport"], None]]:
-    """A bar on stderr where people look and the input is long; otherwise nothing."""
+    """A progress bar on stderr if it is a terminal and the input takes a while; otherwise nothing."""
     if not sys.stderr.isatty() or lines.isatty():
         yield lambda sent: None
         return

@@ -1,10 +1,11 @@
-"""`holdfast registry …`: the partition registry: its demo, and what is in it."""
+"""`holdfast registry …`: list a registry's partitions and consumers; its demo."""
 
 import argparse
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
-from holdfast.cli.output import OK, console, print_json, print_table
+from holdfast.cli.arguments import add_family
+from holdfast.cli.output import OK, print_json, print_line, print_rows, print_table
 from holdfast.cli.registry_demo import DemoPhase, run_demo
 from holdfast.cli.store import URLS
 from holdfast.registry import PartitionState, RegistrySettings, RegistryStore
@@ -19,8 +20,7 @@ PARTITION_COLUMNS = ("id", "owner", "epoch", "checkpoint")
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register this family's commands."""
-    registry = commands.add_parser("registry", help="partitions, their owners and checkpoints")
-    actions = registry.add_subparsers(dest="action", required=True, metavar="COMMAND")
+    actions = add_family(commands, "registry", "partitions, their owners and checkpoints")
     demo = actions.add_parser(
         "demo",
         help="three consumers share partitions, one leaves, nothing is lost",
@@ -29,7 +29,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         epilog=URLS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    demo.add_argument("--store", metavar="URL", default="memory:", help="where the registry lives (default: memory:)")
+    demo.add_argument("--store", metavar="URL", default="memory:", help="the registry's store (default: memory:)")
     demo.add_argument("--partitions", metavar="N", default="8", help="how many partitions (default: 8)")
     demo.add_argument(
         "--plan",
@@ -41,13 +41,15 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     demo.set_defaults(run=run_demo_command)
     for name, about, run in (
         ("partitions", "list partitions with owner, epoch and checkpoint", run_partitions),
-        ("consumers", "list the consumers that are there, and what each owns", run_consumers),
+        ("consumers", "list live consumers and the partitions of each", run_consumers),
     ):
         listing = actions.add_parser(
             name, help=about, epilog=URLS, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        listing.add_argument("--store", metavar="URL", required=True, help="where the registry lives")
-        listing.add_argument("--namespace", default=RegistrySettings().namespace, help="which registry (default: pxrs)")
+        listing.add_argument("--store", metavar="URL", required=True, help="the registry's store")
+        listing.add_argument(
+            "--namespace", default=RegistrySettings().namespace, help="the registry's name (default: pxrs)"
+        )
         listing.add_argument("--json", action="store_true", help="one JSON object per line")
         listing.set_defaults(run=run)
 
@@ -58,7 +60,7 @@ async def run_demo_command(args: argparse.Namespace) -> int:
     clock, random = RealClock(), SystemRandom()
     async with open_store(args.store, clock=clock, random=random) as store:
         if not args.json:
-            console().print(f"registry on {store.facts.engine} ({store.facts.server}), plan {settings.plan}")
+            print_line(f"registry on {store.facts.engine} ({store.facts.server}), plan {settings.plan}")
         async with aclosing(run_demo(store, clock=clock, random=random, settings=settings)) as phases:
             async for phase in phases:
                 _print_phase(phase, as_json=args.json)
@@ -71,18 +73,14 @@ def _print_phase(phase: DemoPhase, *, as_json: bool) -> None:
         print_json({"phase": phase.phase, "partitions": rows, "processed": phase.processed})
         return
     print_table(phase.phase, rows, PARTITION_COLUMNS)
-    console().print("processed: " + ", ".join(f"{name} {count}" for name, count in phase.processed.items()) + "\n")
+    print_line("processed: " + ", ".join(f"{name} {count}" for name, count in phase.processed.items()) + "\n")
 
 
 async def run_partitions(args: argparse.Namespace) -> int:
     """Print every partition of a registry."""
     async with _registry(args) as registry:
         rows = [_row(state) for state in await registry.partitions()]
-    if args.json:
-        for row in rows:
-            print_json(row)
-    else:
-        print_table(f"partitions of {args.namespace}", rows, PARTITION_COLUMNS)
+    print_rows(f"partitions of {args.namespace}", rows, PARTITION_COLUMNS, as_json=args.json)
     return OK
 
 
@@ -94,11 +92,7 @@ async def run_consumers(args: argparse.Namespace) -> int:
             {"id": consumer.id, "partitions": [state.id for state in states if state.owner == consumer.id]}
             for consumer in await registry.active()
         ]
-    if args.json:
-        for row in rows:
-            print_json(row)
-    else:
-        print_table(f"consumers of {args.namespace}", rows, ("id", "partitions"))
+    print_rows(f"consumers of {args.namespace}", rows, ("id", "partitions"), as_json=args.json)
     return OK
 
 
@@ -109,7 +103,7 @@ async def _registry(args: argparse.Namespace) -> AsyncIterator[RegistryStore]:
         settings = settings_from(RegistrySettings, {"namespace": args.namespace})
         registry = RegistryStore(store, clock=clock, random=random, settings=settings)
         if not await registry.partitions():
-            raise InvalidError("registry namespace", args.namespace, "one that was initialized in this store")
+            raise InvalidError("registry namespace", args.namespace, "the namespace of a registry in this store")
         yield registry
 
 

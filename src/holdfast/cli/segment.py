@@ -1,4 +1,4 @@
-"""`holdfast segment …`: look at segments, and convert them from and to STRM v1."""
+"""`holdfast segment …`: inspect segments, and convert them from and to STRM v1."""
 
 import argparse
 import asyncio
@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from rich.markup import escape
 
+from holdfast.cli.arguments import add_family
 from holdfast.cli.output import FAILED, OK, console, print_json, print_table
 from holdfast.contracts.objects import Missing
 from holdfast.log.segments.conversion import from_v1, segment_of, to_v1
@@ -44,8 +45,7 @@ _PRODUCER_COLUMNS = ("producer_id", "producer_epoch", "last_timestamp_ms", "batc
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register this family's commands."""
-    segment = commands.add_parser("segment", help="look at segments, convert them from and to STRM v1")
-    actions = segment.add_subparsers(dest="action", required=True, metavar="COMMAND")
+    actions = add_family(commands, "segment", "inspect segments, convert them from and to STRM v1")
     inspect = _action(actions, "inspect", "show header, blocks, index and footer, and verify every checksum")
     inspect.add_argument("source", metavar="FILE|URL", help="a segment, or an object that several partitions share")
     inspect.add_argument("--json", action="store_true", help="one JSON object per segment")
@@ -61,14 +61,16 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         action="store_true",
         help="accept that a null value becomes empty, an empty key null, and no timestamp 0",
     )
+    export.add_argument("--json", action="store_true", help="the report as one JSON object")
     export.set_defaults(run=run_export)
     take = _action(actions, "import-v1", "write the records of an STRM v1 file as a segment of version 2")
     take.add_argument("source", metavar="FILE|URL", help="a segment of version 1")
     take.add_argument("target", metavar="OUT", type=Path, help="the file to write; it must not exist yet")
-    take.add_argument("--topic-id", required=True, help="whose segment it shall be")
-    take.add_argument("--partition", type=int, required=True)
+    take.add_argument("--topic-id", required=True, help="the topic's id")
+    take.add_argument("--partition", type=int, required=True, metavar="N", help="the partition's number")
     take.add_argument("--epoch", type=int, default=0, help="leader epoch of its batches; default: 0")
     take.add_argument("--compression", choices=COMPRESSIONS, default="lz4", help="default: lz4")
+    take.add_argument("--json", action="store_true", help="the report as one JSON object")
     take.set_defaults(run=run_import)
 
 
@@ -102,6 +104,10 @@ async def run_export(args: argparse.Namespace) -> int:
     segment = segment_of(await _read(args.source), args.segment)
     done = to_v1(segment, compression=args.compression, drop_headers=args.drop_headers, blur_nulls=args.blur_nulls)
     await _write(args.target, done.data)
+    if args.json:
+        report = {"records": done.record_count, "bytes": len(done.data), "markers": done.markers}
+        print_json({**report, "losses": _fields(done.losses)})
+        return OK
     line = f"{done.record_count} records, {len(done.data)} bytes; lost or blurred: {done.losses}"
     console().print(line + (f"; left out: {done.markers} transaction markers" if done.markers else ""), soft_wrap=True)
     return OK
@@ -115,6 +121,16 @@ async def run_import(args: argparse.Namespace) -> int:
     )
     await _write(args.target, b"".join(built.parts))
     meta = built.meta
+    if args.json:
+        print_json(
+            {
+                "records": meta.record_count,
+                "bytes": meta.bytes,
+                "base_offset": meta.base_offset,
+                "end_offset": meta.end_offset,
+            }
+        )
+        return OK
     console().print(
         f"{meta.record_count} records, offsets {meta.base_offset} to {meta.end_offset - 1}, {meta.bytes} bytes",
         soft_wrap=True,
@@ -130,12 +146,12 @@ async def _read(source: str) -> bytes:
         try:
             return await asyncio.to_thread(path.read_bytes)
         except OSError as error:
-            raise InvalidError("file", source, f"a file that can be read ({error.strerror})") from None
+            raise InvalidError("file", source, f"a readable file ({error.strerror})") from None
     folder, _, key = parts.path.rpartition("/")
     async with open_objects(parts._replace(path=folder).geturl(), clock=RealClock(), random=SystemRandom()) as objects:
         found = await objects.get(key)
     if isinstance(found, Missing):
-        raise InvalidError("object", key, f"one that is there, in {parts.scheme}://{parts.hostname}{folder}")
+        raise InvalidError("object", key, f"an existing object in {parts.scheme}://{parts.hostname}{folder}")
     return bytes(found)
 
 
@@ -143,7 +159,7 @@ async def _write(target: Path, data: bytes) -> None:
     try:
         await asyncio.to_thread(_write_new, target, data)
     except OSError as error:
-        raise InvalidError("target", str(target), f"a new file in a folder that is there ({error.strerror})") from None
+        raise InvalidError("target", str(target), f"a new file in an existing folder ({error.strerror})") from None
 
 
 def _write_new(target: Path, data: bytes) -> None:
@@ -185,7 +201,7 @@ def _show_object(report: ObjectReport) -> None:
         columns = ("start", "end", "topic_id", "partition", "base_offset", "end_offset")
         print_table("directory", (entry._asdict() for entry in report.directory), columns)
     _show_checks(report.checks)
-    console().print("All checksums are right." if report.ok else "[red]Damaged.[/]")
+    console().print("All checksums are correct." if report.ok else "[red]Damaged.[/]")
 
 
 def _show_checks(checks: list[IntegrityCheck]) -> None:

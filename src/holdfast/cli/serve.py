@@ -1,15 +1,18 @@
-"""`holdfast serve`: run a server until it is told to stop."""
+"""`holdfast serve`: run a server until SIGTERM or SIGINT."""
 
 import argparse
 import asyncio
 import json
 import logging
 import os
+import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast import __version__
+from holdfast.app.advertised_urls import located
 from holdfast.app.config import ServeSettings, redacted
 from holdfast.cli.output import FAILED, exit_code
 from holdfast.cli.settings_flags import add_setting_flags, effective_settings_for
@@ -24,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 EPILOG = """\
 Every flag is also a variable: --kafka is HOLDFAST_KAFKA, --log-level is HOLDFAST_LOG_LEVEL, and so on; a file is given with
---config or HOLDFAST_CONFIG. Later wins: default, file, variable, flag. `holdfast config show` tells what holds and why.
+--config or HOLDFAST_CONFIG. Later wins: default, file, variable, flag. `holdfast config show` prints the result and origins.
 
 examples:
   holdfast serve                                       everything in ./holdfast-data, Kafka on 127.0.0.1:9092, HTTP on :8080
@@ -37,9 +40,9 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Register this family's commands."""
     made = commands.add_parser(
         "serve",
-        help="run a server: the log, spoken to in Kafka's protocol, and its administration over HTTP",
-        description="Runs one server in this process until SIGTERM or SIGINT, which finish what is under way, publish and "
-        "give back what it owns; a second one ends it at once.",
+        help="run a server: Kafka, HTTP, pipelines",
+        description="Runs one server in this process until SIGTERM or SIGINT, which finish requests in flight, publish "
+        "and release leases; a second signal exits at once.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -48,7 +51,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def fast_loop() -> asyncio.AbstractEventLoop:
-    """uvloop where it is installed."""
+    """uvloop if it is installed."""
     try:
         import uvloop
     except ModuleNotFoundError:
@@ -57,8 +60,8 @@ def fast_loop() -> asyncio.AbstractEventLoop:
 
 
 async def run_serve(args: argparse.Namespace) -> int:
-    """Serve until told to stop."""
-    # Imported here, so that the help of the command line does not wait for a server.
+    """Serve until a signal."""
+    # Imported here: the help must not wait for a server.
     from holdfast.agent.agent import leaf_errors
     from holdfast.app.log_format import configure_logging
     from holdfast.app.process import ShutdownSignal, raise_open_file_limit, serve, shorten_switch_interval
@@ -81,29 +84,48 @@ async def run_serve(args: argparse.Namespace) -> int:
             stop=stop,
         )
     except HoldfastError as error:
-        _log.error("ended: %s", error)
+        _log.error("%s", error)
         return exit_code(error)
     except Exception as error:
-        _log.critical("ended: %s", error, exc_info=error)
+        _log.critical("server failed: %s", error, exc_info=error)
         return next((exit_code(each) for each in leaf_errors(error) if isinstance(each, HoldfastError)), FAILED)
 
 
 def _announce(settings: ServeSettings, served: "RunningServer") -> None:
-    from holdfast.app.data_directory import write_atomic
+    from holdfast.app.data_directory import ADDRESSES, write_text
 
-    lines = [
-        f"holdfast {__version__}, node {served.node} ({served.name}), cluster {served.cluster_id}",
-        f"kafka    {served.kafka}" + (f" as {served.advertised}" if served.advertised != served.kafka else ""),
-        f"http     http://{served.http}" if served.http is not None else "http     off",
-        *([f"clickhouse http://{served.clickhouse}"] if served.clickhouse is not None else ()),
-        f"data     {settings.data}",
-        f"store    {redacted(settings.store)}",
-        f"objects  {redacted(settings.objects)}",
-    ]
+    addresses = json.dumps(served.addresses) + "\n"
+    write_text(settings.data / ADDRESSES, addresses)  # for `holdfast clickhouse query` and `holdfast demo`
     try:
-        sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.write("\n".join(banner(settings, served)) + "\n")
         sys.stdout.flush()
-    except OSError:  # nobody reads it: no reason not to serve, nor to complain at the end
+    except OSError:  # stdout is closed: no reason not to serve, nor to fail at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if settings.print_addresses:
-        write_atomic(Path(settings.print_addresses).absolute(), json.dumps(served.addresses) + "\n")
+        write_text(Path(settings.print_addresses).absolute(), addresses)
+
+
+def banner(settings: ServeSettings, served: "RunningServer") -> Iterator[str]:
+    """What runs and where; for what is off, why and how to turn it on."""
+    yield f"holdfast {__version__}, node {served.node} ({served.name}), cluster {served.cluster_id}"
+    yield _line("kafka", f"{served.kafka}" + (f" as {served.advertised}" if served.advertised != served.kafka else ""))
+    yield _line("http", _off(served, "http") or f"http://{served.http}")
+    yield _line("pipelines", _off(served, "pipelines") or f"on Spark {settings.spark.remote or settings.spark.master}")
+    if served.clickhouse is not None:
+        password = shlex.quote(str(settings.data / "clickhouse" / "password"))
+        yield _line("clickhouse", f'curl http://{served.clickhouse} -u "default:$(cat {password})" -d "SELECT 1"')
+        yield _line("", f'holdfast clickhouse query --data {shlex.quote(str(settings.data))} "SELECT 1"')
+    else:
+        yield _line("clickhouse", _off(served, "clickhouse") or redacted(settings.clickhouse))
+    yield _line("data", str(settings.data))
+    yield _line("store", located(settings.store))
+    yield _line("objects", located(settings.objects))
+
+
+def _line(name: str, value: str) -> str:
+    return f"{name:<11}{value}"
+
+
+def _off(served: "RunningServer", name: str) -> str:
+    reason = served.disabled.get(name)
+    return f"off: {reason}" if reason else ""

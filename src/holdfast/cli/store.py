@@ -1,4 +1,4 @@
-"""`holdfast store …`: look at the coordination store."""
+"""`holdfast store …`: check a coordination store."""
 
 import argparse
 from contextlib import aclosing
@@ -7,13 +7,14 @@ import msgspec
 from rich.markup import escape
 
 from holdfast.app.store_probe import ProbeSettings, probe_store
+from holdfast.cli.arguments import add_family
 from holdfast.cli.output import FAILED, OK, console, print_json
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
 
 URLS = """\
 store URLs:
-  memory:                                    this process only, gone with it
+  memory:                                    this process only, not persisted
   sqlite:///data/holdfast.db                 one host, several processes (default)
   postgresql://user:password@host/database
   etcd://host:2379,host2:2379                etcds:// for TLS
@@ -24,13 +25,12 @@ store URLs:
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register this family's commands."""
-    store = commands.add_parser("store", help="look at the coordination store")
-    actions = store.add_subparsers(dest="action", required=True, metavar="COMMAND")
+    actions = add_family(commands, "store", "check a coordination store")
     check = actions.add_parser(
         "check",
-        help="try every promise of the Store contract on a server",
+        help="check that a server keeps every promise of the Store contract",
         description="Opens the store, checks its durability, and tries each promise Holdfast relies on. "
-        "Writes only below a random prefix and removes what it wrote.",
+        "Writes only below a random prefix and deletes that again.",
         epilog=URLS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,4 +1,4 @@
-"""`holdfast wal …`: look into an agent's write-ahead log, and repair a damaged one."""
+"""`holdfast wal …`: inspect and repair an agent's write-ahead log."""
 
 import argparse
 import asyncio
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.cli.output import CORRUPT, FAILED, OK, console, print_json, print_table
+from holdfast.cli.arguments import add_family
+from holdfast.cli.output import CORRUPT, FAILED, OK, print_json, print_line, print_table
 from holdfast.log.wal.inspection import WalInspection, inspect
 from holdfast.log.wal.repair import RepairReport, plan_repair, repair
 from holdfast.vocabulary.clock import RealClock
@@ -18,8 +19,7 @@ FILE_COLUMNS = ("file", "generation", "first_lsn", "last_lsn", "frames", "payloa
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register this family's commands."""
-    wal = commands.add_parser("wal", help="look into a write-ahead log, repair a damaged one")
-    actions = wal.add_subparsers(dest="action", required=True, metavar="COMMAND")
+    actions = add_family(commands, "wal", "inspect and repair a write-ahead log")
     look = actions.add_parser(
         "inspect",
         help="show files, LSNs, partitions and damage",
@@ -31,12 +31,12 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     mend = actions.add_parser(
         "repair",
         help="set a damaged file aside and keep all that is readable",
-        description="Without --yes it only says what it would do. With it, the damaged file and those after it are renamed "
+        description="Without --yes it only prints what it would change. With it, the damaged file and those after it are renamed "
         "to *.damaged-N and stay as they are; frames whose partition provably lost nothing are copied into fresh files; "
         "repair-N.json lists every frame that was set aside or lost. A torn tail needs no repair.",
     )
     mend.add_argument("directory", metavar="DIR", help="the WAL's directory; no process may have it open")
-    mend.add_argument("--yes", action="store_true", help="do it")
+    mend.add_argument("--yes", action="store_true", help="apply the repair")
     mend.add_argument("--json", action="store_true", help="the report as one JSON object")
     mend.set_defaults(run=run_repair)
 
@@ -70,21 +70,22 @@ def _summary(found: WalInspection) -> dict[str, object]:
 
 
 def _print_verdict(found: WalInspection) -> None:
-    say = partial(console().print, markup=False, soft_wrap=True)
-    say(f"{found.spare_files} spare files, {len(found.set_aside)} files set aside")
+    print_line(f"{found.spare_files} spare files, {len(found.set_aside)} files set aside")
     if found.torn is not None:
-        say(
+        print_line(
             f"torn tail in {found.torn.path.name} at byte {found.torn.position}: never acknowledged, opening the WAL removes it"
         )
     if found.unfinished_repairs:
-        say(
+        print_line(
             f"{found.unfinished_repairs[0]} was interrupted: run `holdfast wal repair {found.directory} --yes` to finish it"
         )
     if found.damage is None:
-        say("This WAL can be opened." if not found.unfinished_repairs else "This WAL cannot be opened.")
+        print_line("This WAL can be opened." if not found.unfinished_repairs else "This WAL cannot be opened.")
     else:
-        say(f"{found.damage.path.name} is corrupt at byte {found.damage.position}: {found.damage.found}")
-        say(f"This WAL cannot be opened. `holdfast wal repair {found.directory}` says what a repair would do.")
+        print_line(f"{found.damage.path.name} is corrupt at byte {found.damage.position}: {found.damage.found}")
+        print_line(
+            f"This WAL cannot be opened. `holdfast wal repair {found.directory}` shows what a repair would change."
+        )
 
 
 async def run_repair(args: argparse.Namespace) -> int:
@@ -97,23 +98,24 @@ async def run_repair(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"done": args.yes and report is not None, "report": msgspec.to_builtins(report)})
     elif report is None:
-        console().print("Nothing to repair.")
+        print_line("Nothing to repair.")
     else:
         _print_report(report, done=args.yes)
     return OK if report is None or args.yes else FAILED
 
 
 def _print_report(report: RepairReport, *, done: bool) -> None:
-    say = partial(console().print, markup=False, soft_wrap=True)
-    say(f"{report.damaged_file} is corrupt at byte {report.damaged_position}: {report.found}")
+    print_line(f"{report.damaged_file} is corrupt at byte {report.damaged_position}: {report.found}")
     for name, new_name in report.renames:
         if name != new_name and new_name.endswith(f".damaged-{report.number}"):
-            say(f"set aside: {name} → {new_name}")
-    say(f"kept from them: {report.kept_frames} frames")
+            print_line(f"set aside: {name} → {new_name}")
+    print_line(f"kept from them: {report.kept_frames} frames")
     rows = [{**msgspec.to_builtins(frame), "state": "in doubt"} for frame in report.in_doubt]
     rows += [{**msgspec.to_builtins(frame), "state": "lost"} for frame in report.lost]
     columns = ("state", "lsn", "topic_id", "partition", "base_offset", "count", "acknowledged", "position")
     print_table("frames no longer in the WAL", rows, columns)
     for first, last in report.missing_lsns:
-        say(f"lost without a trace: LSN {first} to {last}")
-    say(f"The full report is repair-{report.number}.json." if done else "Nothing was changed. Add --yes to do it.")
+        print_line(f"missing: LSN {first} to {last}")
+    print_line(
+        f"The full report is repair-{report.number}.json." if done else "Nothing was changed. Add --yes to apply."
+    )

@@ -17,6 +17,7 @@ from holdfast.objects.counters import CLOUD_PRICES, FREE, CountingObjects, Objec
 from holdfast.objects.retry import RetryingObjects, RetrySettings
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.installation import NotInstalledError
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import settings_from
 
@@ -101,9 +102,7 @@ async def open_objects(
     except ModuleNotFoundError as missing:
         if not extra or (missing.name or "").startswith("holdfast"):
             raise
-        raise InvalidError(
-            f"objects URL {parsed.shown}", f"no module {missing.name}", f"pip install 'holdfast[{extra}]'"
-        ) from None
+        raise NotInstalledError(f"object storage {parsed.shown}", missing.name or module, extra) from None
     settings = parsed.settings(RetrySettings)
     if counters is None:
         counters = counters_for(url)

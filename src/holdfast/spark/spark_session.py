@@ -47,7 +47,7 @@ def require_pyspark() -> None:
         import pyarrow  # noqa: F401
         import pyspark.sql  # noqa: F401
     except ModuleNotFoundError as missing:
-        raise UnavailableError("Spark", f"there is no module {missing.name}: {install_hint('spark')}") from missing
+        raise UnavailableError("Spark", f"{missing.name} is not installed: {install_hint('spark')}") from missing
 
 
 def _connect_session(settings: SparkSettings) -> "SparkSession":

@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from holdfast.contracts.store import Store
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.installation import NotInstalledError
 from holdfast.vocabulary.random import Random
 
 
@@ -82,8 +83,6 @@ async def open_store(url: str, *, clock: Clock, random: Random) -> AsyncIterator
     except ModuleNotFoundError as missing:
         if not extra or (missing.name or "").startswith("holdfast"):
             raise
-        raise InvalidError(
-            f"store URL {parsed.shown}", f"no module {missing.name}", f"pip install 'holdfast[{extra}]'"
-        ) from None
+        raise NotInstalledError(f"store {parsed.shown}", missing.name or module, extra) from None
     async with open_url(parsed, clock, random) as store:
         yield store

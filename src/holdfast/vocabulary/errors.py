@@ -64,6 +64,17 @@ class InvalidError(HoldfastError):
         return f"invalid {self.what} {self.given!r}: must be {self.allowed}"
 
 
+class UsageError(InvalidError):
+    """Input that contradicts itself or lacks something. The message says what to do."""
+
+    def __init__(self, message: str) -> None:
+        HoldfastError.__init__(self, message)
+        self.what, self.given, self.allowed = message, None, ""
+
+    def __str__(self) -> str:
+        return self.what
+
+
 class CorruptError(HoldfastError):
     """Stored state contradicts itself or has gone backwards. Call the operator; nothing here retries."""
 

@@ -1,4 +1,4 @@
-"""How a server is told what to do: one catalogue of settings, five sources, one answer that knows where everything came from."""
+"""Settings of a server: one catalogue, five sources, one result with the origin of every value."""
 
 from holdfast.app.config.catalog import CATALOGUE, Setting
 from holdfast.app.config.effective import EffectiveSettings, effective_settings

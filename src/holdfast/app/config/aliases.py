@@ -1,6 +1,6 @@
-"""The variables StreamHouse's users know, for what they mean here. Ours win over them; they win over the file.
+"""StreamHouse's environment variables as aliases of our settings. Ours win over them; they win over the file.
 
-What names a face that is not there yet is accepted and reported, so that an environment can be moved as it is.
+A variable of a gateway that does not exist yet is accepted and reported, so that an environment can be moved unchanged.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,8 +27,8 @@ _YES: Final = ("1", "true", "yes", "on")
 _NO: Final = ("0", "false", "no", "off")
 
 
-def from_aliases(environment: Mapping[str, str]) -> Iterator[SourceValue]:
-    """What StreamHouse's variables say. An empty one says nothing."""
+def from_aliases(environment: Mapping[str, str]) -> Iterator[SourceValue | InvalidError]:
+    """The settings of StreamHouse's variables. Empty variables are ignored."""
     for variable, name in _PLAIN.items():
         if value := environment.get(variable):
             yield SourceValue(name, value, f"alias {variable}")
@@ -45,14 +45,14 @@ def from_aliases(environment: Mapping[str, str]) -> Iterator[SourceValue]:
         yield SourceValue("objects", url, "alias STREAMHOUSE_BUCKET" + ("/S3_ENDPOINT" if endpoint else ""))
     if disabled := environment.get("DISABLE_EMBEDDED_AGENT"):
         if disabled.lower() not in _YES + _NO:
-            raise InvalidError("environment variable DISABLE_EMBEDDED_AGENT", disabled, "1, true, 0 or false")
+            yield InvalidError("environment variable DISABLE_EMBEDDED_AGENT", disabled, "1, true, 0 or false")
         if disabled.lower() in _YES:
             yield SourceValue("roles", API, "alias DISABLE_EMBEDDED_AGENT")
 
 
 def notices(environment: Mapping[str, str]) -> list[str]:
-    """What is accepted and changes nothing."""
-    said = [f"{variable} is set: {why}" for variable, why in _NOT_SERVED.items() if environment.get(variable)]
+    """Variables that are accepted and have no effect."""
+    found = [f"{variable} is set: {why}" for variable, why in _NOT_SERVED.items() if environment.get(variable)]
     if environment.get("S3_ENDPOINT") and not environment.get("STREAMHOUSE_BUCKET"):
-        said.append("S3_ENDPOINT is set without STREAMHOUSE_BUCKET: give the endpoint in the --objects URL")
-    return said
+        found.append("S3_ENDPOINT is set without STREAMHOUSE_BUCKET: give the endpoint in the --objects URL")
+    return found

@@ -1,4 +1,4 @@
-"""Every setting there is: its dotted name (as in a TOML file), its environment variables, its flag, its type and its default.
+"""Every setting: its dotted name (as in a TOML file), its environment variables, its flag, its type and its default.
 
 The everyday ones are listed here; the tuning values are the fields of the settings classes, so that a new field of a class is a
 setting without another line. The one rule: `[section] name` in TOML is `HOLDFAST_SECTION_NAME` in the environment.
@@ -80,13 +80,13 @@ def everyday_setting(name: str, default: object, flag: str, metavar: str, help_:
 
 def _worker_settings() -> Iterator[Setting]:
     default = WorkerSettings()
-    yield everyday_setting("worker.id", "", "--worker-id", "ID", "this worker's name (default: the agent's)")
+    yield everyday_setting("worker.id", "", "--worker-id", "ID", "this worker's id (default: the agent's)")
     yield everyday_setting(
         "worker.interval_ms",
         default.interval_ms,
         "--worker-interval",
         "MS",
-        "how often a worker looks at pipelines and slots; changes wake it at once",
+        "how often a worker checks pipelines and slots; changes wake it at once",
         kind=int,
     )
     yield everyday_setting(
@@ -94,7 +94,7 @@ def _worker_settings() -> Iterator[Setting]:
         default.lease_ttl_ms,
         "--worker-lease-ttl",
         "MS",
-        "how long a worker's slots are its own after it was last heard of; at least twice the interval",
+        "how long a worker keeps its slots after its last heartbeat; at least twice the interval",
         kind=int,
     )
     yield everyday_setting(
@@ -102,7 +102,7 @@ def _worker_settings() -> Iterator[Setting]:
         default.slots_per_pipeline_max,
         "--max-slots-per-pipeline",
         "N",
-        "how many slots of one pipeline this worker takes",
+        "slots of one pipeline on this worker at most",
         kind=int,
     )
     yield everyday_setting(
@@ -113,7 +113,7 @@ def _worker_settings() -> Iterator[Setting]:
         "run one instance of every started pipeline here, whatever its replicas",
         kind=bool,
     )
-    yield everyday_setting("spark.master", SparkSettings().master, "--spark-master", "URL", "where pipelines run")
+    yield everyday_setting("spark.master", SparkSettings().master, "--spark-master", "URL", "Spark master of pipelines")
     yield everyday_setting(
         "spark.remote", "", "--spark-remote", "URL", "a Spark Connect server (sc://host:port) instead", url=True
     )
@@ -130,7 +130,7 @@ def _worker_settings() -> Iterator[Setting]:
 
 def _everyday() -> Iterator[Setting]:
     yield everyday_setting(
-        "data", "holdfast-data", "--data", "DIR", "what this process keeps: WAL, names, and by default the rest too"
+        "data", "holdfast-data", "--data", "DIR", "the data directory: WAL, ids, and by default store and objects"
     )
     yield everyday_setting(
         "store", "", "--store", "URL", "the coordination store (default: sqlite, in the data directory)", url=True
@@ -139,36 +139,36 @@ def _everyday() -> Iterator[Setting]:
         "objects", "", "--objects", "URL", "object storage (default: a folder in the data directory)", url=True
     )
     yield everyday_setting(
-        "kafka.listen", "127.0.0.1:9092", "--kafka", "HOST:PORT", "where Kafka is spoken; port 0 picks a free one"
+        "kafka.listen", "127.0.0.1:9092", "--kafka", "HOST:PORT", "Kafka listen address; port 0 picks a free one"
     )
     yield everyday_setting(
         "kafka.advertise",
         "",
         "--advertise",
         "HOST:PORT",
-        "what clients are told to connect to (default: where it listens)",
+        "advertised address (default: the listen address)",
     )
     yield everyday_setting(
         "http.listen",
         "127.0.0.1:8080",
         "--http",
         "HOST:PORT",
-        "where HTTP is spoken: administration, health and metrics; port 0 picks a free one, off does without",
+        "HTTP listen address: administration, health, metrics; port 0 picks a free one; or off",
     )
     yield everyday_setting(
-        "roles", ",".join(ROLES), "--roles", "ROLES", f"what this process does, of {','.join(ROLES)}"
+        "roles", ",".join(ROLES), "--roles", "ROLES", f"the roles of this process, of {','.join(ROLES)}"
     )
     yield everyday_setting(
-        "agent.id", "", "--agent-id", "ID", "this agent's name (default: drawn once, kept in the data directory)"
+        "agent.id", "", "--agent-id", "ID", "this agent's id (default: generated once, kept in the data directory)"
     )
-    yield everyday_setting("agent.zone", "", "--zone", "ZONE", "where it stands: Kafka's rack")
-    yield everyday_setting("agent.group", "default", "--group", "GROUP", "the group of agents it belongs to")
+    yield everyday_setting("agent.zone", "", "--zone", "ZONE", "availability zone: Kafka's rack")
+    yield everyday_setting("agent.group", "default", "--group", "GROUP", "agent group")
     yield everyday_setting(
         "clickhouse",
         "embedded",
         "--clickhouse",
         "URL",
-        "where sinks that name no ClickHouse write: embedded (in the data directory, with the worker role), off, or a URL",
+        "ClickHouse of sinks that name none: embedded (in the data directory, with the worker role), off, or a URL",
         url=True,
     )
     yield from _worker_settings()
@@ -177,15 +177,15 @@ def _everyday() -> Iterator[Setting]:
         False,
         "--insecure",
         "",
-        "listen beyond loopback although nothing protects this server yet",
+        "allow addresses beyond loopback although there is no authentication yet",
         kind=bool,
     )
     yield everyday_setting(
         "print_addresses", "", "--print-addresses", "FILE", "write the addresses as JSON once everything listens"
     )
-    yield everyday_setting("logging.format", "text", "--log", "FORMAT", "how log lines look", choices=LOG_FORMATS)
-    yield everyday_setting("logging.level", "info", "--log-level", "LEVEL", "from which level on", choices=LOG_LEVELS)
-    yield everyday_setting("stop_ms", 45_000, "--stop-ms", "MS", "how long a polite stop may take", kind=int)
+    yield everyday_setting("logging.format", "text", "--log", "FORMAT", "log format", choices=LOG_FORMATS)
+    yield everyday_setting("logging.level", "info", "--log-level", "LEVEL", "log level", choices=LOG_LEVELS)
+    yield everyday_setting("stop_ms", 45_000, "--stop-ms", "MS", "how long a graceful stop may take", kind=int)
 
 
 def _tuning(taken: set[str]) -> Iterator[Setting]:
@@ -197,7 +197,7 @@ def _tuning(taken: set[str]) -> Iterator[Setting]:
                 yield Setting(name=name, kind=kinds[field.name], default=field.default)
 
 
-# They follow from where the faces listen, and from which Python serves.
+# Derived from the listen address and the running Python.
 _DERIVED: Final = {"agent.address", "spark.executor_python"}
 
 

@@ -1,14 +1,14 @@
-"""The effective settings: default < file < StreamHouse's variables < ours < flags, and for each where it came from.
+"""The effective settings: default < file < StreamHouse's variables < ours < flags, each with its origin.
 
-A value that cannot be is refused with its name, its origin and what is allowed; nothing is ever corrected silently.
+Invalid values are refused with name, origin and what is allowed, all of them at once; nothing is corrected silently.
 """
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -18,21 +18,33 @@ from holdfast.app.addresses import Address, AdvertisedAddress, http_address
 from holdfast.app.config.aliases import from_aliases, notices
 from holdfast.app.config.catalog import CATALOGUE, SECTIONS, Setting
 from holdfast.app.config.redaction import redacted
-from holdfast.app.config.settings import ServeSettings
+from holdfast.app.config.settings import ROLES, ServeSettings
 from holdfast.app.config.sources import SourceValue, from_environment, from_file, from_flags
 from holdfast.objects.urls import parse_objects_url
 from holdfast.stores.urls import parse_store_url
-from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.errors import InvalidError, UsageError
+
+T = TypeVar("T")
 
 CONFIG_VARIABLE: Final = "HOLDFAST_CONFIG"
 DEFAULT: Final = "default"
 _AGENT_PARTS: Final = ("session", "membership", "planner", "follower", "log", "wal", "upkeep", "groups")
-_WORDS: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+# What ServeSettings calls a field in an error → the setting, and → the field where the two differ.
+_SERVE_NAMES: Final = {
+    "roles": "roles",
+    "log_format": "logging.format",
+    "log_level": "logging.level",
+    "stop_ms": "stop_ms",
+    "clickhouse": "clickhouse",
+    "agent id": "agent.id",
+}
+_SERVE_FIELDS: Final = {"agent id": "agent_id"}
+_WORDS: Final = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
 
 
 @dataclass(frozen=True, slots=True)
 class ShownSetting:
-    """One setting as it is shown to a person: its secrets hidden."""
+    """One setting for display, without its secrets."""
 
     name: str
     value: object
@@ -42,7 +54,7 @@ class ShownSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveSettings:
-    """The settings, every value with its origin, and what was said in vain."""
+    """The settings, every value with its origin, and variables that have no effect."""
 
     settings: ServeSettings
     shown: tuple[ShownSetting, ...]
@@ -55,13 +67,27 @@ class _Value:
     origin: str
 
 
-class _Values:
-    """Values by setting, with their origins, for building the typed settings."""
+class _ReportedError(InvalidError):
+    """Settings that cannot be built; the mistake is already collected."""
 
-    def __init__(self, given: Iterable[SourceValue]) -> None:
+
+class _Values:
+    """Values by setting, with their origins, for building the typed settings. Mistakes are collected, the default used instead."""
+
+    def __init__(self, given: Iterable[SourceValue | InvalidError]) -> None:
+        self.mistakes: list[InvalidError] = []
         self._by_name = {name: _Value(setting.default, DEFAULT) for name, setting in CATALOGUE.items()}
         for each in given:
-            self._by_name[each.name] = _Value(_read(CATALOGUE[each.name], each), each.origin)
+            if isinstance(each, InvalidError):
+                self.mistakes.append(each)
+            else:
+                self._set(each)
+
+    def _set(self, given: SourceValue) -> None:
+        try:
+            self._by_name[given.name] = _Value(_read(CATALOGUE[given.name], given), given.origin)
+        except InvalidError as error:
+            self.mistakes.append(error)
 
     def __getitem__(self, name: str) -> Any:
         return self._by_name[name].value
@@ -70,13 +96,23 @@ class _Values:
         return self._by_name[name].origin
 
     def fill(self, name: str, value: object) -> None:
-        """What a default really means, once other settings are known."""
+        """Set a default that depends on other settings."""
         if not self[name]:
             self._by_name[name] = _Value(value, self.origin(name))
 
     def title(self, name: str) -> str:
-        """A setting and where its value came from, for refusals."""
+        """A setting and its origin, for errors."""
         return f"{name} (from {self.origin(name)})"
+
+    def attempt(self, make: Callable[[], T], otherwise: T) -> T:
+        """`make()`; `otherwise` if it raised `InvalidError`, which is kept."""
+        try:
+            return make()
+        except _ReportedError:
+            return otherwise
+        except InvalidError as error:
+            self.mistakes.append(error)
+            return otherwise
 
     def section(self, section: str, **parts: object) -> Any:
         """The settings class of a section, built from its values."""
@@ -84,12 +120,30 @@ class _Values:
         of_kind = {field.name for field in fields(kind)}
         names = {name.partition(".")[2]: name for name in CATALOGUE if name.startswith(f"{section}.")}
         known = {field: self[name] for field, name in names.items() if field in of_kind}
-        try:
-            return kind(**{**known, **parts})
-        except InvalidError as error:
-            if error.what not in names:
-                raise
-            raise InvalidError(self.title(names[error.what]), error.given, error.allowed) from None
+        return self.build(lambda fixed: kind(**{**known, **parts, **fixed}), names)
+
+    def build(self, make: Callable[[dict[str, Any]], T], names: Mapping[str, str]) -> T:
+        """`make` with no fields fixed; each refused field is a mistake, and fixed to its default for the next try."""
+        fixed: dict[str, Any] = {}
+        while True:
+            try:
+                return make(fixed)
+            except InvalidError as error:
+                name = names.get(error.what)
+                if name is None:
+                    raise
+                if error.what in fixed:  # its default does not fit the other values, which are the mistake
+                    raise _ReportedError("settings", None, "") from None
+                self.mistakes.append(InvalidError(self.title(name), error.given, error.allowed))
+                fixed[error.what] = CATALOGUE[name].default
+
+    def raise_mistakes(self) -> None:
+        """Raise every mistake at once, each once."""
+        texts = list(dict.fromkeys(map(str, self.mistakes)))
+        if len(texts) == 1:
+            raise self.mistakes[0]
+        if texts:
+            raise UsageError("\n  ".join([f"{len(texts)} invalid settings:", *texts]))
 
     def shown(self) -> tuple[ShownSetting, ...]:
         return tuple(
@@ -117,7 +171,7 @@ def effective_settings(
     environment: Mapping[str, str],
     directory: Path,
 ) -> EffectiveSettings:
-    """Join all sources. Relative paths are relative to `directory`, which is where the command was called."""
+    """Join all sources. Relative paths are relative to `directory`, the working directory of the command."""
     file = file or environment.get(CONFIG_VARIABLE, "")
     values = _Values(
         chain(
@@ -130,49 +184,58 @@ def effective_settings(
     data = directory / Path(values["data"]).expanduser()
     values.fill("store", "sqlite:///" + quote(str(data / "store.db")))
     values.fill("objects", "file://" + quote(str(data / "objects")))
-    settings = _built(values, data)
+    _check_urls(values)
+    settings = values.attempt(lambda: _built(values, data), None)
+    values.raise_mistakes()
+    assert settings is not None  # otherwise there was a mistake
     return EffectiveSettings(settings=settings, shown=values.shown(), notices=tuple(notices(environment)))
 
 
 def _built(values: _Values, data: Path) -> ServeSettings:
-    _check_urls(values)
     agent: AgentSettings = values.section(
         "agent", id="unnamed", **{part: values.section(part) for part in _AGENT_PARTS}
     )
-    names = {"log_format": "logging.format", "log_level": "logging.level", "agent id": "agent.id"}
-    try:
-        return ServeSettings(
-            data=data,
-            store=values["store"],
-            objects=values["objects"],
-            roles=tuple(dict.fromkeys(role.strip() for role in values["roles"].split(",") if role.strip())),
-            insecure=values["insecure"],
-            print_addresses=values["print_addresses"],
-            stop_ms=values["stop_ms"],
-            log_format=values["logging.format"],
-            log_level=values["logging.level"].lower(),
-            listen=Address.parse(values.title("kafka.listen"), values["kafka.listen"]),
-            advertise=AdvertisedAddress.parse(values.title("kafka.advertise"), values["kafka.advertise"]),
-            http_listen=http_address(
-                values.title("http.listen"), values["http.listen"], asked=values.origin("http.listen") != DEFAULT
-            ),
-            clickhouse=values["clickhouse"],
-            agent_id=values["agent.id"],
-            zone=values["agent.zone"],
-            group=values["agent.group"],
-            agent=agent,
-            kafka=values.section("kafka"),
-            http=values.section("http"),
-            cache=values.section("cache"),
-            worker=values.section("worker"),
-            spark=values.section("spark", conf=_pairs(values.title("spark.conf"), values["spark.conf"])),
-            embedded=values.section("embedded"),
-        )
-    except InvalidError as error:
-        name = names.get(error.what, error.what)
-        if name not in CATALOGUE:
-            raise
-        raise InvalidError(values.title(name), error.given, error.allowed) from None
+    default = ServeSettings(data=data, store="", objects="")
+    given: dict[str, Any] = {
+        "data": data,
+        "store": values["store"],
+        "objects": values["objects"],
+        "roles": tuple(dict.fromkeys(role.strip() for role in values["roles"].split(",") if role.strip())),
+        "insecure": values["insecure"],
+        "print_addresses": values["print_addresses"],
+        "stop_ms": values["stop_ms"],
+        "log_format": values["logging.format"],
+        "log_level": values["logging.level"].lower(),
+        "listen": values.attempt(
+            lambda: Address.parse(values.title("kafka.listen"), values["kafka.listen"]), default.listen
+        ),
+        "advertise": values.attempt(
+            lambda: AdvertisedAddress.parse(values.title("kafka.advertise"), values["kafka.advertise"]),
+            default.advertise,
+        ),
+        "http_listen": values.attempt(lambda: http_address(values.title("http.listen"), values["http.listen"]), None),
+        "clickhouse": values["clickhouse"],
+        "agent_id": values["agent.id"],
+        "zone": values["agent.zone"],
+        "group": values["agent.group"],
+        "agent": agent,
+        "kafka": values.section("kafka"),
+        "http": values.section("http"),
+        "cache": values.section("cache"),
+        "worker": values.section("worker"),
+        "spark": values.section(
+            "spark", conf=values.attempt(lambda: _pairs(values.title("spark.conf"), values["spark.conf"]), {})
+        ),
+        "embedded": values.section("embedded"),
+    }
+    return values.build(lambda fixed: _serve_settings(given, fixed), _SERVE_NAMES)
+
+
+def _serve_settings(given: Mapping[str, Any], fixed: Mapping[str, Any]) -> ServeSettings:
+    changed = {_SERVE_FIELDS.get(name, name): value for name, value in fixed.items()}
+    if "roles" in changed:
+        changed["roles"] = ROLES
+    return ServeSettings(**{**given, **changed})
 
 
 def _pairs(title: str, text: str) -> dict[str, str]:
@@ -188,13 +251,13 @@ def _pairs(title: str, text: str) -> dict[str, str]:
 
 
 def _check_urls(values: _Values) -> None:
-    """Refuse a URL no engine has now, and without its secrets: the engines themselves come later."""
+    """Refuse malformed URLs before an engine is opened; errors carry no secret."""
     for name, parse in (("store", parse_store_url), ("objects", parse_objects_url)):
         try:
             parse(values[name])
         except (InvalidError, ValueError) as error:
             allowed = error.allowed if isinstance(error, InvalidError) else f"a URL ({error})"
-            raise InvalidError(values.title(name), redacted(values[name]), allowed) from None
+            values.mistakes.append(InvalidError(values.title(name), redacted(values[name]), allowed))
 
 
 def _read(setting: Setting, given: SourceValue) -> Any:

@@ -1,4 +1,4 @@
-"""Everything an operator may tell a server, as one frozen value. Where it came from is `effective`'s business."""
+"""Everything an operator may set, as one frozen value. Origins are `effective`'s business."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,10 +25,9 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSettings:
-    """How the embedded ClickHouse is watched.
+    """How the embedded ClickHouse is supervised.
 
-    It is asked every `ping_ms`, and killed, to be started again, if it lives and has not answered for `hung_ms`. `stop_ms`: how
-    long its polite stop may take.
+    It is pinged every `ping_ms`, and killed and restarted after `hung_ms` without a response. `stop_ms` bounds its graceful stop.
     """
 
     ping_ms: int = 5_000
@@ -45,8 +44,8 @@ class EmbeddedSettings:
 class ServeSettings:
     """What `holdfast serve` does.
 
-    `agent_id` is empty if it is to be drawn once and kept in `data`. `stop_ms` bounds a polite stop: what is not published by then
-    stays in the WAL. `print_addresses` is empty or a file. `http_listen` is None if HTTP is not spoken.
+    `agent_id` is empty if it is generated once and kept in `data`. `stop_ms` bounds a graceful stop: what is not published by then
+    stays in the WAL. `print_addresses` is empty or a file. `http_listen` is None if HTTP is off.
     `clickhouse` is `embedded`, `off`, or the URL of another for sinks that name none.
     `agent` has no name and no address of its own yet: see `as_agent`.
     """
@@ -88,7 +87,7 @@ class ServeSettings:
                 "clickhouse", redacted(self.clickhouse), "embedded, off, or http[s]://user:password@host:port"
             )
         if self.agent_id:
-            self.as_agent(self.agent_id, "")  # so that a name that cannot be one is refused before anything starts
+            self.as_agent(self.agent_id, "")  # refuse an invalid id before anything starts
 
     @property
     def leads(self) -> bool:
@@ -96,5 +95,5 @@ class ServeSettings:
         return AGENT in self.roles
 
     def as_agent(self, agent_id: str, address: str) -> AgentSettings:
-        """The settings of this process's agent, once its name and its address are known."""
+        """The settings of this process's agent, once its id and address are known."""
         return replace(self.agent, id=agent_id, address=address, zone=self.zone, group=self.group)

@@ -1,7 +1,7 @@
 """The sources of settings, each read into the same form: a TOML file, StreamHouse's variables, our own variables, flags.
 
-Nothing is judged here but names: a misspelt one is refused and the nearest right one suggested, because a setting that is
-silently ignored is found out at the worst moment.
+Only names are checked here: a misspelt one is an error with the nearest right one, because a setting that is silently ignored is
+discovered at the worst moment.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Any, Final
 from holdfast.app.config.catalog import CATALOGUE, PREFIX
 from holdfast.vocabulary.errors import InvalidError
 
-# What begins like ours and is not: other commands' variables, test runs, and what Kubernetes sets for a service of our name.
+# Same prefix, not settings: other commands' variables, test runs, and what Kubernetes sets for a service of our name.
 _NOT_OURS: Final = re.compile(
     r"HOLDFAST_(CONFIG|BOOTSTRAP|(TEST|BENCH)_.*|([A-Z0-9_]+_)?(SERVICE_(HOST|PORT(_.+)?)|PORT(_\d+_.+)?))"
 )
@@ -21,7 +21,7 @@ _NOT_OURS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SourceValue:
-    """A value somebody gave. `typed`: it has a type of its own (TOML); otherwise it is text to be read."""
+    """A value from a source. `typed`: it has a type of its own (TOML); otherwise it is text to parse."""
 
     name: str
     value: object
@@ -30,7 +30,7 @@ class SourceValue:
 
 
 def unknown_setting(origin: str, name: str) -> InvalidError:
-    """The refusal of a name nobody knows, with the nearest that somebody does."""
+    """The error for an unknown name, with the nearest known one."""
     from difflib import get_close_matches  # only when something is wrong
 
     inside = [known for known in CATALOGUE if known.startswith(f"{name}.")]
@@ -39,8 +39,8 @@ def unknown_setting(origin: str, name: str) -> InvalidError:
     return InvalidError(origin, name, f"a name that `holdfast config show --all` lists{hint}")
 
 
-def from_file(path: Path, *, shown: str) -> Iterator[SourceValue]:
-    """What a TOML file says; `shown` is its name as the caller gave it."""
+def from_file(path: Path, *, shown: str) -> Iterator[SourceValue | InvalidError]:
+    """The settings of a TOML file, and an error per unknown name; `shown` is the file's name as it was given."""
     import tomllib  # only when there is a file
 
     try:
@@ -52,9 +52,10 @@ def from_file(path: Path, *, shown: str) -> Iterator[SourceValue]:
         raise InvalidError("configuration file", shown, f"TOML ({error})") from None
     for name, value in _flattened(tables):
         origin = f"{shown}{_line_of(text, name)}"
-        if name not in CATALOGUE:
-            raise unknown_setting(f"{origin}: setting", name)
-        yield SourceValue(name, value, origin, typed=True)
+        if name in CATALOGUE:
+            yield SourceValue(name, value, origin, typed=True)
+        else:
+            yield unknown_setting(f"setting (from {origin})", name)
 
 
 def _flattened(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -66,7 +67,7 @@ def _flattened(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
 
 
 def _line_of(text: str, name: str) -> str:
-    """`:line` of a setting. The reader of TOML does not tell; a key in an unusual spelling goes without."""
+    """`:line` of a setting; empty for an unusually spelled key. tomllib keeps no lines."""
     table = ""
     for number, line in enumerate(text.splitlines(), 1):
         if header := re.match(r"\s*\[\s*([\w.\-]+)\s*\]", line):
@@ -76,22 +77,21 @@ def _line_of(text: str, name: str) -> str:
     return ""
 
 
-def from_environment(environment: Mapping[str, str]) -> Iterator[SourceValue]:
-    """What `HOLDFAST_*` variables say. An empty one says nothing."""
+def from_environment(environment: Mapping[str, str]) -> Iterator[SourceValue | InvalidError]:
+    """The settings of `HOLDFAST_*` variables, and an error per unknown one. Empty variables are ignored."""
     names = {variable: setting.name for setting in CATALOGUE.values() for variable in setting.variables}
-    said: dict[str, SourceValue] = {}
+    found: dict[str, SourceValue] = {}
     for variable, value in sorted(environment.items()):
         if not variable.startswith(PREFIX) or _NOT_OURS.fullmatch(variable) or not value:
             continue
         name = names.get(variable)
         if name is None:
-            raise _unknown_variable(variable, names)
-        other = said.setdefault(name, SourceValue(name, value, f"env {variable}"))
+            yield _unknown_variable(variable, names)
+            continue
+        other = found.setdefault(name, SourceValue(name, value, f"env {variable}"))
         if other.value != value:
-            raise InvalidError(
-                f"environment variable {variable}", value, f"what {other.origin} says of the same setting"
-            )
-    yield from said.values()
+            yield InvalidError(f"environment variable {variable}", value, f"equal to {other.origin}: both set {name}")
+    yield from found.values()
 
 
 def _unknown_variable(variable: str, names: Mapping[str, str]) -> InvalidError:
@@ -102,15 +102,16 @@ def _unknown_variable(variable: str, names: Mapping[str, str]) -> InvalidError:
     return InvalidError("environment variable", variable, f"one that `holdfast config show --all` lists{hint}")
 
 
-def from_flags(flags: Mapping[str, object], assignments: tuple[str, ...] = ()) -> Iterator[SourceValue]:
-    """What the command line says: setting → value (None: not given), and `--set NAME=VALUE` for the rest."""
+def from_flags(flags: Mapping[str, object], assignments: tuple[str, ...] = ()) -> Iterator[SourceValue | InvalidError]:
+    """The settings of the command line: setting → value (None: not given), and `--set NAME=VALUE` for the rest."""
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:
-            raise InvalidError("flag --set", assignment, "NAME=VALUE, such as kafka.idle_ms=60000")
-        if name not in CATALOGUE:
-            raise unknown_setting("flag --set", name)
-        yield SourceValue(name, value, f"flag --set {name}")
+            yield InvalidError("flag --set", assignment, "NAME=VALUE, such as kafka.idle_ms=60000")
+        elif name not in CATALOGUE:
+            yield unknown_setting("flag --set", name)
+        else:
+            yield SourceValue(name, value, f"flag --set {name}")
     for name, flag_value in flags.items():
         if flag_value is not None:
             yield SourceValue(name, flag_value, f"flag {CATALOGUE[name].flag}")

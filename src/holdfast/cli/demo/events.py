@@ -1,4 +1,4 @@
-"""A stream of made-up orders, sent at a steady rate through librdkafka on a thread of its own."""
+"""A stream of synthetic orders, sent at a steady rate by a librdkafka producer on a thread of its own."""
 
 import itertools
 import json
@@ -20,8 +20,8 @@ _CITIES: Final = ("Berlin", "Lisbon", "Oslo", "Quito", "Tokyo")
 
 
 def orders(seed: int = 1) -> Iterator[dict[str, Any]]:
-    """Orders without end, the same for the same seed but for their times."""
-    rng = random.Random(seed)  # noqa: S311 - made-up data
+    """Orders without end; the same for the same seed except for their timestamps."""
+    rng = random.Random(seed)  # noqa: S311 - synthetic data
     for number in itertools.count():
         yield {
             "id": number,
@@ -34,7 +34,7 @@ def orders(seed: int = 1) -> Iterator[dict[str, Any]]:
 
 
 class EventStream:
-    """Sends until it is told to stop. `sent` and `acknowledged` may be read from anywhere."""
+    """Sends until `finish`. `sent` and `acknowledged` may be read from any thread."""
 
     def __init__(self, bootstrap: str, topic: str, *, rate: float) -> None:
         self.sent = self.acknowledged = self.failed = 0
@@ -53,16 +53,16 @@ class EventStream:
         self._thread = threading.Thread(target=self._run, name="demo events", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start sending."""
         self._thread.start()
 
     def finish(self) -> None:
-        """Send nothing more, and return when every record has its answer."""
+        """Stop sending, and return once every record is acknowledged."""
         self._stop.set()
         self._thread.join()
         left = self._producer.flush(_FLUSH_S)
         if left or self.failed:
-            raise UnavailableError("Kafka", self.reason or f"{left} records have no answer after {_FLUSH_S:g} s")
+            raise UnavailableError("Kafka", self.reason or f"{left} records not acknowledged within {_FLUSH_S:g} s")
 
     def _run(self) -> None:
         began, made = time.monotonic(), orders()
@@ -77,7 +77,7 @@ class EventStream:
         while True:
             try:
                 key = order["user"]["name"].encode()
-                self._producer.produce(self._topic, json.dumps(order).encode(), key, on_delivery=self._answered)
+                self._producer.produce(self._topic, json.dumps(order).encode(), key, on_delivery=self._on_delivery)
             except BufferError:
                 self._producer.poll(0.1)
                 if self._stop.is_set():
@@ -86,7 +86,7 @@ class EventStream:
                 self.sent += 1
                 return
 
-    def _answered(self, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.acknowledged += 1
         else:

@@ -1,56 +1,46 @@
-"""What has arrived: asked of ClickHouse itself over HTTP, or of the pipeline's status where nobody told us how to sign in."""
+"""How many rows have arrived, and of how many distinct offsets: counted in ClickHouse itself."""
 
-import http.client
-from base64 import b64encode
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import unquote, urlencode, urlsplit
 
+from holdfast.cli.clickhouse_access import ClickHouseAccess
+from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
+from holdfast.clickhouse.quoting import quote_identifier, quote_literal
 from holdfast.vocabulary.errors import UnavailableError
 
 
 @dataclass(frozen=True, slots=True)
 class RowCount:
-    """Rows in the table, and how many different offsets they are of; None: not known."""
+    """Rows in the table, and the number of distinct offsets among them."""
 
     rows: int
-    distinct: int | None
+    distinct: int
 
 
 class CountedTable:
     """A table of a ClickHouse."""
 
-    def __init__(self, url: str, name: str) -> None:
-        parts = urlsplit(url)
-        self._place = (parts.hostname or "", parts.port or 8123)
-        signed = f"{unquote(parts.username or 'default')}:{unquote(parts.password or '')}"
-        self._headers = {"authorization": "Basic " + b64encode(signed.encode()).decode()}
-        self._name = name
+    def __init__(self, access: ClickHouseAccess, name: str) -> None:
+        self._access, self._name = access, name
 
-    def arrived(self) -> RowCount:
-        """What is there now; nothing, while there is no table."""
-        asked = "SELECT count(), uniqExact(_topic, _partition, _offset) FROM {table:Identifier}"
-        status, text = self._ask(asked, {"param_table": self._name})
-        if status != http.client.OK:
-            if "UNKNOWN_TABLE" in text:
+    def count(self) -> RowCount:
+        """The count now; zero while the table does not exist."""
+        sql = f"SELECT count(), uniqExact(_topic, _partition, _offset) FROM {quote_identifier(self._name)}"  # noqa: S608
+        try:
+            rows, distinct = self._access.query(sql).split()
+        except ClickHouseUnreachableError as error:
+            raise UnavailableError(f"ClickHouse at {error.address}", error.text) from None
+        except ClickHouseError as error:
+            if error.code == ErrorCode.UNKNOWN_TABLE:
                 return RowCount(0, 0)
-            raise UnavailableError("ClickHouse", text.strip().splitlines()[0] if text.strip() else f"status {status}")
-        rows, distinct = text.split()
+            raise UnavailableError(f"ClickHouse at {error.address}", error.reason) from None
         return RowCount(int(rows), int(distinct))
 
-    def _ask(self, statement: str, options: Mapping[str, str]) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(*self._place, timeout=30)
-        try:
-            connection.request("POST", f"/?{urlencode(options)}", statement.encode(), self._headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode("utf-8", "replace")
-        except (OSError, http.client.HTTPException) as error:
-            raise UnavailableError("ClickHouse", str(error) or type(error).__name__) from None
-        finally:
-            connection.close()
-
-
-def count_from_status(status: Mapping[str, Any]) -> RowCount:
-    """What the pipeline says it has written."""
-    return RowCount(int(status["rows"]), None)
+    def drop(self) -> None:
+        """Remove the table and those the pipeline created beside it."""
+        sql = (
+            "SELECT name FROM system.tables WHERE database = currentDatabase() "
+            f"AND startsWith(name, {quote_literal(self._name)})"
+        )
+        for name in self._access.query(sql).decode().split():
+            self._access.query(f"DROP TABLE IF EXISTS {quote_identifier(name)} SYNC")

@@ -1,5 +1,6 @@
-"""A server for the demo: the one that runs, or one of its own that is gone with it."""
+"""The demo's server: one of its own that is stopped with it, or a running one."""
 
+import argparse
 import json
 import os
 import shutil
@@ -8,44 +9,80 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
+from holdfast.cli.clickhouse_access import DATA_VARIABLE, DEFAULT_DATA, ClickHouseAccess, server_addresses
+from holdfast.cli.kafka.options import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
+from holdfast.cli.server_url import ADDRESS_VARIABLE, server_url
 from holdfast.client.http_client import HttpClient
-from holdfast.vocabulary.errors import HoldfastError, UnavailableError
+from holdfast.vocabulary.errors import HoldfastError, UnavailableError, UsageError
+from holdfast.vocabulary.installation import install_hint
 
 _START_S: Final = 60.0
 _STOP_S: Final = 60.0
-_LOOK_S: Final = 0.05
+_POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoServer:
-    """Where everything is. `clickhouse` is empty if it is not known how to sign in there."""
+    """The addresses of a server. `own`: it is stopped, and its data removed, with the demo."""
 
     http: str
     bootstrap: str
-    clickhouse: str = ""
+    clickhouse: ClickHouseAccess
     own: bool = False
-    data: Path | None = None
+
+
+@contextmanager
+def demo_server(args: argparse.Namespace, *, note: Callable[[str], None]) -> Iterator[DemoServer]:
+    """The running server that the arguments or the environment name, or one of its own."""
+    named = "" if args.own else args.http or os.environ.get(ADDRESS_VARIABLE, "")
+    if named:
+        yield _running_server(args, server_url(named))
+        return
+    note("starting a server with a worker and an embedded ClickHouse on free ports")
+    with own_server(args.data) as server:
+        yield server
+
+
+def _running_server(args: argparse.Namespace, url: str) -> DemoServer:
+    if not is_ready(url):
+        raise UnavailableError(
+            f"Holdfast at {url}", "it is not ready; without --http the demo starts a server of its own"
+        )
+    data = Path(args.data or os.environ.get(DATA_VARIABLE) or DEFAULT_DATA)
+    addresses = server_addresses(data) or {}
+    local = addresses.get("http", "") == url.partition("://")[2].rstrip("/")
+    bootstrap = (
+        args.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or (addresses["kafka"] if local else DEFAULT_BOOTSTRAP)
+    )
+    if args.clickhouse:
+        access = ClickHouseAccess.from_url(args.clickhouse)
+    elif local:
+        access = ClickHouseAccess.of_server(data)
+    else:
+        raise UsageError(
+            f"the ClickHouse of {url} is unknown: give --clickhouse URL, or --data DIR, the server's data directory"
+        )
+    return DemoServer(http=url, bootstrap=bootstrap, clickhouse=access)
 
 
 def is_ready(url: str) -> bool:
-    """Whether a Holdfast that can do its work answers there."""
+    """Whether a Holdfast server at the URL is ready."""
     try:
-        said = HttpClient(url, timeout_s=2).get("/ready")
+        response = HttpClient(url, timeout_s=2).get("/ready")
     except HoldfastError:
         return False
-    return isinstance(said, dict) and said.get("status") == "ready"
+    return isinstance(response, dict) and response.get("status") == "ready"
 
 
 @contextmanager
 def own_server(data: str) -> Iterator[DemoServer]:
-    """A server on free ports, in `data` or in a folder that is removed afterwards. SIGTERM ends it, and after a while SIGKILL."""
+    """A server on free ports, in `data` or in a folder that is removed at the end. Stopped by SIGTERM, then SIGKILL."""
     folder = Path(data or tempfile.mkdtemp(prefix="holdfast-demo-")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     addresses, log = folder / "addresses.json", folder / "server.log"
@@ -54,7 +91,7 @@ def own_server(data: str) -> Iterator[DemoServer]:
     argv += ["--http", "127.0.0.1:0", "--print-addresses", str(addresses), "--log-level", "info"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     with log.open("wb") as lines:
-        # In a session of its own: Ctrl-C is for the demo, which then ends the server in its own time.
+        # In a session of its own: Ctrl-C is for the demo, which stops the server later.
         process = subprocess.Popen(  # noqa: S603 - our own command
             argv, stdout=subprocess.DEVNULL, stderr=lines, env=kept, start_new_session=True
         )
@@ -71,7 +108,7 @@ def _await_listening(process: "subprocess.Popen[bytes]", addresses: Path, log: P
     while time.monotonic() < deadline:
         if process.poll() is not None:
             lines = log.read_text(errors="replace").strip().splitlines()
-            raise UnavailableError("the demo's server", lines[-1] if lines else f"it ended with {process.returncode}")
+            raise UnavailableError("the demo's server", lines[-1] if lines else f"it exited with {process.returncode}")
         if addresses.exists():
             found = json.loads(addresses.read_text())
             http = f"http://{found['http']}"
@@ -79,20 +116,17 @@ def _await_listening(process: "subprocess.Popen[bytes]", addresses: Path, log: P
                 return DemoServer(
                     http=http,
                     bootstrap=found["kafka"],
-                    clickhouse=_clickhouse(found.get("clickhouse", ""), folder / "data"),
+                    clickhouse=_clickhouse(found, folder / "data"),
                     own=True,
-                    data=folder,
                 )
-        time.sleep(_LOOK_S)
-    raise UnavailableError("the demo's server", f"it did not listen within {_START_S:g} s")
+        time.sleep(_POLL_S)
+    raise UnavailableError("the demo's server", f"it was not ready within {_START_S:g} s")
 
 
-def _clickhouse(address: str, data: Path) -> str:
-    if not address:
-        raise UnavailableError("the embedded ClickHouse", "it is not installed: pip install 'holdfast[clickhouse]'")
-    from holdfast.clickhouse.embedded.authentication import read_password_file
-
-    return f"http://default:{quote(read_password_file(data / 'clickhouse' / 'password'))}@{address}"
+def _clickhouse(addresses: dict[str, str], data: Path) -> ClickHouseAccess:
+    if "clickhouse" not in addresses:
+        raise UnavailableError("the embedded ClickHouse", f"chdb is not installed: {install_hint('clickhouse')}")
+    return ClickHouseAccess.of_server(data)
 
 
 def _stop_process(process: "subprocess.Popen[bytes]") -> None:

@@ -134,7 +134,7 @@ def plan_reset(
     ]
 
 
-def reset(connection: KafkaClient, group: str, moves: Sequence[OffsetMove]) -> None:
+def apply_reset(connection: KafkaClient, group: str, moves: Sequence[OffsetMove]) -> None:
     """Do what was planned; refused while the group has members."""
     require_no_members(connection, group)
     places = [TopicPartition(move.topic, move.partition, move.to) for move in moves]

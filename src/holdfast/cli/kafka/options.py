@@ -1,25 +1,21 @@
-"""What the Kafka commands share on the command line: where the brokers are, how long to wait, and KEY=VALUE pairs."""
+"""Options of every Kafka command: which brokers, how long to wait, settings of the client."""
 
 import argparse
 import os
 import re
 import textwrap
-from collections.abc import Iterable
 from typing import Final
 
+from holdfast.cli.arguments import Parser, Parsers, parse_number, parse_pairs
 from holdfast.client.addresses import Bootstrap, parse_bootstrap
-from holdfast.vocabulary.errors import InvalidError
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE: Final = "HOLDFAST_BOOTSTRAP"
 DEFAULT_PORT: Final = 9092
 
-Parsers = argparse._SubParsersAction
-Parser = argparse.ArgumentParser
-
 
 def add_command(commands: "Parsers[Parser]", name: str, does: str, examples: str, *, about: str = "") -> Parser:
-    """A command of this family: its help ends with `examples`, and it knows where the brokers are."""
+    """A command with `--bootstrap`, `--timeout-s` and `-X`; its help ends with `examples`."""
     made = commands.add_parser(
         name,
         help=does,
@@ -35,52 +31,23 @@ def add_command(commands: "Parsers[Parser]", name: str, does: str, examples: str
         metavar="HOST:PORT[,…]",
         help=f"any brokers of the cluster (default: ${BOOTSTRAP_VARIABLE}, else {DEFAULT_BOOTSTRAP})",
     )
-    shared.add_argument("--timeout-s", metavar="S", default="10", help="how long to wait for an answer (default: 10)")
+    shared.add_argument("--timeout-s", metavar="S", default="10", help="how long to wait for a response (default: 10)")
     shared.add_argument(
         "-X",
         "--client-config",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting of librdkafka, as in -X security.protocol=ssl; may be repeated",
+        help="a librdkafka property, such as -X security.protocol=ssl; may be repeated",
     )
     return made
 
 
 def bootstrap_from(args: argparse.Namespace) -> Bootstrap:
-    """The brokers that the arguments or the environment name."""
+    """The brokers that the arguments name, or the environment."""
     servers = args.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
     parse_bootstrap(servers, name="bootstrap", default_port=DEFAULT_PORT)
     timeout_s = parse_number(args.timeout_s, "--timeout-s", above=0, most=86_400)
     return Bootstrap(
         servers=servers, timeout_s=timeout_s, properties=dict(parse_pairs(args.client_config, "--client-config"))
     )
-
-
-def parse_pairs(given: Iterable[str], option: str) -> list[tuple[str, str]]:
-    """`KEY=VALUE` as pairs; a value may be empty and may contain `=`."""
-    split = [text.partition("=") for text in given]
-    for key, equals, value in split:
-        if not key or not equals:
-            raise InvalidError(option, key + equals + value, "KEY=VALUE")
-    return [(key, value) for key, _, value in split]
-
-
-def parse_number(text: str, option: str, *, above: float, most: float) -> float:
-    """A number of seconds or records per second."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = above
-    if not above < value <= most:
-        raise InvalidError(option, text, f"a number above {above:g}, at most {most:g}")
-    return value
-
-
-def parse_int(text: str | None, option: str, *, least: int = 0) -> int | None:
-    """A whole number, or None where none was given."""
-    if text is None:
-        return None
-    if not re.fullmatch(r"\d{1,18}", text) or int(text) < least:
-        raise InvalidError(option, text, f"a whole number, at least {least}")
-    return int(text)

@@ -1,4 +1,4 @@
-"""Places in a log as people write them: the beginning, an offset, a time, an hour ago. Words in, values out."""
+"""Positions in a log as text: earliest, an offset, a time, an hour ago. Parsing only; brokers resolve them."""
 
 import re
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from holdfast.vocabulary.errors import InvalidError
 
 POSITIONS: Final = """\
 positions:
-  beginning, end          the first record that is still there; after the last one
+  earliest, latest        the first retained record; after the last record (also: beginning, end)
   1000                    an offset
-  2026-03-01T12:00:00Z    the first record of that time or later; without a zone it is local time
-  -1h  -90s  -1d12h       the same, so long ago (ms, s, m, h, d, w)
+  2026-03-01T12:00:00Z    the first record at or after that time; local time without a zone
+  -1h  -90s  -1d12h       the same, relative to now (ms, s, m, h, d, w)
   @1767225600000          the same, in milliseconds since 1970
 """
 
@@ -26,29 +26,29 @@ _UNITS_MS: Final = {
 }
 _DURATION: Final = re.compile(r"-?((?:\d{1,12}(?:ms|[smhdw]))+)")
 _STEP: Final = re.compile(r"(\d+)(ms|[smhdw])")
-_ALLOWED: Final = "beginning, end, an offset, a time such as 2026-03-01T12:00:00Z, or a duration such as -1h"
+_ALLOWED: Final = "earliest, latest, an offset, a time such as 2026-03-01T12:00:00Z, or a duration such as -1h"
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The first record that is still there."""
+    """The first retained record."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """After the last record that is there now."""
+    """After the last record."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffset:
-    """A number in the log."""
+    """An offset."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first record whose timestamp is not earlier."""
+    """The first record at or after a timestamp."""
 
     timestamp_ms: int
 
@@ -57,7 +57,7 @@ Position = Beginning | End | AtOffset | AtTime
 
 
 def parse_position(text: str, *, option: str, now_ms: int) -> Position:
-    """What `text` means, said at `now_ms`."""
+    """The position `text` names; durations are relative to `now_ms`."""
     word = text.strip()
     if word in ("beginning", "earliest"):
         return Beginning()

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.cli.kafka.record_parser import unescape
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.text import escape_controls
 
 FORMAT: Final = """\
 placeholders of --format (each record ends with a newline):
@@ -19,9 +20,6 @@ placeholders of --format (each record ends with a newline):
   %T timestamp  %d the same as a date in UTC   %%  a percent sign
   \\t \\n \\r \\0 \\xNN \\\\ are what they are elsewhere
 """
-
-# Everything that moves a cursor, rings or recolours, except the tab and the newline; DEL and the C1 controls too.
-_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 
 
 class ConsumedRecord(NamedTuple):
@@ -40,9 +38,9 @@ class ConsumedRecord(NamedTuple):
 RecordFormatter = Callable[[ConsumedRecord], bytes]
 
 
-def escape_controls(data: bytes | None, null: str = "null") -> str:
-    r"""`data` as text in which control characters and bytes that are no UTF-8 are written \xNN."""
-    return null if data is None else data.decode(errors="backslashreplace").translate(_CONTROLS)
+def bytes_as_text(data: bytes | None, null: str = "null") -> str:
+    r"""`data` as text in which control characters and invalid UTF-8 are written \xNN."""
+    return null if data is None else escape_controls(data.decode(errors="backslashreplace"))
 
 
 def format_json(record: ConsumedRecord) -> bytes:
@@ -70,8 +68,8 @@ def line_formatter(*, keys: bool, headers: bool, separator: str, null: str) -> R
     def show(record: ConsumedRecord) -> bytes:
         parts = [_header_line(record, null)] if headers else []
         if keys:
-            parts.append(escape_controls(record.key, null))
-        return (separator.join([*parts, escape_controls(record.value, null)]) + "\n").encode()
+            parts.append(bytes_as_text(record.key, null))
+        return (separator.join([*parts, bytes_as_text(record.value, null)]) + "\n").encode()
 
     return show
 
@@ -104,9 +102,9 @@ def _fill(piece: str, record: ConsumedRecord, null: str) -> str:
         case "%o":
             return str(record.offset)
         case "%k":
-            return escape_controls(record.key, null)
+            return bytes_as_text(record.key, null)
         case "%v":
-            return escape_controls(record.value, null)
+            return bytes_as_text(record.value, null)
         case "%h":
             return _header_line(record, null)
         case "%K":
@@ -135,9 +133,7 @@ def format_date(timestamp_ms: int | None) -> str | None:
 
 
 def _header_line(record: ConsumedRecord, null: str) -> str:
-    return ",".join(
-        f"{escape_controls(name.encode())}={escape_controls(value, null)}" for name, value in record.headers
-    )
+    return ",".join(f"{bytes_as_text(name.encode())}={bytes_as_text(value, null)}" for name, value in record.headers)
 
 
 def _header(value: bytes | None) -> object:

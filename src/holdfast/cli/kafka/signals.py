@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM for commands that must finish something first: leave a group, wait for acknowledgements.
 
-The first signal is a wish, looked at between two steps; while the command only waits for input it interrupts the wait.
-The second one does not wait any more: KeyboardInterrupt, wherever the command is.
+The first signal sets a flag that is checked between two steps, and interrupts a wait for input.
+The second raises KeyboardInterrupt at once.
 """
 
 import signal
@@ -13,12 +13,12 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class StopRequested(Exception):  # noqa: N818 (a wish, not an error)
-    """The wish came while the command waited for input."""
+class StopRequested(Exception):  # noqa: N818 (a request, not an error)
+    """A signal arrived while the command waited for input."""
 
 
 class StopFlag:
-    """Whether somebody asked this command to stop."""
+    """Whether a signal asked this command to stop."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -31,14 +31,14 @@ class StopFlag:
 
     @property
     def exit_code(self) -> int:
-        """As a shell says that a signal ended a program: 130 for Ctrl-C."""
+        """128 + signal, as in a shell: 130 for Ctrl-C."""
         return 128 + (self.signal or 0)
 
     def wait(self, wait: Callable[[], T]) -> T:
-        """`wait()`, for as long as it takes; raises Stopped when somebody does not want to wait any longer."""
+        """`wait()`, without a timeout; a signal raises `StopRequested`."""
         self._waiting = True
         try:
-            if self.asked:  # it came just before
+            if self.asked:  # a signal arrived just before
                 raise StopRequested
             return wait()
         finally:
@@ -54,8 +54,8 @@ class StopFlag:
 
 
 @contextmanager
-def stopping() -> Iterator[StopFlag]:
-    """Signals become wishes for the body."""
+def stop_on_signals() -> Iterator[StopFlag]:
+    """SIGINT and SIGTERM set the flag for the body."""
     stop_flag = StopFlag()
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, stop_flag.on_signal) for number in numbers]

@@ -1,1 +1,1 @@
-"""What the commands over HTTP share: a client, files of pipelines, and how answers are shown."""
+"""`holdfast pipeline …`: pipelines of a cluster, over HTTP; a file per subcommand."""

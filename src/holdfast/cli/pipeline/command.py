@@ -1,10 +1,28 @@
-"""`holdfast pipeline …`: pipelines of a cluster, over HTTP. Parse, ask the server, show."""
+"""`holdfast pipeline`: the family. Each subcommand registers itself."""
 
-import argparse
+from typing import Final
 
-from holdfast.cli.pipeline.parsers import add_pipeline_commands
+from holdfast.cli.arguments import Parser, Parsers, add_family
+from holdfast.cli.pipeline import (
+    apply,
+    delete,
+    dlq,
+    infer,
+    listing,
+    preview,
+    rewind,
+    show,
+    state,
+    status,
+    validate,
+    workers,
+)
+
+_SUBCOMMANDS: Final = (apply, state, status, listing, show, infer, preview, validate, workers, dlq, rewind, delete)
 
 
-def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_commands(commands: "Parsers[Parser]") -> None:
     """Register this family's commands."""
-    add_pipeline_commands(commands)
+    actions = add_family(commands, "pipeline", "create, start, watch and rewind pipelines, over HTTP")
+    for subcommand in _SUBCOMMANDS:
+        subcommand.add_to(actions)

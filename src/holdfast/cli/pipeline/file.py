@@ -1,7 +1,7 @@
 """A pipeline as a file: YAML, JSON or TOML, by its ending.
 
     name: orders
-    description: of the shop
+    description: orders of the shop
     source: {topic: orders}
     sink: {kind: clickhouse, table: orders}
     mapping: {columns: [...]}
@@ -10,15 +10,21 @@
     drift: {unknownFields: dlq}
     state: {desired: started, replicas: 2}
 
-The one rule: a file is data. YAML is read without anything that could make objects or run.
+The one rule: a file is data. YAML is read without anything that could construct objects or run code.
 """
 
 import json
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final
 
-from holdfast.vocabulary.errors import InvalidError
+from holdfast.cli.pipeline.file_check import FileMistakes, check_part
+from holdfast.cli.pipeline.file_check import Path as KeyPath
+from holdfast.vocabulary.errors import InvalidError, UsageError
 
 PARTS: Final = ("source", "sink", "mapping", "filters", "sql", "drift")
 KEYS: Final = ("name", "description", *PARTS, "state")
@@ -27,36 +33,85 @@ _BYTES_MAX: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PipelineFile:
-    """What a file says. Parts it does not have are not touched."""
+    """The content of a file. Parts it does not have stay as they are. `lines`: the line of each key, where it is known."""
 
     name: str
     description: str | None = None
     parts: dict[str, Any] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
+    source: str = ""
+    lines: Mapping[KeyPath, int] = field(default_factory=dict)
 
 
 def read_pipeline_file(path: str, *, name: str = "") -> PipelineFile:
-    """A file, or standard input as `-` (YAML or JSON). `name` is used instead of the file's."""
-    given = _decode(path)
+    """A file, or standard input as `-` (YAML or JSON). `name` overrides the file's. Raises every mistake at once."""
+    text = _text(path)
+    given = _decode(path, text)
     if not isinstance(given, dict):
         raise InvalidError(path, type(given).__name__, "a pipeline: name, source, sink, mapping, …")
-    unknown = [str(key) for key in given if key not in KEYS]
-    if unknown:
-        raise InvalidError(f"{path}: key", unknown[0], "one of " + ", ".join(KEYS))
+    lines = key_lines(path, text)
+    mistakes = FileMistakes(path, lines)
+    for key in given:
+        if key not in KEYS:
+            near = get_close_matches(str(key), KEYS, n=1, cutoff=0.6)
+            hint = f"did you mean {near[0]}?" if near else "must be one of " + ", ".join(KEYS)
+            mistakes.add((key,), f"unknown key {key!r}: {hint}")
     called = name or given.get("name")
     if not isinstance(called, str) or not called:
-        raise InvalidError(f"{path}: name", called, "a text, or --name")
+        mistakes.add(("name",), "name is missing: set it, or pass --name")
+    if not isinstance(given.get("description"), (str, NoneType)):
+        mistakes.add(("description",), f"invalid description {given['description']!r}: must be text")
     parts = {key: given[key] for key in PARTS if given.get(key) is not None}
     if isinstance(parts.get("sql"), str):
         parts["sql"] = {"sql": parts["sql"]}
-    for key, value in {**parts, "state": given.get("state") or {}}.items():
+    state = given.get("state") or {}
+    for key, value in {**parts, "state": state}.items():
         if not isinstance(value, dict):
-            raise InvalidError(f"{path}: {key}", value, "an object")
-    return PipelineFile(called, given.get("description"), parts, dict(given.get("state") or {}))
+            mistakes.add((key,), f"invalid {key} {value!r}: must be an object")
+        elif key != "state":
+            check_part(key, value, mistakes)
+    mistakes.raise_any()
+    return PipelineFile(str(called), given.get("description"), parts, dict(state), path, lines)
 
 
-def _decode(path: str) -> Any:
-    text = _text(path)
+def key_lines(path: str, text: str) -> dict[KeyPath, int]:
+    """The line of every key of a YAML or JSON file, from 1; of a TOML file of its tables and plain keys."""
+    if Path(path).suffix.lower() == ".toml":
+        return _toml_lines(text)
+    import yaml
+
+    try:
+        return dict(_node_lines(yaml.compose(text, Loader=yaml.SafeLoader), ()))
+    except yaml.YAMLError:  # JSON that YAML cannot read: tabs
+        return {}
+
+
+def _node_lines(node: Any, path: KeyPath) -> Iterator[tuple[KeyPath, int]]:
+    import yaml
+
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield (*path, key.value), key.start_mark.line + 1
+            yield from _node_lines(value, (*path, key.value))
+    elif isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(node.value):
+            yield (*path, number), value.start_mark.line + 1
+            yield from _node_lines(value, (*path, number))
+
+
+def _toml_lines(text: str) -> dict[KeyPath, int]:
+    found: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[+\s*([\w.\-]+)\s*\]", line):
+            table = tuple(header[1].split("."))
+            found.setdefault(table, number)
+        elif key := re.match(r"\s*([\w.\-]+)\s*=", line):
+            found.setdefault((*table, *key[1].split(".")), number)
+    return found
+
+
+def _decode(path: str, text: str) -> Any:
     try:
         match Path(path).suffix.lower():
             case ".json":
@@ -68,11 +123,11 @@ def _decode(path: str) -> Any:
             case _:
                 return _yaml(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidError(path, "text that cannot be read", f"YAML, JSON or TOML ({error})") from None
+        raise UsageError(f"{path} is not valid YAML, JSON or TOML: {error}") from None
 
 
 def _yaml(text: str) -> Any:
-    import yaml  # only when there is a file
+    import yaml  # only if there is a file
 
     try:
         return yaml.load(text, Loader=_loader_without_timestamps(yaml))  # noqa: S506 - a safe loader that leaves times as they are written
@@ -81,7 +136,7 @@ def _yaml(text: str) -> Any:
 
 
 def _loader_without_timestamps(yaml: Any) -> Any:
-    """YAML's safe loader, for which 2026-11-15 is a text: the server reads times itself."""
+    """YAML's safe loader, for which 2026-11-15 is text: the server parses times itself."""
 
     class Plain(yaml.SafeLoader):  # type: ignore[misc]
         """See above."""
@@ -99,10 +154,10 @@ def _text(path: str) -> str:
     try:
         raw = sys.stdin.buffer.read(_BYTES_MAX + 1) if path == "-" else Path(path).read_bytes()
         if len(raw) > _BYTES_MAX:
-            raise InvalidError(path, "a very large file", f"at most {_BYTES_MAX} bytes")
+            raise UsageError(f"{path} is larger than {_BYTES_MAX} bytes")
         return raw.decode()
     except OSError as error:
-        raise InvalidError("file", path, f"one that can be read ({error.strerror})") from None
+        raise InvalidError("file", path, f"readable ({error.strerror})") from None
     except UnicodeDecodeError:
         raise InvalidError("file", path, "UTF-8") from None
 

@@ -105,7 +105,7 @@ def open_engine(settings: ClickHouseSettings, data: Path, *, random: Random) -> 
     try:
         library = import_module("chdb._chdb")
     except ModuleNotFoundError:
-        raise UnavailableError("chDB", f"it is not installed: {install_hint('clickhouse')}") from None
+        raise UnavailableError("chDB", f"chdb is not installed: {install_hint('clickhouse')}") from None
     try:
         engine = ChdbEngine(library, f"{data / 'engine'}?config-file={config}")
     except QueryError as error:

@@ -35,6 +35,7 @@ from holdfast.gateways.http.routes import pipelines as pipeline_routes
 from holdfast.gateways.http.schema_hints import allowed_values_at, json_pointer
 from holdfast.pipeline.service.service import PipelineService
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.installation import install_hint
 
 _log: Final = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ def _problem_of(request: Request[Any, Any, Any], error: Exception) -> Problem:
         case ValidationException():
             return _validation_problem(request, error)
         case ModuleNotFoundError():
-            return problem(UNAVAILABLE, f"this server lacks {error.name}: pip install 'holdfast[all]'")
+            return problem(UNAVAILABLE, f"{error.name} is not installed on this server: {install_hint('all')}")
         case RecursionError():
             return problem(MALFORMED, "the body is nested too deeply")
         case NotFoundException():

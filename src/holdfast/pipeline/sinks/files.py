@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.pipeline.sinks.contract import BlockedError
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.installation import NotInstalledError
 from holdfast.vocabulary.random import Random, SystemRandom
 
 SCHEMES = ("", "file", "s3", "gs", "az")
@@ -47,7 +48,7 @@ class FileLocation:
         try:
             from obstore.store import from_url
         except ModuleNotFoundError:
-            raise InvalidError("url", self.url, "a path, or any URL with pip install 'holdfast[s3]'") from None
+            raise NotInstalledError(f"url {self.url}", "obstore", "s3") from None
         options: Any = dict(self.options)
         return from_url(self.url, config=options)
 

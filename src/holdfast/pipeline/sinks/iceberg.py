@@ -31,6 +31,7 @@ from holdfast.pipeline.sinks.lake import (
 )
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
+from holdfast.vocabulary.installation import NotInstalledError
 from holdfast.vocabulary.random import Random, SystemRandom
 
 TRIES_MAX: Final = 20
@@ -143,7 +144,7 @@ class IcebergSink:
             try:
                 from pyiceberg.catalog.sql import SqlCatalog
             except ModuleNotFoundError as missing:
-                raise InvalidError("sink", f"no module {missing.name}", "pip install 'holdfast[lake]'") from None
+                raise NotInstalledError("the Iceberg sink", missing.name or "pyiceberg", "lake") from None
             warehouse = parse_location(self._config.warehouse)
             url = f"file://{warehouse.url}" if warehouse.local else warehouse.url
             self._catalog = SqlCatalog("holdfast", uri=self._config.catalog_uri, warehouse=url)

@@ -1,0 +1,67 @@
+"""What commands share when they read their arguments: numbers, KEY=VALUE pairs, and the question before a deletion."""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable
+
+from holdfast.vocabulary.errors import InvalidError, UsageError
+
+Parsers = argparse._SubParsersAction
+Parser = argparse.ArgumentParser
+
+
+def add_family(commands: "Parsers[Parser]", name: str, does: str, *, description: str = "") -> "Parsers[Parser]":
+    """A command that has subcommands; without one it prints its help."""
+    family = commands.add_parser(name, help=does, description=description or does[0].upper() + does[1:] + ".")
+    family.set_defaults(run=lambda _: print_help(family))
+    return family.add_subparsers(dest="action", metavar="COMMAND")
+
+
+def print_help(parser: Parser) -> int:
+    """The help on stdout; success."""
+    parser.print_help()
+    return 0
+
+
+def parse_pairs(given: Iterable[str], option: str) -> list[tuple[str, str]]:
+    """`KEY=VALUE` as pairs; a value may be empty and may contain `=`."""
+    split = [text.partition("=") for text in given]
+    for key, equals, value in split:
+        if not key or not equals:
+            raise InvalidError(option, key + equals + value, "KEY=VALUE")
+    return [(key, value) for key, _, value in split]
+
+
+def parse_number(text: str, option: str, *, above: float, most: float) -> float:
+    """A number of seconds or records per second."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = above
+    if not above < value <= most:
+        raise InvalidError(option, text, f"a number above {above:g}, at most {most:g}")
+    return value
+
+
+def parse_int(text: str | None, option: str, *, least: int = 0) -> int | None:
+    """An integer, or None if the option was not given."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d{1,18}", text) or int(text) < least:
+        raise InvalidError(option, text, f"an integer, at least {least}")
+    return int(text)
+
+
+def add_yes(parser: Parser) -> None:
+    """`--yes`, for commands that delete."""
+    parser.add_argument("--yes", action="store_true", help="do not ask; required if stdin is not a terminal")
+
+
+def confirmed(args: argparse.Namespace, question: str) -> bool:
+    """Whether `--yes` was given or the answer is yes."""
+    if args.yes:
+        return True
+    if not sys.stdin.isatty():
+        raise UsageError("confirmation required: pass --yes (stdin is not a terminal)")
+    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")

@@ -1,0 +1,30 @@
+"""`holdfast pipeline validate`: checks of source, sink server and table."""
+
+import argparse
+from typing import Final
+
+from holdfast.cli.arguments import Parser, Parsers
+from holdfast.cli.output import FAILED, OK, print_json, print_table
+from holdfast.cli.pipeline.options import add_command, http_client_for
+from holdfast.client.http_client import pipeline_path
+
+_CHECKED: Final = ("kafka", "clickhouse", "clickhouse-table")
+
+
+def add_to(actions: "Parsers[Parser]") -> None:
+    """Register the subcommand."""
+    made = add_command(actions, "validate", "check source, server and table", "holdfast pipeline validate orders")
+    made.set_defaults(run=run_validate)
+
+
+def run_validate(args: argparse.Namespace) -> int:
+    """Print every check; exit with 1 if one failed."""
+    client, ok = http_client_for(args), True
+    for what in _CHECKED:
+        found = client.post(pipeline_path(args.name, "validate", what))
+        ok &= found["ok"]
+        if args.json:
+            print_json({"what": what, **found})
+        else:
+            print_table(what, found["checks"], ("outcome", "name", "detail"))
+    return OK if ok else FAILED
