@@ -223,12 +223,15 @@ def _built(values: _Values, data: Path) -> ServeSettings:
         "http": values.section("http"),
         "cache": values.section("cache"),
         "worker": values.section("worker"),
-        "spark": values.section(
-            "spark", conf=values.attempt(lambda: _pairs(values.title("spark.conf"), values["spark.conf"]), {})
-        ),
+        "spark": values.section("spark", conf=_spark_conf(values)),
         "embedded": values.section("embedded"),
     }
     return values.build(lambda fixed: _serve_settings(given, fixed), _SERVE_NAMES)
+
+
+def _spark_conf(values: _Values) -> dict[str, str]:
+    nothing: dict[str, str] = {}
+    return values.attempt(lambda: _pairs(values.title("spark.conf"), values["spark.conf"]), nothing)
 
 
 def _serve_settings(given: Mapping[str, Any], fixed: Mapping[str, Any]) -> ServeSettings:

@@ -82,7 +82,7 @@ def _apply_file(
         infer_mapping(client, path, limit=100, save=True)
     state = {**file.state, **({"desired": "started"} if args.start else {})}
     if state:
-        client.ask("PATCH", f"{path}/state", state)
+        client.request("PATCH", f"{path}/state", state)
     after = client.get(path)
     if args.json:
         print_json(after)
