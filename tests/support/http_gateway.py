@@ -57,7 +57,7 @@ async def running_http_gateway(
     loopback: bool = True,
     checks: Sequence[HealthCheck] = (),
     metrics: Sequence[MetricSource] = (),
-    make: ApplicationFactory | None = None,
+    factory: ApplicationFactory | None = None,
     store: Store | None = None,
     bootstrap: str = "",
     clickhouse: str = "",
@@ -88,7 +88,7 @@ async def running_http_gateway(
         if store is None:
             store = await stack.enter_async_context(open_store("memory:", clock=clock, random=random))
         opened.append(store)
-        server = await stack.enter_async_context(serving_http(backend, sockets, make=make))
+        server = await stack.enter_async_context(serving_http(backend, sockets, factory=factory))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=WAIT_S))
         await server.listening.wait()
         yield RunningHttpGateway(server, client, port)

@@ -71,7 +71,7 @@ class HttpServices:
         """The node's families of `/metrics`."""
         return [
             process_metrics(self.clock),
-            kafka_metrics(self.kafka),
+            kafka_metrics(self.kafka, self.kafka.backend.fetch_sessions),
             cluster_metrics(self.cluster),
             *([agent_metrics(self.agent)] if self.agent is not None else ()),
             group_metrics(self.groups),

@@ -113,11 +113,11 @@ def test_any_text_is_judged(host: str, origin: str) -> None:
 
 
 async def test_the_server_asks_its_doors() -> None:
-    async with running_http_gateway(make=behind_middleware(echo)) as served:
+    async with running_http_gateway(factory=behind_middleware(echo)) as served:
         said = problem_of(await served.client.get("/", headers={"host": "evil.example"}), 421, "misdirected")
         assert said["errors"] == [
             {
-                "detail": "Host",
+                "detail": "unknown host name",
                 "header": "host",
                 "allowed": "localhost, a loopback address, or a name in the setting http.hosts",
             }

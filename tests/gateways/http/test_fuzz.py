@@ -121,7 +121,7 @@ async def test_odd_paths_and_queries_are_never_a_fault_of_the_server(client: htt
 async def test_noise_on_the_socket_harms_nobody_else(seed: int) -> None:
     rng = SeededRandom(seed).random
     good = b"POST /x HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
-    async with running_http_gateway(make=behind_middleware(echo), head_ms=200, body_ms=200, idle_ms=1_000) as served:
+    async with running_http_gateway(factory=behind_middleware(echo), head_ms=200, body_ms=200, idle_ms=1_000) as served:
         for _ in range(15):
             await _send_noise(served, rng, good)
         answer = await served.client.get("/")

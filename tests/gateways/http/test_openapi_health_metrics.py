@@ -120,7 +120,7 @@ async def test_a_store_that_does_not_answer_is_not_waited_for() -> None:
     store: Any = Silent()
     async with running_http_gateway(checks=[store_check(store)], ready_ms=50) as served:
         said = problem_of(await served.client.get("/ready"), 503, "not-ready")
-        assert said["checks"][0]["reason"] == "no answer within 50 ms"
+        assert said["checks"][0]["reason"] == "no response within 50 ms"
 
 
 async def test_metrics_go_on_when_a_part_of_them_cannot_be_read() -> None:

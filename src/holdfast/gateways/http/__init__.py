@@ -1,6 +1,6 @@
-"""HTTP for people and programs that administer: pipelines, health, metrics.
+"""The HTTP gateway: administration of pipelines, health, metrics.
 
-Litestar on uvicorn: msgspec structs are the bodies as they are stored, checked while they are decoded, and the OpenAPI document
-comes from the same types, so that neither can disagree with the code. Importing and building it takes most of a second, so it
-happens on a thread, beside a server that already listens.
+Litestar on uvicorn. Bodies are msgspec structs, validated while they are decoded; the OpenAPI document is generated from the same
+types, so it cannot disagree with the code. Importing and building it takes most of a second, so that happens on a thread while the
+sockets listen already.
 """

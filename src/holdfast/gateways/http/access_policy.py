@@ -1,8 +1,8 @@
-"""Whom a request may come from. The one rule: a page in somebody's browser is not that somebody.
+"""Which requests are accepted. The one rule: a web page in a user's browser does not act for that user.
 
-A server on loopback is reached by every page its user opens. Two things tell such a page from a program: a request that was sent
-to another name (DNS rebinding) carries that name in `Host`, and a write that a page of another server began carries that server
-in `Origin` or says so in `Sec-Fetch-Site`. No answer allows other origins to read (there are no CORS headers).
+Every page a user opens can reach a server on loopback. Two things distinguish such a page from a program: a request to a rebound
+DNS name has that name in `Host`, and a write from a page of another server has that server in `Origin` or is marked by
+`Sec-Fetch-Site`. Responses have no CORS headers, so no other origin can read them.
 """
 
 import ipaddress
@@ -28,7 +28,7 @@ _SAME_SITE: Final = frozenset({"same-origin", "none"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessPolicy:
-    """Names this server goes by and origins that may write. `loopback`: nobody beyond this machine reaches it."""
+    """Accepted host names, and origins that may write. `loopback`: only this machine reaches the server."""
 
     loopback: bool
     hosts: frozenset[str]
@@ -36,16 +36,18 @@ class AccessPolicy:
 
     @classmethod
     def of(cls, settings: HttpSettings, *, loopback: bool) -> "AccessPolicy":
-        """The doors as the settings say."""
+        """The policy of the settings."""
         return cls(loopback=loopback, hosts=comma_separated(settings.hosts), origins=comma_separated(settings.origins))
 
     def refusal(self, method: str, headers: Mapping[str, str]) -> Problem | None:
-        """Why a request may not come in; None if it may."""
+        """Why a request is rejected; None if it is accepted."""
         host = headers.get("host", "")
         if not self._is_allowed_host(host):
             allowed = "localhost, a loopback address, or a name in the setting http.hosts"
             return problem(
-                MISDIRECTED, f"this server is not {host!r}", Fault(detail="Host", header="host", allowed=allowed)
+                MISDIRECTED,
+                f"this server is not {host!r}",
+                Fault(detail="unknown host name", header="host", allowed=allowed),
             )
         if method in _SAFE_METHODS:
             return None
@@ -57,7 +59,7 @@ class AccessPolicy:
             return False
         if name in self.hosts or _is_loopback(name):
             return True
-        # Beyond loopback, whoever runs it has said that everybody may reach it; names they list are then the only ones.
+        # Beyond loopback the operator has allowed access from anywhere; only names that are listed restrict it.
         return not self.loopback and not self.hosts
 
     def _foreign_origin_problem(self, host: str, headers: Mapping[str, str]) -> Problem | None:
@@ -71,31 +73,35 @@ class AccessPolicy:
             return None
         allowed = f"pages of {host}, and origins in the setting http.origins"
         return problem(
-            FOREIGN_ORIGIN, f"{origin} may not write here", Fault(detail="Origin", header="origin", allowed=allowed)
+            FOREIGN_ORIGIN,
+            f"{origin} may not write here",
+            Fault(detail="cross-origin write", header="origin", allowed=allowed),
         )
 
 
 def _media_type_problem(headers: Mapping[str, str]) -> Problem | None:
-    """A body that is not said to be JSON is refused: a form of any page could send it."""
+    """A body that is not declared as JSON is rejected: a form on any page could send it."""
     if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
         return None
     media = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media == "application/json" or (media.startswith("application/") and media.endswith("+json")):
         return None
     fault = Fault(detail=f"{media or 'none'} is not JSON", header="content-type", allowed="application/json")
-    return problem(UNSUPPORTED_MEDIA_TYPE, f"a body of type {media or 'unknown'} is not read", fault)
+    return problem(UNSUPPORTED_MEDIA_TYPE, f"invalid content-type {media!r}: must be application/json", fault)
 
 
 def duplicate_header_problem(names: list[str]) -> Problem | None:
-    """A header that decides something and comes twice decides nothing."""
+    """Headers that a decision depends on must occur once."""
     for name in ("host", "origin", "content-type", "if-match"):
         if names.count(name) > 1:
-            return problem(MALFORMED, f"{name} is there more than once", Fault(detail="it comes twice", header=name))
+            return problem(
+                MALFORMED, f"{name} occurs more than once", Fault(detail="occurs more than once", header=name)
+            )
     return None
 
 
 def _host_name(host: str) -> str:
-    """The name in a `Host` header, without its port; empty if it is none."""
+    """The name in a `Host` header, without its port; empty if it is invalid."""
     try:
         parts = urlsplit(f"//{host}")
         _ = parts.port

@@ -1,4 +1,4 @@
-"""The application: all routes, and what becomes of everything that goes wrong in one. Importing this imports Litestar."""
+"""The application: all routes, and the problem for every error in one. Importing this imports Litestar."""
 
 import logging
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from litestar.routes import HTTPRoute
 from holdfast.gateways.http.asgi import Application
 from holdfast.gateways.http.backend import HttpBackend
 from holdfast.gateways.http.metrics.pipelines import pipeline_metrics
-from holdfast.gateways.http.middleware import RequestMiddleware
+from holdfast.gateways.http.middleware import REQUEST_ID, RequestMiddleware
 from holdfast.gateways.http.openapi import OpenApiDocument
 from holdfast.gateways.http.problems import (
     INTERNAL_ERROR,
     MALFORMED,
-    MEDIA_TYPE,
     METHOD_NOT_ALLOWED,
     NOT_FOUND,
+    PROBLEM_MEDIA_TYPE,
     UNAVAILABLE,
     Fault,
     Problem,
@@ -30,7 +30,7 @@ from holdfast.gateways.http.problems import (
     problem_of_error,
     problem_type_of_status,
 )
-from holdfast.gateways.http.routes import health, inspection, openapi, parts, reprocessing
+from holdfast.gateways.http.routes import dead_letters, health, inspection, openapi, parts, reprocessing
 from holdfast.gateways.http.routes import pipelines as pipeline_routes
 from holdfast.gateways.http.schema_hints import allowed_values_at, json_pointer
 from holdfast.pipeline.service.service import PipelineService
@@ -41,13 +41,14 @@ _log: Final = logging.getLogger(__name__)
 
 
 def make_application(backend: HttpBackend, pipelines: PipelineService) -> Application:
-    """Everything between the socket and the services."""
+    """All routes with their middleware."""
     handlers = [
         *health.HANDLERS,
         *openapi.HANDLERS,
         *pipeline_routes.HANDLERS,
         *parts.HANDLERS,
         *inspection.HANDLERS,
+        *dead_letters.HANDLERS,
         *reprocessing.HANDLERS,
     ]
     dependencies = {
@@ -82,7 +83,10 @@ def _handle_exception(request: Request[Any, Any, Any], error: Exception) -> Resp
     if isinstance(error, MethodNotAllowedException):
         headers["allow"] = ", ".join(_allowed_methods(request))
     return Response(
-        encode_problem(problem_details), status_code=problem_details.status, media_type=MEDIA_TYPE, headers=headers
+        encode_problem(problem_details),
+        status_code=problem_details.status,
+        media_type=PROBLEM_MEDIA_TYPE,
+        headers=headers,
     )
 
 
@@ -98,21 +102,22 @@ def _problem_of(request: Request[Any, Any, Any], error: Exception) -> Problem:
             return problem(MALFORMED, "the body is nested too deeply")
         case NotFoundException():
             return problem(
-                NOT_FOUND, f"{request.scope['path'][:200]!r} is not a path of this server; /openapi.json has all"
+                NOT_FOUND, f"{request.scope['path'][:200]!r} is not a path of this server; /openapi.json lists them"
             )
         case MethodNotAllowedException():
             return problem(
                 METHOD_NOT_ALLOWED,
-                f"{request.method} is not for this path; it takes {', '.join(_allowed_methods(request))}",
+                f"{request.method} is not allowed here: must be one of {', '.join(_allowed_methods(request))}",
             )
         case HTTPException() if error.status_code < 500:
             return problem(problem_type_of_status(error.status_code), error.detail)
-    _log.error("a request failed", exc_info=error)
-    return problem(INTERNAL_ERROR, "the log of this server says why")
+    request_id = request.scope.get(REQUEST_ID, "")
+    _log.error("request %s failed", request_id, exc_info=error)
+    return problem(INTERNAL_ERROR, f"see the log of this server for request {request_id}")
 
 
 def _validation_problem(request: Request[Any, Any, Any], error: ValidationException) -> Problem:
-    """A body, parameter or header that is not what its route takes."""
+    """A body, parameter or header of the wrong type."""
     cause = error.__cause__
     text = str(cause) if isinstance(cause, msgspec.ValidationError) else error.detail
     what, _, path = text.partition(" - at `")
@@ -136,13 +141,13 @@ def _first_step(path: str) -> tuple[str, str]:
 
 
 def _allowed_methods(request: Request[Any, Any, Any]) -> list[str]:
-    """What may be done with a path, of all routes it may mean."""
+    """The methods of all routes that match the path."""
     steps = [step for step in request.scope["path"].split("/") if step]
-    found: set[str] = set()
+    methods: set[str] = set()
     for route in request.app.routes:
         if isinstance(route, HTTPRoute) and _matches_path(route.path_components, steps):
-            found |= {str(each) for each in route.methods if each != "OPTIONS"}
-    return sorted(found)
+            methods |= {str(each) for each in route.methods if each != "OPTIONS"}
+    return sorted(methods)
 
 
 def _matches_path(components: Sequence[Any], steps: Sequence[str]) -> bool:

@@ -1,9 +1,9 @@
-"""The few words of ASGI this face speaks itself."""
+"""ASGI types and helpers used outside the framework."""
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from holdfast.gateways.http.problems import MEDIA_TYPE, Problem, encode_problem, problem_headers
+from holdfast.gateways.http.problems import PROBLEM_MEDIA_TYPE, Problem, encode_problem, problem_headers
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -13,29 +13,29 @@ Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 def header_map(scope: Scope) -> dict[str, str]:
-    """Headers by name; of one that comes several times the last."""
+    """Headers by name; the last one of a repeated header."""
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
-def replaying(body: bytes, receive: Receive) -> Receive:
-    """`receive` for an application whose body has been read already."""
-    told = False
+def replay_body(body: bytes, receive: Receive) -> Receive:
+    """`receive` for an application whose request body has been read already."""
+    replayed = False
 
     async def replay() -> Message:
-        nonlocal told
-        if told:
+        nonlocal replayed
+        if replayed:
             return await receive()
-        told = True
+        replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay
 
 
 async def send_problem(send: Send, problem_details: Problem, more: Mapping[str, str] | None = None) -> None:
-    """A problem as a whole answer. It closes the connection: what is left of the request is not read."""
+    """Send a problem as the response, and close the connection: the rest of the request is not read."""
     body = encode_problem(problem_details)
     headers = {
-        "content-type": MEDIA_TYPE,
+        "content-type": PROBLEM_MEDIA_TYPE,
         "content-length": str(len(body)),
         "connection": "close",
         **problem_headers(problem_details),

@@ -1,4 +1,4 @@
-"""What the HTTP face stands on, as the composition root hands it over."""
+"""The services behind the HTTP gateway, passed in by the composition root."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpBackend:
-    """The services behind the face. `checks` are what `/ready` asks, `metrics` what `/metrics` shows."""
+    """The services behind the gateway. `checks` are run by `/ready`, `metrics` are read by `/metrics`."""
 
     access_policy: AccessPolicy
     checks: Sequence[HealthCheck]
     metrics: Sequence[MetricSource]
     open_pipelines: Callable[[], "PipelineService"]
-    """Called on a thread, because importing what it needs takes a while."""
+    """Called on a thread: its imports take a while."""
     clock: Clock
     random: Random
     settings: HttpSettings = field(default_factory=HttpSettings)

@@ -1,11 +1,11 @@
-"""Refusals this face makes itself."""
+"""Errors of requests that the gateway detects itself."""
 
 from holdfast.pipeline.model.errors import EditConflictError
 from holdfast.vocabulary.errors import InvalidError
 
 
 class EtagMismatchError(EditConflictError):
-    """A change was made to something else than what it is for."""
+    """`If-Match` names a version of something else."""
 
     def __init__(self, what: str, tag: str) -> None:
         super().__init__(what, -1, -1)
@@ -13,11 +13,11 @@ class EtagMismatchError(EditConflictError):
         self.tag = tag
 
     def __str__(self) -> str:
-        return f"{self.tag} is no version of the {self.what}"
+        return f"{self.tag} is not a version of the {self.what}"
 
 
 class MissingPartError(InvalidError):
-    """A part that has no default was never saved, or is of another kind than the path says."""
+    """A part without a default was never saved, or is of another kind than the path."""
 
     def __init__(self, part: str, pipeline: str, why: str) -> None:
         super().__init__(f"the {part} of {pipeline}", why, "one that was saved")

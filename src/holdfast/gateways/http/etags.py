@@ -1,4 +1,4 @@
-"""Optimistic concurrency over HTTP: what is read carries an `ETag`, and a change may say in `If-Match` which one it was made to."""
+"""Optimistic concurrency: responses carry an `ETag`, and a change may be conditional on one by `If-Match`."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _PARTS_ETAG: Final = re.compile(r'"parts((?:-[a-z]+\.\d{1,18})*)"')
 
 
 def etag(what: str, version: int) -> str:
-    """The tag of a version of something: `"mapping-3"`."""
+    """The tag of a version: `"mapping-3"`."""
     return f'"{what}-{version}"'
 
 
@@ -23,9 +23,9 @@ def parts_etag(versions: Mapping[str, int]) -> str:
 
 
 def expected_version(what: str, headers: Mapping[str, str]) -> int | None:
-    """The version a change was made to, if it says so: `If-Match`, or `If-None-Match: *` for what is not there yet.
+    """The version a change is conditional on: of `If-Match`, or 0 for `If-None-Match: *`; None: unconditional.
 
-    A tag of something else, or a weak one, matches nothing: `EditConflictError`.
+    A tag of something else, or a weak one, matches nothing: `EtagMismatchError`.
     """
     if headers.get("if-none-match") == "*":
         return 0
@@ -34,14 +34,14 @@ def expected_version(what: str, headers: Mapping[str, str]) -> int | None:
         return None
     found = _ETAG.fullmatch(given)
     if found is None and not given.startswith('W/"') and not _PARTS_ETAG.fullmatch(given):
-        raise InvalidError("If-Match", given[:100], f'a tag as it was given in ETag, such as "{what}-3", or *')
+        raise InvalidError("If-Match", given[:100], f'a tag from an ETag header, such as "{what}-3", or *')
     if found is None or found[1] != what:
         raise EtagMismatchError(what, given[:100])
     return int(found[2])
 
 
 def expected_part_versions(given: Mapping[str, object], headers: Mapping[str, str]) -> dict[str, int]:
-    """The versions that the given parts were made to: a tag of all parts, or of the one that is given."""
+    """The versions that a change of these parts is conditional on: from a tag of all parts, or of the only one given."""
     tag = headers.get("if-match", "*").strip()
     if found := _PARTS_ETAG.fullmatch(tag):
         versions = dict(each.split(".") for each in found[1].split("-")[1:])

@@ -1,4 +1,4 @@
-"""Whether a server can do its work: each check answers with a reason, or with nothing if all is well."""
+"""Readiness: a check returns the reason why the server is not ready, or nothing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,19 +10,19 @@ import msgspec
 from holdfast.contracts.store import Store
 from holdfast.vocabulary.errors import HoldfastError
 
-_ANY_KEY: Final = "cluster/identity"
+_PROBE_KEY: Final = "health/probe"  # never written: a key that does not exist is read as fast as any other
 
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """`ask` says what is in the way, or nothing."""
+    """`ask` returns what is wrong, or nothing."""
 
     name: str
     ask: Callable[[], Awaitable[str]]
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one check. `reason` is empty if it holds."""
+    """The outcome of a check. `reason` is empty if it passed."""
 
     name: str
     ok: bool
@@ -30,7 +30,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_checks(checks: Sequence[HealthCheck], *, timeout_ms: int) -> tuple[Checked, ...]:
-    """All checks, at the same time; one that does not answer in time has not passed."""
+    """Run all checks concurrently; one that does not return in time has failed."""
     return tuple(await asyncio.gather(*(_run_check(each, timeout_ms) for each in checks)))
 
 
@@ -39,17 +39,17 @@ async def _run_check(check: HealthCheck, timeout_ms: int) -> Checked:
         async with asyncio.timeout(timeout_ms / 1000):
             reason = await check.ask()
     except TimeoutError:
-        reason = f"no answer within {timeout_ms} ms"
+        reason = f"no response within {timeout_ms} ms"
     except HoldfastError as error:
         reason = str(error)
     return Checked(name=check.name, ok=not reason, reason=reason)
 
 
 def store_check(store: Store) -> HealthCheck:
-    """Whether the store can be read now."""
+    """Whether the store can be read."""
 
     async def ask() -> str:
-        await store.get(_ANY_KEY)
+        await store.get(_PROBE_KEY)
         return ""
 
     return HealthCheck("store", ask)

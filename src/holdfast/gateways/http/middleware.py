@@ -1,7 +1,7 @@
-"""What holds for every request, whatever it asks for: doors, limits, a time, an access line, and numbers.
+"""What every request passes: access policy, limits, a deadline, the access log and counters.
 
-It stands around the application as plain ASGI, so that nothing passes it: an unknown path is judged, counted and logged like any
-other. A body is read here, whole and bounded, before the application hears of the request.
+It wraps the application as plain ASGI, so nothing bypasses it: an unknown path is checked, counted and logged like any other. The
+body is read here, completely and bounded, before the application is called.
 """
 
 import asyncio
@@ -11,7 +11,16 @@ from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.gateways.http.access_policy import AccessPolicy, duplicate_header_problem
-from holdfast.gateways.http.asgi import Application, Message, Receive, Scope, Send, header_map, replaying, send_problem
+from holdfast.gateways.http.asgi import (
+    Application,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    header_map,
+    replay_body,
+    send_problem,
+)
 from holdfast.gateways.http.metrics.requests import RequestCounters
 from holdfast.gateways.http.problems import (
     BUSY,
@@ -30,6 +39,7 @@ from holdfast.vocabulary.random import Random
 _access: Final = logging.getLogger("holdfast.http.access")
 _log: Final = logging.getLogger(__name__)
 
+REQUEST_ID: Final = "holdfast.request_id"  # in the scope
 PROBE_PATHS: Final = frozenset({"/live", "/ready", "/metrics"})
 _PATH_CHARS_MAX: Final = 300
 _DRAIN_FACTOR: Final = 16  # of the largest body
@@ -43,8 +53,8 @@ _SECURITY_HEADERS: Final = (
 )
 
 
-class RequestRejected(Exception):  # noqa: N818 - an answer, not an error
-    """The request ends here, with this problem. `drain`: what is left of it is read and forgotten first."""
+class RequestRejected(Exception):  # noqa: N818 - a response, not an error
+    """The request is answered with this problem. `drain`: the rest of its body is read and discarded first."""
 
     def __init__(self, problem_details: Problem, *, drain: bool = True) -> None:
         super().__init__(problem_details)
@@ -52,7 +62,7 @@ class RequestRejected(Exception):  # noqa: N818 - an answer, not an error
 
 
 class RequestMiddleware:
-    """The application with everything around it."""
+    """Wraps the application."""
 
     def __init__(
         self,
@@ -71,35 +81,36 @@ class RequestMiddleware:
         if scope["type"] != "http":
             return
         began_ms = self._clock.boot_ms()
-        answer = _ResponseRecorder(send, self._random.token())
-        told = {**scope, "method": "GET" if scope["method"] == "HEAD" else scope["method"]}
+        response = _ResponseRecorder(send, self._random.token())
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        inner = {**scope, "method": method, REQUEST_ID: response.id}
         self._counters.in_flight += 1
         try:
-            await self._respond(told, scope["method"], receive, answer)
+            await self._respond(inner, scope["method"], receive, response)
         finally:
             self._counters.in_flight -= 1
-            self._log_access(told, scope["method"], answer, self._clock.boot_ms() - began_ms)
+            self._log_access(inner, scope["method"], response, self._clock.boot_ms() - began_ms)
 
-    async def _respond(self, scope: Scope, method: str, receive: Receive, answer: "_ResponseRecorder") -> None:
+    async def _respond(self, scope: Scope, method: str, receive: Receive, response: "_ResponseRecorder") -> None:
         try:
             self._check_access(scope, method)
             body = await self._body(header_map(scope), receive)
             async with asyncio.timeout(self._settings.request_ms / 1000):
-                await self._inner(scope, replaying(body, receive), answer)
+                await self._inner(scope, replay_body(body, receive), response)
         except RequestRejected as refused:
             if refused.drain:
                 await self._drain(receive)
-            await send_problem(answer, refused.problem_details)
+            await send_problem(response, refused.problem_details)
         except TimeoutError:
-            if not answer.began:
+            if not response.started:
                 await send_problem(
-                    answer, problem(RESPONSE_TIMEOUT, f"no answer within {self._settings.request_ms} ms")
+                    response, problem(RESPONSE_TIMEOUT, f"no response within {self._settings.request_ms} ms")
                 )
         except Exception:
-            _log.exception("a request failed")
-            if not answer.began:
+            _log.exception("request %s failed", response.id)
+            if not response.started:
                 await send_problem(
-                    answer, problem(INTERNAL_ERROR, f"see the log of this server for request {answer.id}")
+                    response, problem(INTERNAL_ERROR, f"see the log of this server for request {response.id}")
                 )
 
     def _check_access(self, scope: Scope, method: str) -> None:
@@ -109,22 +120,24 @@ class RequestMiddleware:
             raise RequestRejected(problem_details)
         if self._counters.in_flight > self._settings.requests_max and scope["path"] not in PROBE_PATHS:
             self._counters.rejected += 1
-            raise RequestRejected(problem(BUSY, f"more than {self._settings.requests_max} requests are under way"))
+            raise RequestRejected(
+                problem(BUSY, f"{self._settings.requests_max} requests are in flight, which is the limit")
+            )
 
     async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
-        most = self._settings.body_bytes_max
+        bytes_max = self._settings.body_bytes_max
         length = headers.get("content-length", "")
-        if length.isascii() and length.isdecimal() and int(length[:20]) > most:
-            raise RequestRejected(problem(TOO_LARGE, f"{length[:20]} bytes; allowed are {most}"))
+        if length.isascii() and length.isdecimal() and int(length[:20]) > bytes_max:
+            raise RequestRejected(problem(TOO_LARGE, f"{length[:20]} bytes exceed the limit of {bytes_max}"))
         try:
             async with asyncio.timeout(self._settings.body_ms / 1000):
-                return await _read_body(receive, most)
+                return await _read_body(receive, bytes_max)
         except TimeoutError:
-            problem_details = problem(REQUEST_TIMEOUT, f"the body was not there within {self._settings.body_ms} ms")
+            problem_details = problem(REQUEST_TIMEOUT, f"the body did not arrive within {self._settings.body_ms} ms")
             raise RequestRejected(problem_details, drain=False) from None
 
     async def _drain(self, receive: Receive) -> None:
-        """A client that is still sending when we hang up never sees the answer: let it finish, within bounds."""
+        """A client that is still sending when the connection is closed never sees the response: let it finish, within bounds."""
         left = _DRAIN_FACTOR * self._settings.body_bytes_max
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.body_ms / 1000):
@@ -134,10 +147,10 @@ class RequestMiddleware:
                     if not message.get("more_body", False):
                         return
 
-    def _log_access(self, scope: Scope, method: str, answer: "_ResponseRecorder", took_ms: int) -> None:
-        route = str(scope.get("path_template") or "") if answer.status != 404 else ""
+    def _log_access(self, scope: Scope, method: str, response: "_ResponseRecorder", took_ms: int) -> None:
+        route = str(scope.get("path_template") or "") if response.status != 404 else ""
         shown = method if method in _METHODS else "OTHER"
-        self._counters.answered(shown, route, answer.status, took_ms)
+        self._counters.observe(shown, route, response.status, took_ms)
         level = logging.DEBUG if scope["path"] in PROBE_PATHS else logging.INFO
         client = scope.get("client") or ("", 0)
         _access.log(
@@ -145,44 +158,44 @@ class RequestMiddleware:
             "request",
             extra={
                 "method": shown,
-                # As it was sent: percent signs and all, nothing in it can end a line or colour a terminal.
+                # Still percent-encoded: nothing in it can end a line or colour a terminal.
                 "path": scope["raw_path"].decode("ascii", "replace")[:_PATH_CHARS_MAX],
-                "status": answer.status,
+                "status": response.status,
                 "ms": took_ms,
-                "bytes": answer.bytes,
+                "bytes": response.bytes,
                 "client": client[0],
-                "request": answer.id,
+                "request": response.id,
             },
         )
 
 
-async def _read_body(receive: Receive, most: int) -> bytes:
+async def _read_body(receive: Receive, bytes_max: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            # A half of a request may look like a whole one: nothing is done about it.
-            raise RequestRejected(problem(MALFORMED, "the client hung up before the body was there"), drain=False)
+            # The beginning of a body may look like a complete one: it must not be processed.
+            raise RequestRejected(problem(MALFORMED, "the client disconnected before the end of the body"), drain=False)
         parts.append(message.get("body", b""))
         size += len(parts[-1])
-        if size > most:
-            raise RequestRejected(problem(TOO_LARGE, f"more than {most} bytes"))
+        if size > bytes_max:
+            raise RequestRejected(problem(TOO_LARGE, f"the body exceeds the limit of {bytes_max} bytes"))
         if not message.get("more_body", False):
             return b"".join(parts)
 
 
 class _ResponseRecorder:
-    """`send`, with what every answer carries, and a note of what went through it."""
+    """`send` that adds the headers of every response and records status and size."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
         self.id = request_id
-        self.status, self.bytes, self.began = 0, 0, False
+        self.status, self.bytes, self.started = 0, 0, False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.began, self.status = True, message["status"]
+            self.started, self.status = True, message["status"]
             headers: list[Any] = [*message.get("headers", ()), *_SECURITY_HEADERS, (b"x-request-id", self.id.encode())]
             message = {**message, "headers": headers}
         else:

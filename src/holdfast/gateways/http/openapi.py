@@ -1,7 +1,7 @@
-"""The OpenAPI document and a page made from it.
+"""The OpenAPI document, and an HTML page of it.
 
-Litestar derives paths, parameters and bodies from the handlers. What it cannot know is added here, once for all: every refusal is a
-problem, and bodies that a service reads itself (`opt={"body": …}`) have the type the service reads them into.
+Litestar derives paths, parameters and bodies from the handlers. The rest is added here: every error response is a problem, and
+bodies that a service decodes itself (`opt={"body": …}`) have the type the service decodes them into.
 """
 
 import html
@@ -20,12 +20,12 @@ from litestar.plugins import OpenAPISchemaPlugin
 from litestar.typing import FieldDefinition
 
 from holdfast import __version__
-from holdfast.gateways.http.problems import MEDIA_TYPE, Problem
+from holdfast.gateways.http.problems import PROBLEM_MEDIA_TYPE, Problem
 
 TITLE: Final = "Holdfast"
 _DESCRIPTION: Final = (
-    "Administration of a Holdfast cluster. Whatever is refused is answered with a problem (RFC 9457). "
-    "What can be edited carries an ETag; send it as If-Match, and the change is refused if somebody was faster."
+    "Administration of a Holdfast cluster. Every error is a problem (RFC 9457). "
+    "Whatever can be edited has an ETag; send it as If-Match to make a change conditional on that version."
 )
 _REF: Final = "#/components/schemas/{name}"
 _PLACEHOLDER: Final = "struct:"
@@ -33,7 +33,7 @@ _METHODS: Final = ("get", "put", "post", "patch", "delete")
 
 
 class StructSchemaPlugin(OpenAPISchemaPlugin):
-    """Schemas of bodies and answers as msgspec itself describes them: it is what reads and writes them."""
+    """Schemas of request and response bodies from msgspec, which also decodes and encodes them."""
 
     def __init__(self) -> None:
         self.seen: dict[str, Any] = {}
@@ -44,14 +44,14 @@ class StructSchemaPlugin(OpenAPISchemaPlugin):
         return isinstance(value, type) and (issubclass(value, msgspec.Struct) or is_dataclass(value))
 
     def to_openapi_schema(self, field_definition: FieldDefinition, schema_creator: object) -> Any:
-        """A mark, which becomes a reference once all of them are known."""
+        """A placeholder, which becomes a reference once all types are known."""
         kind = field_definition.annotation
         self.seen[kind.__name__] = kind
         return Schema(title=_PLACEHOLDER + kind.__name__)
 
 
 class OpenApiDocument:
-    """The document of all handlers, made when it is first asked for: that takes as long as making the application."""
+    """The document of all handlers, generated on first use: that takes as long as building the application."""
 
     def __init__(self, handlers: Sequence[HTTPRouteHandler], dependencies: Mapping[str, Provide]) -> None:
         self._handlers, self._dependencies = handlers, dependencies
@@ -63,36 +63,36 @@ class OpenApiDocument:
 
     @cached_property
     def page(self) -> bytes:
-        """`/`: the same for people, without a script."""
+        """`/`: the same as HTML, without scripts."""
         return _render_page(self._schema).encode()
 
     @cached_property
     def _schema(self) -> dict[str, Any]:
         config = OpenAPIConfig(title=TITLE, version=__version__, description=_DESCRIPTION, use_handler_docstrings=True)
         structs = StructSchemaPlugin()
-        twin = Litestar(
+        application = Litestar(
             self._handlers,
             dependencies=dict(self._dependencies),
             openapi_config=config,
             plugins=[structs],
             logging_config=None,
         )
-        made: dict[str, Any] = _with_references(
-            msgspec.json.decode(msgspec.json.encode(twin.openapi_schema.to_schema()))
+        document: dict[str, Any] = _with_references(
+            msgspec.json.decode(msgspec.json.encode(application.openapi_schema.to_schema()))
         )
-        bodies, answers = _declared_types(twin, "body"), _declared_types(twin, "answer")
+        bodies, answers = _declared_types(application, "body"), _declared_types(application, "answer")
         kinds = [Problem, *bodies.values(), *answers.values(), *structs.seen.values()]
         _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
-        made.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
-        for path, operations in made["paths"].items():
+        document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
+        for path, operations in document["paths"].items():
             for method, operation in operations.items():
                 if method in _METHODS:
                     _complete_operation(operation, bodies.get((path, method)), answers.get((path, method)))
-        return made
+        return document
 
 
 def _declared_types(application: Litestar, what: str) -> dict[tuple[str, str], Any]:
-    """What handlers say in `opt` about bodies they do not read, or answers they do not type, themselves."""
+    """Types that handlers declare in `opt`: of bodies they do not decode, or responses they do not annotate."""
     return {
         (route.path_format, str(method).lower()): handler.opt[what]
         for route in application.routes
@@ -103,7 +103,7 @@ def _declared_types(application: Litestar, what: str) -> dict[tuple[str, str], A
 
 
 def _with_references(value: Any) -> Any:
-    """The document with references in place of marks."""
+    """The document with references instead of placeholders."""
     if isinstance(value, list):
         return [_with_references(each) for each in value]
     if not isinstance(value, dict):
@@ -115,7 +115,10 @@ def _with_references(value: Any) -> Any:
 
 
 def _complete_operation(operation: dict[str, Any], body: Any, answer: Any) -> None:
-    refused = {"description": "A problem", "content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}}}
+    refused = {
+        "description": "A problem",
+        "content": {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}},
+    }
     for status in [each for each in operation["responses"] if not each.startswith("2")]:
         operation["responses"][status] = {**refused, "description": operation["responses"][status]["description"]}
     operation["responses"]["default"] = refused

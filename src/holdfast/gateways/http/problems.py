@@ -1,7 +1,7 @@
-"""Refusals as RFC 9457 describes them: `application/problem+json`, one shape for everything that is not an answer.
+"""Error responses as RFC 9457 problems: `application/problem+json`.
 
-The one table from our errors to statuses. A `type` tells a program what to do about it; `errors` name each wrong place of the
-request as a JSON pointer, a parameter or a header, and what is allowed there. No secret of a URL is repeated.
+The one table from our errors to statuses. A program decides by `type`; `errors` name each invalid value of the request by JSON
+pointer, parameter or header, with what is allowed there. Credentials in URLs are redacted.
 """
 
 import re
@@ -30,7 +30,7 @@ from holdfast.vocabulary.errors import (
     UnavailableError,
 )
 
-MEDIA_TYPE: Final = "application/problem+json"
+PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 _TYPE_PREFIX: Final = "urn:holdfast:problem:"
 _DETAIL_CHARS_MAX: Final = 4_000
 _PART_PATH: Final = re.compile(r"(source|sink|mapping|filters|sql|drift)(?:: |\.)([\w.\[\]]+)(?::.*)?")
@@ -38,7 +38,7 @@ _USER_INFO: Final = re.compile(r"(?<=//)[^/\s@'\"]*@|[^\s:@'\"/]+:[^\s@'\"]+@")
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that is wrong with a request: where, what, and what may be there instead."""
+    """One mistake in a request: where, what, and what is allowed instead."""
 
     detail: str
     pointer: str = ""
@@ -49,7 +49,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no answer."""
+    """An error response."""
 
     type: str
     title: str
@@ -59,44 +59,38 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProblemType(msgspec.Struct, frozen=True):
-    """What sort of problem it is: its name, its status, and its sentence."""
+    """The name, status and title of a type of problem."""
 
     name: str
     status: int
     title: str
 
 
-MALFORMED: Final = ProblemType("malformed", HTTPStatus.BAD_REQUEST, "The request cannot be read")
-INVALID: Final = ProblemType("invalid", HTTPStatus.UNPROCESSABLE_ENTITY, "What was sent cannot be")
-NOT_FOUND: Final = ProblemType("not-found", HTTPStatus.NOT_FOUND, "There is no such thing here")
-METHOD_NOT_ALLOWED: Final = ProblemType(
-    "method-not-allowed", HTTPStatus.METHOD_NOT_ALLOWED, "This cannot be done with it"
-)
-CONFLICT: Final = ProblemType("conflict", HTTPStatus.CONFLICT, "It is not in a state for this")
-PRECONDITION_FAILED: Final = ProblemType("changed", HTTPStatus.PRECONDITION_FAILED, "It has changed since it was read")
-UNSUPPORTED_MEDIA_TYPE: Final = ProblemType("media-type", HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Bodies are JSON")
-TOO_LARGE: Final = ProblemType("too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large")
-REQUEST_TIMEOUT: Final = ProblemType("too-slow", HTTPStatus.REQUEST_TIMEOUT, "The request took too long to arrive")
+MALFORMED: Final = ProblemType("malformed", HTTPStatus.BAD_REQUEST, "Malformed request")
+INVALID: Final = ProblemType("invalid", HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid value")
+NOT_FOUND: Final = ProblemType("not-found", HTTPStatus.NOT_FOUND, "Not found")
+METHOD_NOT_ALLOWED: Final = ProblemType("method-not-allowed", HTTPStatus.METHOD_NOT_ALLOWED, "Method not allowed")
+CONFLICT: Final = ProblemType("conflict", HTTPStatus.CONFLICT, "Conflict with the current state")
+PRECONDITION_FAILED: Final = ProblemType("changed", HTTPStatus.PRECONDITION_FAILED, "Changed since it was read")
+UNSUPPORTED_MEDIA_TYPE: Final = ProblemType("media-type", HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Body must be JSON")
+TOO_LARGE: Final = ProblemType("too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Body too large")
+REQUEST_TIMEOUT: Final = ProblemType("too-slow", HTTPStatus.REQUEST_TIMEOUT, "Request timeout")
 HEADERS_TOO_LARGE: Final = ProblemType(
-    "head-too-large", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too large"
+    "head-too-large", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "Headers too large"
 )
-MISDIRECTED: Final = ProblemType("misdirected", HTTPStatus.MISDIRECTED_REQUEST, "This server does not go by that name")
-FOREIGN_ORIGIN: Final = ProblemType(
-    "foreign-origin", HTTPStatus.FORBIDDEN, "A page of another server may not write here"
-)
-BUSY: Final = ProblemType("busy", HTTPStatus.SERVICE_UNAVAILABLE, "Too many requests are under way")
-UNAVAILABLE: Final = ProblemType("unavailable", HTTPStatus.SERVICE_UNAVAILABLE, "Something it needs does not answer")
-NOT_READY: Final = ProblemType("not-ready", HTTPStatus.SERVICE_UNAVAILABLE, "This server is not ready")
+MISDIRECTED: Final = ProblemType("misdirected", HTTPStatus.MISDIRECTED_REQUEST, "Unknown host name")
+FOREIGN_ORIGIN: Final = ProblemType("foreign-origin", HTTPStatus.FORBIDDEN, "Cross-origin write refused")
+BUSY: Final = ProblemType("busy", HTTPStatus.SERVICE_UNAVAILABLE, "Too many requests in flight")
+UNAVAILABLE: Final = ProblemType("unavailable", HTTPStatus.SERVICE_UNAVAILABLE, "Dependency unavailable")
+NOT_READY: Final = ProblemType("not-ready", HTTPStatus.SERVICE_UNAVAILABLE, "Not ready")
 OUTCOME_UNKNOWN: Final = ProblemType(
-    "outcome-unknown", HTTPStatus.GATEWAY_TIMEOUT, "It may or may not have been done: look"
+    "outcome-unknown", HTTPStatus.GATEWAY_TIMEOUT, "Outcome unknown: read, then decide"
 )
-RESPONSE_TIMEOUT: Final = ProblemType(
-    "too-late", HTTPStatus.GATEWAY_TIMEOUT, "The answer took too long: look what became of it"
-)
-FENCED: Final = ProblemType("lost", HTTPStatus.CONFLICT, "Somebody else owns it now")
-CORRUPT: Final = ProblemType("corrupt", HTTPStatus.INTERNAL_SERVER_ERROR, "Stored state contradicts itself")
-INTERNAL_ERROR: Final = ProblemType("failed", HTTPStatus.INTERNAL_SERVER_ERROR, "A fault of this server")
-REFUSED: Final = ProblemType("refused", HTTPStatus.BAD_REQUEST, "The request was refused")
+RESPONSE_TIMEOUT: Final = ProblemType("too-late", HTTPStatus.GATEWAY_TIMEOUT, "Timed out: read, then decide")
+FENCED: Final = ProblemType("lost", HTTPStatus.CONFLICT, "Fenced by a newer owner")
+CORRUPT: Final = ProblemType("corrupt", HTTPStatus.INTERNAL_SERVER_ERROR, "Stored state is corrupt")
+INTERNAL_ERROR: Final = ProblemType("failed", HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error")
+REFUSED: Final = ProblemType("refused", HTTPStatus.BAD_REQUEST, "Request refused")
 
 PROBLEM_TYPES: Final = tuple(value for value in dict(vars()).values() if isinstance(value, ProblemType))
 
@@ -123,7 +117,7 @@ _RETRY_LATER: Final = frozenset({BUSY.name, UNAVAILABLE.name, NOT_READY.name})
 
 
 def problem(kind: ProblemType, detail: str, *errors: Fault) -> Problem:
-    """A problem of a kind."""
+    """A problem of a type."""
     return Problem(
         type=_TYPE_PREFIX + kind.name,
         title=kind.title,
@@ -134,7 +128,7 @@ def problem(kind: ProblemType, detail: str, *errors: Fault) -> Problem:
 
 
 def problem_type_of_status(status: int) -> ProblemType:
-    """The kind for a status that a framework chose."""
+    """The type for a status that the framework chose."""
     if status in _TYPE_BY_STATUS:
         return _TYPE_BY_STATUS[status]
     return (
@@ -145,7 +139,7 @@ def problem_type_of_status(status: int) -> ProblemType:
 
 
 def problem_of_error(error: HoldfastError, *, whole: bool = False) -> Problem:
-    """What a caller is told about an error of ours. `whole`: the body was not one part of a pipeline, but all of them."""
+    """The problem of one of our errors. `whole`: the body was not one part of a pipeline, but several."""
     kind = next((kind for kinds, kind in _TYPE_BY_ERROR if isinstance(error, kinds)), INTERNAL_ERROR)
     faults: tuple[Fault, ...] = ()
     if isinstance(error, NotReadyError):
@@ -173,12 +167,12 @@ def _pointer(what: str, *, whole: bool) -> str:
 
 
 def problem_headers(problem_details: Problem) -> dict[str, str]:
-    """The headers that go with a problem, beside its type."""
+    """The headers of a problem, beside its content type."""
     return {"retry-after": "1"} if problem_details.type.removeprefix(_TYPE_PREFIX) in _RETRY_LATER else {}
 
 
 def encode_problem(problem_details: Problem, more: Mapping[str, object] | None = None) -> bytes:
-    """Its JSON; `more` are members of its own kind."""
+    """Its JSON; `more` are additional members."""
     shown = msgspec.to_builtins(problem_details)
     if not shown["errors"]:
         del shown["errors"]
@@ -186,6 +180,6 @@ def encode_problem(problem_details: Problem, more: Mapping[str, object] | None =
 
 
 def redacted_detail(text: str) -> str:
-    """A sentence that may hold a URL, without the user and password of it, and never endless."""
+    """A text without user and password of URLs in it, of bounded length."""
     shown = _USER_INFO.sub("***@", text)
     return shown if len(shown) <= _DETAIL_CHARS_MAX else f"{shown[:_DETAIL_CHARS_MAX]}…"

@@ -1,4 +1,4 @@
-"""What may stand at a place of a body: msgspec says what is wrong there, the type itself knows the rest."""
+"""What is allowed at a place of a body, from its type: msgspec's errors only name what is wrong."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from msgspec import inspect
 
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 _NAMES: Final[dict[type[inspect.Type], str]] = {
-    inspect.IntType: "a whole number",
+    inspect.IntType: "an integer",
     inspect.FloatType: "a number",
     inspect.StrType: "text",
     inspect.BoolType: "true or false",
@@ -26,7 +26,7 @@ def json_pointer(path: str) -> str:
 
 
 def allowed_values_at(root: Any, path: str) -> str:
-    """What a value of type `root` may hold at `path`; empty if the type does not say."""
+    """What a value of type `root` may have at `path`; empty if the type does not define it."""
     places: list[inspect.Type] = [*_alternatives(_type_info(root))]
     tags: list[str] = []
     for key, index in _STEP.findall(path):

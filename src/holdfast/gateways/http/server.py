@@ -1,8 +1,7 @@
-"""Listening: uvicorn on sockets that are bound already, in a loop that is somebody else's.
+"""The HTTP server: uvicorn on sockets that are bound already, in the caller's event loop.
 
-Connections wait in the sockets' backlog until the application is there; it is imported and built on a thread. uvicorn bounds little
-by itself, so a connection here has a deadline for a request's head, for an unread answer and for being idle, and there are only so
-many of them.
+The application is imported and built on a thread; connections wait in the sockets' backlog until then. Limits on connections
+are in `uvicorn_server`.
 """
 
 import asyncio
@@ -28,12 +27,12 @@ ApplicationFactory = Callable[[HttpBackend, "PipelineService"], Application]
 
 
 class HttpServer:
-    """The face of one node. Made by `serving_http`."""
+    """The HTTP gateway of one node. Created by `serving_http`."""
 
     def __init__(
-        self, backend: HttpBackend, sockets: Sequence[socket.socket], make: ApplicationFactory | None = None
+        self, backend: HttpBackend, sockets: Sequence[socket.socket], factory: ApplicationFactory | None = None
     ) -> None:
-        self.backend, self._make = backend, make
+        self.backend, self._factory = backend, factory
         self.listening = asyncio.Event()
         self._sockets = sockets
         self._stop, self._stopped = Notify(), asyncio.Event()
@@ -41,16 +40,16 @@ class HttpServer:
 
     @property
     def accepting(self) -> bool:
-        """Whether somebody who connects now is answered."""
+        """Whether new connections are served."""
         return self._inner is not None and self._inner.accepting
 
     async def run(self) -> None:
-        """Build the application beside the loop, then answer until told to stop."""
-        inner, pipelines = await asyncio.to_thread(_build, self.backend, self._make)
+        """Build the application on a thread, then serve until stopped."""
+        inner, pipelines = await asyncio.to_thread(_build, self.backend, self._factory)
         self._inner = inner
         async with pipelines.running():
             await self._serve(inner)
-        await asyncio.Event().wait()  # whoever runs us beside a body ends us with it
+        await asyncio.Event().wait()  # a background task must not end before its body
 
     async def _serve(self, inner: "UvicornServer") -> None:
         try:
@@ -64,32 +63,32 @@ class HttpServer:
             self._stopped.set()
 
     async def close_gracefully(self) -> None:
-        """Accept nothing more, answer what is under way, then hang up."""
+        """Accept no more connections, finish requests in flight, then close."""
         if not self.listening.is_set():
             return
         self._stop.notify()
         await self._stopped.wait()
 
 
-def _build(backend: HttpBackend, make: ApplicationFactory | None) -> "tuple[UvicornServer, PipelineService]":
+def _build(backend: HttpBackend, factory: ApplicationFactory | None) -> "tuple[UvicornServer, PipelineService]":
     with import_lock:
         from holdfast.gateways.http.application import make_application
         from holdfast.gateways.http.uvicorn_server import UvicornServer
 
         pipelines = backend.open_pipelines()
-        application = (make or make_application)(backend, pipelines)
+        application = (factory or make_application)(backend, pipelines)
     return UvicornServer(application, backend.settings, backend.counters), pipelines
 
 
 @asynccontextmanager
 async def serving_http(
-    backend: HttpBackend, sockets: Sequence[socket.socket], *, make: ApplicationFactory | None = None
+    backend: HttpBackend, sockets: Sequence[socket.socket], *, factory: ApplicationFactory | None = None
 ) -> AsyncIterator[HttpServer]:
-    """Speak HTTP on the sockets for the body; leaving hangs up at once: call `close_gracefully` before.
+    """Serve HTTP on the sockets for the body; leaving aborts all connections: call `close_gracefully` before.
 
-    `make` builds what answers, on a thread; by default all routes.
+    `factory` builds the application, on a thread; by default all routes.
     """
     listen(sockets)
-    server = HttpServer(backend, sockets, make)
+    server = HttpServer(backend, sockets, factory)
     async with background_tasks(server.run()):
         yield server

@@ -1,4 +1,4 @@
-"""What an operator may tune about the HTTP face."""
+"""Settings of the HTTP gateway."""
 
 from dataclasses import dataclass
 
@@ -7,15 +7,14 @@ from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """Limits of the face.
+    """Limits of the gateway.
 
-    `body_bytes_max`: a larger body is refused; `head_bytes_max`: the same for the request line and headers together.
-    `connections_max`: one more is hung up on. `requests_max`: so many requests are under way before others are told to come again;
-    health and metrics are not counted. `head_ms`, `body_ms`: how long a request's head and its body may take to arrive.
-    `request_ms`: how long an answer may take to make. `write_ms`: how long a client may leave an answer unread.
-    `idle_ms`: a connection without a request for so long is closed. `stop_ms`: what a polite stop leaves to requests under way.
-    `ready_ms`: how long `/ready` waits for the store. `hosts`, `origins`: names beyond loopback's that a request may be addressed
-    to, and pages of other servers that may write, separated by commas.
+    `body_bytes_max`: of a request body; `head_bytes_max`: of the request line and headers together. `connections_max`: further
+    ones are closed. `requests_max`: requests in flight; others get 503 with `Retry-After`, except health and metrics. `head_ms`,
+    `body_ms`: how long the head and the body of a request may take to arrive. `request_ms`: how long a handler may take.
+    `write_ms`: how long a client may leave a response unread. `idle_ms`: after it a connection without a request is closed.
+    `stop_ms`: how long a graceful stop waits for requests in flight. `ready_ms`: timeout of the checks of `/ready`. `hosts`,
+    `origins`: host names that are accepted beside loopback's, and origins of other servers that may write, separated by commas.
     """
 
     body_bytes_max: int = 4 * MIB
@@ -42,5 +41,5 @@ class HttpSettings:
 
 
 def comma_separated(text: str) -> frozenset[str]:
-    """The names of a setting that has several."""
+    """The values of a setting that is a list."""
     return frozenset(name.strip().lower() for name in text.split(",") if name.strip())

@@ -1,4 +1,7 @@
-"""uvicorn, with deadlines. Importing this imports uvicorn and h11."""
+"""uvicorn with limits: on connections, and deadlines for the head of a request, an unread response and idling.
+
+Importing this imports uvicorn and h11.
+"""
 
 import asyncio
 import logging
@@ -14,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.gateways.http.asgi import Application
 from holdfast.gateways.http.metrics.requests import RequestCounters
-from holdfast.gateways.http.problems import HEADERS_TOO_LARGE, MALFORMED, MEDIA_TYPE, encode_problem, problem
+from holdfast.gateways.http.problems import HEADERS_TOO_LARGE, MALFORMED, PROBLEM_MEDIA_TYPE, encode_problem, problem
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.vocabulary.sockets import BACKLOG
 
@@ -22,17 +25,17 @@ _HEADERS_TOO_LARGE: Final = 431
 
 
 class UvicornServer(Server):
-    """uvicorn's server, begun and finished by somebody else, who has the signals and the sockets."""
+    """uvicorn's server, started and stopped by its owner, who handles signals and sockets."""
 
-    def __init__(self, application: Application, settings: HttpSettings, counters: RequestCounters) -> None:
+    def __init__(self, application: Application, settings: HttpSettings, request_counters: RequestCounters) -> None:
         self._sockets: list[socket.socket] = []
 
-        class Counted(HttpConnection):
-            limits, counted = settings, counters
+        class BoundConnection(HttpConnection):
+            limits, counters = settings, request_counters
 
         config = Config(
             application,
-            http=Counted,
+            http=BoundConnection,
             ws="none",
             loop="none",
             lifespan="off",
@@ -45,8 +48,10 @@ class UvicornServer(Server):
             h11_max_incomplete_event_size=settings.head_bytes_max,
             timeout_graceful_shutdown=None,
         )
-        # One line for each connection that brings nonsense would be a log that anybody can fill; they are counted instead.
-        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        # A line for each malformed request would let anybody fill the log; they are counted instead.
+        uvicorn_log = logging.getLogger("uvicorn.error")
+        uvicorn_log.setLevel(logging.ERROR)
+        uvicorn_log.addFilter(_is_not_cancellation)
         config.load()
         super().__init__(config)
         self._grace_s = settings.stop_ms / 1000
@@ -60,23 +65,23 @@ class UvicornServer(Server):
 
     @property
     def accepting(self) -> bool:
-        """Whether it takes connections."""
+        """Whether it accepts connections."""
         return any(each.is_serving() for each in getattr(self, "servers", ()))
 
     async def tick(self) -> None:
-        """Once a second: the date in answers."""
+        """Once a second: update the date in responses."""
         await self.on_tick(0)
 
     async def drain(self) -> None:
-        """Accept nothing more and answer what is under way, as long as the settings allow."""
+        """Accept no more connections and finish requests in flight, for `stop_ms` at most."""
         try:
             async with asyncio.timeout(self._grace_s):
                 await self.shutdown(sockets=self._sockets)
         except TimeoutError:
-            logging.getLogger(__name__).warning("requests were still under way after %g s", self._grace_s)
+            logging.getLogger(__name__).warning("aborting requests still in flight after %g s", self._grace_s)
 
     def abort_connections(self) -> None:
-        """Leave nothing behind."""
+        """Close all connections at once."""
         for each in getattr(self, "servers", ()):
             each.close()
         for task in list(self.server_state.tasks):
@@ -86,15 +91,20 @@ class UvicornServer(Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """They are the process's."""
+        """Signals are handled by the process."""
         yield
 
 
+def _is_not_cancellation(record: logging.LogRecord) -> bool:
+    """A request that is cancelled by a stop is no failure, so it gets no traceback."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
 class HttpConnection(H11Protocol):
-    """One connection, with deadlines for everything it may keep us waiting for."""
+    """One connection, with a deadline for everything the client may delay."""
 
     limits: HttpSettings
-    counted: RequestCounters
+    counters: RequestCounters
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -104,14 +114,14 @@ class HttpConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.counted.connections += 1
-        if self.counted.connections > self.limits.connections_max:
+        self.counters.connections += 1
+        if self.counters.connections > self.limits.connections_max:
             self._abort()
         else:
             self._head_timer = self.loop.call_later(self.limits.head_ms / 1000, self._abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.counted.connections -= 1
+        self.counters.connections -= 1
         for timer in (self._head_timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
@@ -127,7 +137,7 @@ class HttpConnection(H11Protocol):
 
     @property
     def _busy(self) -> bool:
-        """Whether a request's head is here and its answer is not finished."""
+        """Whether a request's head has arrived and its response is not finished."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def pause_writing(self) -> None:
@@ -142,21 +152,24 @@ class HttpConnection(H11Protocol):
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
-        # Closing waits until the client has read everything; a client that never does is not waited for.
+        # Closing waits until the client has read everything; a client that never does is aborted.
         if self.transport.get_write_buffer_size():
             self._write_timer = self.loop.call_later(self.limits.write_ms / 1000, self._abort)
 
     def send_400_response(self, msg: str) -> None:
-        """What came in is not HTTP."""
-        self.counted.malformed += 1
+        """The request is not valid HTTP."""
+        self.counters.malformed += 1
         error = sys.exc_info()[1]
         hint = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
         kind = HEADERS_TOO_LARGE if hint == _HEADERS_TOO_LARGE else MALFORMED
         problem_details = problem(
-            kind, f"at most {self.limits.head_bytes_max} bytes" if kind is HEADERS_TOO_LARGE else str(error)
+            kind,
+            f"the headers exceed the limit of {self.limits.head_bytes_max} bytes"
+            if kind is HEADERS_TOO_LARGE
+            else str(error),
         )
         body = encode_problem(problem_details)
-        headers = [("content-type", MEDIA_TYPE), ("content-length", str(len(body))), ("connection", "close")]
+        headers = [("content-type", PROBLEM_MEDIA_TYPE), ("content-length", str(len(body))), ("connection", "close")]
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             for event in (
                 h11.Response(status_code=problem_details.status, headers=headers),
@@ -167,5 +180,5 @@ class HttpConnection(H11Protocol):
         self.transport.close()
 
     def _abort(self) -> None:
-        self.counted.aborted += 1
+        self.counters.aborted += 1
         self.transport.abort()

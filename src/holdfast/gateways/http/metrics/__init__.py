@@ -1,1 +1,1 @@
-"""Numbers for Prometheus, one file per part of the server. Every family is described in docs/http.md; a test holds that."""
+"""Metrics for Prometheus, one file per part of the server. A test checks that docs/http.md describes every family."""

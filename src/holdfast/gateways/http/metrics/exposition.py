@@ -1,26 +1,29 @@
-"""Prometheus' text format, written by hand: it is a page, and a client library would keep a second copy of every counter.
+"""Prometheus' text format.
 
-The one rule: a source is asked when somebody scrapes, and answers with what is counted already.
+The one rule: sources are read at scrape time and return what is counted already; there is no second copy of a counter.
+
+By hand, not by `prometheus_client`: its collectors are synchronous while sources await the store, so it could only format a
+registry that is built and thrown away per scrape, and the page would change (`1.0` for `1`). Tests read the page with its parser.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
 
-MEDIA_TYPE: Final = "text/plain; version=0.0.4"
+EXPOSITION_MEDIA_TYPE: Final = "text/plain; version=0.0.4"
 Labels = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """All samples of one name. `name` has no suffix but its unit and, for counters, `_total`."""
+    """All samples of one name, which ends in its unit and, for counters, `_total`."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
     help: str
     samples: Sequence[tuple[Labels, float]] = ()
     suffixed: Sequence[tuple[str, Labels, float]] = field(default=())
-    """Samples whose name goes on, of a histogram."""
+    """Samples of a histogram, whose names have a suffix."""
 
 
 MetricSource = Callable[[], Awaitable[Iterable[MetricFamily]]]
@@ -36,16 +39,16 @@ def gauge(name: str, help_text: str, value: float, **labels: str) -> MetricFamil
     return MetricFamily(name, "gauge", help_text, [(labels, value)])
 
 
-def counters_of(prefix: str, tally: Any, help_text: Mapping[str, str]) -> list[MetricFamily]:
-    """A dataclass of counters: `{prefix}_{field}_total` for each of its fields, which all must be described."""
+def counters_of(prefix: str, counters: Any, help_text: Mapping[str, str]) -> list[MetricFamily]:
+    """A dataclass of counters: `{prefix}_{field}_total` for each field; all need a help text."""
     return [
-        counter(f"{prefix}_{each.name}_total", help_text[each.name], float(getattr(tally, each.name)))
-        for each in fields(tally)
+        counter(f"{prefix}_{each.name}_total", help_text[each.name], float(getattr(counters, each.name)))
+        for each in fields(counters)
     ]
 
 
 def render_exposition(families: Iterable[MetricFamily]) -> bytes:
-    """The page. Families of one name are one family."""
+    """The page. Families of the same name are merged."""
     joined: dict[str, MetricFamily] = {}
     for each in families:
         before = joined.get(each.name)

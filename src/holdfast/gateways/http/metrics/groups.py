@@ -1,4 +1,4 @@
-"""What consumer groups count."""
+"""Metrics of consumer groups."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -8,26 +8,26 @@ from holdfast.groups.service import GroupService
 
 _GROUP_HELP: Final = {
     "joins": "Requests to join a group.",
-    "rebalances": "Generations begun.",
-    "members_expired": "Members that fell silent.",
+    "rebalances": "Rebalances started.",
+    "members_expired": "Members removed: session timeout.",
     "offset_commits": "Requests to commit offsets.",
     "offsets_committed": "Offsets committed.",
-    "store_commits": "Commits to the store: many requests share one.",
-    "offsets_forgotten": "Offsets removed because they were old.",
-    "shards_opened": "Shards of groups taken over.",
-    "shards_lost": "Shards of groups lost to another agent.",
+    "store_commits": "Commits to the store; requests share them.",
+    "offsets_forgotten": "Offsets removed: expired.",
+    "shards_opened": "Group shards opened.",
+    "shards_lost": "Group shards lost to another agent.",
 }
 
 
 def group_metrics(groups: GroupService) -> MetricSource:
-    """The numbers of the groups coordinated here."""
+    """Metrics of the groups coordinated by this node."""
 
     async def families() -> Iterable[MetricFamily]:
         leading = groups.leading
         led = len(leading.shards()) if leading is not None else 0
         return (
             *counters_of("holdfast_groups", groups.counters, _GROUP_HELP),
-            gauge("holdfast_groups_shards_led", "Shards of groups coordinated here.", led),
+            gauge("holdfast_groups_shards_led", "Group shards coordinated by this node.", led),
         )
 
     return families

@@ -1,25 +1,38 @@
-"""What the Kafka face counts."""
+"""Metrics of the Kafka gateway."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
+from typing import Protocol
 
 from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counter, gauge
-from holdfast.gateways.kafka.server import KafkaServer
 
 
-def kafka_metrics(server: KafkaServer) -> MetricSource:
-    """The numbers of a Kafka face."""
+class KafkaCounters(Protocol):
+    """What the Kafka server counts. A protocol, so that one gateway does not import the other."""
+
+    requests: int
+    malformed: int
+
+    @property
+    def connections(self) -> Sized:
+        """Open connections."""
+        ...
+
+    @property
+    def used_bytes(self) -> int:
+        """Memory of requests in flight."""
+        ...
+
+
+def kafka_metrics(server: KafkaCounters, fetch_sessions: Sized) -> MetricSource:
+    """Metrics of a Kafka server and its fetch sessions."""
 
     async def families() -> Iterable[MetricFamily]:
         return (
-            counter("holdfast_kafka_requests_total", "Kafka requests begun.", server.requests),
-            counter("holdfast_kafka_malformed_total", "Kafka connections closed for what they sent.", server.malformed),
+            counter("holdfast_kafka_requests_total", "Kafka requests started.", server.requests),
+            counter("holdfast_kafka_malformed_total", "Kafka connections closed: malformed request.", server.malformed),
             gauge("holdfast_kafka_connections", "Open Kafka connections.", len(server.connections)),
-            gauge("holdfast_kafka_fetch_sessions", "Fetch sessions kept.", len(server.backend.fetch_sessions)),
-            gauge(
-                "holdfast_kafka_request_bytes",
-                "Memory of Kafka requests that arrive or are under way.",
-                server.used_bytes,
-            ),
+            gauge("holdfast_kafka_fetch_sessions", "Fetch sessions.", len(fetch_sessions)),
+            gauge("holdfast_kafka_request_bytes", "Memory of Kafka requests in flight.", server.used_bytes),
         )
 
     return families

@@ -1,4 +1,4 @@
-"""Requests to object storage, by operation and cause, and what the cache saved."""
+"""Metrics of object storage by operation and cause, and of the read cache."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -10,16 +10,16 @@ from holdfast.objects.counters import ObjectCounters
 _REQUEST_METRICS: Final = {
     "calls": ("holdfast_objects_requests_total", "Requests to object storage."),
     "errors": ("holdfast_objects_errors_total", "Requests to object storage that failed."),
-    "throttled": ("holdfast_objects_throttled_total", "Requests that object storage asked to slow down."),
-    "retries": ("holdfast_objects_retries_total", "Requests sent again."),
+    "throttled": ("holdfast_objects_throttled_total", "Requests throttled by object storage."),
+    "retries": ("holdfast_objects_retries_total", "Retried requests."),
     "bytes_read": ("holdfast_objects_read_bytes_total", "Bytes read from object storage."),
     "bytes_written": ("holdfast_objects_written_bytes_total", "Bytes written to object storage."),
-    "cost_usd": ("holdfast_objects_cost_usd_total", "Estimated price of the requests, in dollars."),
+    "cost_usd": ("holdfast_objects_cost_usd_total", "Estimated cost of the requests, in US dollars."),
 }
 
 
 def object_metrics(counters: ObjectCounters, cache: CachingObjects) -> MetricSource:
-    """The numbers of object storage."""
+    """Metrics of object storage."""
 
     async def families() -> Iterable[MetricFamily]:
         return [*_requests(counters), *_cache(cache)]
@@ -42,5 +42,7 @@ def _cache(cache: CachingObjects) -> Iterator[MetricFamily]:
     yield counter("holdfast_cache_hits_total", "Reads answered from the cache.", tally.ram_hits, tier="ram")
     yield counter("holdfast_cache_hits_total", "Reads answered from the cache.", tally.disk_hits, tier="disk")
     yield counter("holdfast_cache_misses_total", "Reads that went to object storage.", tally.misses)
-    yield counter("holdfast_cache_saved_bytes_total", "Bytes not read from object storage.", tally.bytes_saved)
-    yield gauge("holdfast_cache_ram_bytes", "Memory the cache holds.", cache.ram_bytes_held)
+    yield counter(
+        "holdfast_cache_saved_bytes_total", "Bytes read from the cache instead of object storage.", tally.bytes_saved
+    )
+    yield gauge("holdfast_cache_ram_bytes", "Memory used by the cache.", cache.ram_bytes_held)

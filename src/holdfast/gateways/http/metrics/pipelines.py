@@ -1,6 +1,6 @@
-"""What pipelines do: counted by the slots that run now, as the store knows them, whichever worker has them.
+"""Metrics of pipelines: the counters of running slots, as workers report them to the store.
 
-Every node tells the same, so take `max by (pipeline, …)` over nodes before summing.
+Every node exposes the same, so take `max by (pipeline, …)` over nodes before summing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,13 +16,13 @@ Value = Callable[[PipelineStatus], float | None]
 _SLOT_METRICS: Final = {
     "rows": ("holdfast_pipeline_rows_total", "Rows written by a slot since it was started."),
     "batches": ("holdfast_pipeline_batches_total", "Batches written by a slot since it was started."),
-    "filtered": ("holdfast_pipeline_filtered_rows_total", "Records a slot's filter left out."),
-    "dlq_rows": ("holdfast_pipeline_dlq_rows_total", "Records a slot refused into the DLQ."),
+    "filtered": ("holdfast_pipeline_filtered_rows_total", "Records dropped by the filter of a slot."),
+    "dlq_rows": ("holdfast_pipeline_dlq_rows_total", "Records a slot wrote to the DLQ."),
 }
 
 
 def pipeline_metrics(pipelines: PipelineService) -> MetricSource:
-    """The numbers of all pipelines."""
+    """Metrics of all pipelines."""
 
     async def families() -> Iterable[MetricFamily]:
         return [*_pipelines(await pipelines.statuses()), *_workers(await pipelines.workers())]
@@ -42,7 +42,7 @@ def _pipelines(statuses: Sequence[PipelineStatus]) -> Iterator[MetricFamily]:
             ({**labels, "from": "objects"}, slot.bytes_objects),
             ({**labels, "from": "agents"}, slot.bytes_agents),
         ]
-    yield MetricFamily("holdfast_pipeline_read_bytes_total", "counter", "Bytes a slot read, by where from.", read)
+    yield MetricFamily("holdfast_pipeline_read_bytes_total", "counter", "Bytes read by a slot, by source.", read)
     yield _gauge("holdfast_pipeline_lag_rows", "Records not yet written.", statuses, lambda each: each.lag_rows)
     yield _gauge(
         "holdfast_pipeline_lag_seconds",
@@ -52,23 +52,23 @@ def _pipelines(statuses: Sequence[PipelineStatus]) -> Iterator[MetricFamily]:
     )
     yield _gauge(
         "holdfast_pipeline_slots_wanted",
-        "Slots it should have: its replicas while it is started.",
+        "Desired slots: the replicas of a started pipeline.",
         statuses,
         lambda each: each.replicas if each.desired == "started" else 0,
     )
     yield _gauge(
         "holdfast_pipeline_slots_held",
-        "Slots somebody has.",
+        "Slots held by a worker.",
         statuses,
         lambda each: len({slot.slot for slot in each.slots}),
     )
-    yield _gauge("holdfast_pipeline_slots_running", "Slots at work.", statuses, lambda each: each.slots_running)
+    yield _gauge("holdfast_pipeline_slots_running", "Running slots.", statuses, lambda each: each.slots_running)
     states = [
         ({"pipeline": each.name, "state": state}, float(each.state == state))
         for each in statuses
         for state in get_args(State)
     ]
-    yield MetricFamily("holdfast_pipeline_state", "gauge", "1 for the state it is in.", states)
+    yield MetricFamily("holdfast_pipeline_state", "gauge", "1 for the current state.", states)
 
 
 def _workers(workers: Sequence[WorkerRecord]) -> Iterator[MetricFamily]:
@@ -78,8 +78,8 @@ def _workers(workers: Sequence[WorkerRecord]) -> Iterator[MetricFamily]:
 
 
 def _gauge(name: str, help_text: str, statuses: Sequence[PipelineStatus], value: Value) -> MetricFamily:
-    told = [({"pipeline": each.name}, number) for each in statuses if (number := value(each)) is not None]
-    return MetricFamily(name, "gauge", help_text, told)
+    samples = [({"pipeline": each.name}, number) for each in statuses if (number := value(each)) is not None]
+    return MetricFamily(name, "gauge", help_text, samples)
 
 
 def _labels(status: PipelineStatus, slot: SlotStatus) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The process: its processor time, memory, files and age, under the names every Prometheus client uses."""
+"""Metrics of the process: CPU, memory, files and start time, by the names Prometheus clients use."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from holdfast.vocabulary.clock import Clock
 
 
 def process_metrics(clock: Clock) -> MetricSource:
-    """The numbers of this process; made when it starts."""
+    """Metrics of this process. Call it at the start."""
     began_ms = clock.now_ms()
 
     async def families() -> Iterable[MetricFamily]:
@@ -23,15 +23,15 @@ def process_metrics(clock: Clock) -> MetricSource:
 
 def _families(began_ms: int) -> Iterator[MetricFamily]:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    yield counter("process_cpu_seconds_total", "Processor time used.", used.ru_utime + used.ru_stime)
-    yield gauge("process_start_time_seconds", "When it started, in seconds since 1970.", began_ms / 1000)
-    yield gauge("process_max_fds", "Files it may open.", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    yield gauge("holdfast_info", "1; what runs is in the labels.", 1, version=__version__)
+    yield counter("process_cpu_seconds_total", "User and system CPU time.", used.ru_utime + used.ru_stime)
+    yield gauge("process_start_time_seconds", "Start time, in seconds since 1970.", began_ms / 1000)
+    yield gauge("process_max_fds", "Limit of open file descriptors.", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    yield gauge("holdfast_info", "1; the version is a label.", 1, version=__version__)
     own = Path("/proc/self")
-    if own.exists():  # elsewhere there is no cheap way to know
+    if own.exists():  # only Linux has it
         pages = own.joinpath("statm").read_text().split()
         page_bytes = os.sysconf("SC_PAGE_SIZE")
-        yield gauge("process_virtual_memory_bytes", "Address space.", int(pages[0]) * page_bytes)
-        yield gauge("process_resident_memory_bytes", "Memory in use.", int(pages[1]) * page_bytes)
-        yield gauge("process_open_fds", "Open files.", len(list((own / "fd").iterdir())))
+        yield gauge("process_virtual_memory_bytes", "Virtual memory.", int(pages[0]) * page_bytes)
+        yield gauge("process_resident_memory_bytes", "Resident memory.", int(pages[1]) * page_bytes)
+        yield gauge("process_open_fds", "Open file descriptors.", len(list((own / "fd").iterdir())))
         yield gauge("process_threads", "Threads.", len(list((own / "task").iterdir())))

@@ -1,4 +1,4 @@
-"""What the HTTP face counts about itself."""
+"""Metrics of the HTTP gateway."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -9,15 +9,15 @@ _BUCKET_BOUNDS_S: Final = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0)
 
 
 class RequestCounters:
-    """Since the process began. Routes are those of the application, so there are as many as there are."""
+    """Counters since the start of the process. Labels are routes of the application, so their number is bounded."""
 
     def __init__(self) -> None:
         self.in_flight = self.rejected = self.connections = self.aborted = self.malformed = 0
         self._by_status: dict[tuple[str, str, int], int] = {}
         self._by_route: dict[tuple[str, str], list[float]] = {}
 
-    def answered(self, method: str, route: str, status: int, took_ms: int) -> None:
-        """A request is over."""
+    def observe(self, method: str, route: str, status: int, took_ms: int) -> None:
+        """Count a finished request."""
         key = (method, route, status)
         self._by_status[key] = self._by_status.get(key, 0) + 1
         took_s = took_ms / 1000
@@ -28,15 +28,15 @@ class RequestCounters:
         seen[-1] += took_s
 
     async def families(self) -> Iterable[MetricFamily]:
-        """For Prometheus."""
+        """The families of these counters."""
         return list(self._families())
 
     def _families(self) -> Iterator[MetricFamily]:
-        answered = [
+        by_status = [
             ({"method": method, "route": route, "status": str(status)}, float(count))
             for (method, route, status), count in sorted(self._by_status.items())
         ]
-        yield MetricFamily("holdfast_http_requests_total", "counter", "HTTP requests answered.", answered)
+        yield MetricFamily("holdfast_http_requests_total", "counter", "HTTP requests.", by_status)
         suffixed: list[tuple[str, dict[str, str], float]] = []
         for (method, route), seen in sorted(self._by_route.items()):
             labels = {"method": method, "route": route}
@@ -46,19 +46,19 @@ class RequestCounters:
         yield MetricFamily(
             "holdfast_http_request_seconds",
             "histogram",
-            "How long HTTP requests took, from their head to the end of the answer.",
+            "Duration of HTTP requests, from the head to the end of the response.",
             suffixed=suffixed,
         )
-        yield gauge("holdfast_http_requests_under_way", "HTTP requests being answered.", self.in_flight)
+        yield gauge("holdfast_http_requests_under_way", "HTTP requests in flight.", self.in_flight)
         yield counter(
             "holdfast_http_turned_away_total",
-            "HTTP requests refused because too many were under way.",
+            "HTTP requests rejected: too many in flight.",
             self.rejected,
         )
         yield gauge("holdfast_http_connections", "Open HTTP connections.", self.connections)
         yield counter(
             "holdfast_http_hung_up_total",
-            "HTTP connections closed because they were too many or too slow.",
+            "HTTP connections aborted: too many, or too slow.",
             self.aborted,
         )
-        yield counter("holdfast_http_malformed_total", "What came in and was not HTTP.", self.malformed)
+        yield counter("holdfast_http_malformed_total", "Malformed HTTP requests.", self.malformed)

@@ -1,7 +1,8 @@
-"""What routes about pipelines share: the service, the pipeline in the path, and how versions are told."""
+"""Shared by the routes: the injected service, request bodies, the pipeline in the path, and versions."""
 
 from typing import Any, TypeVar
 
+import msgspec
 from litestar import Request, Response
 from litestar.di import NamedDependency
 from litestar.params import SkipValidation
@@ -18,18 +19,22 @@ PIPELINES_PATH = "/api/pipelines"
 PIPELINE_PATH = PIPELINES_PATH + "/{pipeline:str}"
 
 
+class RequestBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A request body: fields are in camel case, and an unknown one is an error."""
+
+
 async def pipeline_id(pipelines: PipelineService, named: str) -> str:
-    """The id of the pipeline in a path, which may also be its name. `UnknownPipelineError`."""
+    """The id of the pipeline in a path, which may also be its name. `UnknownPipelineError`: there is none."""
     return (await pipelines.catalog.find(named)).id
 
 
 def if_match_version(request: HttpRequest, what: str = PIPELINE) -> int | None:
-    """The version a change was made to, if it says so."""
+    """The version a change is conditional on; None: unconditional."""
     return expected_version(what, request.headers)
 
 
 def with_etag(body: T, version: int, what: str = PIPELINE, **more: str) -> Response[T]:
-    """An answer with its version."""
+    """A response with its version."""
     return Response(body, headers={"etag": etag(what, version), **more})
 
 

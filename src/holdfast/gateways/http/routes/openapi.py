@@ -1,4 +1,4 @@
-"""What this server can do: the OpenAPI document, and a page for people."""
+"""The API reference: the OpenAPI document, and an HTML page of it."""
 
 import asyncio
 
@@ -11,16 +11,16 @@ from holdfast.gateways.http.openapi import OpenApiDocument
 DocumentDependency = NamedDependency[SkipValidation[OpenApiDocument]]
 
 
-@get("/openapi.json", tags=["about"], summary="This document", media_type="application/json")
+@get("/openapi.json", tags=["reference"], summary="OpenAPI document", media_type="application/json")
 async def openapi(document: DocumentDependency) -> Response[bytes]:
-    """Every route with what it takes and gives, as OpenAPI 3.1."""
+    """Every route with its request and response, as OpenAPI 3.1."""
     body = await asyncio.to_thread(lambda: document.document)
     return Response(body, media_type="application/json")
 
 
-@get("/", tags=["about"], summary="Every route, for people", media_type="text/html")
+@get("/", tags=["reference"], summary="API reference page", media_type="text/html")
 async def page(document: DocumentDependency) -> Response[bytes]:
-    """One page, made from the document."""
+    """An HTML page of the document."""
     body = await asyncio.to_thread(lambda: document.page)
     return Response(body, media_type="text/html")
 

@@ -1,7 +1,7 @@
-"""The parts of a pipeline: source, sink, mapping, filters, SQL, drift; each by itself, or all at once.
+"""The parts of a pipeline: source, sink, mapping, filters, SQL, drift; each by itself, or several at once.
 
-A body goes to the service as it came, which knows the defaults and old spellings; its type is in the OpenAPI document. Secrets are
-shown as `***`; a part that is sent back with it keeps what is stored.
+The service decodes the bodies, since it has the defaults and old spellings; their types are in the OpenAPI document. Secrets are
+shown as `***`; a part that is sent back with `***` keeps the stored secret.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ _PART_DEFAULTS: Final[Mapping[str, Part]] = {"filters": FiltersConfig(), "sql": 
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Parts that are saved together, all or none; those left out stay."""
+    """Parts that are saved together, all or none; those left out are unchanged."""
 
     source: KafkaConfig | msgspec.UnsetType = msgspec.UNSET
     sink: SinkConfig | msgspec.UnsetType = msgspec.UNSET
@@ -53,7 +53,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def _redacted_json(part: Part) -> Any:
-    """A part as anybody may see it."""
+    """A part without its secrets."""
     safe = redacted(part)
     return mapping_json(safe) if isinstance(safe, ColumnMapping) else safe
 
@@ -63,20 +63,22 @@ async def _stored_part(pipelines: PipelineService, named: str, part: str) -> Sto
     if saved is not None:
         return saved
     if part not in _PART_DEFAULTS:
-        raise MissingPartError(part, named, "it was not saved yet")
+        raise MissingPartError(part, named, "it was never saved")
     return StoredPart(part, _PART_DEFAULTS[part], 0, 0)
 
 
 def _part_routes(
     path: str, part: str, kind: Any, only: type | None = None
 ) -> tuple[HTTPRouteHandler, HTTPRouteHandler]:
-    """GET and PUT of one part. `only`: what the sink must be for this path."""
+    """GET and PUT of one part. `only`: the type the sink must have for this path."""
 
-    @get(f"{PIPELINE_PATH}/{path}", tags=["parts"], summary=f"Its {part}", name=f"get {path}", opt={"answer": kind})
+    @get(
+        f"{PIPELINE_PATH}/{path}", tags=["parts"], summary=f"Read its {part}", name=f"get {path}", opt={"answer": kind}
+    )
     async def read(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> Response[Any]:
         saved = await _stored_part(pipelines, pipeline, part)
         if only is not None and not isinstance(saved.value, only):
-            raise MissingPartError(path, pipeline, "its sink is of another kind; read it as sink-config")
+            raise MissingPartError(path, pipeline, "its sink is of another kind; use sink-config")
         return with_etag(_redacted_json(saved.value), saved.version, part)
 
     @put(
@@ -92,9 +94,7 @@ def _part_routes(
         at = await pipeline_id(pipelines, pipeline)
         given = _json_object(body)
         if only is not None and given.get("kind", "clickhouse") != "clickhouse":
-            raise InvalidError(
-                f"{part}.kind", str(given["kind"])[:100], "clickhouse; other sinks are saved as sink-config"
-            )
+            raise InvalidError(f"{part}.kind", str(given["kind"])[:100], "clickhouse; use sink-config for other sinks")
         after, saved = await pipelines.catalog.put_part(at, part, given, expected=if_match_version(request, part))
         problems = {"x-holdfast-problems": str(len(after.problems))} if after.problems else {}
         return with_etag(_redacted_json(saved.value), saved.version, part, **problems)
@@ -112,9 +112,9 @@ def _json_object(body: bytes) -> dict[str, Any]:
     return given
 
 
-@get(f"{PIPELINE_PATH}/parts", tags=["parts"], summary="All its parts")
+@get(f"{PIPELINE_PATH}/parts", tags=["parts"], summary="Read all parts")
 async def get_parts(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> Response[dict[str, Any]]:
-    """Every part that was saved, as `holdfast pipeline apply` reads it; the ETag holds each one's version."""
+    """All saved parts, as `holdfast pipeline apply` reads them; the ETag has the version of each."""
     found = await pipelines.catalog.find(pipeline)
     saved = await pipelines.catalog.parts(found.id)
     return _parts_response(saved)
@@ -124,11 +124,11 @@ async def get_parts(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> 
 async def put_parts(
     request: HttpRequest, pipelines: PipelinesDependency, pipeline: FromPath[str], body: RawBody
 ) -> Response[dict[str, Any]]:
-    """Save parts together, all or none. With the ETag of `GET …/parts` in `If-Match`, only over those versions."""
+    """Save parts together, all or none. With the ETag of `GET …/parts` in `If-Match`, only if none has changed."""
     at = await pipeline_id(pipelines, pipeline)
     given = _json_object(body)
-    wanted = expected_part_versions(given, request.headers)
-    after, saved = await pipelines.catalog.put_parts(at, given, expected=wanted)
+    expected = expected_part_versions(given, request.headers)
+    after, saved = await pipelines.catalog.put_parts(at, given, expected=expected)
     return _parts_response(saved, **{"x-holdfast-problems": str(len(after.problems))})
 
 

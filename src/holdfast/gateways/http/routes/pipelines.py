@@ -1,4 +1,4 @@
-"""Pipelines: listed, made, renamed, removed, started, stopped, scaled, and how they do."""
+"""Pipelines: create, list, edit, delete, start, stop, scale, status."""
 
 from datetime import UTC, datetime
 from typing import Literal
@@ -12,6 +12,7 @@ from holdfast.gateways.http.routes.dependencies import (
     PIPELINES_PATH,
     HttpRequest,
     PipelinesDependency,
+    RequestBody,
     if_match_version,
     pipeline_id,
     pipeline_response,
@@ -22,39 +23,35 @@ from holdfast.pipeline.model.definition import Pipeline, PipelineState
 from holdfast.pipeline.service.status import PipelineStatus
 
 
-class _PipelineBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a body may hold."""
-
-
-class NewPipeline(_PipelineBody, frozen=True):
-    """A pipeline's name and what it is for."""
+class NewPipeline(RequestBody, frozen=True):
+    """Name and description of a new pipeline."""
 
     name: str
     description: str = ""
 
 
-class PipelineChange(_PipelineBody, frozen=True):
-    """What is not said stays."""
+class PipelineChange(RequestBody, frozen=True):
+    """Fields that are left out are unchanged."""
 
     name: str | None = None
     description: str | None = None
 
 
-class StateChange(_PipelineBody, frozen=True):
-    """What is not said stays."""
+class StateChange(RequestBody, frozen=True):
+    """Fields that are left out are unchanged."""
 
     desired: Literal["started", "stopped"] | None = None
     replicas: int | None = None
 
 
-class Replicas(_PipelineBody, frozen=True):
-    """How many slots."""
+class Replicas(RequestBody, frozen=True):
+    """The number of slots."""
 
     replicas: int
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Who holds a slot, and until when by its own account."""
+    """The worker that holds a slot, and its own deadline for the lease."""
 
     slot: int
     worker_id: str
@@ -63,28 +60,28 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @classmethod
     def of(cls, held: SlotAssignment) -> "Assignment":
-        """As it is shown."""
+        """The response for an assignment."""
         until = held.lease_until_ms
         text = None if until is None else datetime.fromtimestamp(until / 1000, UTC).isoformat(timespec="milliseconds")
         return cls(slot=held.slot, worker_id=held.worker_id, lease_until=text, epoch=held.epoch)
 
 
-@get(PIPELINES_PATH, tags=["pipelines"], summary="All pipelines")
+@get(PIPELINES_PATH, tags=["pipelines"], summary="List pipelines")
 async def list_pipelines(pipelines: PipelinesDependency) -> list[Pipeline]:
     """Every pipeline, by name."""
     return list(await pipelines.catalog.list())
 
 
-@post(PIPELINES_PATH, tags=["pipelines"], summary="A new pipeline")
+@post(PIPELINES_PATH, tags=["pipelines"], summary="Create a pipeline")
 async def create_pipeline(pipelines: PipelinesDependency, data: JSONBody[NewPipeline]) -> Response[Pipeline]:
-    """Make a pipeline without parts, stopped. 409 if the name is taken."""
-    made = await pipelines.catalog.create(data.name, data.description)
-    return with_etag(made, made.version, location=f"{PIPELINES_PATH}/{made.id}")
+    """Create a stopped pipeline without parts. 409 if the name is taken."""
+    created = await pipelines.catalog.create(data.name, data.description)
+    return with_etag(created, created.version, location=f"{PIPELINES_PATH}/{created.id}")
 
 
-@get(PIPELINE_PATH, tags=["pipelines"], summary="A pipeline")
+@get(PIPELINE_PATH, tags=["pipelines"], summary="Read a pipeline")
 async def get_pipeline(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> Response[Pipeline]:
-    """A pipeline, by its id or its name: its state, its generations, and what keeps it from running."""
+    """A pipeline, by id or name: its state, its generations, and the problems that keep it from running."""
     return pipeline_response(await pipelines.catalog.find(pipeline))
 
 
@@ -100,24 +97,24 @@ async def update_pipeline(
     return pipeline_response(changed)
 
 
-@delete(PIPELINE_PATH, tags=["pipelines"], summary="Remove a pipeline")
+@delete(PIPELINE_PATH, tags=["pipelines"], summary="Delete a pipeline")
 async def delete_pipeline(request: HttpRequest, pipelines: PipelinesDependency, pipeline: FromPath[str]) -> None:
-    """Remove a stopped pipeline with its parts and its progress. Its tables stay."""
+    """Delete a stopped pipeline with its parts and its progress. Its tables are kept."""
     await pipelines.catalog.delete(await pipeline_id(pipelines, pipeline), expected=if_match_version(request))
 
 
-@get(f"{PIPELINE_PATH}/state", tags=["state"], summary="What is wanted of it")
+@get(f"{PIPELINE_PATH}/state", tags=["state"], summary="Desired state")
 async def get_state(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> Response[PipelineState]:
-    """Started or stopped, and how many slots."""
+    """Started or stopped, and the number of slots."""
     found = await pipelines.catalog.find(pipeline)
     return with_etag(found.state, found.version)
 
 
-@put(f"{PIPELINE_PATH}/state", tags=["state"], summary="Set what is wanted of it")
+@put(f"{PIPELINE_PATH}/state", tags=["state"], summary="Replace the desired state")
 async def put_state(
     request: HttpRequest, pipelines: PipelinesDependency, pipeline: FromPath[str], data: JSONBody[PipelineState]
 ) -> Response[PipelineState]:
-    """Set both; what is left out has its default."""
+    """Set all fields; those left out get their defaults."""
     at = await pipeline_id(pipelines, pipeline)
     after = await pipelines.catalog.set_state(
         at, desired=data.desired, replicas=data.replicas, expected=if_match_version(request)
@@ -125,11 +122,11 @@ async def put_state(
     return with_etag(after.state, after.version)
 
 
-@patch(f"{PIPELINE_PATH}/state", tags=["state"], summary="Change what is wanted of it")
+@patch(f"{PIPELINE_PATH}/state", tags=["state"], summary="Change the desired state")
 async def patch_state(
     request: HttpRequest, pipelines: PipelinesDependency, pipeline: FromPath[str], data: JSONBody[StateChange]
 ) -> Response[PipelineState]:
-    """Set one or both; what is left out stays."""
+    """Set some fields; those left out are unchanged."""
     at = await pipeline_id(pipelines, pipeline)
     after = await pipelines.catalog.set_state(
         at, desired=data.desired, replicas=data.replicas, expected=if_match_version(request)
@@ -137,55 +134,55 @@ async def patch_state(
     return with_etag(after.state, after.version)
 
 
-@post(f"{PIPELINE_PATH}/start", tags=["state"], summary="Start it", status_code=200)
+@post(f"{PIPELINE_PATH}/start", tags=["state"], summary="Start", status_code=200)
 async def start_pipeline(
     request: HttpRequest, pipelines: PipelinesDependency, pipeline: FromPath[str]
 ) -> Response[Pipeline]:
-    """Workers run it from now on. 409 says what is missing."""
+    """Have workers run it. 409 with the reasons if it is incomplete."""
     return pipeline_response(
         await pipelines.start(await pipeline_id(pipelines, pipeline), expected=if_match_version(request))
     )
 
 
-@post(f"{PIPELINE_PATH}/stop", tags=["state"], summary="Stop it", status_code=200)
+@post(f"{PIPELINE_PATH}/stop", tags=["state"], summary="Stop", status_code=200)
 async def stop_pipeline(
     request: HttpRequest, pipelines: PipelinesDependency, pipeline: FromPath[str]
 ) -> Response[Pipeline]:
-    """Workers finish what is under way and let it go."""
+    """Have workers finish the batch in flight and release it."""
     return pipeline_response(
         await pipelines.stop(await pipeline_id(pipelines, pipeline), expected=if_match_version(request))
     )
 
 
-@post(f"{PIPELINE_PATH}/scale", tags=["state"], summary="Give it more or fewer slots", status_code=200)
+@post(f"{PIPELINE_PATH}/scale", tags=["state"], summary="Scale", status_code=200)
 async def scale_pipeline(
     request: HttpRequest, pipelines: PipelinesDependency, pipeline: FromPath[str], data: JSONBody[Replicas]
 ) -> Response[Pipeline]:
-    """How many slots it has; those that stay are not disturbed."""
+    """Set the number of slots; remaining slots are not interrupted."""
     at = await pipeline_id(pipelines, pipeline)
     return pipeline_response(await pipelines.scale(at, data.replicas, expected=if_match_version(request)))
 
 
-@get(f"{PIPELINE_PATH}/status", tags=["state"], summary="How it does")
+@get(f"{PIPELINE_PATH}/status", tags=["state"], summary="Status")
 async def get_status(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> PipelineStatus:
-    """Rows, lag, slots, partitions and what is in the way, over all workers."""
+    """Rows, lag, slots, partitions and problems, over all workers."""
     return await pipelines.status(await pipeline_id(pipelines, pipeline))
 
 
-@get(f"{PIPELINE_PATH}/assignments", tags=["state"], summary="Who runs its slots")
+@get(f"{PIPELINE_PATH}/assignments", tags=["state"], summary="Slot assignments")
 async def get_assignments(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> list[Assignment]:
-    """Who holds which slot, and until when."""
+    """The worker of each slot, and the end of its lease."""
     held = await pipelines.assignments(await pipeline_id(pipelines, pipeline))
     return [Assignment.of(each) for each in held]
 
 
-@get("/api/status", tags=["state"], summary="How all pipelines do")
+@get("/api/status", tags=["state"], summary="Status of all pipelines")
 async def get_statuses(pipelines: PipelinesDependency) -> list[PipelineStatus]:
     """The status of every pipeline, by name."""
     return list(await pipelines.statuses())
 
 
-@get("/api/workers", tags=["workers"], summary="All workers")
+@get("/api/workers", tags=["workers"], summary="List workers")
 async def list_workers(pipelines: PipelinesDependency) -> list[WorkerRecord]:
     """Every live worker, with its slots and its Spark driver."""
     return list(await pipelines.workers())
