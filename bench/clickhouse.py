@@ -93,9 +93,9 @@ class OverHttp:
         self._connection = http.client.HTTPConnection(server.host, server.port)
         self._headers = {"X-ClickHouse-User": server.user, "X-ClickHouse-Key": server.password}
         self._tokens = iter(range(1 << 60))
-        server.ask(f"CREATE TABLE t {TABLE}")
-        server.ask("CREATE TABLE fence (k String, epoch UInt64) ENGINE = MergeTree ORDER BY k")
-        server.ask("INSERT INTO fence VALUES ('p', 1)")
+        server.query(f"CREATE TABLE t {TABLE}")
+        server.query("CREATE TABLE fence (k String, epoch UInt64) ENGINE = MergeTree ORDER BY k")
+        server.query("INSERT INTO fence VALUES ('p', 1)")
 
     def rate(self, statement: str, body: bytes, rows: int, seconds: float) -> tuple[float, float]:
         """Rows a second and CPU of inserts that bring `body`."""
@@ -108,7 +108,7 @@ class OverHttp:
             assert answer.status == 200, said
 
         found = timed(insert, rows, seconds, self._server.pid)
-        self._server.ask("TRUNCATE TABLE t")
+        self._server.query("TRUNCATE TABLE t")
         return found
 
 

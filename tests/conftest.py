@@ -115,9 +115,9 @@ def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseS
 def clickhouse_database(clickhouse: ClickHouseServer) -> Iterator[str]:
     """A database of the test's own in it."""
     name = f"test_{next(_databases)}"
-    clickhouse.ask(f"CREATE DATABASE {name}")
+    clickhouse.query(f"CREATE DATABASE {name}")
     yield name
-    clickhouse.ask(f"DROP DATABASE {name} SYNC")
+    clickhouse.query(f"DROP DATABASE {name} SYNC")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist, and `-m`, look at the marks

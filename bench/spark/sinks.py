@@ -77,7 +77,7 @@ def measure(spark: "SparkSession", data: Data, rounds: int, found: BenchResults,
 def _await_merges(server: ClickHouseServer) -> None:
     """What one turn leaves to be merged is not the next one's to pay for."""
     deadline = time.monotonic() + _MERGES_MAX_S
-    while server.ask("SELECT count() FROM system.merges").strip() != b"0":
+    while server.query("SELECT count() FROM system.merges").strip() != b"0":
         if time.monotonic() > deadline:
             raise RuntimeError(f"merges go on for {_MERGES_MAX_S} s")
         time.sleep(0.05)
@@ -150,7 +150,9 @@ class _Bare:
         numbers = ", ".join(f"{name} Int64" for name in _NUMBERS)
         texts = ", ".join(f"{name} String" for name in _TEXTS)
         place = "_generation UInt32, _topic String, _partition Int32, _offset Int64"
-        server.ask(f"CREATE TABLE bare ({numbers}, {texts}, {place}) ENGINE = MergeTree ORDER BY (_partition, _offset)")
+        server.query(
+            f"CREATE TABLE bare ({numbers}, {texts}, {place}) ENGINE = MergeTree ORDER BY (_partition, _offset)"
+        )
 
     def turn(self) -> int:
         """One job."""

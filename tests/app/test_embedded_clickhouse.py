@@ -52,7 +52,7 @@ def test_it_costs_nothing_until_it_is_asked_and_then_answers(tmp_path: Path) -> 
     with _running(tmp_path) as node:
         beside = _beside(node)
         assert _child(node) == 0
-        assert beside.ask("SELECT 1") == b"1\n"
+        assert beside.query("SELECT 1") == b"1\n"
         assert _child(node) != 0
         assert beside.password not in node.out + node.log
         child = _child(node)
@@ -63,22 +63,22 @@ def test_it_costs_nothing_until_it_is_asked_and_then_answers(tmp_path: Path) -> 
 def test_it_comes_back_after_a_death_with_what_it_had(tmp_path: Path) -> None:
     with _running(tmp_path) as node:
         beside = _beside(node)
-        beside.ask("CREATE TABLE t (a Int8) ENGINE = MergeTree ORDER BY a")
-        beside.ask("INSERT INTO t VALUES (1)")
+        beside.query("CREATE TABLE t (a Int8) ENGINE = MergeTree ORDER BY a")
+        beside.query("INSERT INTO t VALUES (1)")
         for _ in range(2):
             os.kill(_child(node), signal.SIGKILL)
             until(lambda: _child(node) == 0, what="it is dead")
-            assert beside.ask("SELECT count() FROM t") == b"1\n"
+            assert beside.query("SELECT count() FROM t") == b"1\n"
 
 
 def test_it_dies_with_a_server_that_was_killed(tmp_path: Path) -> None:
     with _running(tmp_path) as node:
-        _beside(node).ask("CREATE TABLE t (a Int8) ENGINE = MergeTree ORDER BY a")
+        _beside(node).query("CREATE TABLE t (a Int8) ENGINE = MergeTree ORDER BY a")
         child = _child(node)
         node.kill()
         until(lambda: not Path(f"/proc/{child}").exists(), what="the child ends with its parent")
         node.start()
-        assert _beside(node).ask("SELECT count() FROM t") == b"0\n"
+        assert _beside(node).query("SELECT count() FROM t") == b"0\n"
 
 
 async def test_one_that_is_frozen_is_killed_and_comes_back_with_what_it_had(tmp_path: Path) -> None:
@@ -93,11 +93,11 @@ async def test_one_that_is_frozen_is_killed_and_comes_back_with_what_it_had(tmp_
         assert beside.address is not None
         server = ClickHouseServer(tmp_path, user="default")
         server.port, server.password = beside.address.port, (tmp_path / "clickhouse" / "password").read_text().strip()
-        await asyncio.to_thread(server.ask, "CREATE TABLE t (a Int8) ENGINE = MergeTree ORDER BY a")
+        await asyncio.to_thread(server.query, "CREATE TABLE t (a Int8) ENGINE = MergeTree ORDER BY a")
         frozen = int((tmp_path / "clickhouse" / "lock").read_text())
         os.kill(frozen, signal.SIGSTOP)
         await asyncio.to_thread(until, lambda: not Path(f"/proc/{frozen}").exists(), what="it is killed")
-        assert await asyncio.to_thread(server.ask, "SELECT count() FROM t") == b"0\n"
+        assert await asyncio.to_thread(server.query, "SELECT count() FROM t") == b"0\n"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_another_port_is_taken_if_somebody_has_the_usual_one(tmp_path: Path) -> 
             taken.listen()
         with _running(tmp_path) as node:
             assert _beside(node).port != 8123
-            assert _beside(node).ask("SELECT 1") == b"1\n"
+            assert _beside(node).query("SELECT 1") == b"1\n"
 
 
 def test_a_value_that_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -47,17 +47,17 @@ def test_rows_are_counted_where_they_are(clickhouse: ClickHouseServer) -> None:
     access = ClickHouseAccess.from_url(clickhouse.url)
     table = CountedTable(access, "demo_rows")
     assert table.count() == RowCount(0, 0), "no table, no rows"
-    clickhouse.ask(
+    clickhouse.query(
         "CREATE TABLE demo_rows (_topic String, _partition UInt32, _offset UInt64) ENGINE = MergeTree ORDER BY _offset"
     )
-    clickhouse.ask("INSERT INTO demo_rows VALUES ('t', 0, 1), ('t', 0, 2), ('t', 0, 2), ('t', 1, 2)")
+    clickhouse.query("INSERT INTO demo_rows VALUES ('t', 0, 1), ('t', 0, 2), ('t', 0, 2), ('t', 1, 2)")
     assert table.count() == RowCount(4, 3)
-    clickhouse.ask("CREATE TABLE demo_rows_dlq AS demo_rows")
-    clickhouse.ask("CREATE TABLE demoXrows AS demo_rows")
+    clickhouse.query("CREATE TABLE demo_rows_dlq AS demo_rows")
+    clickhouse.query("CREATE TABLE demoXrows AS demo_rows")
     table.drop()
     assert table.count() == RowCount(0, 0)
     assert access.query("SHOW TABLES LIKE 'demo%rows%'").split() == [b"demoXrows"], "what is not its own stays"
-    clickhouse.ask("DROP TABLE demoXrows")
+    clickhouse.query("DROP TABLE demoXrows")
     with pytest.raises(UnavailableError):
         CountedTable(ClickHouseAccess.from_url("http://default:wrong@127.0.0.1:1"), "demo_rows").count()
     wrong = ClickHouseAccess.from_url(clickhouse.url.replace(clickhouse.password, "wrong"))

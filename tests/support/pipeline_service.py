@@ -63,7 +63,7 @@ class PipelineServiceHarness:
 
     async def ask(self, statement: str) -> str:
         """A statement's answer as text."""
-        return (await asyncio.to_thread(self.clickhouse.ask, statement)).decode().strip()
+        return (await asyncio.to_thread(self.clickhouse.query, statement)).decode().strip()
 
     async def registry(self, pipeline: Pipeline, generation: int, partitions: int = 2) -> RegistryStore:
         """The progress of a generation, as a worker would have made it."""

@@ -50,11 +50,11 @@ class ClickHouseDatabase:
         return ClickHouseConfig(dsn=self.server.url, database=self.database, table="orders", **more)
 
     def ask(self, statement: str) -> list[dict[str, Any]]:
-        text = self.server.ask(statement + " FORMAT JSONEachRow")
+        text = self.server.query(statement + " FORMAT JSONEachRow")
         return [json.loads(line) for line in text.splitlines()]
 
     def run(self, statement: str) -> None:
-        self.server.ask(statement)
+        self.server.query(statement)
 
     def place(self) -> SinkDestination:
         def target(columns: tuple[Column, ...] = COLUMNS, **more: Any) -> SinkTarget:
@@ -97,5 +97,5 @@ def clickhouse_server_process(tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.fixture
 def clickhouse(clickhouse_server_process: ClickHouseServer) -> ClickHouseDatabase:
     database = f"db{next(_numbers)}"
-    clickhouse_server_process.ask(f"CREATE DATABASE {database} ENGINE = Atomic")
+    clickhouse_server_process.query(f"CREATE DATABASE {database} ENGINE = Atomic")
     return ClickHouseDatabase(clickhouse_server_process, database)

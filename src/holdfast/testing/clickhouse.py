@@ -1,4 +1,4 @@
-"""The embedded ClickHouse as tests have it: the real process, on a free port, with a password nobody knows.
+"""The embedded ClickHouse for tests: the real process, on a free port, with a random password.
 
 Its methods block; from async code call them with `asyncio.to_thread`.
 """
@@ -6,11 +6,9 @@ Its methods block; from async code call them with `asyncio.to_thread`.
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
-from typing import Final
 from urllib.error import URLError
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
@@ -18,11 +16,9 @@ from urllib.request import Request, urlopen
 from holdfast.testing.server_process import ServerProcess
 from holdfast.vocabulary.random import SystemRandom
 
-_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
-
 
 class ClickHouseServer(ServerProcess):
-    """`holdfast clickhouse` on `directory`, started, killed, paused and started again."""
+    """`holdfast clickhouse` on `directory`."""
 
     name = "clickhouse"
 
@@ -40,46 +36,38 @@ class ClickHouseServer(ServerProcess):
         ]
 
     def prepare(self) -> None:
-        """Make the directory, and a file with the password."""
+        """Create the directory and the password file."""
         super().prepare()
         self._password_file.write_text(self.password + "\n")
 
     def ready(self) -> bool:
-        """Whether it answers."""
+        """Whether it responds."""
         try:
-            with urlopen(f"http://{self.host}:{self.port}/ping", timeout=5) as answer:
-                return bool(answer.read() == b"Ok.\n")
+            with urlopen(f"http://{self.host}:{self.port}/ping", timeout=5) as response:
+                return bool(response.read() == b"Ok.\n")
         except (URLError, OSError):
             return False
 
     @property
     def url(self) -> str:
-        """With the name and the password in it."""
+        """With user and password."""
         return f"http://{quote(self.user)}:{quote(self.password)}@{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
-        """Of the process that serves."""
+        """Process id of the server."""
         assert self._process is not None
         return self._process.pid
 
-    def pause(self) -> None:
-        """SIGSTOP."""
-        self.freeze()
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        self.thaw()
-
     def stop(self) -> int:
-        """SIGTERM; the exit code once it is gone."""
+        """SIGTERM; returns the exit code."""
         assert self._process is not None
         process, self._process = self._process, None
         os.kill(process.pid, signal.SIGTERM)
         return process.wait()
 
-    def ask(self, statement: str | bytes, body: bytes = b"", **parameters: str) -> bytes:
-        """A statement, and behind it an insert's data, over plain HTTP; an error is an `HTTPError`."""
+    def query(self, statement: str | bytes, body: bytes = b"", **parameters: str) -> bytes:
+        """Run a statement, with the data of an insert as `body`, over plain HTTP; an error is an `HTTPError`."""
         text = statement.encode() if isinstance(statement, str) else statement
         headers = {"X-ClickHouse-User": self.user, "X-ClickHouse-Key": self.password}
         if body:
@@ -90,13 +78,13 @@ class ClickHouseServer(ServerProcess):
             headers=headers,
             method="POST",
         )
-        with urlopen(request, timeout=120) as answer:
-            return bytes(answer.read())
+        with urlopen(request, timeout=120) as response:
+            return bytes(response.read())
 
 
 @contextmanager
 def clickhouse_server(path: Path, *, user: str = "tester", options: Sequence[str] = ()) -> Iterator[ClickHouseServer]:
-    """A running server on `path`, for the body."""
+    """A running server in `path`, for the body."""
     path.mkdir(parents=True, exist_ok=True)
     with ClickHouseServer(path, user=user, options=options).running() as server:
         yield server

@@ -142,9 +142,9 @@ def test_rows_go_through_a_select_on_their_way_in(
     text = (
         f"INSERT INTO t (a, b) SELECT a + 10, upper(b) FROM input('a Int64, b String') WHERE a > 1 FORMAT {format_name}"
     )
-    clickhouse.ask(text, rows, database=clickhouse_database)
+    clickhouse.query(text, rows, database=clickhouse_database)
     assert plain.query("SELECT * FROM t").result_rows == [(12, "Y")]
-    clickhouse.ask(text.encode() + b"\n" + rows, database=clickhouse_database)
+    clickhouse.query(text.encode() + b"\n" + rows, database=clickhouse_database)
     assert plain.query("SELECT * FROM t").result_rows == [(12, "Y")] * 2
 
 
@@ -171,7 +171,7 @@ def test_a_token_is_stored_once(
     clickhouse: ClickHouseServer, clickhouse_database: str, through: str, threads: str
 ) -> None:
     def ask(*args: Any, **parameters: Any) -> bytes:
-        return bytes(clickhouse.ask(*args, database=clickhouse_database, **parameters))
+        return bytes(clickhouse.query(*args, database=clickhouse_database, **parameters))
 
     ask("CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a SETTINGS non_replicated_deduplication_window = 100")
     rows = b"".join(b"%d\n" % number for number in range(150_000))
@@ -187,20 +187,20 @@ def test_a_token_is_the_same_whichever_way_its_rows_come(
     clickhouse: ClickHouseServer, clickhouse_database: str
 ) -> None:
     where: dict[str, Any] = {"database": clickhouse_database, "insert_deduplication_token": "same"}
-    clickhouse.ask(
+    clickhouse.query(
         "CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a SETTINGS non_replicated_deduplication_window = 100",
         database=clickhouse_database,
     )
-    clickhouse.ask("INSERT INTO t SELECT a FROM input('a Int64') FORMAT TSV", b"1\n2\n", **where)
-    clickhouse.ask("INSERT INTO t FORMAT TSV", b"1\n2\n", **where)
-    assert clickhouse.ask("SELECT count() FROM t", database=clickhouse_database) == b"2\n"
+    clickhouse.query("INSERT INTO t SELECT a FROM input('a Int64') FORMAT TSV", b"1\n2\n", **where)
+    clickhouse.query("INSERT INTO t FORMAT TSV", b"1\n2\n", **where)
+    assert clickhouse.query("SELECT count() FROM t", database=clickhouse_database) == b"2\n"
 
 
 def test_a_fence_refuses_an_older_epoch_and_stores_nothing(
     clickhouse: ClickHouseServer, clickhouse_database: str
 ) -> None:
     def ask(*args: Any, **parameters: Any) -> bytes:
-        return bytes(clickhouse.ask(*args, database=clickhouse_database, **parameters))
+        return bytes(clickhouse.query(*args, database=clickhouse_database, **parameters))
 
     ask("CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a SETTINGS non_replicated_deduplication_window = 100")
     ask("CREATE TABLE fence (k String, epoch UInt64) ENGINE = MergeTree ORDER BY k")
@@ -221,17 +221,17 @@ def test_a_fence_refuses_an_older_epoch_and_stores_nothing(
 def test_an_insert_is_one_part_however_its_rows_are_cut(
     clickhouse: ClickHouseServer, clickhouse_database: str, through: str
 ) -> None:
-    clickhouse.ask("CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY tuple()", database=clickhouse_database)
-    clickhouse.ask("SYSTEM STOP MERGES t", database=clickhouse_database)
+    clickhouse.query("CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY tuple()", database=clickhouse_database)
+    clickhouse.query("SYSTEM STOP MERGES t", database=clickhouse_database)
     table, sink = pa.table({"a": range(100_000)}), io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=1_000)
     source = " SELECT a FROM input('a Int64')" if through == "input" else ""
-    clickhouse.ask(f"INSERT INTO t (a){source} FORMAT ArrowStream", sink.getvalue(), database=clickhouse_database)
+    clickhouse.query(f"INSERT INTO t (a){source} FORMAT ArrowStream", sink.getvalue(), database=clickhouse_database)
     where = "WHERE database = currentDatabase() AND table = 't' AND active"
-    parts = clickhouse.ask(f"SELECT count(), sum(rows) FROM system.parts {where}", database=clickhouse_database)
+    parts = clickhouse.query(f"SELECT count(), sum(rows) FROM system.parts {where}", database=clickhouse_database)
     assert parts == b"1\t100000\n"
-    stored = clickhouse.ask("SELECT a FROM t SETTINGS max_threads = 1", database=clickhouse_database)
+    stored = clickhouse.query("SELECT a FROM t SETTINGS max_threads = 1", database=clickhouse_database)
     assert stored == b"".join(b"%d\n" % number for number in range(100_000)), "in the order in which they came"
 
 

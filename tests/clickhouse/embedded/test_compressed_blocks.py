@@ -18,16 +18,16 @@ from holdfast.testing.clickhouse import ClickHouseServer
 
 
 def test_checksums_are_those_the_engine_writes(clickhouse: ClickHouseServer, clickhouse_database: str) -> None:
-    clickhouse.ask(
+    clickhouse.query(
         "CREATE TABLE t (n UInt64, s String) ENGINE = MergeTree ORDER BY n SETTINGS min_bytes_for_wide_part = 0",
         database=clickhouse_database,
     )
     for rows in (1, 2, 3, 5, 8, 20, 100, 5_000, 200_000):
-        clickhouse.ask(
+        clickhouse.query(
             f"INSERT INTO t SELECT number, toString(cityHash64(number)) FROM numbers({rows})",
             database=clickhouse_database,
         )
-    uuid = clickhouse.ask(
+    uuid = clickhouse.query(
         "SELECT uuid FROM system.tables WHERE name = 't' AND database = currentDatabase()", database=clickhouse_database
     )
     parts = Path(clickhouse.data, "engine", "store", uuid.decode()[:3], uuid.decode().strip())
@@ -110,7 +110,7 @@ def test_what_is_damaged_is_refused(wrong: bytes, says: str) -> None:
 
 
 def test_requests_and_answers_may_be_blocks(clickhouse: ClickHouseServer, clickhouse_database: str) -> None:
-    clickhouse.ask("CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a", database=clickhouse_database)
+    clickhouse.query("CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a", database=clickhouse_database)
     rows = b"".join(b"%d\n" % number for number in range(10_000))
     packed = b"".join(compress_blocks(iter([rows])))
     where: dict[str, Any] = {"database": clickhouse_database, "query": "INSERT INTO t FORMAT TSV", "decompress": "1"}

@@ -76,7 +76,7 @@ def test_a_password_comes_by_header_basic_or_parameter(clickhouse: ClickHouseSer
 
 
 def test_get_only_reads(clickhouse: ClickHouseServer, clickhouse_database: str) -> None:
-    clickhouse.ask("CREATE TABLE t (a Int8) ENGINE = Memory", database=clickhouse_database)
+    clickhouse.query("CREATE TABLE t (a Int8) ENGINE = Memory", database=clickhouse_database)
     for statement in ("CREATE TABLE u (a Int8) ENGINE = Memory", "INSERT INTO t VALUES (1)", "DROP TABLE t"):
         said = send_query(clickhouse, query=statement, database=clickhouse_database, method="GET")
         assert (said.status, said.code) == (500, "164"), statement
@@ -207,11 +207,11 @@ def test_bodies_may_be_packed(clickhouse: ClickHouseServer, clickhouse_database:
     send_query(clickhouse, b"CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a", database=clickhouse_database)
     where: dict[str, Any] = {"query": "INSERT INTO t FORMAT TSV", "database": clickhouse_database}
     assert send_query(clickhouse, rows, headers=headers, **where).status == 200
-    assert clickhouse.ask("SELECT count(), sum(a) FROM t", database=clickhouse_database) == b"500000\t124999750000\n"
+    assert clickhouse.query("SELECT count(), sum(a) FROM t", database=clickhouse_database) == b"500000\t124999750000\n"
     for wrong in (rows[: len(rows) // 2], b"nonsense" * 100):
         said = send_query(clickhouse, wrong, headers=headers, **where)
         assert (said.status, said.code) == (400, "271"), said.body
-    assert clickhouse.ask("SELECT count() FROM t", database=clickhouse_database) == b"500000\n"
+    assert clickhouse.query("SELECT count() FROM t", database=clickhouse_database) == b"500000\n"
 
 
 def test_an_unknown_packing_is_refused(clickhouse: ClickHouseServer) -> None:

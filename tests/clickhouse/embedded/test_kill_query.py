@@ -40,13 +40,13 @@ def test_a_kill_that_means_nobody_says_so(clickhouse: ClickHouseServer) -> None:
 def test_a_kill_reaches_an_insert_whose_body_is_still_coming(
     clickhouse: ClickHouseServer, clickhouse_database: str
 ) -> None:
-    clickhouse.ask("CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a", database=clickhouse_database)
+    clickhouse.query("CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a", database=clickhouse_database)
     with _half_an_insert(clickhouse, clickhouse_database, "slow-insert") as half:
         killed = until(lambda: send_query(clickhouse, b"KILL QUERY WHERE query_id = 'slow-insert' SYNC").body)
         assert b"slow-insert" in killed
         half.settimeout(20)
         assert b"394" in half.recv(65536)
-    assert clickhouse.ask("SELECT count() FROM t", database=clickhouse_database) == b"0\n"
+    assert clickhouse.query("SELECT count() FROM t", database=clickhouse_database) == b"0\n"
 
 
 def test_a_kill_does_not_wait_for_a_client_that_does_not_read(clickhouse: ClickHouseServer) -> None:
@@ -57,11 +57,11 @@ def test_a_kill_does_not_wait_for_a_client_that_does_not_read(clickhouse: ClickH
 
 
 def test_an_insert_whose_body_is_cut_off_stores_nothing(clickhouse: ClickHouseServer, clickhouse_database: str) -> None:
-    clickhouse.ask("CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a", database=clickhouse_database)
+    clickhouse.query("CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a", database=clickhouse_database)
     with _half_an_insert(clickhouse, clickhouse_database, "cut-off"):
         pass
     until(lambda: not send_query(clickhouse, b"KILL QUERY WHERE query_id = 'cut-off' TEST").body)
-    assert clickhouse.ask("SELECT count() FROM t", database=clickhouse_database) == b"0\n"
+    assert clickhouse.query("SELECT count() FROM t", database=clickhouse_database) == b"0\n"
 
 
 def test_an_id_is_used_by_one_statement_at_a_time(clickhouse: ClickHouseServer) -> None:
@@ -92,11 +92,11 @@ def test_the_longest_time_is_the_operators_to_set(clickhouse: ClickHouseServer) 
 
 
 def test_writers_do_not_hold_readers_up(clickhouse: ClickHouseServer, clickhouse_database: str) -> None:
-    clickhouse.ask("CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a", database=clickhouse_database)
+    clickhouse.query("CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a", database=clickhouse_database)
     with _half_an_insert(clickhouse, clickhouse_database, "writer"):
         for number in range(20):
-            clickhouse.ask(f"INSERT INTO t VALUES ({number})", database=clickhouse_database)
-        assert clickhouse.ask("SELECT count() FROM t", database=clickhouse_database) == b"20\n"
+            clickhouse.query(f"INSERT INTO t VALUES ({number})", database=clickhouse_database)
+        assert clickhouse.query("SELECT count() FROM t", database=clickhouse_database) == b"20\n"
 
 
 def test_too_many_at_once_wait_and_are_then_refused(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def _insert_until_it_dies(server: ClickHouseServer, writer: int, answered: list[
     for number in range(writer * 1_000_000, (writer + 1) * 1_000_000):
         tried.append(number)
         try:
-            server.ask("INSERT INTO t FORMAT TSV", _rows(number), insert_deduplication_token=str(number))
+            server.query("INSERT INTO t FORMAT TSV", _rows(number), insert_deduplication_token=str(number))
         except (URLError, HTTPException, OSError):
             return
         answered.append(number)
@@ -35,7 +35,7 @@ def _insert_until_it_dies(server: ClickHouseServer, writer: int, answered: list[
 @pytest.mark.parametrize("after", [20, 60, *(pytest.param(n, marks=pytest.mark.long) for n in range(70, 270, 10))])
 def test_what_was_answered_is_there_after_a_sigkill_and_nothing_is_there_in_part(tmp_path: Path, after: int) -> None:
     with clickhouse_server(tmp_path) as server:
-        server.ask(TABLE)
+        server.query(TABLE)
         answered: list[int] = []
         tried: list[int] = []
         with ThreadPoolExecutor(4) as pool:
@@ -48,10 +48,10 @@ def test_what_was_answered_is_there_after_a_sigkill_and_nothing_is_there_in_part
         assert set(answered) <= stored
         assert stored <= set(tried)
         for number in tried:  # as whoever did not get an answer does: the same again, under the same token
-            server.ask("INSERT INTO t FORMAT TSV", _rows(number), insert_deduplication_token=str(number))
+            server.query("INSERT INTO t FORMAT TSV", _rows(number), insert_deduplication_token=str(number))
         for number in set(tried) - _stored(server):  # ClickHouse notes a token before its rows, and was killed between
             assert number not in answered
-            server.ask("INSERT INTO t FORMAT TSV", _rows(number), insert_deduplication_token=f"{number}:1")
+            server.query("INSERT INTO t FORMAT TSV", _rows(number), insert_deduplication_token=f"{number}:1")
         assert _stored(server) == set(tried)
 
 
@@ -60,7 +60,7 @@ def _rows(number: int) -> bytes:
 
 
 def _stored(server: ClickHouseServer) -> set[int]:
-    lines = server.ask("SELECT a, count(), uniqExact(b) FROM t GROUP BY a").decode().splitlines()
+    lines = server.query("SELECT a, count(), uniqExact(b) FROM t GROUP BY a").decode().splitlines()
     rows = [tuple(map(int, line.split("\t"))) for line in lines]
     assert all(row[1:] == (ROWS, ROWS) for row in rows), "an insert is there whole and once, or not at all"
     return {row[0] for row in rows}
@@ -68,14 +68,14 @@ def _stored(server: ClickHouseServer) -> set[int]:
 
 def test_sigterm_lets_a_statement_finish_and_exits_well(tmp_path: Path) -> None:
     with clickhouse_server(tmp_path) as server:
-        server.ask(TABLE)
+        server.query(TABLE)
         slow = b"INSERT INTO t SELECT number, sleepEachRow(0.2) FROM numbers(6) SETTINGS max_block_size = 1, max_threads = 1"
         running = BackgroundCall(lambda: send_query(server, slow, query_id="slow"))
         until(lambda: is_running(server, "slow"))
         assert server.stop() == 0
         assert running.result().status == 200
         server.start()
-        assert server.ask("SELECT count() FROM t") == b"6\n"
+        assert server.query("SELECT count() FROM t") == b"6\n"
 
 
 def test_sigterm_does_not_wait_for_ever(tmp_path: Path) -> None:
@@ -92,31 +92,31 @@ def test_a_second_process_on_the_directory_is_told_who_has_it(tmp_path: Path) ->
         second = subprocess.run(argv, capture_output=True, text=True, timeout=60)
         assert second.returncode == 3
         assert f"process {server.pid} uses it" in second.stderr
-        assert server.ask("SELECT 1") == b"1\n"
+        assert server.query("SELECT 1") == b"1\n"
 
 
 def test_a_paused_server_goes_on_where_it_was(tmp_path: Path) -> None:
     with clickhouse_server(tmp_path) as server:
-        server.ask(TABLE)
-        server.pause()
+        server.query(TABLE)
+        server.freeze()
         waiting = BackgroundCall(lambda: send_query(server, b"INSERT INTO t VALUES (1, 1)"))
-        server.resume()
+        server.thaw()
         assert waiting.result().status == 200
         server.restart()
-        assert server.ask("SELECT count() FROM t") == b"1\n"
+        assert server.query("SELECT count() FROM t") == b"1\n"
 
 
 def test_databases_and_tables_are_there_after_many_starts(tmp_path: Path) -> None:
     with clickhouse_server(tmp_path) as server:
-        server.ask("CREATE DATABASE d")
-        server.ask("CREATE TABLE d.t (a Int8) ENGINE = MergeTree ORDER BY a")
-        server.ask(TABLE)
+        server.query("CREATE DATABASE d")
+        server.query("CREATE TABLE d.t (a Int8) ENGINE = MergeTree ORDER BY a")
+        server.query(TABLE)
         for number in range(3):
-            server.ask(f"INSERT INTO d.t VALUES ({number})")
-            server.ask(f"INSERT INTO t VALUES ({number}, 0)")
+            server.query(f"INSERT INTO d.t VALUES ({number})")
+            server.query(f"INSERT INTO t VALUES ({number}, 0)")
             assert server.stop() == 0
             server.start()
-        assert server.ask("SELECT (SELECT count() FROM d.t), (SELECT count() FROM t)") == b"3\t3\n"
+        assert server.query("SELECT (SELECT count() FROM d.t), (SELECT count() FROM t)") == b"3\t3\n"
 
 
 def test_it_says_where_it_listens_and_keeps_the_password_to_itself(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_it_says_where_it_listens_and_keeps_the_password_to_itself(tmp_path: Pat
         assert kept.stat().st_mode & 0o777 == 0o600
         server = ClickHouseServer(tmp_path, user="default")
         server.port, server.password = int(address["clickhouse"].rpartition(":")[2]), kept.read_text().strip()
-        assert server.ask("SELECT 1") == b"1\n"
+        assert server.query("SELECT 1") == b"1\n"
         assert send_query(server, b"SELECT 1", headers={}).code == "516"
         os.kill(process.pid, signal.SIGTERM)
         output = process.communicate(timeout=60)[0].decode()
@@ -180,4 +180,4 @@ def test_many_connections_are_answered_and_too_many_refused(tmp_path: Path) -> N
         for _ in range(3):
             BackgroundCall(hold)
         assert until(lambda: len(inside) == 3)
-        assert server.ask("SELECT 1") == b"1\n"
+        assert server.query("SELECT 1") == b"1\n"

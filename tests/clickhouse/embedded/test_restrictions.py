@@ -103,18 +103,18 @@ def test_it_is_refused_and_the_server_goes_on(server: ClickHouseServer, tmp_path
     assert said.code is not None
     assert b"root:" not in said.body
     assert not there.exists()
-    assert server.ask("SELECT 1") == b"1\n"
+    assert server.query("SELECT 1") == b"1\n"
 
 
 @pytest.mark.parametrize("body", [b"(file('/etc/passwd'))", b"(arrayMap(file, ['/etc/passwd'])[1])", b"(toString(1))"])
 @pytest.mark.parametrize("statement", ["INSERT INTO v FORMAT Values", "INSERT INTO v VALUES", "INSERT INTO v"])
 def test_rows_are_data_and_not_computed(server: ClickHouseServer, statement: str, body: bytes) -> None:
-    server.ask("CREATE TABLE IF NOT EXISTS v (a String) ENGINE = Memory")
-    server.ask("TRUNCATE TABLE v")
+    server.query("CREATE TABLE IF NOT EXISTS v (a String) ENGINE = Memory")
+    server.query("TRUNCATE TABLE v")
     assert send_query(server, body, query=statement).status >= 400
-    assert server.ask("SELECT count() FROM v") == b"0\n"
+    assert server.query("SELECT count() FROM v") == b"0\n"
     assert send_query(server, b"('x'), ('y')", query=statement).status == 200
-    assert server.ask("SELECT count() FROM v") == b"2\n"
+    assert server.query("SELECT count() FROM v") == b"2\n"
 
 
 @pytest.mark.parametrize(

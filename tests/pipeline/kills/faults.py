@@ -109,10 +109,10 @@ class Faults:
             return
         self._held(fault.step)
         if fault.action == "stop":
-            server.pause()
+            server.freeze()
             self._town.release(fault.step)
             self._wait_s(self._beyond_lease_s)
-            server.resume()
+            server.thaw()
             return
         self._town.release(fault.step)
         self._wait_s(self._rng.uniform(0, 0.05))  # somewhere in the insert

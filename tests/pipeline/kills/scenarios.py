@@ -87,7 +87,7 @@ def missing_table(town: KillCluster) -> Verdict:
         it.writer.send([record(n) for n in range(RECORDS)])
         it.await_blocked("is not there")
         assert it.checkpoint() == 0
-        town.clickhouse.ask(
+        town.clickhouse.query(
             f"CREATE TABLE {name} (seq Int64, amount Int64, _generation UInt32, _topic LowCardinality(String), "
             "_partition UInt32, _offset UInt64) ENGINE = MergeTree ORDER BY seq "
             "SETTINGS non_replicated_deduplication_window = 10000"
@@ -96,12 +96,12 @@ def missing_table(town: KillCluster) -> Verdict:
         until(
             lambda: it.checkpoint() == RECORDS, timeout_s=WITHIN_S, what="a checkpoint behind the rows that are there"
         )
-        town.clickhouse.ask(f"RENAME TABLE {name} TO {name}_away")
+        town.clickhouse.query(f"RENAME TABLE {name} TO {name}_away")
         done = it.checkpoint()
         it.writer.send([record(n) for n in range(RECORDS)])
         it.await_blocked("")
         assert it.checkpoint() == done
-        town.clickhouse.ask(f"RENAME TABLE {name}_away TO {name}")
+        town.clickhouse.query(f"RENAME TABLE {name}_away TO {name}")
         return it.await_exact()
 
 

@@ -77,7 +77,7 @@ class Tables:
 
     def ask(self, statement: str) -> list[dict[str, Any]]:
         """Rows of a query."""
-        text = self._server.ask(f"{statement} FORMAT JSONEachRow")
+        text = self._server.query(f"{statement} FORMAT JSONEachRow")
         return [json.loads(line) for line in text.splitlines()]
 
     def has(self, name: str) -> bool:
@@ -109,5 +109,5 @@ class Tables:
         )
 
     def _numbers(self, statement: str) -> list[list[int]]:
-        text = self._server.ask(f"{statement} FORMAT TSV").decode()
+        text = self._server.query(f"{statement} FORMAT TSV").decode()
         return [[int(each) for each in line.split("\t")] for line in text.splitlines()]

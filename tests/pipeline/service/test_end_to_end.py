@@ -34,7 +34,7 @@ async def test_a_life(tmp_path: Path, clickhouse: ClickHouseServer) -> None:
             await clock.sleep_ms(200)
 
     async def ask(query: str) -> str:
-        return (await asyncio.to_thread(clickhouse.ask, f"{query} FORMAT TSV")).decode().strip()
+        return (await asyncio.to_thread(clickhouse.query, f"{query} FORMAT TSV")).decode().strip()
 
     async def shape() -> str:
         return await ask("SELECT count(), uniqExact(_partition, _offset), sum(id) FROM default.orders")

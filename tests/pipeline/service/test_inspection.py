@@ -237,7 +237,7 @@ async def test_databases_tables_and_columns_are_listed(world: PipelineServiceHar
 async def test_a_server_that_hangs_holds_up_nobody_else(world: PipelineServiceHarness) -> None:
     pipeline = await world.pipeline()
     service = world.another(ServiceSettings(clickhouse_timeout_ms=1_000))
-    await asyncio.to_thread(world.clickhouse.pause)
+    await asyncio.to_thread(world.clickhouse.freeze)
     try:
         hanging = asyncio.ensure_future(service.looking.databases(pipeline.id))
         ticks = 0
@@ -249,7 +249,7 @@ async def test_a_server_that_hangs_holds_up_nobody_else(world: PipelineServiceHa
         with pytest.raises(UnavailableError):
             await hanging
     finally:
-        await asyncio.to_thread(world.clickhouse.resume)
+        await asyncio.to_thread(world.clickhouse.thaw)
 
 
 @pytest.mark.long

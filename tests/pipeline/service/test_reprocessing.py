@@ -196,16 +196,16 @@ async def test_upkeep_goes_on_by_itself_and_outlives_a_server_that_is_away(
     await world.progress(await world.registry(pipeline, 1), [10, 4])
     await world.ask(ROW.format(world.name, 1, 0, 10))
     _, fresh = await world.service.rewinds.rewind(pipeline.id, "earliest", delete_previous=True)
-    await asyncio.to_thread(world.clickhouse.pause)
+    await asyncio.to_thread(world.clickhouse.freeze)
     try:
         service = world.another(ServiceSettings(upkeep_interval_ms=100, delete_timeout_ms=1_000))
         await world.progress(await world.registry(pipeline, fresh.number), [10, 4])
         async with service.running():
             while "what was replaced is deleted later" not in caplog.text:
                 await world.clock.sleep_ms(50)
-            await asyncio.to_thread(world.clickhouse.resume)
+            await asyncio.to_thread(world.clickhouse.thaw)
             while (await service.catalog.get(pipeline.id)).generations[-1].delete_previous:
                 await world.clock.sleep_ms(50)
     finally:
-        await asyncio.to_thread(world.clickhouse.resume)
+        await asyncio.to_thread(world.clickhouse.thaw)
     assert await counted(world) == ""

@@ -59,11 +59,11 @@ def _insert(server: ClickHouseServer, table: TableSpec, records: SourceRecords, 
     structure = ", ".join(f"{quote_identifier(name)} {kinds[name]}" for name in batch.schema.names)
     names = ", ".join(map(quote_identifier, batch.schema.names))
     text = f"INSERT INTO {table.full_name} ({names}) SELECT {names} FROM input({quote_literal(structure)}) FORMAT ArrowStream"
-    server.ask(text, sink.getvalue(), insert_deduplication_token=token, async_insert="0")
+    server.query(text, sink.getvalue(), insert_deduplication_token=token, async_insert="0")
 
 
 def _rows(server: ClickHouseServer, table: TableSpec) -> list[dict[str, Any]]:
-    text = server.ask(
+    text = server.query(
         f"SELECT * FROM {table.full_name} FORMAT JSONEachRow", output_format_json_quote_64bit_integers="0"
     )
     return [json.loads(line) for line in text.splitlines()]
@@ -76,7 +76,7 @@ def test_a_type_is_made_filled_and_read(
     table = TableSpec(
         database=clickhouse_database, name="t", mapping=Mapping((Column("v", "v", kind),)), order_by=("_offset",)
     )
-    clickhouse.ask(create_table(table))
+    clickhouse.query(create_table(table))
     records = SourceRecords(fields=[{"v": given}], topic="t", partition=0, offsets=[5])
     for _ in range(2):
         _insert(clickhouse, table, records, "once")
@@ -84,16 +84,16 @@ def test_a_type_is_made_filled_and_read(
 
 
 def test_odd_names_every_clause_and_every_type_at_once(clickhouse: ClickHouseServer) -> None:
-    clickhouse.ask(f"CREATE DATABASE IF NOT EXISTS {quote_identifier(TABLE.database)}")
+    clickhouse.query(f"CREATE DATABASE IF NOT EXISTS {quote_identifier(TABLE.database)}")
     try:
-        clickhouse.ask(create_table(TABLE))
+        clickhouse.query(create_table(TABLE))
         _insert(clickhouse, TABLE, RECORDS, "all")
         (row,) = _rows(clickhouse, TABLE)
         assert {name: row[name] for name in VALUES if name != "wide"} == {
             name: value for name, (_, _, value) in VALUES.items() if name != "wide"
         }
     finally:
-        clickhouse.ask(f"DROP DATABASE {quote_identifier(TABLE.database)} SYNC")
+        clickhouse.query(f"DROP DATABASE {quote_identifier(TABLE.database)} SYNC")
 
 
 @pytest.mark.parametrize("engine", ["MergeTree", "ReplacingMergeTree"])
@@ -111,7 +111,7 @@ def test_every_engine_and_partitioning_is_made(
         version_column="at" if engine == "ReplacingMergeTree" else None,
         partition_by=partition_by,
     )
-    clickhouse.ask(create_table(table))
+    clickhouse.query(create_table(table))
     fields = [{"at": f"2026-{month:02d}-01T00:00:00Z", "id": 1} for month in (1, 2, 3)]
     for _ in range(2):
         _insert(clickhouse, table, SourceRecords(fields=fields, topic="t", partition=0, offsets=[1, 2, 3]), "once")
@@ -123,7 +123,7 @@ def test_what_a_diff_proposes_is_carried_out(clickhouse: ClickHouseServer, click
     new = (Column("id", "id", "Int32"), Column("n", "n", "Int64"), Column("s", "s", "Nullable(String)"))
     has = TableSpec(database=clickhouse_database, name="t", mapping=old, order_by=("id",))
     wants = replace(has, mapping=Mapping((*new, Column("m", "m", "Map(String, Int8)"))))
-    clickhouse.ask(create_table(has))
+    clickhouse.query(create_table(has))
     _insert(
         clickhouse, has, SourceRecords(fields=[{"id": 1, "n": 2, "s": "x"}], topic="t", partition=0, offsets=[1]), "a"
     )
@@ -131,13 +131,13 @@ def test_what_a_diff_proposes_is_carried_out(clickhouse: ClickHouseServer, click
     assert found.statements
     assert not found.blockers
     for statement in found.statements:
-        clickhouse.ask(statement)
+        clickhouse.query(statement)
     assert not compare_table(wants, _described(clickhouse, has)).statements
     (row,) = _rows(clickhouse, has)
     assert (row["n"], row["s"], row["m"]) == (2, "x", {})
 
 
 def _described(server: ClickHouseServer, table: TableSpec) -> ExistingTable:
-    lines = server.ask(f"DESCRIBE TABLE {table.full_name} FORMAT JSONCompactEachRow").splitlines()
+    lines = server.query(f"DESCRIBE TABLE {table.full_name} FORMAT JSONCompactEachRow").splitlines()
     columns = [ExistingColumn(name, kind, default) for name, kind, default, *_ in map(json.loads, lines)]
     return ExistingTable("MergeTree", columns, table.order_by, table.window)

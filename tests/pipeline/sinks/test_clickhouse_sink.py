@@ -153,7 +153,7 @@ def test_the_fence_waits_until_nothing_older_runs(clickhouse: ClickHouseDatabase
     running = f"SELECT count() AS n FROM system.processes WHERE startsWith(query_id, 'holdfast:{target.fence_key(0)}:')"
 
     def insert(epoch: int) -> None:
-        clickhouse.server.ask(slow, query_id=statements.query_id(target, fenced_range(0, 1_000, epoch=epoch), "x"))
+        clickhouse.server.query(slow, query_id=statements.query_id(target, fenced_range(0, 1_000, epoch=epoch), "x"))
 
     with ThreadPoolExecutor(2) as pool:
         older, own = pool.submit(insert, 1), pool.submit(insert, 2)

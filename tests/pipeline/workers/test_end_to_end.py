@@ -75,7 +75,7 @@ class Works:
         return self.workers[name]
 
     def asked(self, query: str) -> str:
-        return self.clickhouse.ask(f"{query} FORMAT TSV").decode().strip()
+        return self.clickhouse.query(f"{query} FORMAT TSV").decode().strip()
 
     def rows(self) -> int:
         known = self.asked("SELECT count() FROM system.tables WHERE name = 'orders'") != "0"
