@@ -149,7 +149,7 @@ async def test_a_follower_that_hangs_loses_its_session_although_its_process_live
     (one,) = world.start("agent-1")
     await world.until(lambda: len(one.owns()) == 2)
     assert one.executor is not None
-    one.executor._session.progress = lambda: None  # type: ignore[method-assign] # as if the loop never came round
+    one.executor._session.report_progress = lambda: None  # type: ignore[method-assign] # as if the loop never came round
     await world.until(lambda: not one.owns())
 
 

@@ -147,7 +147,7 @@ async def test_a_working_loop_that_hangs_loses_its_session_although_the_process_
     for _ in range(20):
         await clock.run_for_ms(500)
         assert owner.session is not None
-        owner.session.progress()
+        owner.session.report_progress()
     assert owner.ended_ms is None
     await clock.run_for_ms(6_000)
     assert await store.get("mine") is None

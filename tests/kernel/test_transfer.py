@@ -7,7 +7,15 @@ import pytest
 from holdfast.contracts.store import Put, Store
 from holdfast.kernel.keys import holder_key, partition_from_resource, partition_resource
 from holdfast.kernel.lease import Lease, acquire, commit_fenced, read_holder
-from holdfast.kernel.transfer import Transfer, TransferState, TransferStep, answer, begin, complete, next_state
+from holdfast.kernel.transfer import (
+    Transfer,
+    TransferState,
+    TransferStep,
+    answer_transfer,
+    complete_transfer,
+    next_state,
+    offer_transfer,
+)
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import FencedError, InvalidError
 from holdfast.vocabulary.random import SystemRandom
@@ -40,9 +48,9 @@ async def source_lease(store: Store) -> Lease:
 
 
 async def accepted(store: Store, lease: Lease) -> Transfer:
-    offer = await begin(store, lease, target="bob", latest=None, clock=CLOCK, random=CHANCE)
+    offer = await offer_transfer(store, lease, target="bob", latest=None, clock=CLOCK, random=CHANCE)
     assert offer is not None
-    agreed = await answer(store, offer, TransferStep.ACCEPT, clock=CLOCK, random=CHANCE)
+    agreed = await answer_transfer(store, offer, TransferStep.ACCEPT, clock=CLOCK, random=CHANCE)
     assert agreed is not None
     return agreed
 
@@ -51,7 +59,7 @@ async def test_completing_moves_the_lease_to_the_targets_session_at_the_next_epo
     ann = await source_lease(store)
     transfer = await accepted(store, ann)
     target = await store.open_session(30_000)
-    bob = await complete(store, ann, transfer, target_session=target.id, clock=CLOCK, random=CHANCE)
+    bob = await complete_transfer(store, ann, transfer, target_session=target.id, clock=CLOCK, random=CHANCE)
     assert bob is not None
     assert (bob.epoch, bob.holder, bob.session) == (2, "bob", target.id)
     await store.close_session(ann.session)  # the source dies: nothing of the lease was its any more
@@ -68,16 +76,16 @@ async def test_a_target_whose_session_died_leaves_the_source_the_owner(store: St
     transfer = await accepted(store, ann)
     target = await store.open_session(30_000)
     await store.close_session(target.id)
-    assert await complete(store, ann, transfer, target_session=target.id, clock=CLOCK, random=CHANCE) is None
+    assert await complete_transfer(store, ann, transfer, target_session=target.id, clock=CLOCK, random=CHANCE) is None
     await commit_fenced(store, ann, clock=CLOCK, random=CHANCE, apply=[Put("effect", b"1")])
 
 
 async def test_a_transfer_that_was_failed_meanwhile_cannot_be_completed(store: Store) -> None:
     ann = await source_lease(store)
     transfer = await accepted(store, ann)
-    assert await answer(store, transfer, TransferStep.FAIL, clock=CLOCK, random=CHANCE) is not None
+    assert await answer_transfer(store, transfer, TransferStep.FAIL, clock=CLOCK, random=CHANCE) is not None
     target = await store.open_session(30_000)
-    assert await complete(store, ann, transfer, target_session=target.id, clock=CLOCK, random=CHANCE) is None
+    assert await complete_transfer(store, ann, transfer, target_session=target.id, clock=CLOCK, random=CHANCE) is None
 
 
 async def test_an_owner_that_was_succeeded_can_neither_begin_nor_complete(store: Store) -> None:
@@ -87,19 +95,19 @@ async def test_an_owner_that_was_succeeded_can_neither_begin_nor_complete(store:
     await source_lease(store)
     target = await store.open_session(30_000)
     with pytest.raises(FencedError):
-        await complete(store, ann, transfer, target_session=target.id, clock=CLOCK, random=CHANCE)
+        await complete_transfer(store, ann, transfer, target_session=target.id, clock=CLOCK, random=CHANCE)
     with pytest.raises(FencedError):
-        await begin(store, ann, target="bob", latest=transfer, clock=CLOCK, random=CHANCE)
+        await offer_transfer(store, ann, target="bob", latest=transfer, clock=CLOCK, random=CHANCE)
 
 
 async def test_two_answers_to_one_offer_do_not_both_count(store: Store) -> None:
     ann = await source_lease(store)
-    offer = await begin(store, ann, target="bob", latest=None, clock=CLOCK, random=CHANCE)
+    offer = await offer_transfer(store, ann, target="bob", latest=None, clock=CLOCK, random=CHANCE)
     assert offer is not None
-    assert await answer(store, offer, TransferStep.REJECT, clock=CLOCK, random=CHANCE) is not None
-    assert await answer(store, offer, TransferStep.ACCEPT, clock=CLOCK, random=CHANCE) is None
+    assert await answer_transfer(store, offer, TransferStep.REJECT, clock=CLOCK, random=CHANCE) is not None
+    assert await answer_transfer(store, offer, TransferStep.ACCEPT, clock=CLOCK, random=CHANCE) is None
     with pytest.raises(InvalidError):
-        await answer(store, offer, TransferStep.COMPLETE, clock=CLOCK, random=CHANCE)
+        await answer_transfer(store, offer, TransferStep.COMPLETE, clock=CLOCK, random=CHANCE)
 
 
 def test_partition_resources_read_back_whatever_the_topic_is_called() -> None:

@@ -121,7 +121,7 @@ async def test_wrong_consumers_are_refused(world: World, registry: RegistryStore
     coordinator = world.coordinator(registry)
     ann = await recorder(registry, "A", [])
     await coordinator.add_consumer(ann)
-    with pytest.raises(InvalidError, match="does not have yet"):
+    with pytest.raises(InvalidError, match="must be new to this coordinator"):
         await coordinator.add_consumer(await recorder(registry, "A", []))
     ann.left = True
     with pytest.raises(InvalidError, match="running"):

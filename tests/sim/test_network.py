@@ -11,7 +11,7 @@ from holdfast.sim.history import History
 from holdfast.sim.loop import SimLoop
 from holdfast.sim.network import NetworkConditions, NetworkLink, SimStoreClient
 from holdfast.sim.process import SimClock, SimProcess
-from holdfast.sim.store_server import SimStore, SimStoreServer, at_once
+from holdfast.sim.store_server import SimStore, SimStoreServer, run_immediately
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import SeededRandom
 
@@ -52,7 +52,7 @@ def with_net(test: Callable[[Net], Awaitable[None]]) -> Net:
 
 def test_a_commit_stuck_on_the_way_lands_after_its_sender_gave_up() -> None:
     async def test(net: Net) -> None:
-        net.port.stick_next(500)
+        net.port.delay_next(500)
         with pytest.raises(OutcomeUnknownError):
             await net.port.commit(apply=PUT)
         assert net.loop.now_ms == 100
@@ -65,7 +65,7 @@ def test_a_commit_stuck_on_the_way_lands_after_its_sender_gave_up() -> None:
 
 def test_a_commit_that_arrives_after_it_was_resolved_is_refused() -> None:
     async def test(net: Net) -> None:
-        net.port.stick_next(500)
+        net.port.delay_next(500)
         with pytest.raises(OutcomeUnknownError) as lost:
             await net.port.commit(apply=PUT)
         assert await net.port.resolve(lost.value.commit_id) == NotCommitted()
@@ -86,7 +86,7 @@ def test_a_lost_answer_resolves_to_what_happened() -> None:
                 await net.port.commit(apply=(Put(f"k{number}", b"1"),))
             outcomes.append(at_once_resolve(net, lost.value.commit_id))
         for number, outcome in enumerate(outcomes):
-            entry = at_once(net.server.store.get(f"k{number}"))
+            entry = run_immediately(net.server.store.get(f"k{number}"))
             assert outcome == (NotCommitted() if entry is None else Committed(entry.version))
         assert {type(outcome) for outcome in outcomes} == {Committed, NotCommitted}
 
@@ -100,12 +100,12 @@ def at_once_resolve(net: Net, commit_id: str) -> Committed | NotCommitted:
 def test_a_request_goes_on_when_its_sender_dies() -> None:
     async def test(net: Net) -> None:
         task = asyncio.ensure_future(net.port.commit(apply=PUT))
-        net.port.stick_next(50)
+        net.port.delay_next(50)
         net.loop.post_at(20, net.process.die)
         with pytest.raises(asyncio.CancelledError):
             await task
         await net.clock.sleep_ms(100)
-        assert at_once(net.server.store.get("k")) is not None
+        assert run_immediately(net.server.store.get("k")) is not None
 
     with_net(test)
 
@@ -139,7 +139,7 @@ def test_a_link_that_is_down_refuses_or_swallows() -> None:
 def test_a_store_that_is_down_misses_what_arrives_and_keeps_what_it_had() -> None:
     async def test(net: Net) -> None:
         await net.port.commit(apply=PUT)
-        net.port.stick_next(500)
+        net.port.delay_next(500)
         late = asyncio.ensure_future(net.port.commit(apply=(Put("late", b"1"),)))
         net.loop.post_at(50, net.server.crash)
         net.loop.post_at(1000, net.server.restart)
@@ -158,7 +158,7 @@ def test_what_the_store_refuses_comes_back_as_its_error() -> None:
     async def test(net: Net) -> None:
         with pytest.raises(InvalidError, match="JSON"):
             await net.port.commit(apply=(Put("k", b"not json"),))
-        net.port.stick_next(500)
+        net.port.delay_next(500)
         with pytest.raises(OutcomeUnknownError):  # nobody hears the refusal
             await net.port.commit(apply=(Put("k", b"not json"),))
         await net.clock.sleep_ms(500)
@@ -173,8 +173,8 @@ def test_a_watch_sees_every_commit_in_order_also_after_a_cut() -> None:
             seen = [await anext(commits)]
             net.link.up = False
             for value in (b"2", b"3"):
-                at_once(net.server.store.commit(apply=(Put("k", value), Put("other", value))))
-            at_once(net.server.store.commit(apply=(Put("other", b"4"),)))
+                run_immediately(net.server.store.commit(apply=(Put("k", value), Put("other", value))))
+            run_immediately(net.server.store.commit(apply=(Put("other", b"4"),)))
             net.loop.post_at(1000, setattr, net.link, "up", True)
             seen += [await anext(commits), await anext(commits)]
             assert net.loop.now_ms > 1000

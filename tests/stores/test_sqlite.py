@@ -15,7 +15,7 @@ from holdfast.contracts.store import Absent, Committed, NotCommitted, Put, Resyn
 from holdfast.kernel import keys
 from holdfast.kernel.lease import Lease, acquire
 from holdfast.kernel.planner import encode_placements
-from holdfast.kernel.transfer import begin
+from holdfast.kernel.transfer import offer_transfer
 from holdfast.registry import keys as registry_keys
 from holdfast.registry import records
 from holdfast.registry.model import PartitionState
@@ -398,7 +398,7 @@ async def test_people_find_everything_in_views(path: Path) -> None:
         resource = keys.partition_resource(TopicPartition("a/b", 7))
         lease = await acquire(store, resource, holder="ann", session=session.id, clock=CLOCK, random=CHANCE)
         assert isinstance(lease, Lease)
-        assert await begin(store, lease, target="bob", latest=None, clock=CLOCK, random=CHANCE)
+        assert await offer_transfer(store, lease, target="bob", latest=None, clock=CLOCK, random=CHANCE)
         member = Member(id="ann", session=session.id, address="host:1", zone="z", node=3, started_at_ms=1_500)
         state = PartitionState(id=12, owner="c1", epoch=2, checkpoint=42)
         await write(

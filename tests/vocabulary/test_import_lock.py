@@ -6,18 +6,18 @@ import sys
 
 import pytest
 
-from holdfast.vocabulary.import_lock import hidden
+from holdfast.vocabulary.import_lock import hide_module
 
 
 def test_what_is_hidden_cannot_be_imported_and_can_be_afterwards() -> None:
     sys.modules.pop("colorsys", None)
-    with hidden("colorsys"), pytest.raises(ModuleNotFoundError):
+    with hide_module("colorsys"), pytest.raises(ModuleNotFoundError):
         importlib.import_module("colorsys")
     assert importlib.import_module("colorsys")
 
 
 def test_what_is_there_already_stays() -> None:
-    with hidden("json"):
+    with hide_module("json"):
         assert importlib.import_module("json") is sys.modules["json"]
     assert "json" in sys.modules
 

@@ -176,7 +176,7 @@ class PartitionLeaseHandler:
                     _log.info("%s cannot be handed back yet: %s", lease.resource, error)
                 said = True
                 self._session.check()
-                self._session.progress()
+                self._session.report_progress()
                 await self._clock.sleep_ms(self._settings.log.publish_retry_ms)
 
     async def _drain(self, partition: LeadingPartition) -> None:

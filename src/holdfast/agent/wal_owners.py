@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Committed, Put, Store
-from holdfast.kernel.lease import Lease, hand_over
+from holdfast.kernel.lease import Lease, transfer_commit
 from holdfast.log.keys import wal_key
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, FencedError
@@ -47,7 +47,7 @@ async def hand_over_to_wal_owner(store: Store, lease: Lease, wal_id: str, *, clo
     entry = await store.get(wal_key(wal_id))
     if entry is None or entry.session is None or entry.session == lease.session:
         return
-    given = hand_over(lease, to=msgspec.json.decode(entry.value, type=WalOwner).agent, session=entry.session)
+    given = transfer_commit(lease, to=msgspec.json.decode(entry.value, type=WalOwner).agent, session=entry.session)
     outcome = await commit_resolved(store, clock=clock, random=random, require=given.require, apply=given.apply)
     if isinstance(outcome, Committed):
         raise FencedError(lease.resource, lease.epoch, given.epoch)

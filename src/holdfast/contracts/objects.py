@@ -1,8 +1,8 @@
 """Objects: immutable blobs under keys, on a folder or an object store.
 
 The one rule: an object never changes. `put` writes a key that must not exist yet, and a deleted key is never written again; a
-writer that lost the race is told so. Readers therefore cache freely, and nothing here needs a lock. Listing is for sweepers and
-people: what exists is decided by the Store, which names every object that counts.
+writer that lost the race gets `AlreadyExists`. Readers therefore cache freely, and nothing here needs a lock. Listing is for
+sweepers and people: the Store decides what exists, and names every object that counts.
 
 Keys are printable text of segments between slashes (`topic/0/000.seg`). Segments that begin with a dot belong to the engine. No
 key is the folder of another (`a` beside `a/b`): some engines cannot hold both.
@@ -27,7 +27,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyExists:
-    """Somebody wrote this key before; nothing was changed. It may have been ourselves: a lost answer, retried."""
+    """The key exists; nothing was changed. Its writer may be ourselves: a lost answer, retried."""
 
     key: str
 
@@ -41,7 +41,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a listing says of an object. `modified_ms` is the store's wall clock: for graces, never for order."""
+    """An object in a listing. `modified_ms` is the store's wall clock: for grace periods, never for order."""
 
     key: str
     size_bytes: int
@@ -65,9 +65,9 @@ class Objects(Protocol):
         ...
 
     async def get(self, key: str, *, start: int = 0, end: int | None = None) -> Buffer | Missing:
-        """Bytes [start, end) of the object; up to its end without `end`. A view keeps memory that others wait for: let go of it.
+        """Bytes [start, end) of the object; up to its end without `end`. A view retains memory that others wait for: drop it soon.
 
-        What lies beyond the object's end is left out: a range that begins there is empty.
+        Bytes beyond the object's end are left out: a range that begins there is empty.
         """
         ...
 
@@ -84,5 +84,5 @@ class Objects(Protocol):
         ...
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects durably, as many as wanted; removing what is not there does nothing."""
+        """Remove objects durably, any number of them; removing an absent object does nothing."""
         ...

@@ -4,9 +4,9 @@ The one rule: `commit` is the only write, and losing a race is an answer, not an
 written against this page and runs on every engine; `holdfast.testing.store_contract` holds each engine to it.
 
 Time. A session is dead once a *commit* says so: a reaper's, or that of a contender whose commit finds it overdue. Until
-then its keys are there for every reader; afterwards they are gone for ever, whatever any clock does.
+then every reader sees its keys; afterwards they never come back, whatever any clock does.
 
-Order. Versions grow store-wide in commit order. Whoever saw version v has seen every commit up to v.
+Order. Versions grow store-wide in commit order. A reader at version v has seen every commit up to v.
 
 Values are JSON text (UTF-8), so that people can read them with the engine's own tools.
 """
@@ -19,7 +19,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A key as one commit left it. `version` is that commit's; `session` is whose death removes the key."""
+    """A key as one commit left it. `version` is that commit's; the key is removed when `session` ends."""
 
     key: str
     value: bytes
@@ -53,7 +53,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Removes `key`; removing what is not there changes nothing."""
+    """Removes `key`; removing an absent key changes nothing."""
 
     key: str
 
@@ -71,7 +71,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Nothing was applied. `found` is what the required keys held; `dead_session` names a session a put asked for in vain."""
+    """Nothing was applied. `found` is what the required keys held; `dead_session` is the ended session of a put, if any."""
 
     found: Mapping[str, Entry | None] = field(default_factory=dict)
     dead_session: str | None = None
@@ -124,7 +124,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFacts:
-    """What an engine says of itself after checking, for `holdfast store check` and for the log."""
+    """An engine's properties as checked at open, for `holdfast store check` and for the log."""
 
     engine: str
     server: str
@@ -142,7 +142,7 @@ class Store(Protocol):
 
     @property
     def facts(self) -> StoreFacts:
-        """What was checked at open."""
+        """The properties checked at open."""
         ...
 
     async def get(self, key: str) -> Entry | None:
@@ -167,9 +167,9 @@ class Store(Protocol):
         ...
 
     async def resolve(self, commit_id: str) -> Committed | NotCommitted:
-        """What became of the commit in an `OutcomeUnknownError`. The answer is final: a commit still under way is refused.
+        """The outcome of the commit in an `OutcomeUnknownError`. The answer is final: a commit still in flight is refused.
 
-        To be asked within an hour of the loss; idempotent.
+        Call it within an hour of the loss; idempotent.
         """
         ...
 
@@ -178,7 +178,7 @@ class Store(Protocol):
         ...
 
     async def keep_alive(self, session_id: str) -> bool:
-        """Renew for another TTL. False: the session is dead, now and for ever."""
+        """Renew for another TTL. False: the session is dead, which is final."""
         ...
 
     async def close_session(self, session_id: str) -> None:
@@ -188,7 +188,7 @@ class Store(Protocol):
     def watch(self, prefix: str, *, from_version: int) -> AbstractAsyncContextManager[AsyncIterator[Changed | Resync]]:
         """Push every commit after `from_version` that changes a key below `prefix`, in order, none missing.
 
-        Breaks are mended inside: the iterator goes on where it was. It ends only when left, with `ClosedError` when the
-        store is closed, or with `CorruptError`.
+        Broken connections are re-established inside; the iterator continues where it was. It ends only when left, with
+        `ClosedError` when the store is closed, or with `CorruptError`.
         """
         ...

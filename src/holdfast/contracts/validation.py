@@ -1,4 +1,4 @@
-"""What every engine refuses before it does any I/O, so that all refuse the same things in the same words."""
+"""Validation: what every engine refuses before any I/O, with the same errors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class StoreLimits:
 
 
 def check_key(key: str, limits: StoreLimits) -> int:
-    """Refuse a key no engine could hold; return its size in bytes."""
+    """Refuse an invalid key; return its size in bytes."""
     return _key_bytes(key, limits.key_bytes_max)
 
 
@@ -41,7 +41,7 @@ def _key_bytes(key: str, bytes_max: int) -> int:
     if not 0 < size <= bytes_max:
         raise InvalidError("key", key[:80], f"1 to {bytes_max} bytes")
     if not key.isprintable():
-        raise InvalidError("key", key, "printable characters")
+        raise InvalidError("key", key, "printable")
     return size
 
 
@@ -49,7 +49,7 @@ def _utf8_size(key: str) -> int:
     try:
         return len(key.encode())
     except UnicodeEncodeError:
-        raise InvalidError("key", ascii(key), "text that UTF-8 can hold") from None
+        raise InvalidError("key", ascii(key), "valid UTF-8 text") from None
 
 
 def check_value(key: str, value: bytes) -> None:
@@ -63,7 +63,7 @@ def check_value(key: str, value: bytes) -> None:
 
 
 def check_commit(require: Sequence[Requirement], apply: Sequence[Operation], limits: StoreLimits) -> None:
-    """Refuse a commit that some engine could not take: too many operations, too many bytes, a key written twice."""
+    """Refuse a commit beyond the limits: too many operations, too many bytes, a key written twice."""
     count = len(require) + len(apply)
     if count > limits.ops_max:
         raise InvalidError("operations in a commit", count, f"at most {limits.ops_max}, requirements included")
@@ -71,7 +71,7 @@ def check_commit(require: Sequence[Requirement], apply: Sequence[Operation], lim
     for requirement in require:
         size += check_key(requirement.key, limits)
         if type(requirement) is AtVersion and requirement.version < 1:
-            raise InvalidError(f"required version of {requirement.key}", requirement.version, "1 or more")
+            raise InvalidError(f"required version of {requirement.key}", requirement.version, "at least 1")
     written = set()
     for operation in apply:
         size += check_key(operation.key, limits)
@@ -80,13 +80,13 @@ def check_commit(require: Sequence[Requirement], apply: Sequence[Operation], lim
             check_value(operation.key, operation.value)
             size += len(operation.value)
     if len(written) != len(apply):
-        raise InvalidError("keys written in a commit", [op.key for op in apply], "each key once")
+        raise InvalidError("keys written in a commit", [op.key for op in apply], "distinct")
     if size > limits.bytes_max:
         raise InvalidError("bytes in a commit", size, f"at most {limits.bytes_max}")
 
 
 def check_ttl(ttl_ms: int, limits: StoreLimits) -> None:
-    """Refuse a TTL that no clock could keep."""
+    """Refuse a TTL below the limit."""
     check_at_least("session ttl_ms", ttl_ms, limits.ttl_ms_min)
 
 

@@ -197,7 +197,7 @@ class GroupShardLeaseHandler:
             except (UnavailableError, OutcomeUnknownError) as error:
                 _log.info("releasing %s failed, retrying: %s", lease.resource, error)
                 self._session.check()
-                self._session.progress()
+                self._session.report_progress()
                 await self._clock.sleep_ms(_RETRY_MS)
 
     def _lock(self, number: int) -> asyncio.Lock:

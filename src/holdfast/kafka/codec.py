@@ -16,7 +16,7 @@ from uuid import UUID
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.length_checks import check_lengths, nested_entity
 from holdfast.kafka.wire import MalformedRequestError
-from holdfast.vocabulary.import_lock import hidden, import_lock
+from holdfast.vocabulary.import_lock import hide_module, import_lock
 
 Convert = Callable[[Any], Any]
 
@@ -56,7 +56,7 @@ def import_kio() -> None:
     One thread at a time: its modules import each other in a circle, and two threads that meet there get Python's deadlock error.
     """
     # Where hypothesis is installed, kio builds strategies for tests at import: seconds of work.
-    with import_lock, hidden("hypothesis"):
+    with import_lock, hide_module("hypothesis"):
         import kio.index
         import kio.schema.errors
         import kio.serial  # noqa: F401

@@ -3,7 +3,7 @@
 The one rule: with C consumers everyone gets ⌊P/C⌋ or ⌈P/C⌉ pieces, whatever came before.
 
 `contiguous` deals runs of neighbours in the order of the ids: easy to predict, but one consumer's coming or going moves
-pieces of many. `sticky` moves only what must move. What "moving" costs is the caller's affair.
+pieces of many. `sticky` moves only what must move. What a move costs is up to the caller.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,8 +37,8 @@ def sticky(
 ) -> FairShares:
     """As few moves away from `previous` as balance allows; `sticky` of its own answer is that answer.
 
-    `shunned` names, for a piece, the consumer that just failed at it: it goes to someone else when there is someone else,
-    at the price of one exchange if balance asks for it.
+    `avoid` names, for a piece, the consumer that just failed at it: it goes to another one if there is one, at the price of one
+    exchange if balance requires it.
     """
     check_at_least("partitions", partitions, 0)
     ids = sorted(set(consumers))
@@ -88,10 +88,10 @@ def _fill_quotas(free: list[int], held: dict[str, list[int]], quotas: dict[str, 
 def _move_to_another(
     piece: int, consumer: str, held: dict[str, list[int]], moving: set[int], avoid: Mapping[int, str]
 ) -> None:
-    """Hand `piece` from the consumer that failed at it to another, in exchange if the counts would tilt."""
+    """Move `piece` from the consumer that failed at it to another, in exchange if the counts would differ by two."""
     other = min((each for each in held if each != consumer), key=lambda each: (len(held[each]), each))
     if len(held[other]) >= len(held[consumer]):
-        # What moves anyway is exchanged first: nobody is disturbed by it.
+        # Pieces that move anyway are exchanged first: that adds no move.
         back = [each for each in held[other] if avoid.get(each) not in (consumer, other)]
         if not back:
             return

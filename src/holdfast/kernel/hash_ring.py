@@ -1,4 +1,4 @@
-"""The hash ring: where a partition would like to live. Pure, and stable for ever: placements depend on every bit.
+"""The hash ring: the preferred agents of a partition. Pure, and it never changes: placements depend on every bit.
 
 The ring alone is uneven (six partitions on three agents fall 3/2/1), so the plan uses it only to choose among agents that
 still have room.

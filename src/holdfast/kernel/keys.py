@@ -1,10 +1,10 @@
-"""Where the kernel keeps what in the store. One page, so that a person with SQL or etcdctl finds everything.
+"""The kernel's keys in the store. One page, so that a person with SQL or etcdctl finds everything.
 
-    lease/holder/{resource}   {"holder", "epoch"}                under the holder's session: gone when it dies
+    lease/holder/{resource}   {"holder", "epoch"}                under the holder's session: removed when it ends
     lease/epoch/{resource}    {"epoch"}                          never deleted: epochs never repeat
     member/{kind}/{id}        {"id", "session", "address", …}    under the member's session
-    seen/{kind}/{id}          {"id", …, "seen_at_ms"}            the last sign of life, for listings only
-    node/{id}                 {"node"}                           an agent's numeric id, for ever
+    seen/{kind}/{id}          {"id", …, "seen_at_ms"}            the last heartbeat, for listings only
+    node/{id}                 {"node"}                           an agent's numeric id, never deleted
     counter/node              {"next"}
     workload/{topic}          {"topic", "partitions", "group", "replicas"}   what the planner places
     plan/{topic}              {"agents", "owners"}               who owns each partition, by index into agents
@@ -31,12 +31,12 @@ PLANNER: Final = "planner"
 
 
 def holder_key(resource: str) -> str:
-    """Who holds the lease."""
+    """The holder of a lease."""
     return HOLDERS + resource
 
 
 def epoch_key(resource: str) -> str:
-    """How often the lease has changed hands."""
+    """The epoch of a lease."""
     return EPOCHS + resource
 
 
@@ -46,17 +46,17 @@ def member_key(kind: str, member_id: str) -> str:
 
 
 def last_seen_key(kind: str, member_id: str) -> str:
-    """A member's last sign of life."""
+    """A member's last heartbeat."""
     return f"{LAST_SEEN}{kind}/{member_id}"
 
 
 def workload_key(topic: str) -> str:
-    """What is to be placed for a topic."""
+    """What the planner has to place for a topic."""
     return WORKLOADS + topic
 
 
 def plan_key(topic: str) -> str:
-    """Where a topic's partitions are placed."""
+    """The placements of a topic's partitions."""
     return PLANS + topic
 
 

@@ -1,8 +1,8 @@
 """Leases: the right to act on a resource, fenced by an epoch.
 
 Holder and epoch are two keys written by one commit, so one version stands for both. The holder key vanishes with the holder's
-session; the epoch key is never deleted, so epochs never repeat. Renewal is the session's business: ten thousand leases cost one
-keep-alive. Every effect goes through `commit_fenced`, which the store refuses once anybody has acquired after us.
+session; the epoch key is never deleted, so epochs never repeat. Only the session is renewed: ten thousand leases cost one
+keep-alive. Every effect goes through `commit_fenced`, which the store refuses once somebody has acquired after us.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -42,13 +42,13 @@ class Lease:
     version: int
 
     def fence(self) -> Requirement:
-        """Holds as long as nobody has acquired the resource since."""
+        """The requirement that nobody has acquired the resource since."""
         return AtVersion(epoch_key(self.resource), self.version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Somebody holds the resource (perhaps ourselves, from an earlier life)."""
+    """The resource has a holder; perhaps an earlier process of ours."""
 
     resource: str
     holder: str
@@ -58,20 +58,20 @@ class Held:
 
 
 class HolderRecord(msgspec.Struct, frozen=True):
-    """What stands under `lease/holder/…`."""
+    """The value of `lease/holder/…`."""
 
     holder: str
     epoch: int
 
 
 class EpochRecord(msgspec.Struct, frozen=True):
-    """What stands under `lease/epoch/…`."""
+    """The value of `lease/epoch/…`."""
 
     epoch: int
 
 
 def read_holder(entry: Entry) -> Held:
-    """The holder a store entry speaks of."""
+    """The holder in a store entry."""
     record = msgspec.json.decode(entry.value, type=HolderRecord)
     resource = entry.key.removeprefix(holder_key(""))
     return Held(
@@ -80,7 +80,7 @@ def read_holder(entry: Entry) -> Held:
 
 
 def read_epoch(entry: Entry | None) -> int:
-    """The epoch a store entry speaks of; a resource never held is at epoch 0."""
+    """The epoch in a store entry; a resource never held is at epoch 0."""
     return 0 if entry is None else msgspec.json.decode(entry.value, type=EpochRecord).epoch
 
 
@@ -94,7 +94,7 @@ class LeaseCommit:
 
 
 def acquire_commit(resource: str, holder: str, session: str, epoch_entry: Entry | None) -> LeaseCommit:
-    """How to acquire a resource whose epoch key is as given and whose holder is gone."""
+    """The commit that acquires a resource whose epoch key is as given and whose holder is gone."""
     epoch = read_epoch(epoch_entry) + 1
     known: Requirement = (
         Absent(epoch_key(resource)) if epoch_entry is None else AtVersion(epoch_entry.key, epoch_entry.version)
@@ -111,8 +111,8 @@ def _lease_operations(resource: str, holder: str, session: str, epoch: int) -> t
     )
 
 
-def hand_over(lease: Lease, *, to: str, session: str) -> LeaseCommit:
-    """How the present holder gives the lease to somebody else's session without a moment in between."""
+def transfer_commit(lease: Lease, *, to: str, session: str) -> LeaseCommit:
+    """The commit by which the present holder moves the lease to another session, with no gap in between."""
     require = (lease.fence(), AtVersion(holder_key(lease.resource), lease.version))
     return LeaseCommit(lease.epoch + 1, require, _lease_operations(lease.resource, to, session, lease.epoch + 1))
 
@@ -120,10 +120,10 @@ def hand_over(lease: Lease, *, to: str, session: str) -> LeaseCommit:
 async def acquire(
     store: Store, resource: str, *, holder: str, session: str, clock: Clock, random: Random
 ) -> Lease | Held:
-    """Take the lease if nobody has it: `Held` says who does. `ExpiredError`: our own session is dead.
+    """Take the lease if it is free; `Held` names its holder. `ExpiredError`: our own session is dead.
 
-    `OutcomeUnknownError`, after all patience: it may be ours. Whoever does not adopt it from the holder key (as `follower` does)
-    ends the session, or the lease stays held by nobody in particular.
+    `OutcomeUnknownError`: it may be ours. Adopt it from the holder key (as `PlanExecutor` does) or end the session; otherwise it
+    stays held until the session ends.
     """
     seen: Entry | None = None
     while True:
@@ -136,11 +136,11 @@ async def acquire(
             return read_holder(present)
         if outcome.dead_session is not None:
             raise ExpiredError(f"session {session}", "the store has ended it")
-        seen = outcome.found.get(epoch_key(resource))  # somebody came and went, or this is not the first time
+        seen = outcome.found.get(epoch_key(resource))  # an earlier holder has left its epoch
 
 
 async def release(store: Store, lease: Lease, *, clock: Clock, random: Random) -> int:
-    """Give the lease up: the version of that commit. 0: it was not ours any more, and nothing was changed."""
+    """Give the lease up; the version of that commit. 0: it was no longer ours, and nothing was changed."""
     key = holder_key(lease.resource)
     outcome = await commit_resolved(
         store, clock=clock, random=random, require=(AtVersion(key, lease.version), lease.fence()), apply=(Delete(key),)
@@ -167,14 +167,14 @@ async def commit_fenced(
 
 
 @asynccontextmanager
-async def hold(
+async def hold_lease(
     store: Store, resource: str, *, holder: str, session: HeldSession, clock: Clock, random: Random
 ) -> AsyncIterator[Lease | Held]:
-    """Hold a lease for the body, if it is to be had; leaving releases it. Losing it is the session's to notice."""
+    """Hold a lease for the body if it is free; leaving releases it. The session notices when it is lost."""
     lease = await acquire(store, resource, holder=holder, session=session.id, clock=clock, random=random)
     try:
         yield lease
     finally:
         if isinstance(lease, Lease) and session.alive():
-            with suppress(HoldfastError):  # the session's end releases what we could not
+            with suppress(HoldfastError):  # the end of the session releases what we could not
                 await release(store, lease, clock=clock, random=random)

@@ -1,7 +1,7 @@
-"""Membership: who is there. A member is a key under its session; a numeric node id is its for ever.
+"""Membership: the live agents and workers. A member is a key under its session; its numeric node id never changes.
 
-Two different questions are kept apart. *May it own things?* Yes while its session lives (30 s). *Do we show it?* Yes until it
-has not been seen for 60 s, so that a listing can say "agent-3, gone for 40 s" instead of nothing.
+Two questions are kept apart. *May it own things?* Yes while its session lives (30 s). *Is it listed?* Until its last heartbeat is
+60 s old, so that a listing can show "agent-3, gone for 40 s".
 """
 
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ from holdfast.vocabulary.types import Member
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipSettings:
-    """How often a member says it is there, for how long it is shown afterwards, and how long a newcomer waits for its name."""
+    """How often a member updates its heartbeat, how long it is listed after the last one, and how long it waits for its id."""
 
     heartbeat_ms: int = 20_000
     shown_ms: int = 60_000
@@ -39,7 +39,7 @@ class MembershipSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberStatus:
-    """A member as a listing shows it. `live`: its session holds; otherwise it was last seen at `seen_at_ms`."""
+    """A member in a listing. `live`: its session lives; otherwise its last heartbeat was at `seen_at_ms`."""
 
     member: Member
     live: bool
@@ -60,7 +60,7 @@ class _LastSeenRecord(msgspec.Struct, frozen=True):
 
 
 def read_member(entry: Entry) -> Member:
-    """The member a store entry speaks of."""
+    """The member in a store entry."""
     return msgspec.json.decode(entry.value, type=Member)
 
 
@@ -70,7 +70,8 @@ async def hold_membership(
 ) -> AsyncIterator[Member]:
     """Be a member for the body, under `member.session`; leaving removes the listing at once.
 
-    An id belongs to one live member: a namesake's session is waited for (our own former life expires), then `InvalidError`.
+    An id belongs to one live member. If another has it, perhaps our own earlier process, this waits for its session to end, then
+    raises `InvalidError`.
     """
     member = replace(member, node=await node_id(store, member.id, clock=clock, random=random))
     await _register(store, kind, member, clock, random, settings)
@@ -100,7 +101,9 @@ async def _register(
             if clock.boot_ms() >= deadline_ms:
                 there = read_member(present)
                 raise InvalidError(
-                    f"{kind} id", member.id, f"an id no live {kind} has; {there.address or 'one'} has it"
+                    f"{kind} id",
+                    member.id,
+                    f"unused by live {kind}s; the one at {there.address or 'an unknown address'} has it",
                 )
             await mirror.notify.wait_ms(clock, max(1, deadline_ms - clock.boot_ms()))
 
@@ -121,22 +124,22 @@ def _last_seen_put(kind: str, member: Member, clock: Clock) -> Put:
 
 
 async def list_members(store: Store, kind: str, *, now_ms: int, settings: MembershipSettings) -> list[MemberStatus]:
-    """Everybody live, and everybody seen within `shown_ms`, by id."""
+    """All live members, and those with a heartbeat within `shown_ms`, by id."""
     live_prefix, seen_prefix = f"{MEMBERS}{kind}/", f"{LAST_SEEN}{kind}/"
     live = {m.id: m for m in map(read_member, (await store.scan(live_prefix, prefix_end(live_prefix))).entries)}
-    sightings = []
+    statuses = []
     for entry in (await store.scan(seen_prefix, prefix_end(seen_prefix))).entries:
         seen = msgspec.json.decode(entry.value, type=_LastSeenRecord)
         if seen.member.id in live or now_ms - seen.seen_at_ms < settings.shown_ms:
             present = live.get(seen.member.id)
-            sightings.append(
+            statuses.append(
                 MemberStatus(member=present or seen.member, live=present is not None, seen_at_ms=seen.seen_at_ms)
             )
-    return sightings
+    return statuses
 
 
 async def node_id(store: Store, member_id: str, *, clock: Clock, random: Random) -> int:
-    """The member's numeric id: from a counter the first time, the same ever after. Never 0."""
+    """The member's numeric id: from a counter the first time, the same afterwards. Never 0."""
     key = NODES + member_id
     while True:
         known = await store.get(key)

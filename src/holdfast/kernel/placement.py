@@ -1,8 +1,8 @@
 """The placement plan: plan = f(previous plan, members, workloads). Pure; the planner does the I/O.
 
-Rules (SAFETY 6): every agent gets ⌊P/A⌋…⌈P/A⌉ of each topic and of the total of its group; what need not move does not move; a
-partition that must move goes to one of its replicas if there is room, else where the ring points. A group without a live
-member keeps its old plan: there is nobody to move to, and whoever comes back first should find its own partitions.
+Rules (docs/safety.md, rule 6): every agent gets ⌊P/A⌋…⌈P/A⌉ of each topic and of the total of its group; nothing moves that need
+not; a partition that must move goes to one of its replicas if there is room, else where the ring points. A group without a live
+member keeps its previous plan: the first agent that returns finds its own partitions.
 """
 
 from collections import defaultdict
@@ -15,15 +15,15 @@ from holdfast.kernel.quotas import quotas
 from holdfast.vocabulary.settings import check_at_least
 from holdfast.vocabulary.types import Member, TopicPartition
 
-Placement = tuple[str, ...]  # the owner, then its replicas; empty: nobody is there
+Placement = tuple[str, ...]  # the owner, then its replicas; empty: no agent
 PlacementPlan = dict[str, tuple[Placement, ...]]  # topic → placement of each partition
 
-ANY_GROUP: Final = "*"  # the group of a workload that any agent may serve; it is shared out by itself
+ANY_GROUP: Final = "*"  # the group of a workload that any agent may serve; it is balanced separately
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is to be placed for one topic: so many partitions, on agents of `group`, so many copies in all."""
+    """What to place for one topic: its partitions, on agents of `group`, with `replicas` copies in all."""
 
     topic: str
     partitions: int

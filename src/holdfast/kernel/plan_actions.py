@@ -1,7 +1,7 @@
-"""What an agent does about the plan: pure decisions. `follower` carries them out.
+"""Plan actions: what an agent does about the plan. Pure decisions; `plan_executor` carries them out.
 
-An agent follows the plan alone; it never guesses. It takes what is planned for it and free, offers what it holds and is planned
-elsewhere, adopts what was handed to it, and gives up at once what it has lost.
+The one rule: an agent acts on the plan alone. It acquires what is planned for it and free, offers what it holds and is planned
+elsewhere, adopts what was transferred to it, and drops at once what it has lost.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ class OfferTransfer:
 
 
 @dataclass(frozen=True, slots=True)
-class Accept:
+class AnswerTransfer:
     """Answer an offer made to us: accept if the plan agrees, reject otherwise."""
 
     transfer: Transfer
@@ -60,7 +60,7 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class CompleteTransfer:
-    """Drain and hand over: the target has accepted."""
+    """Drain and transfer: the target has accepted."""
 
     lease: Lease
     transfer: Transfer
@@ -73,7 +73,7 @@ class CompleteTransfer:
 
 @dataclass(frozen=True, slots=True)
 class FailTransfer:
-    """Fail a transfer of ours that has become pointless or has taken too long. We stay the owner."""
+    """Fail a transfer of ours that is obsolete or has taken too long. We stay the owner."""
 
     transfer: Transfer
 
@@ -84,7 +84,7 @@ class FailTransfer:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseLease:
-    """Drain and release: nobody is planned to own this (a deleted topic, or no other agent is there)."""
+    """Drain and release: nobody is planned to own this (a deleted topic, or no agent left)."""
 
     lease: Lease
 
@@ -105,18 +105,25 @@ class DropLease:
 
 
 PlanAction = (
-    AcquireLease | AdoptLease | OfferTransfer | Accept | CompleteTransfer | FailTransfer | ReleaseLease | DropLease
+    AcquireLease
+    | AdoptLease
+    | OfferTransfer
+    | AnswerTransfer
+    | CompleteTransfer
+    | FailTransfer
+    | ReleaseLease
+    | DropLease
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentView:
-    """The world as an agent sees it: the store's (mirrored) and its own.
+    """All an agent decides by: the mirrored store, and its own leases.
 
-    `late` are transfers past their time; `resting` are resources whose last action the mirrors do not show yet.
+    `timed_out` are resources whose transfer took too long; `unconfirmed` those whose last action the mirrors do not show yet.
     """
 
-    me: str
+    agent: str
     session: str
     plan: PlacementPlan
     holders: Mapping[str, Held]
@@ -139,18 +146,18 @@ def planned_owners(plan: PlacementPlan) -> dict[str, str]:
 
 @lru_cache(maxsize=10_000)
 def _resources(topic: str, count: int) -> tuple[str, ...]:
-    """The names of a topic's partitions, which are asked for at every look."""
+    """The resources of a topic's partitions, which every decision needs."""
     return tuple(partition_resource(TopicPartition(topic, number)) for number in range(count))
 
 
 def decide(view: AgentView) -> list[PlanAction]:
     """Everything to do now, at most one action per resource, in resource order."""
     owners = planned_owners(view.plan)
-    mine = {resource for resource, owner in owners.items() if owner == view.me}
+    mine = {resource for resource, owner in owners.items() if owner == view.agent}
     offered = {
         resource
         for resource, transfer in view.transfers.items()
-        if transfer.record.target == view.me and transfer.record.state is TransferState.PENDING
+        if transfer.record.target == view.agent and transfer.record.state is TransferState.PENDING
     }
     actions = []
     for resource in sorted({*mine, *view.owned, *offered, *_leases_under_our_session(view)} - view.unconfirmed):
@@ -169,13 +176,13 @@ def _decide_not_owned(view: AgentView, resource: str, owners: Mapping[str, str])
     """For a resource we do not serve."""
     held = view.holders.get(resource)
     if held is None:
-        return AcquireLease(resource) if owners.get(resource) == view.me else None
+        return AcquireLease(resource) if owners.get(resource) == view.agent else None
     if held.session == view.session:
         return AdoptLease(held)
     transfer = view.transfers.get(resource)
-    if transfer is not None and transfer.record.target == view.me and transfer.record.state is TransferState.PENDING:
-        return Accept(transfer, accepted=owners.get(resource) == view.me)
-    return None  # its holder will offer it, or die
+    if transfer is not None and transfer.record.target == view.agent and transfer.record.state is TransferState.PENDING:
+        return AnswerTransfer(transfer, accepted=owners.get(resource) == view.agent)
+    return None  # its holder will offer it, or its session will end
 
 
 def _decide_owned(view: AgentView, lease: Lease, owners: Mapping[str, str]) -> PlanAction | None:
@@ -184,7 +191,7 @@ def _decide_owned(view: AgentView, lease: Lease, owners: Mapping[str, str]) -> P
     if held is None or held.version != lease.version:
         return DropLease(lease)
     transfer = view.transfers.get(lease.resource)
-    ours = transfer is not None and transfer.record.epoch == lease.epoch and transfer.record.source == view.me
+    ours = transfer is not None and transfer.record.epoch == lease.epoch and transfer.record.source == view.agent
     target = owners.get(lease.resource)
     if transfer is not None and ours and transfer.under_way:
         receiver = view.members.get(transfer.record.target)
@@ -193,9 +200,9 @@ def _decide_owned(view: AgentView, lease: Lease, owners: Mapping[str, str]) -> P
         if transfer.record.state is TransferState.ACCEPTED:
             return CompleteTransfer(lease, transfer, receiver.session)
         return None
-    if target == view.me:
+    if target == view.agent:
         return None
     if target is not None and target in view.members:
         return OfferTransfer(lease, target, transfer)
-    # A planned owner that is not there yet (or not any more) cannot take it: keep serving until the plan knows.
+    # A planned owner that is not (or no longer) a member cannot take it: keep serving until the plan changes.
     return ReleaseLease(lease) if target is None else None

@@ -1,7 +1,7 @@
-"""The follower: an agent's hands. It watches the plan, asks `following.decide` what to do, and does it.
+"""The plan executor: watches the plan, calls `plan_actions.decide`, and carries the actions out.
 
-One action per resource at a time, many resources side by side; a slow tick is the safety net under the watches. The follower
-owns the set of leases this agent serves; what serving means (WAL, segments, heaps) is the `LeaseHandler`'s.
+One action per resource at a time, many resources concurrently; a slow tick is the safety net under the watches. It owns the set of
+leases this agent serves; what serving means (WAL, segments, heaps) is up to the `LeaseHandler`.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from holdfast.kernel.membership import read_member
 from holdfast.kernel.mirror import Mirror, open_mirror
 from holdfast.kernel.placement import Placement
 from holdfast.kernel.plan_actions import (
-    Accept,
     AcquireLease,
     AdoptLease,
     AgentView,
+    AnswerTransfer,
     CompleteTransfer,
     DropLease,
     FailTransfer,
@@ -31,7 +31,14 @@ from holdfast.kernel.plan_actions import (
 )
 from holdfast.kernel.planner import decode_placements
 from holdfast.kernel.session import HeldSession
-from holdfast.kernel.transfer import Transfer, TransferStep, answer, begin, complete, read_transfer
+from holdfast.kernel.transfer import (
+    Transfer,
+    TransferStep,
+    answer_transfer,
+    complete_transfer,
+    offer_transfer,
+    read_transfer,
+)
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import Random
@@ -43,10 +50,10 @@ T = TypeVar("T")
 
 
 class LeaseHandler(Protocol):
-    """Whoever does the work of a lease. Calls for one resource never overlap."""
+    """Does the work of a lease. Calls for one resource never overlap."""
 
     async def open(self, lease: Lease) -> None:
-        """Start serving under this lease; recover what the last owner left."""
+        """Start serving under this lease; recover the state the last owner left."""
         ...
 
     async def drain(self, lease: Lease) -> None:
@@ -54,7 +61,7 @@ class LeaseHandler(Protocol):
         ...
 
     async def resume(self, lease: Lease) -> None:
-        """Serve again after a drain: the transfer came to nothing."""
+        """Serve again after a drain: the transfer failed."""
         ...
 
     async def close(self, lease: Lease) -> None:
@@ -64,7 +71,7 @@ class LeaseHandler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanExecutorSettings:
-    """How often to look without being called, how long a transfer may take, how much to do side by side."""
+    """How often to check without a change, how long a transfer may take, how many actions run concurrently."""
 
     tick_ms: int = 30_000
     transfer_timeout_ms: int = 30_000
@@ -86,14 +93,14 @@ class _Mirrors:
 
 @dataclass(frozen=True, slots=True)
 class _WrittenVersions:
-    """What an action wrote: the resource rests until the mirrors show it. 0: not written there."""
+    """What an action wrote: no further action on the resource until the mirrors show it. 0: not written there."""
 
     holder: int = 0
     transfer: int = 0
 
 
 class PlanExecutor:
-    """Follows the plan for one agent. Made by `execute_plan`; `owned` are the leases it serves now."""
+    """Executes the plan for one agent. Made by `execute_plan`; `owned` are the leases it serves now."""
 
     def __init__(
         self,
@@ -114,10 +121,10 @@ class PlanExecutor:
         self._first_seen_ms: dict[tuple[str, int], int] = {}  # our transfers under way, by resource and their own start
         self._slots = asyncio.Semaphore(settings.actions_max)
         self.owned: dict[str, Lease] = {}
-        self.changed = Notify()  # rings when `owned` changes
+        self.changed = Notify()  # notified when `owned` changes
 
     async def run(self) -> None:
-        """Follow until cancelled. An error of the tenant ends it: an agent that cannot serve must not hold leases."""
+        """Run until cancelled. An error of the handler ends it: an agent that cannot serve must not hold leases."""
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             mirrors = _Mirrors(
                 await stack.enter_async_context(self._mirror(PLANS, lambda entry: decode_placements(entry.value))),
@@ -142,7 +149,7 @@ class PlanExecutor:
             if written.holder > mirrors.holders.version or written.transfer > mirrors.moving.version
         }
         return AgentView(
-            me=self._agent,
+            agent=self._agent,
             session=self._session.id,
             plan={key.removeprefix(PLANS): placements for key, placements in mirrors.plan.items.items()},
             holders={held.resource: held for held in mirrors.holders.items.values()},
@@ -165,13 +172,13 @@ class PlanExecutor:
         return frozenset(r for (r, _), since_ms in self._first_seen_ms.items() if now_ms - since_ms >= limit_ms)
 
     async def _wait_for_change(self) -> None:
-        """Until a mirror changes, an action ends, or it is time to look anyway; breathing for the session meanwhile."""
-        look_ms = self._settings.tick_ms
+        """Until a mirror changes, an action ends, or the tick is due; reports progress to the session meanwhile."""
+        check_ms = self._settings.tick_ms
         if self._first_seen_ms:
-            look_ms = min(look_ms, self._settings.transfer_timeout_ms)
-        until_ms = self._clock.boot_ms() + self._random.jitter(look_ms)
+            check_ms = min(check_ms, self._settings.transfer_timeout_ms)
+        until_ms = self._clock.boot_ms() + self._random.jitter(check_ms)
         while True:
-            self._session.progress()
+            self._session.report_progress()
             left_ms = until_ms - self._clock.boot_ms()
             if left_ms <= 0 or await self._notify.wait_ms(
                 self._clock, min(left_ms, self._session.progress_interval_ms)
@@ -186,8 +193,10 @@ class PlanExecutor:
         except FencedError:
             await self._drop(action.resource)
         except (UnavailableError, OutcomeUnknownError):
-            pass  # the mirrors will show what became of it
-        if written is None:  # somebody was faster, or the store is away: let the mirrors catch up before trying again
+            pass  # the mirrors will show the outcome
+        if (
+            written is None
+        ):  # lost a race, or the store did not answer: let the mirrors catch up before the next attempt
             await self._clock.sleep_ms(self._random.jitter(self._settings.retry_ms))
         else:
             self._unconfirmed[action.resource] = written
@@ -195,7 +204,7 @@ class PlanExecutor:
         self._notify.notify()
 
     async def _perform(self, action: PlanAction) -> _WrittenVersions | None:
-        """Do it; None: nothing came of it."""
+        """Perform it; None: it had no effect."""
         match action:
             case AcquireLease(resource):
                 return await self._take(resource)
@@ -211,11 +220,11 @@ class PlanExecutor:
                 )
             case OfferTransfer(lease, target, latest):
                 return _written_by(
-                    await begin(
+                    await offer_transfer(
                         self._store, lease, target=target, latest=latest, clock=self._clock, random=self._random
                     )
                 )
-            case Accept(transfer, accepted):
+            case AnswerTransfer(transfer, accepted):
                 return await self._answer(transfer, TransferStep.ACCEPT if accepted else TransferStep.REJECT)
             case FailTransfer(transfer):
                 return await self._answer(transfer, TransferStep.FAIL)
@@ -254,12 +263,12 @@ class PlanExecutor:
             self.changed.notify()
 
     async def _answer(self, transfer: Transfer, step: TransferStep) -> _WrittenVersions | None:
-        return _written_by(await answer(self._store, transfer, step, clock=self._clock, random=self._random))
+        return _written_by(await answer_transfer(self._store, transfer, step, clock=self._clock, random=self._random))
 
     async def _hand_over(self, action: CompleteTransfer) -> _WrittenVersions | None:
         await self._handler.drain(action.lease)
         try:
-            moved = await complete(
+            moved = await complete_transfer(
                 self._store,
                 action.lease,
                 action.transfer,
@@ -268,7 +277,7 @@ class PlanExecutor:
                 random=self._random,
             )
         except (UnavailableError, OutcomeUnknownError):
-            # If it did happen after all, the mirror will show it and the next look drops the lease.
+            # If it did happen, the mirror will show it and the next decision drops the lease.
             await self._handler.resume(action.lease)
             raise
         if moved is None:
@@ -293,7 +302,7 @@ async def execute_plan(
     random: Random,
     settings: PlanExecutorSettings,
 ) -> AsyncIterator[PlanExecutor]:
-    """Follow the plan for the body; leaving stops serving whatever is still held."""
+    """Execute the plan for the body; leaving stops serving what is still held."""
     executor = PlanExecutor(store, handler, agent=agent, session=session, clock=clock, random=random, settings=settings)
     try:
         async with background_tasks(executor.run()):

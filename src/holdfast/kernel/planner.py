@@ -1,7 +1,7 @@
 """The planner: one agent at a time, by lease, turns members and workloads into the plan that all agents follow.
 
 It is driven by watches; a slow tick is the safety net. A plan that moves something waits a little for things to settle, so that
-three agents that start together, or one that comes right back, make one plan; one that only places what is new does not wait.
+three agents that start together, or one that restarts, make one plan; a plan that only places new partitions does not wait.
 Every plan is written under the planner's lease: a planner that was paused cannot overwrite its successor's.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.contracts.store import Delete, Entry, Operation, Put, Store
 from holdfast.kernel.keys import MEMBERS, PLANNER, PLANS, WORKLOADS, holder_key, plan_key
-from holdfast.kernel.lease import Held, Lease, commit_fenced, hold, read_holder
+from holdfast.kernel.lease import Held, Lease, commit_fenced, hold_lease, read_holder
 from holdfast.kernel.membership import read_member
 from holdfast.kernel.mirror import open_mirror, scan_all
 from holdfast.kernel.placement import Placement, PlacementPlan, Workload, make_plan
@@ -27,7 +27,7 @@ from holdfast.vocabulary.tasks import Notify
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerSettings:
-    """How patient the planner is: `settle_ms` before it moves anything. `chunk_*` bound one commit of a large plan."""
+    """`settle_ms`: the pause before a plan that moves something. `chunk_*` bound one commit of a large plan."""
 
     settle_ms: int = 500
     tick_ms: int = 30_000
@@ -42,7 +42,7 @@ class PlannerSettings:
 
 
 class PlanRecord(msgspec.Struct, frozen=True):
-    """What stands under `plan/…`: names once, then indexes, so that ten thousand partitions fit into one value."""
+    """The value of `plan/…`: names once, then indexes, so that ten thousand partitions fit into one value."""
 
     agents: tuple[str, ...]
     owners: tuple[tuple[int, ...], ...]
@@ -63,7 +63,7 @@ def decode_placements(value: bytes) -> tuple[Placement, ...]:
 
 
 def read_workload(entry: Entry) -> Workload:
-    """The workload a store entry speaks of."""
+    """The workload in a store entry."""
     return msgspec.json.decode(entry.value, type=Workload)
 
 
@@ -79,7 +79,7 @@ def plan_changes(before: Mapping[str, bytes], after: PlacementPlan) -> list[Oper
 
 
 def moves_partitions(before: PlacementPlan, after: PlacementPlan) -> bool:
-    """Whether anything that has a place gets another one. What is new or gone moves nothing."""
+    """Whether a placed partition gets another placement. New and removed partitions do not count."""
     return any(
         old and old != new
         for topic, placements in before.items()
@@ -89,7 +89,7 @@ def moves_partitions(before: PlacementPlan, after: PlacementPlan) -> bool:
 
 
 def commit_chunks(changes: Iterable[Operation], settings: PlannerSettings) -> Iterable[list[Operation]]:
-    """Changes in commits of bounded size. A plan is right topic by topic, so that a crash in between leaves no harm."""
+    """Changes in commits of bounded size. A plan is right topic by topic, so a crash in between does no harm."""
     chunk: list[Operation] = []
     size = 0
     for change in changes:
@@ -110,20 +110,20 @@ async def run_planner(
     notify = Notify()
     async with open_mirror(store, holder_key(PLANNER), read_holder, clock=clock, random=random, notify=notify):
         while True:
-            async with hold(store, PLANNER, holder=agent, session=session, clock=clock, random=random) as lease:
+            async with hold_lease(store, PLANNER, holder=agent, session=session, clock=clock, random=random) as lease:
                 if isinstance(lease, Held):
                     await notify.wait_ms(clock, random.jitter(settings.tick_ms))
                     continue
                 try:
                     await _plan_under_lease(lease, store, clock=clock, random=random, settings=settings)
                 except FencedError:
-                    continue  # a successor plans; stand by again
+                    continue  # another agent plans now; stand by
 
 
 async def _plan_under_lease(
     lease: Lease, store: Store, *, clock: Clock, random: Random, settings: PlannerSettings
 ) -> None:
-    # Under the lease nobody else writes plans: what we wrote last is the previous plan, without waiting for it to come back.
+    # Under the lease nobody else writes plans: what we wrote last is the previous plan, without waiting for the mirror.
     written = {entry.key: entry.value for entry in (await scan_all(store, PLANS, clock=clock, random=random)).entries}
     async with AsyncExitStack() as mirrors:
         notify = Notify()

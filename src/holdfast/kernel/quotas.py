@@ -64,7 +64,7 @@ class _Extras:
             self._shift(path)
 
     def _edge(self, source: str, target: str) -> tuple[int, int] | None:
-        """(cost, topic bit) of the cheapest extra that `source` can hand to `target`."""
+        """(cost, topic bit) of the cheapest extra that `source` can pass to `target`."""
         movable = self.has[source] & ~self.has[target]
         if not movable:
             return None
@@ -79,7 +79,7 @@ class _Extras:
         return None
 
     def _cheapest_path(self, sources: Sequence[str], targets: set[str]) -> tuple[int, list[tuple[str, str, int]]]:
-        """Which extras to hand on, from some source to the target that costs the fewest kept partitions."""
+        """Which extras to pass on, from some source to the target that costs the fewest kept partitions."""
         distance = dict.fromkeys(sources, 0)
         came: dict[str, tuple[str, int]] = {}
         edges = [

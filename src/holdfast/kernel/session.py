@@ -1,10 +1,10 @@
 """A held session: keep-alives in the background, and a local deadline that ends before the store's does.
 
-Duties of whoever holds one, in order: check `alive()` right before acting on what the session holds (and again after a slow
-step, before answering for it); call `progress()` from the loop that does the work; stop everything when the body is cancelled.
+Duties of its holder, in order: check `alive()` right before acting on what the session holds, and again after a slow step, before
+acknowledging it; call `report_progress()` from the loop that does the work; stop everything when the body is cancelled.
 
-The deadline is hygiene, not safety (SAFETY 5): it counts from the *send* of the last answered keep-alive, on a clock that runs
-through suspend, with the TTL the store granted, less a margin. Safety comes from fenced effects.
+The deadline is hygiene, not safety (docs/safety.md, rule 5): it counts from the *send* of the last answered keep-alive, on a clock
+that runs through suspend, with the TTL the store granted, less a margin. Safety comes from fenced effects.
 """
 
 from collections.abc import AsyncIterator
@@ -21,12 +21,12 @@ from holdfast.vocabulary.tasks import background_tasks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
-    """How long a silent holder is believed, and how often a live one speaks."""
+    """How long a session lives without a keep-alive, and how often one is sent."""
 
     ttl_ms: int = 30_000
     renew_ms: int = 10_000
     margin_ms: int = 3_000
-    stall_ms: int = 20_000  # no `progress()` for so long: no keep-alive; 0 asks for none
+    stall_ms: int = 20_000  # no `report_progress()` for so long: no more keep-alives; 0: no check
     retry_ms: int = 500
 
     def __post_init__(self) -> None:
@@ -49,29 +49,29 @@ class HeldSession:
         self.deadline_ms = opened_ms + ttl_ms - settings.margin_ms
 
     def alive(self) -> bool:
-        """Whether the store surely still believes in this session. False is final."""
+        """Whether the store still has this session for certain. False is final."""
         return self._clock.boot_ms() < self.deadline_ms
 
-    def doubt(self) -> ExpiredError | None:
-        """What `check` raises, if it would."""
+    def expiry_error(self) -> ExpiredError | None:
+        """The error `check` raises, if it would."""
         return None if self.alive() else ExpiredError(f"session {self.id}", "its local deadline has passed")
 
     def check(self) -> None:
         """Raise unless alive."""
-        if (doubt := self.doubt()) is not None:
-            raise doubt
+        if (error := self.expiry_error()) is not None:
+            raise error
 
-    def progress(self) -> None:
-        """The working loop is not hung: said by the loop itself, never by a timer."""
+    def report_progress(self) -> None:
+        """The working loop is not hung. Called by that loop, never by a timer."""
         self._progress_ms = self._clock.boot_ms()
 
     @property
     def progress_interval_ms(self) -> int:
-        """How often the working loop should call `progress()`: well within what is believed."""
+        """How often the working loop should call `report_progress()`: well within `stall_ms`."""
         return self._settings.stall_ms // 3 or self.ttl_ms
 
     def stalled(self) -> bool:
-        """Whether the working loop has been silent for too long to deserve a renewal."""
+        """Whether the working loop has not reported progress for too long: no keep-alive is sent then."""
         stall_ms = self._settings.stall_ms
         return 0 < stall_ms <= self._clock.boot_ms() - self._progress_ms
 
@@ -96,7 +96,7 @@ async def hold_session(
             yield session
     finally:
         session.deadline_ms = 0
-        with suppress(HoldfastError):  # the store forgets it by itself if it cannot be told
+        with suppress(HoldfastError):  # otherwise it expires
             await store.close_session(session.id)
 
 

@@ -1,16 +1,15 @@
-"""Transfers: a lease changes hands with no moment in between.
+"""Transfers: a lease moves to another agent with no gap in between.
 
     pending ──accept──▶ accepted ──complete──▶ completed
        │                   │
        ├─reject─▶ rejected └─fail─▶ failed
        └─fail──▶ failed
 
-The source asks (pending); the target says it is ready (accepted) or not (rejected); the source drains, flushes, and completes in
-one commit that moves the lease to the target's live session at the next epoch. Until that commit the source is the owner, and
-whatever goes wrong it still is: a failed transfer costs nothing but time.
+The source offers (pending); the target answers that it is ready (accepted) or not (rejected); the source drains, flushes, and
+completes in one commit that moves the lease to the target's live session at the next epoch. Until that commit the source is the
+owner, whatever goes wrong: a failed transfer costs only time.
 
-A transfer is one record per resource, the latest; every step requires the record it saw. Pure decisions here, plus the one
-commit per step.
+The one rule: a transfer is one record per resource, the latest, and every step requires the record it saw.
 """
 
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ import msgspec
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Entry, Put, Requirement, Store
 from holdfast.kernel.keys import transfer_key
-from holdfast.kernel.lease import Lease, commit_fenced, hand_over
+from holdfast.kernel.lease import Lease, commit_fenced, transfer_commit
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
@@ -39,7 +38,7 @@ class TransferState(StrEnum):
 
 
 class TransferStep(StrEnum):
-    """What somebody does to a transfer. Accept and reject are the target's; complete and fail the source's."""
+    """A step of a transfer. Accept and reject are the target's; complete and fail the source's."""
 
     ACCEPT = "accept"
     REJECT = "reject"
@@ -57,7 +56,7 @@ _TRANSITIONS: Final = {
 
 
 class TransferRecord(msgspec.Struct, frozen=True):
-    """What stands under `transfer/…`. `epoch` is the source's; `since_ms` is wall time, for people."""
+    """The value of `transfer/…`. `epoch` is the source's; `since_ms` is wall time, for people."""
 
     state: TransferState
     source: str
@@ -84,21 +83,21 @@ def next_state(state: TransferState, step: TransferStep) -> TransferState:
     """The table above, as a function."""
     following = _TRANSITIONS.get((state, step))
     if following is None:
-        allowed = ", ".join(each for at, each in _TRANSITIONS if at is state) or "nothing: it is over"
+        allowed = ", ".join(each for at, each in _TRANSITIONS if at is state) or "none, for it has ended"
         raise InvalidError(f"step of a {state} transfer", str(step), allowed)
     return following
 
 
 def read_transfer(entry: Entry) -> Transfer:
-    """The transfer a store entry speaks of."""
+    """The transfer in a store entry."""
     record = msgspec.json.decode(entry.value, type=TransferRecord)
     return Transfer(resource=entry.key.removeprefix(transfer_key("")), record=record, version=entry.version)
 
 
-async def begin(
+async def offer_transfer(
     store: Store, lease: Lease, *, target: str, latest: Transfer | None, clock: Clock, random: Random
 ) -> Transfer | None:
-    """Offer the lease to `target`. None: somebody has written another transfer meanwhile. Fenced by the lease."""
+    """Offer the lease to `target`. None: another transfer was written meanwhile. Fenced by the lease."""
     key = transfer_key(lease.resource)
     record = TransferRecord(TransferState.PENDING, lease.holder, target, lease.epoch, clock.now_ms())
     unmoved: Requirement = Absent(key) if latest is None else AtVersion(key, latest.version)
@@ -108,12 +107,12 @@ async def begin(
     return _transfer_if_committed(lease.resource, record, outcome)
 
 
-async def answer(
+async def answer_transfer(
     store: Store, transfer: Transfer, step: TransferStep, *, clock: Clock, random: Random
 ) -> Transfer | None:
     """Accept, reject or fail. None: the transfer has moved on meanwhile."""
     if step is TransferStep.COMPLETE:
-        raise InvalidError("step", str(step), "accept, reject or fail; `complete` moves the lease too")
+        raise InvalidError("step", str(step), "accept, reject or fail; `complete_transfer` completes")
     record = msgspec.structs.replace(transfer.record, state=next_state(transfer.record.state, step))
     key = transfer_key(transfer.resource)
     outcome = await commit_resolved(
@@ -126,7 +125,7 @@ async def answer(
     return _transfer_if_committed(transfer.resource, record, outcome)
 
 
-async def complete(
+async def complete_transfer(
     store: Store, lease: Lease, transfer: Transfer, *, target_session: str, clock: Clock, random: Random
 ) -> Lease | None:
     """Move the lease, drained and flushed, to the target's session: the new lease, which is the target's.
@@ -136,7 +135,7 @@ async def complete(
     state = next_state(transfer.record.state, TransferStep.COMPLETE)
     record = msgspec.structs.replace(transfer.record, state=state)
     key = transfer_key(transfer.resource)
-    move = hand_over(lease, to=transfer.record.target, session=target_session)
+    move = transfer_commit(lease, to=transfer.record.target, session=target_session)
     outcome = await commit_fenced(
         store,
         lease,

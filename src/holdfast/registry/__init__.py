@@ -1,6 +1,7 @@
 """The partition registry (PXRS): claims, fenced checkpoints, expiry, push assignment. Usable alone, over any Store.
 
-Start with `RegistryStore` (the records), `ConsumerEngine` (a consumer) and `ConsumerCoordinator` (who gets what).
+Start with `holdfast.connect(…)` and `hf.registry(name)`: `RegistryStore` (the records) with makers of a `ConsumerEngine` (a
+consumer) and a `ConsumerCoordinator` (who gets which partition).
 """
 
 from holdfast.registry.coordinator import ConsumerCoordinator, CoordinatedConsumer

@@ -1,7 +1,7 @@
 """ConsumerCoordinator: watches the registry, rebalances it, and pushes assignments to the engines of its process.
 
 The one rule: revoke before assign, and no call for what did not change. An engine whose partition moves may finish the
-message in its hands before the partition is released; one that lost its partition is told to stop at once.
+message it is processing before the partition is released; one that lost its partition stops at once.
 
 Any number of coordinators may run, in any processes: the store decides their races. Each pushes only to engines it was
 given; engines of other processes follow the registry by themselves (`ConsumerEngine.following`).
@@ -40,11 +40,11 @@ class CoordinatedConsumer(Protocol):
         ...
 
     async def revoke(self, assignment: Assignment, *, lost: bool) -> None:
-        """Stop processing. `lost`: the claim is gone, stop at once; otherwise finish the message in hand, if that is quick."""
+        """Stop processing. `lost`: the claim is gone, stop at once; otherwise finish the current message, if that is quick."""
         ...
 
     async def leave(self) -> None:
-        """Stop everything, release it, and end the registration. To leave twice is to leave once."""
+        """Stop everything, release it, and end the registration. Leaving twice does nothing."""
         ...
 
 
@@ -57,7 +57,7 @@ class ConsumerCoordinator:
         self._engines: dict[str, CoordinatedConsumer] = {}
         self._pushed: dict[str, dict[int, Assignment]] = {}
         self._changed = Notify()
-        self._turn = asyncio.Lock()  # ticks take turns; it guards no data that anyone else waits for
+        self._turn = asyncio.Lock()  # one tick at a time
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
@@ -68,14 +68,14 @@ class ConsumerCoordinator:
     async def add_consumer(self, engine: CoordinatedConsumer) -> None:
         """Push this engine's assignments to it from the next tick on, which is soon while running."""
         if engine.session is None:
-            raise InvalidError("consumer to add", engine.consumer, "an engine that is running (registered)")
+            raise InvalidError("consumer to add", engine.consumer, "a running engine")
         if self._engines.setdefault(engine.consumer, engine) is not engine:
-            raise InvalidError("consumer to add", engine.consumer, "an id this coordinator does not have yet")
+            raise InvalidError("consumer to add", engine.consumer, "new to this coordinator")
         self._pushed.setdefault(engine.consumer, {})
         self._changed.notify()
 
     async def remove_consumer(self, engine: CoordinatedConsumer) -> None:
-        """Let the engine finish and leave; its partitions are nobody's until the next tick."""
+        """Let the engine finish and leave; its partitions have no owner until the next tick."""
         async with self._turn:
             if self._engines.get(engine.consumer) is not engine:
                 return
@@ -140,7 +140,7 @@ class ConsumerCoordinator:
             except (UnavailableError, OutcomeUnknownError) as error:
                 wait_ms = min(wait_ms, backoff_ms(failures, base_ms=50, max_ms=5_000, random=self._random))
                 failures += 1
-                _log.warning("rebalance put off by %.0f ms: %s", wait_ms, error)
+                _log.warning("rebalance delayed by %.0f ms: %s", wait_ms, error)
             if await self._changed.wait_ms(self._clock, wait_ms):
                 # Consumers often come and go together: one plan for all of them moves less than one for each.
                 await self._clock.sleep_ms(self._random.jitter(self._registry.settings.settle_ms))

@@ -1,7 +1,7 @@
-"""Delivery: what a handler gets, where messages come from, and what a handler is.
+"""Delivery: the messages a handler gets, and the types of sources and handlers.
 
 A handler is `async def handle(delivery: Delivery)`, run in a task per partition, or `def handle(delivery: ThreadDelivery)`,
-run in a thread per partition. Returning means done: the checkpoint moves. Raising means: try again (`EngineSettings`).
+run in a thread per partition. Returning moves the checkpoint. Raising means another attempt (`EngineSettings`).
 """
 
 import asyncio
@@ -16,7 +16,7 @@ class MessageSource(Protocol):
     """Where an engine reads. One cursor, the offset, covers old and new messages alike, so that none is read twice."""
 
     async def next(self, partition: int, offset: int) -> Message:
-        """The first message at or after `offset`; waits until there is one. May be cancelled and asked again."""
+        """The first message at or after `offset`; waits until there is one. May be cancelled and called again."""
         ...
 
 
@@ -35,7 +35,7 @@ class ActiveClaim(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One message in the hands of an async handler, under `epoch`, for the `attempt`-th time (from 1) in a row."""
+    """One message for an async handler, under `epoch`; `attempt` counts from 1."""
 
     message: Message
     epoch: int
@@ -44,17 +44,17 @@ class Delivery:
 
     @property
     def stopped(self) -> bool:
-        """The partition was taken away: what this handler does now, another consumer may do as well."""
+        """The partition was revoked: another consumer may be processing the same message."""
         return self.claim.stopped
 
     async def heartbeat(self) -> bool:
-        """Say "slow, but alive" within each TTL of work on one message. False: the partition is lost, stop."""
+        """Renew the claim; call it within each TTL of work on one message. False: the partition is lost, stop."""
         return await self.claim.heartbeat()
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadDelivery:
-    """One message in the hands of a handler that runs in a thread."""
+    """One message for a handler that runs in a thread."""
 
     message: Message
     epoch: int
@@ -64,11 +64,11 @@ class ThreadDelivery:
 
     @property
     def stopped(self) -> bool:
-        """The partition was taken away: what this handler does now, another consumer may do as well."""
+        """The partition was revoked: another consumer may be processing the same message."""
         return self.claim.stopped
 
     def heartbeat(self) -> bool:
-        """Say "slow, but alive" within each TTL of work on one message. False: the partition is lost, stop."""
+        """Renew the claim; call it within each TTL of work on one message. False: the partition is lost, stop."""
         if self.claim.stopped:
             return False
         return asyncio.run_coroutine_threadsafe(self.claim.heartbeat(), self.loop).result()

@@ -72,7 +72,7 @@ class ConsumerEngine:
 
     @property
     def assignments(self) -> dict[int, Assignment]:
-        """What is being processed, by partition."""
+        """The assignments being processed, by partition."""
         return {number: loop.assignment for number, loop in self._loops.items() if not loop.stopped}
 
     def running(self) -> AbstractAsyncContextManager["ConsumerEngine"]:
@@ -89,7 +89,7 @@ class ConsumerEngine:
     async def assign(self, assignment: Assignment) -> None:
         """Start processing, unless it already is under this epoch or a later one."""
         if self._group is None or self._info is None:
-            return  # it has left: the claim will expire
+            return  # it has left; the claim will expire
         held = self._loops.get(assignment.partition)
         if held is not None and not held.stopped:
             if held.assignment.epoch >= assignment.epoch:
@@ -106,7 +106,7 @@ class ConsumerEngine:
             await loop.stop(drain=not lost)
 
     async def leave(self) -> None:
-        """Finish what is in hand, release every partition, end the registration. What fails here, the TTLs do."""
+        """Finish the current messages, release every partition, end the registration. What fails here ends with its TTL."""
         staying, self._staying = self._staying, None
         if staying is None:
             return
@@ -122,14 +122,14 @@ class ConsumerEngine:
                 await self._registry.leave(info)
 
     async def _release(self, held: Assignment) -> None:
-        # By its own epoch: a process that took this one's place keeps what it has.
+        # By its own epoch: a process that replaced this one keeps its partitions.
         with suppress(UnavailableError, OutcomeUnknownError):
             await self._registry.release(held.partition, self.consumer, held.epoch)
 
     @asynccontextmanager
     async def _live(self, *, follow: bool) -> AsyncIterator["ConsumerEngine"]:
         if self._group is not None:
-            raise InvalidError("engine to run", self.consumer, "one that is not running")
+            raise InvalidError("engine to run", self.consumer, "stopped")
         self._loops, self._threads = {}, {}
         await self._join()
         try:
@@ -146,7 +146,7 @@ class ConsumerEngine:
 
     async def _join(self) -> None:
         self._info = info = await self._registry.register(self.consumer)
-        # What a former process of this id still holds has an epoch that process knows: it must end, not be gone on with.
+        # An earlier process of this id may still run under the epochs it holds: release them instead of continuing under them.
         view = await self._registry.snapshot()
         mine = view.assignments_of(self.consumer)
         for state in view.owned_by(self.consumer):
@@ -154,14 +154,14 @@ class ConsumerEngine:
                 await self._registry.release(state.id, self.consumer, state.epoch)
 
     async def _stay(self, *, follow: bool) -> None:
-        """Keep the registration; if it expired, after a long sleep say, drop everything and register again."""
+        """Keep the registration; if it expired (after a long suspend), drop everything and register again."""
         while True:
             async with background_tasks(self._follow()) if follow else nullcontext():
                 await self._keep_registered()
             self._info = None
             await asyncio.gather(*(loop.stop(drain=False) for loop in self._loops.values()))
             await self._retry_until_answered(self._join)
-            _log.warning("the registration of %s had expired; it is registered again", self.consumer)
+            _log.warning("registration of %s expired; registered again", self.consumer)
 
     async def _keep_registered(self) -> None:
         """Renew until the registration has expired; `FencedError` once another process has taken the id."""
@@ -194,7 +194,7 @@ class ConsumerEngine:
                 await self._match(view)
 
     async def _match(self, view: RegistryView) -> None:
-        """Stop what the view no longer gives us, then start what it newly does."""
+        """Stop what the view no longer assigns to us, then start what it newly does."""
         info = self._info
         if info is None:
             return
@@ -209,12 +209,12 @@ class ConsumerEngine:
         await asyncio.gather(*(loop.stop(drain=False) for loop in gone))
         for number, assignment in wanted.items():
             held = self._loops.get(number)
-            # A loop that ended by itself under this epoch was refused or gave up: the same epoch is not tried again.
+            # A loop that ended by itself under this epoch was refused or gave up: the same epoch is not started again.
             if held is None or held.assignment.epoch < assignment.epoch:
                 await self.assign(assignment)
 
     async def _when_free(self, number: int, held: PartitionLoop | None) -> None:
-        """Until no earlier handler of the partition runs. There are no heartbeats meanwhile: one that hangs costs the claim."""
+        """Wait until no earlier handler of the partition runs. Without heartbeats meanwhile: one that hangs costs the claim."""
         if held is not None:
             await held.ended.wait()
         if number in self._threads:

@@ -1,7 +1,7 @@
-"""HandlerThread: a thread of one partition's own for handlers that block.
+"""HandlerThread: one thread per partition for handlers that block.
 
-A stuck thread cannot be killed. It is abandoned: nobody waits for it, its result is dropped, and no second handler of its
-partition starts in this process until it has come back. It is a daemon, so that it cannot keep a process from ending.
+A stuck thread cannot be killed. It is abandoned: its result is dropped, and no second handler of its partition starts in this
+process until it has returned. It is a daemon thread, so that it cannot keep a process from ending.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class HandlerThread:
                 work()
             except BaseException as raised:
                 error = raised
-            with suppress(RuntimeError):  # the loop has closed meanwhile: nobody is left to tell
+            with suppress(RuntimeError):  # the loop has closed meanwhile
                 self._loop.call_soon_threadsafe(self._done, answer, error)
 
     def _done(self, answer: "asyncio.Future[None]", error: BaseException | None) -> None:
@@ -55,5 +55,5 @@ class HandlerThread:
             answer.set_result(None)
         elif isinstance(error, Exception) and not isinstance(error, StopIteration):
             answer.set_exception(error)
-        else:  # what a future refuses to carry, or what would end the loop that waits for it
+        else:  # a future refuses it, or it would end the event loop
             answer.set_exception(RuntimeError(f"handler thread ended with {error!r}"))

@@ -1,10 +1,10 @@
-"""Intents: the range of a partition that somebody has begun, recorded before its first effect.
+"""Intents: the range of a partition that was begun, recorded before its first effect.
 
-The one rule: a range that was begun is finished as it is. An effect may have happened whose answer nobody heard; only the same
-range, done again, is known to the other side as the same. So an intent is never replaced, survives its owner, and goes with
-the commit that moves the checkpoint to its end.
+The one rule: a range that was begun is finished as it is. An effect may have happened whose answer was lost; only the same range,
+repeated, is recognized by the other side as the same. So an intent is never replaced, survives its owner, and is removed by the
+commit that moves the checkpoint to its end.
 
-An intent is a JSON object with `start` and `end` (exclusive); whatever else is in it is its writer's.
+An intent is a JSON object with `start` and `end` (exclusive); its other fields are up to its writer.
 """
 
 from typing import Final
@@ -17,14 +17,14 @@ _INTENT_FORMAT: Final = "a JSON object with whole numbers 0 <= start < end"
 
 
 class IntentOffsets(msgspec.Struct, frozen=True):
-    """The offsets of a range: `start` is the first, `end` is behind the last."""
+    """The offsets of a range; `end` is exclusive."""
 
     start: int
     end: int
 
 
 def intent_offsets(intent: str | bytes) -> IntentOffsets:
-    """The offsets an intent speaks of."""
+    """The offsets in an intent."""
     try:
         found = msgspec.json.decode(intent, type=IntentOffsets)
     except msgspec.MsgspecError:
@@ -35,7 +35,7 @@ def intent_offsets(intent: str | bytes) -> IntentOffsets:
 
 
 def canonical_intent(intent: str | bytes) -> str:
-    """The same intent, always in the same words: no engine's spacing makes two of one."""
+    """The same intent in canonical form, so that equal intents are equal text."""
     intent_offsets(intent)
     return msgspec.json.encode(msgspec.json.decode(intent), order="sorted").decode()
 

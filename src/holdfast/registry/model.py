@@ -1,4 +1,4 @@
-"""The registry's nouns: values only."""
+"""The registry's values."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class PartitionState:
     """A partition: who owns it, under which epoch, and the offset of the next message to process.
 
-    `intent`: the range somebody has begun and not finished, as JSON (`intents`); it outlives its owner.
+    `intent`: the range that was begun and not finished, as JSON (`intents`); it outlives its owner.
     """
 
     id: int
@@ -21,7 +21,7 @@ class PartitionState:
 class Heartbeat:
     """The heartbeat of one claim. It exists while the claim is alive; `version` is the claim's commit.
 
-    `shared`: the session is the claimer's own, vouches for more than this claim, and is not the registry's to end.
+    `shared`: the session is the claimer's own and holds more than this claim; the registry does not end it.
     """
 
     epoch: int
@@ -33,7 +33,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerInfo:
-    """A registered consumer; `session` vouches for its process, `version` tells one registration from the next."""
+    """A registered consumer, live as long as `session`; `version` distinguishes one registration from the next."""
 
     id: str
     session: str

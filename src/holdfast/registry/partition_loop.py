@@ -1,7 +1,7 @@
 """PartitionLoop: one partition in one consumer, from assignment to revocation.
 
 The one rule: the heartbeat comes from here, between messages, so that a stuck handler loses its partition although its
-process lives. In turn: renew if due, read the message at the cursor, hand it over, move the checkpoint under the epoch of
+process lives. In turn: renew if due, read the message at the cursor, call the handler, move the checkpoint under the epoch of
 the assignment. Any refusal ends the loop. At least once: what was handled but not checkpointed is handled again.
 """
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopComponents:
-    """What all loops of an engine share. `hand_over` gives a delivery to the handler, in a task or a thread."""
+    """What all loops of an engine share. `call_handler` runs the handler, in a task or a thread."""
 
     registry: RegistryStore
     source: MessageSource
@@ -48,18 +48,18 @@ class PartitionLoop:
         self.ended = asyncio.Event()
         self._components, self._clock = parts, parts.clock
         self._wake = Notify()
-        self._heartbeat_due_ms = 0  # at once: the assignment may be older than it looks
+        self._heartbeat_due_ms = 0  # at once: the assignment may be old
         self._task: asyncio.Task[None] | None = None
 
     def start(self, group: asyncio.TaskGroup, *, after: Callable[[], Awaitable[None]]) -> None:
-        """Process in a task of `group` until stopped or refused, once `after` says that earlier handlers have ended."""
+        """Process in a task of `group` until stopped or refused, once `after` returns: then earlier handlers have ended."""
         self._task = group.create_task(self._run(after))
         self._task.add_done_callback(self._end)
 
     async def stop(self, *, drain: bool) -> None:
-        """Make it end: after the message in hand if `drain` and that is quick, otherwise by cancelling it.
+        """End it: after the current message if `drain` and that is quick, otherwise by cancelling it.
 
-        Returns when it has ended; a handler that resists even that is left behind after `drain_ms`.
+        Returns when it has ended; a handler that does not react to that is abandoned after `drain_ms`.
         """
         self.stopped = True
         self._wake.notify()
@@ -68,7 +68,11 @@ class PartitionLoop:
         if self._task is not None and not self.ended.is_set():
             self._task.cancel()
             if not await self._ends_in_time():
-                _log.warning("the handler of partition %d does not end; left behind", self.assignment.partition)
+                _log.warning(
+                    "handler of partition %d did not stop within %d ms, abandoned",
+                    self.assignment.partition,
+                    self._components.settings.drain_ms,
+                )
 
     async def heartbeat(self) -> bool:
         """Renew the claim; False: it is lost. Waits for an unreachable store: without it nothing could be checkpointed."""
@@ -103,19 +107,19 @@ class PartitionLoop:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
-                self._report(attempt, error)  # the handler awaited something that was cancelled: its own failure
+                self._report(attempt, error)  # the handler awaited something cancelled: a failure of its own
             else:
                 return await self._checkpoint(message)
             if not await self._pause(backoff_ms(attempt - 1, **self._retry(), random=self._components.random)):
                 return False
-        # Let it go without waiting for the TTL: an expired partition goes to another consumer if there is one.
+        # Expire it now instead of after the TTL: it then goes to another consumer if there is one.
         await self._retry_until_answered(
             lambda: self._components.registry.expire_claim(self.assignment.partition, self.assignment.epoch)
         )
         return False
 
     async def _ready(self) -> "asyncio.Future[Message] | None":
-        """What reading at the cursor came to, with heartbeats until it comes; None: stopped or lost."""
+        """The finished read at the cursor, with heartbeats until then; None: stopped or lost."""
         reading = asyncio.ensure_future(self._components.source.next(self.assignment.partition, self.cursor))
         reading.add_done_callback(self._woken_by)
         try:
@@ -131,13 +135,13 @@ class PartitionLoop:
 
     def _woken_by(self, reading: "asyncio.Future[Message]") -> None:
         if not reading.cancelled():
-            reading.exception()  # looked at, so that one nobody waits for any more is not logged as forgotten
+            reading.exception()  # retrieved, so that asyncio does not log it as never retrieved
         self._wake.notify()
 
     def _checked(self, message: Message) -> Message:
         if message.partition != self.assignment.partition or message.offset < self.cursor:
             given = f"partition {message.partition}, offset {message.offset}"
-            allowed = f"partition {self.assignment.partition}, offset {self.cursor} or later"
+            allowed = f"partition {self.assignment.partition}, offset at least {self.cursor}"
             raise InvalidError("message from the source", given, allowed)
         return message
 
@@ -202,7 +206,7 @@ class PartitionLoop:
         try:
             self._components.on_failure(failure)
         except Exception:
-            _log.exception("on_failure raised while it was told of %r", failure)
+            _log.exception("on_failure callback raised for %r", failure)
 
     def _retry(self) -> dict[str, float]:
         return {

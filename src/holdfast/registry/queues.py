@@ -19,7 +19,7 @@ MESSAGES_MAX: Final = 1_000_000
 
 
 class PartitionQueues:
-    """A `Source` in memory. Its methods belong to one event loop."""
+    """A `MessageSource` in memory, for one event loop."""
 
     def __init__(self, partitions: int, *, messages_max: int = MESSAGES_MAX) -> None:
         check_at_least("partitions", partitions, 1)
@@ -30,7 +30,7 @@ class PartitionQueues:
         self._waiting: list[set[asyncio.Future[None]]] = [set() for _ in range(partitions)]
 
     def put(self, partition: int, key: str, value: bytes, *, produced_at_ms: int = 0) -> Message:
-        """Append a message and wake whoever waits for it."""
+        """Append a message and wake its readers."""
         self._check(partition)
         kept = self._kept[partition]
         if len(kept) >= self._messages_max:
@@ -62,7 +62,7 @@ class PartitionQueues:
         return self._base[partition] + len(self._kept[partition])
 
     def forget(self, partition: int, *, below: int) -> None:
-        """Drop messages below an offset, for which a checkpoint is the natural choice."""
+        """Drop messages below an offset, usually a checkpoint."""
         self._check(partition)
         count = min(max(0, below - self._base[partition]), len(self._kept[partition]))
         del self._kept[partition][:count]

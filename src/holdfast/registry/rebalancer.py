@@ -1,8 +1,8 @@
-"""Rebalancer: who should own what, and the commits that make it so.
+"""Rebalancer: who should own what, and the commits that bring it about.
 
-The one rule: a plan is made from one view of the store, and each of its steps names the epoch it saw. Several managers may
-plan at once: the store lets one of two racing steps through, the other is an answer, and the plans are the same once the
-view is. It calls no consumer: that is `ConsumerCoordinator`.
+The one rule: a plan is made from one view of the store, and each of its steps names the epoch it saw. Several rebalancers may
+plan at once: the store lets one of two racing steps through, the other returns False, and equal views give equal
+plans. It calls no consumer: that is `ConsumerCoordinator`.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Rebalancer:
     def fair_share(
         self, consumers: Iterable[str], *, view: RegistryView | None = None, reclaimed: Iterable[PartitionState] = ()
     ) -> FairShares:
-        """Who should own what under the registry's plan; `lapsed` are partitions whose owners just failed at them."""
+        """Who should own what under the registry's plan; `reclaimed` are partitions whose owners just failed at them."""
         count = self.registry.settings.partitions
         ids = sorted(set(consumers))
         if self.registry.settings.plan == "contiguous":
@@ -39,7 +39,7 @@ class Rebalancer:
         return sticky(owned, ids, count, avoid=avoid)
 
     async def reclaim_expired(self) -> tuple[PartitionState, ...]:
-        """Release what dead consumers and ended heartbeats hold; the partitions as they were before."""
+        """Release partitions of dead consumers and expired claims; the partitions as they were before."""
         expired = await self.registry.expired()
 
         async def reclaim(state: PartitionState) -> bool:
@@ -49,7 +49,7 @@ class Rebalancer:
         return tuple(state for state, done in zip(expired, reclaimed, strict=True) if done)
 
     def plan(self, view: RegistryView, *, reclaimed: Iterable[PartitionState] = ()) -> tuple[PartitionMove, ...]:
-        """The moves from what is to what should be; none without consumers."""
+        """The moves from the present owners to the planned ones; none without consumers."""
         target = {
             number: consumer
             for consumer, numbers in self.fair_share(view.consumers, view=view, reclaimed=reclaimed).items()

@@ -1,4 +1,4 @@
-"""What an operator may tune. Stores, clocks, handlers are components and are passed apart."""
+"""Settings of a registry and of its consumers. Stores, clocks and handlers are components, passed separately."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +15,7 @@ class RegistrySettings:
 
     `ttl_ms`: how long a partition survives without a heartbeat, and a consumer without its process.
     `rebalance_interval_ms`: the safety net; watches make most rebalances happen at once.
-    `settle_ms`: how long a coordinator lets changes come together before it plans.
+    `settle_ms`: how long a coordinator collects changes before it plans.
     """
 
     partitions: int = 16
@@ -38,7 +38,7 @@ class RegistrySettings:
 class EngineSettings:
     """How one consumer treats its handler.
 
-    `drain_ms`: how long a revoked handler may finish the message in its hands.
+    `drain_ms`: how long a revoked handler may take to finish its message.
     `attempts_max`: how often a message is tried before the partition is given up to another consumer.
     """
 

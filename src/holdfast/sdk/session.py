@@ -42,7 +42,7 @@ class Session:
 
     def report_progress(self) -> None:
         """Call it from the loop that does the work, if the session was opened with `stall_ms`."""
-        self._held.progress()
+        self._held.report_progress()
 
     @overload
     async def acquire(self, resource: str, *, wait: Literal[False] = ...) -> Lease | Held: ...

@@ -1,6 +1,6 @@
-"""Actors: hosts whose processes pause, hang, lose the network, are killed and come back.
+"""Actors: hosts whose processes pause, hang, lose the network, are killed and restart.
 
-What befalls an actor befalls it from outside: its process is not asked, and its code (`life`) does not know.
+Faults are injected from outside: the code of the process (`lease_worker`) takes no part in them.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class Actor:
         self._link = NetworkLink()
         self._incarnations = 0
         self._process = SimProcess(name, context.loop)
-        self._process.die()  # nobody has started yet
+        self._process.die()  # none has been started yet
         self._open = True
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -66,7 +66,7 @@ class Actor:
             port=self._port,
             clock=self._clock,
             watches=self._watches,
-            ambush=self._be_ambushed,
+            ambush=self._crash_mid_request,
         )
         task = context.loop.create_task(self._worker.run(), name=name)
         task.add_done_callback(self._over)
@@ -75,11 +75,11 @@ class Actor:
     def _over(self, task: "asyncio.Task[None]") -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._context.history.crashed(task.get_name(), repr(error))
+            self._context.history.actor_crashed(task.get_name(), repr(error))
 
     def pause(self, duration_ms: float) -> None:
-        """Stand still for a while."""
-        self._tell("pauses", "stands still", duration_ms)
+        """Pause for a while."""
+        self._record("pauses", "stands still", duration_ms)
         self._process.pause()
         self._after(duration_ms, self.resume)
 
@@ -88,15 +88,15 @@ class Actor:
         self._process.resume(self._context.random.random.shuffle)
 
     def die(self, duration_ms: float) -> None:
-        """Be killed, and come back as a new process after a while."""
-        self._tell("deaths", "is killed", duration_ms)
+        """Be killed, and start a new process after a while."""
+        self._record("deaths", "is killed", duration_ms)
         self._process.die()
         self.tasks[-1].cancel()
         self._after(duration_ms, self.start)
 
     def cut_off(self, duration_ms: float, *, refuses: bool = False) -> None:
         """Be without network for a while."""
-        self._tell("cuts", "is refused by the network" if refuses else "is swallowed by the network", duration_ms)
+        self._record("cuts", "is refused by the network" if refuses else "is swallowed by the network", duration_ms)
         self._link.up, self._link.refuses = False, refuses
         self._after(duration_ms, self.reconnect)
 
@@ -105,45 +105,45 @@ class Actor:
         self._link.up = True
 
     def hang(self, duration_ms: float) -> None:
-        """Let the work be silent for a while, though the process runs."""
-        self._tell("hangs", "will hang", duration_ms)
+        """Let the work hang for a while, though the process runs."""
+        self._record("hangs", "will hang", duration_ms)
         self._worker.hang_ms = duration_ms
 
-    def _be_ambushed(self) -> None:
-        """The worst moment: a request has been sent and is stuck, and its sender is struck so that it cannot look after it."""
+    def _crash_mid_request(self) -> None:
+        """The worst moment: a request is delayed in the network, and its sender is paused, killed or cut off meanwhile."""
         random, ttl_ms = self._context.random.random, self._context.session.ttl_ms
-        self._tell("ambushes", "is ambushed", 0)
-        self._port.stick_next(random.uniform(0.8, 2.0) * ttl_ms)
+        self._record("ambushes", "is ambushed", 0)
+        self._port.delay_next(random.uniform(0.8, 2.0) * ttl_ms)
         strike = random.choice((self.pause, self.die, self.cut_off))
-        # Now would be too early: the request is sent before this turn of the loop ends.
+        # Not now: the request is sent before this iteration of the loop ends.
         self._after(0, partial(strike, random.uniform(1.0, 2.5) * ttl_ms))
 
     def step_wall(self, by_ms: float) -> None:
         """Have the wall clock stepped."""
-        self._tell("wall steps", "has its wall clock stepped", by_ms)
+        self._record("wall steps", "has its wall clock stepped", by_ms)
         self._wall_offset_ms += by_ms
         self._clock.step_wall_ms(by_ms)
 
     def heal(self) -> None:
-        """Whatever is wrong with this host is over."""
+        """End all faults of this host."""
         self.start()
         self._worker.hang_ms = 0.0
         self.reconnect()
         self.resume()
 
     def leave(self) -> None:
-        """Ask the process to leave in good order; none follows it."""
+        """Ask the process to leave gracefully; none is started after it."""
         self._open = False
         if self.tasks:
             self._worker.leaving = True
             self.tasks[-1].cancel()
 
     def vanish(self) -> None:
-        """Be gone for good, at once."""
+        """Be killed, for the rest of the run."""
         self.leave()
         self._process.die()
 
-    def _tell(self, counted: str, text: str, duration_ms: float) -> None:
+    def _record(self, counted: str, text: str, duration_ms: float) -> None:
         self._context.history.count(counted)
         self._context.history.note(self._process.name, f"{text} ({duration_ms:.0f} ms)")
 

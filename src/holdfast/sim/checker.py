@@ -1,7 +1,7 @@
 """The checker: what must be true of every history.
 
-Pure: events in, violations out. It knows the store's promises (SAFETY 1, 2, 4), the lease's (one holder per epoch, nobody acts
-once another may) and the effects' (SAFETY: fenced where they land). It knows nothing of how the world was made.
+Pure: events in, violations out. It checks the store's promises (docs/safety.md, rules 1, 2 and 4), the lease's (one holder per
+epoch, nobody acts once another may) and the effects' (fenced where they land). It does not depend on how the world was made.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,17 +32,17 @@ RULES: Final = {
     "versions-grow": "commits land with strictly growing versions",
     "epochs-grow": "the epochs of a resource strictly grow",
     "one-holder": "an epoch has one holder, named by the commit that began it",
-    "honest-lease": "a lease an actor was given is one the store granted to it",
+    "honest-lease": "a lease an actor has is one the store granted to it",
     "acting-alone": "nobody acts once a newer epoch has begun",
-    "acting-held": "nobody acts on a resource the store does not say it holds",
+    "acting-held": "nobody acts on a resource it does not hold in the store",
     "no-old-effect": "no effect lands after a newer epoch has begun",
     "effect-once": "no effect lands twice",
-    "honest-ack": "an acknowledged effect has landed, as the commit it was told",
+    "honest-ack": "an acknowledged effect has landed, as the acknowledged commit",
     "gone-is-gone": "a key that vanished never reappears as it was",
     "dead-is-dead": "a session that ended never renews and holds nothing",
-    "goes-on": "once nothing fails any more, every resource is worked on",
-    "leaves-nothing": "when all have left in good order, nothing is held",
-    "no-surprise": "no code fails in a way its caller is not told of",
+    "goes-on": "once faults end, every resource is worked on",
+    "leaves-nothing": "when all have left gracefully, nothing is held",
+    "no-surprise": "no code fails in a way that is not part of its contract",
 }
 
 
@@ -80,7 +80,7 @@ class Checker:
         self._healed = False
         self._worked: set[str] = set()  # resources with an acknowledged effect since everything healed
         self._rules: dict[type, Callable[[Any], None]] = {
-            CommitApplied: self._landed,
+            CommitApplied: self._commit_applied,
             SessionEnded: self._ended,
             SessionRenewed: self._renewed,
             ReadObserved: self._seen,
@@ -103,7 +103,7 @@ class Checker:
     def _broken(self, rule: str, what: str) -> None:
         self.violations.append(Violation(rule, self._at_ms, what, self._index))
 
-    def _landed(self, event: CommitApplied) -> None:
+    def _commit_applied(self, event: CommitApplied) -> None:
         if event.version <= self._version:
             self._broken("versions-grow", f"commit {event.version} landed after commit {self._version}")
         self._version = event.version
@@ -179,7 +179,7 @@ class Checker:
         if granted != (event.actor, event.version):
             self._broken(
                 "honest-lease",
-                f"{event.actor} was told it has epoch {event.epoch} of {event.resource} from commit {event.version};"
+                f"{event.actor} has acquired epoch {event.epoch} of {event.resource} from commit {event.version};"
                 f" granted: {granted}",
             )
 

@@ -147,35 +147,35 @@ class History:
         if self.tracing:
             self.events.append(TraceNote(self._loop.now_ms, who, text))
 
-    def landed(self, version: int, changes: tuple[Change, ...]) -> None:
+    def commit_applied(self, version: int, changes: tuple[Change, ...]) -> None:
         self.events.append(CommitApplied(self._loop.now_ms, version, changes))
 
-    def ended(self, session: str) -> None:
+    def session_ended(self, session: str) -> None:
         self.events.append(SessionEnded(self._loop.now_ms, session))
 
-    def renewed(self, session: str) -> None:
+    def session_renewed(self, session: str) -> None:
         self.events.append(SessionRenewed(self._loop.now_ms, session))
 
-    def seen(self, found: Mapping[str, Entry | None], *, whole: str | None = None) -> None:
+    def read_observed(self, found: Mapping[str, Entry | None], *, whole: str | None = None) -> None:
         versions = {key: 0 if entry is None else entry.version for key, entry in found.items()}
         self.events.append(ReadObserved(self._loop.now_ms, versions, whole))
 
-    def acquired(self, actor: str, resource: str, epoch: int, version: int) -> None:
+    def lease_acquired(self, actor: str, resource: str, epoch: int, version: int) -> None:
         self.events.append(LeaseAcquired(self._loop.now_ms, actor, resource, epoch, version))
 
-    def acting(self, actor: str, resource: str, epoch: int, number: int) -> None:
+    def effect_started(self, actor: str, resource: str, epoch: int, number: int) -> None:
         self.events.append(EffectStarted(self._loop.now_ms, actor, resource, epoch, number))
 
-    def acknowledged(self, actor: str, resource: str, number: int, version: int) -> None:
+    def effect_acknowledged(self, actor: str, resource: str, number: int, version: int) -> None:
         self.worked.add(resource)
         self.events.append(EffectAcknowledged(self._loop.now_ms, actor, resource, number, version))
 
-    def crashed(self, actor: str, error: str) -> None:
+    def actor_crashed(self, actor: str, error: str) -> None:
         self.events.append(ActorCrashed(self._loop.now_ms, actor, error))
 
-    def healed(self) -> None:
+    def faults_healed(self) -> None:
         self.worked.clear()
         self.events.append(FaultsHealed(self._loop.now_ms))
 
-    def stopped(self, resources: tuple[str, ...], holders: tuple[str, ...]) -> None:
+    def actors_stopped(self, resources: tuple[str, ...], holders: tuple[str, ...]) -> None:
         self.events.append(ActorsStopped(self._loop.now_ms, resources, holders))

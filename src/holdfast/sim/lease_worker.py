@@ -1,4 +1,4 @@
-"""Life: one process that acquires resources, works on them and gives them up, over and over.
+"""Lease worker: one process that acquires resources, works on them and releases them, repeatedly.
 
 The one rule: it runs the kernel's own code. What it adds is a workload (effects that name actor, epoch and number) and, right
 before each effect, the duty every holder has: check that the session lives, then act, with nothing awaited in between.
@@ -41,7 +41,7 @@ class SimContext:
 
 
 class LeaseWorker:
-    """One process: opens a session, works on its resources under it, and begins again whenever it loses it."""
+    """One process: opens a session, works on its resources under it, and opens another when it loses it."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class LeaseWorker:
         self._rng = context.random.random
         self._number = 0
         self._watches, self._ambush = watches, ambush
-        # Up to Python 3.12 a task group that fails while it is being cancelled forgets the cancellation; hence a word of our own.
+        # Up to Python 3.12 a task group that fails while it is being cancelled forgets the cancellation; hence a flag of our own.
         self.leaving = False
-        self.hang_ms = 0.0  # the next effect is preceded by so long a silence
+        self.hang_ms = 0.0  # the next effect is delayed by this
 
     async def run(self) -> None:
         """Until killed, or asked to leave by cancellation."""
@@ -92,12 +92,12 @@ class LeaseWorker:
     async def _take_turns(self, session: HeldSession, resource: str, mirror: Mirror[Held] | None) -> None:
         context = self._context
         for _ in range(self._rng.randint(3, 8)):
-            session.progress()
+            session.report_progress()
             async with context.variant.hold(
                 self._port, resource, holder=self._name, session=session, clock=self._clock, random=context.random
             ) as lease:
                 if isinstance(lease, Lease):
-                    context.history.acquired(self._name, resource, lease.epoch, lease.version)
+                    context.history.lease_acquired(self._name, resource, lease.epoch, lease.version)
                     await self._act(session, lease)
             if mirror is not None and not isinstance(lease, Lease):
                 await mirror.notify.wait_ms(self._clock, context.rest_ms)
@@ -111,7 +111,7 @@ class LeaseWorker:
             self.hang_ms = 0.0
             session.check()
             self._number = number = self._number + 1
-            context.history.acting(self._name, resource, lease.epoch, number)
+            context.history.effect_started(self._name, resource, lease.epoch, number)
             if self._rng.random() < context.conditions.ambush_share:
                 self._ambush()
             value = msgspec.json.encode(Effect(self._name, lease.epoch, number))
@@ -123,8 +123,8 @@ class LeaseWorker:
                 context.history.note(self._name, f"is fenced: {fenced}")
                 return
             if isinstance(outcome, Committed):
-                context.history.acknowledged(self._name, resource, number, outcome.version)
-            session.progress()
+                context.history.effect_acknowledged(self._name, resource, number, outcome.version)
+            session.report_progress()
 
     async def _rest(self) -> None:
         await self._clock.sleep_ms((0.3 + 0.7 * self._rng.random()) * self._context.rest_ms)

@@ -1,8 +1,8 @@
 """SimLoop: an asyncio event loop whose time is virtual.
 
-The one rule: nothing from outside comes in. When no callback is ready, time jumps to the next timer; so a minute of the world
+The one rule: no input from outside. When no callback is ready, time jumps to the next timer; so a minute of the world
 costs what its events cost, and the same program runs the same way every time. Files, sockets, threads and signals are refused:
-whoever needs them cannot be simulated.
+code that needs them cannot be simulated.
 
 Asyncio itself is the real one: tasks, futures, task groups and timeouts are the standard library's.
 """
@@ -21,7 +21,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class StuckError(HoldfastError):
-    """The simulated program can never go on: nothing is ready and nothing is scheduled, or time stands still."""
+    """The simulated program cannot continue: nothing is ready and nothing is scheduled, or time does not advance."""
 
     def __init__(self, at_ms: float, reason: str) -> None:
         super().__init__(at_ms, reason)
@@ -39,7 +39,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def __init__(self, *, callbacks_max: int = 200_000) -> None:
         super().__init__()
         self.now_ms = 0.0
-        self.errors: list[dict[str, Any]] = []  # what reached the exception handler; a clean run leaves none
+        self.errors: list[dict[str, Any]] = []  # errors that reached the exception handler; a clean run has none
         self._ready: deque[_Handle] = deque()
         self._timers: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._number = 0
@@ -103,7 +103,7 @@ class SimLoop(asyncio.BaseEventLoop):
             while not self._stopping:
                 left -= 1
                 if left < 0:
-                    raise StuckError(self.now_ms, "more callbacks than any honest run needs")
+                    raise StuckError(self.now_ms, "too many callbacks: the program spins")
                 if ready:
                     handle = ready.popleft()
                     if handle._cancelled:
@@ -127,7 +127,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 def _refuse(loop: SimLoop, *_: Any, **__: Any) -> NoReturn:
-    raise InvalidError("call in a simulation", "files, sockets, threads or signals", "virtual time and memory only")
+    raise InvalidError("call in a simulation", "I/O, thread or signal", "limited to virtual time and memory")
 
 
 for _name in (

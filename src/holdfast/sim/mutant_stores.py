@@ -1,4 +1,4 @@
-"""Planted bugs of the store: engines that judge wrongly whether a session lives. See `planted`."""
+"""Mutant stores: engines that are wrong about whether a session lives. See `mutants`."""
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
@@ -85,7 +85,7 @@ class PredicateStore(SimStore):
         finally:
             self._sessions.update(overdue)
             for entry in hidden:
-                if entry.key in self._entries:  # somebody put the key anew
+                if entry.key in self._entries:  # the key was put again meanwhile
                     overdue[entry.session or ""].keys.discard(entry.key)
                 else:
                     self._entries[entry.key] = entry
@@ -93,7 +93,7 @@ class PredicateStore(SimStore):
 
 
 class _WallForBoot:
-    """A clock for those who do not know which one to ask."""
+    """A clock whose boot time is the wall clock: the mistake itself."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,7 +1,7 @@
-"""Planted bugs: the mistakes that systems of this kind are known for, each made once, on purpose.
+"""Mutants: the known mistakes of systems of this kind, each made once, on purpose.
 
-The one rule: one variant, one mistake; everything else is the code that ships. A simulator that does not catch them all is not
-worth running; `tests/sim` holds it to that.
+The one rule: one variant, one mistake; everything else is the code that ships. The simulator must catch
+them all; `tests/sim` checks that.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -13,7 +13,7 @@ import msgspec
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import AtVersion, Committed, Conflict, Delete, Operation, Put, Requirement, Store
 from holdfast.kernel.keys import holder_key
-from holdfast.kernel.lease import Held, Lease, acquire, commit_fenced, hold
+from holdfast.kernel.lease import Held, Lease, acquire, commit_fenced, hold_lease
 from holdfast.kernel.session import HeldSession
 from holdfast.sim.mutant_stores import ForgivingStore, PredicateStore
 from holdfast.sim.variant import Variant
@@ -31,7 +31,7 @@ async def _commit_unfenced(
     require: Sequence[Requirement] = (),
     apply: Sequence[Operation] = (),
 ) -> Committed | Conflict:
-    """The caller checked its session, so why ask the store."""
+    """The mistake: the caller checked its session, so the store need not check the epoch."""
     return await commit_resolved(store, clock=clock, random=random, require=require, apply=apply)
 
 
@@ -39,7 +39,7 @@ async def _commit_unfenced(
 async def _hold_and_release_blindly(
     store: Store, resource: str, *, holder: str, session: HeldSession, clock: Clock, random: Random
 ) -> AsyncIterator[Lease | Held]:
-    """We acquired it, so it must be ours to release."""
+    """The mistake: we acquired it, so it must be ours to release."""
     lease = await acquire(store, resource, holder=holder, session=session.id, clock=clock, random=random)
     try:
         yield lease
@@ -53,7 +53,7 @@ async def _hold_and_release_blindly(
 async def _hold_by_own_clock(
     store: Store, resource: str, *, holder: str, session: HeldSession, clock: Clock, random: Random
 ) -> AsyncIterator[Lease | Held]:
-    """The holder wrote down until when; our clock shows later than that; so it must be gone."""
+    """The mistake: the holder stored its deadline, our clock is past it, so it must be gone."""
     seen = await store.get(holder_key(resource))
     stamp = await store.get(_stamp_key(resource))
     overdue = stamp is not None and msgspec.json.decode(stamp.value, type=int) < clock.now_ms()
@@ -65,7 +65,7 @@ async def _hold_by_own_clock(
             require=(AtVersion(seen.key, seen.version),),
             apply=(Delete(seen.key),),
         )
-    async with hold(store, resource, holder=holder, session=session, clock=clock, random=random) as lease:
+    async with hold_lease(store, resource, holder=holder, session=session, clock=clock, random=random) as lease:
         if isinstance(lease, Lease):
             await commit_fenced(store, lease, clock=clock, random=random, apply=(_stamp(resource, session, clock),))
         yield lease
@@ -107,7 +107,7 @@ _MUTANT_LIST: Final = (
     ),
     Variant(
         name="resolve-not-final",
-        wrong="a commit lands after it was said that it never will",
+        wrong="a commit lands after it was resolved as never applied",
         resolve_is_final=False,
     ),
     Variant(

@@ -1,7 +1,7 @@
-"""The network between a process and the store, in all weathers.
+"""The network between a process and the store: delays, losses, cuts.
 
-The one rule: a message's fate is drawn when it is sent, and is its own. Requests go on when their sender dies; answers wait
-while their reader stands still. A commit without an answer raises `OutcomeUnknownError`, anything else `UnavailableError`,
+The one rule: a message's fate is drawn when it is sent, and is its own. Requests continue when their sender dies; answers wait
+while their reader is paused. A commit without an answer raises `OutcomeUnknownError`, anything else `UnavailableError`,
 after the client's timeout; the request may still arrive later than that.
 """
 
@@ -40,18 +40,18 @@ _by_version: Final = attrgetter("version")
 
 @dataclass(slots=True, kw_only=True)
 class NetworkConditions:
-    """How messages fare. Shares are of all messages; a clear day has none lost and none slow."""
+    """How often messages are slow or lost. Shares are of all messages."""
 
-    delay_ms: float  # one way, at most, on an ordinary day
-    slow_ms: float  # one way, at most, for a slow one
+    delay_ms: float  # one way, at most, normally
+    slow_ms: float  # one way, at most, for a slow message
     timeout_ms: float
     slow_share: float = 0.0
     lost_share: float = 0.0  # of requests, and again of answers
-    resync_share: float = 0.0  # of watch deliveries, replaced by "history is gone"
-    ambush_share: float = 0.0  # of effects, whose sender is struck as it sends, the request still under way
+    resync_share: float = 0.0  # of watch deliveries, replaced by a `Resync`
+    ambush_share: float = 0.0  # of effects whose sender fails as it sends, the request still in flight
 
     def clear(self) -> None:
-        """Nothing is lost or slow any more."""
+        """End all faults: nothing is lost or slow."""
         self.slow_share = self.lost_share = self.resync_share = self.ambush_share = 0.0
 
 
@@ -90,11 +90,11 @@ class SimStoreClient:
         self._server, self._loop, self._process, self._link = server, loop, process, link
         self._conditions, self._draw, self._history = conditions, random.random.random, history
         self._sent = 0
-        self._stuck_ms = 0.0
+        self._delay_next_ms = 0.0
 
-    def stick_next(self, duration_ms: float) -> None:
-        """The next request stays in some queue on the way for so long."""
-        self._stuck_ms = duration_ms
+    def delay_next(self, duration_ms: float) -> None:
+        """Delay the next request in the network for this long."""
+        self._delay_next_ms = duration_ms
 
     @property
     def facts(self) -> StoreFacts:
@@ -185,8 +185,8 @@ class SimStoreClient:
         answer = self._process.wait()
         loop, conditions = self._loop, self._conditions
         now_ms = loop.now_ms
-        there_ms, back_ms = self._stuck_ms or self._delay_ms(), self._delay_ms()
-        self._stuck_ms = 0.0
+        there_ms, back_ms = self._delay_next_ms or self._delay_ms(), self._delay_ms()
+        self._delay_next_ms = 0.0
         call = _Request(what, run, answer, now_ms + conditions.timeout_ms, back_ms, commit_id)
         if not (self._link.up and self._server.up):
             self._history.count("calls while cut off")
@@ -203,20 +203,20 @@ class SimStoreClient:
         elif fate < 2 * conditions.lost_share:
             self._history.count("answers lost")
             self._time_out(call, "answer lost")
-            loop.post_at(now_ms + there_ms, self._arrive_unheard, call)
+            loop.post_at(now_ms + there_ms, self._arrive_unanswered, call)
         elif there_ms + back_ms > conditions.timeout_ms:
             self._history.count("answers too late")
             self._time_out(call, f"slow: arrives after {there_ms:.0f} ms")
-            loop.post_at(now_ms + there_ms, self._arrive_unheard, call)
+            loop.post_at(now_ms + there_ms, self._arrive_unanswered, call)
         else:
             loop.post_at(now_ms + there_ms, self._arrive, call)
         return answer
 
     def _arrive(self, call: _Request) -> None:
-        if not (self._link.up and self._server.up):  # it went down meanwhile: the request got through, or it did not
+        if not (self._link.up and self._server.up):  # it went down meanwhile: the request arrived, or it did not
             self._time_out(call, "the link went down meanwhile")
             if self._draw() < 0.5:
-                self._arrive_unheard(call)
+                self._arrive_unanswered(call)
             return
         outcome, error = None, None
         try:
@@ -226,7 +226,7 @@ class SimStoreClient:
         loop = self._loop
         loop.post_at(loop.now_ms + call.back_ms, self._process.settle, call.answer, outcome, error)
 
-    def _arrive_unheard(self, call: _Request) -> None:
+    def _arrive_unanswered(self, call: _Request) -> None:
         if not self._server.up:
             self._history.note("store", f"is down and misses {call.what} of {self._process.name}")
             return

@@ -1,7 +1,7 @@
 """A simulated process and its clocks.
 
 The one rule: whatever wakes code of a process (a timer, an answer, a watch) comes through its `deliver`. That is how a pause
-holds everything back while all clocks go on, and how death is final: no clean-up of a dead process reaches the world.
+holds everything back while all clocks continue, and how death is final: no clean-up of a dead process has an effect.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ WALL_START_MS: Final = 1_700_000_000_000  # what wall clocks showed when the wor
 
 
 class SimProcess:
-    """Runs, stands still, or is dead."""
+    """Running, paused, or dead."""
 
     def __init__(self, name: str, loop: SimLoop) -> None:
         self.name = name
@@ -26,7 +26,7 @@ class SimProcess:
         self._waits: list[asyncio.Future[Any]] = []
 
     def wait(self) -> "asyncio.Future[Any]":
-        """What code of this process is to await when it waits for the world. A dead process does not come to that."""
+        """The future that code of this process awaits for anything outside of it. A dead process is cancelled instead."""
         if self.dead:
             raise asyncio.CancelledError
         future = self._loop.create_future()
@@ -54,13 +54,13 @@ class SimProcess:
             future.set_exception(error)
 
     def pause(self) -> None:
-        """Stand still, as under SIGSTOP or a long garbage collection."""
+        """Pause, as under SIGSTOP or a long garbage collection."""
         if not self.paused and not self.dead:
             self.paused = True
             self._paused_at_ms = self._loop.now_ms
 
     def resume(self, shuffle: Callable[[list[Any]], None]) -> None:
-        """Go on. Everything that came meanwhile is delivered at once, in any order: that is up to the real loop."""
+        """Continue. Everything held back is delivered at once, in any order, as a real loop may."""
         if not self.paused:
             return
         self.paused = False
@@ -71,7 +71,7 @@ class SimProcess:
             self.deliver(callback, *args)
 
     def die(self) -> None:
-        """Be gone, as under SIGKILL. What was sent is under way; nothing is sent any more.
+        """Die, as under SIGKILL. Requests already sent stay in flight; no more are sent.
 
         Every wait is cancelled, not just the task at the root: a task group that is already aborting would not pass it on.
         """

@@ -1,4 +1,4 @@
-"""Running many seeds: `python -m holdfast.sim`. Prints what failed and how it came to it; keeps the seeds; exits with 1.
+"""Running many seeds: `python -m holdfast.sim`. Prints failures with their transcripts; keeps the seeds; exits with 1.
 
 It reads its arguments and nothing of the environment.
 """
@@ -39,8 +39,8 @@ class SeedFailure(msgspec.Struct, frozen=True):
     at_ms: float
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What many seeds came to. `means` is per seed."""
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of many seeds. `means` is per seed."""
 
     variant: str
     seeds: int
@@ -52,7 +52,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_seeds(
     seeds: Iterable[int], *, variant: Variant, clock: Clock, on_run: Callable[[SeedRun], None] = lambda run: None
-) -> Summary:
+) -> RunSummary:
     """Run each seed, one after another."""
     started_ms = clock.boot_ms()
     count = 0
@@ -73,7 +73,7 @@ def run_seeds(
             if count % COLLECT_EVERY_SEEDS == 0:
                 collect()
     seconds = max(1, clock.boot_ms() - started_ms) / 1000
-    return Summary(
+    return RunSummary(
         variant=variant.name,
         seeds=count,
         seconds=seconds,
@@ -85,7 +85,7 @@ def run_seeds(
 
 @contextmanager
 def _rare_garbage_collection() -> Iterator[Callable[[], object]]:
-    """A world is garbage as a whole, a few milliseconds after it began: looking for garbage meanwhile is a tenth of the cost."""
+    """A world becomes garbage as a whole after a few milliseconds: collecting meanwhile would be a tenth of the cost."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -100,7 +100,7 @@ def _count(events: Iterable[Event], kind: type) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command: 0 if every seed kept every rule, 1 if one did not, 2 if the arguments make no sense."""
+    """The command: 0 if every seed kept every rule, 1 if one did not, 2 if the arguments are invalid."""
     args = _parser().parse_args(argv)
     console = Console(highlight=False, soft_wrap=True)
     variant = variant_by_name(args.planted or CORRECT.name)
@@ -128,7 +128,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many seeds (default 1000)")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="the first seed (default 0)")
     parser.add_argument("--seed", type=int, metavar="S", help="only this seed")
-    parser.add_argument("--planted", choices=sorted(MUTANTS), metavar="NAME", help=", ".join(MUTANTS))
+    parser.add_argument(
+        "--planted",
+        choices=sorted(MUTANTS),
+        metavar="NAME",
+        help="run a mutant, which must fail: " + ", ".join(MUTANTS),
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument("--trace", action="store_true", help="whole transcripts, not only their ends")
     parser.add_argument(
@@ -137,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run_with_progress(seeds: Sequence[int], variant: Variant, *, quiet: bool) -> Summary:
+def _run_with_progress(seeds: Sequence[int], variant: Variant, *, quiet: bool) -> RunSummary:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as progress:
         bar = progress.add_task(variant.name, total=len(seeds))
@@ -163,7 +168,7 @@ def _transcript_lines(seed: int, variant: Variant, *, whole: bool) -> list[str]:
     return lines[max(0, until - LINES_BEFORE) : until]
 
 
-def _print_summary(console: Console, summary: Summary, texts: dict[int, list[str]]) -> None:
+def _print_summary(console: Console, summary: RunSummary, texts: dict[int, list[str]]) -> None:
     for seed, lines in texts.items():
         console.rule(f"{summary.variant} {seed}")
         for line in lines:

@@ -3,8 +3,8 @@
     correct 4711  # acting-alone
     effect-unfenced 9  # no-old-effect
 
-A seed means the same world only as long as the simulator draws its chances in the same order: after a change to the world,
-kept seeds are still runs, but others.
+A seed means the same run only as long as the simulator draws its random numbers in the same order: after a change to the world,
+kept seeds are different runs.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ def variant_by_name(name: str) -> Variant:
 
 
 def read_seeds(path: Path) -> list[SavedSeed]:
-    """Every kept seed, in the order they were kept; a file that is not there holds none."""
+    """Every kept seed, in the order they were kept; none if the file does not exist."""
     if not path.exists():
         return []
     kept = []
@@ -46,12 +46,12 @@ def read_seeds(path: Path) -> list[SavedSeed]:
             case [name, seed] if seed.isdecimal():
                 kept.append(SavedSeed(variant_by_name(name).name, int(seed), rule.strip()))
             case _:
-                raise InvalidError(f"line {number} of {path}", line, "variant seed  # rule")
+                raise InvalidError(f"line {number} of {path}", line, "`variant seed  # rule`")
     return kept
 
 
 def save_seeds(path: Path, found: Iterable[SavedSeed]) -> int:
-    """Add those that are not there yet; return how many."""
+    """Append those that are new; return how many."""
     known = {(each.variant, each.seed) for each in read_seeds(path)}
     new = [each for each in found if (each.variant, each.seed) not in known]
     if new:

@@ -1,8 +1,8 @@
-"""The store's side of a world: the real memory engine, with ears.
+"""The server side of the simulated store: the real memory engine, recording to the history.
 
-The one rule: what the history says of the store, the store itself said, at the moment it happened. Requests run to their end
-at the instant they arrive. Commit ids are kept here, as every networked engine keeps them: whoever asked what became of a
-commit has settled it, and one that arrives afterwards is refused.
+The one rule: the history records what the store did, at the moment it happened. Requests run to their end at the instant they
+arrive. Commit ids are kept here, as every networked engine keeps them: `resolve` settles a commit, and one that arrives afterwards
+is refused.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class SimStore(MemoryStore):
-    """The memory engine, telling the history what it does."""
+    """The memory engine, recording what it does."""
 
     def __init__(self, *, clock: Clock, random: Random, history: History, on_commit: Callable[[Changed], None]) -> None:
         super().__init__(clock=clock, random=random, limits=StoreLimits())
@@ -42,7 +42,7 @@ class SimStore(MemoryStore):
     async def keep_alive(self, session_id: str) -> bool:
         renewed = await super().keep_alive(session_id)
         if renewed:
-            self._history.renewed(session_id)
+            self._history.session_renewed(session_id)
         return renewed
 
     def reap(self) -> None:
@@ -51,12 +51,12 @@ class SimStore(MemoryStore):
 
     def _end_session(self, session_id: str) -> None:
         if session_id in self._sessions:
-            self._history.ended(session_id)
+            self._history.session_ended(session_id)
         super()._end_session(session_id)
 
 
 class _ObservedFeed(ChangeFeed):
-    """A feed that says at once what it was given: a watcher would hear of it one turn of the loop later."""
+    """A feed that calls back at once: a watcher would run one iteration of the loop later."""
 
     def __init__(self, on_commit: Callable[[Changed], None]) -> None:
         super().__init__(head=0)
@@ -68,12 +68,12 @@ class _ObservedFeed(ChangeFeed):
 
 
 class SimStoreServer:
-    """What a request finds when it arrives. Every method is one instant."""
+    """Handles requests as they arrive. Every method takes no simulated time."""
 
     def __init__(
         self, kind: type[SimStore], *, clock: Clock, random: Random, history: History, resolve_is_final: bool = True
     ) -> None:
-        self.store = kind(clock=clock, random=random, history=history, on_commit=self._landed)
+        self.store = kind(clock=clock, random=random, history=history, on_commit=self._commit_applied)
         self.log: list[Changed] = []
         self.listeners: dict[
             object, Callable[[Changed], None]
@@ -86,12 +86,12 @@ class SimStoreServer:
     def commit(
         self, commit_id: str, require: Sequence[Requirement], apply: Sequence[Operation]
     ) -> Committed | Conflict | None:
-        """None: somebody has asked what became of this commit and was told "never"."""
+        """None: the commit was resolved as never applied before it arrived."""
         if self._resolve_is_final and commit_id in self._outcomes:
             self._history.count("late commits refused")
             self._history.note("store", f"refuses {commit_id}: already settled")
             return None
-        outcome = at_once(self.store.commit(require=require, apply=apply))
+        outcome = run_immediately(self.store.commit(require=require, apply=apply))
         if isinstance(outcome, Committed):
             self._outcomes[commit_id] = outcome
         else:
@@ -99,7 +99,7 @@ class SimStoreServer:
             if any(each.key.startswith(EFFECTS) for each in apply):
                 self._history.count("effects refused")
             if outcome.found:
-                self._history.seen(outcome.found)
+                self._history.read_observed(outcome.found)
         return outcome
 
     def resolve(self, commit_id: str) -> Committed | NotCommitted:
@@ -107,7 +107,7 @@ class SimStoreServer:
         return self._outcomes.setdefault(commit_id, NotCommitted())
 
     def crash(self) -> None:
-        """Answer nobody. What was committed is durable; clocks go on, so sessions may be overdue at the restart."""
+        """Stop answering. Commits are durable; clocks continue, so sessions may be overdue at the restart."""
         self.up = False
         self._history.count("store crashes")
         self._history.note("store", "crashes")
@@ -119,43 +119,43 @@ class SimStoreServer:
             self._history.note("store", "is back")
 
     def get(self, key: str) -> Entry | None:
-        entry = at_once(self.store.get(key))
-        self._history.seen({key: entry})
+        entry = run_immediately(self.store.get(key))
+        self._history.read_observed({key: entry})
         return entry
 
     def scan(self, start: str, end: str, limit: int | None, reverse: bool) -> Scan:
-        scan = at_once(self.store.scan(start, end, limit=limit, reverse=reverse))
-        self._history.seen({entry.key: entry for entry in scan.entries})
+        scan = run_immediately(self.store.scan(start, end, limit=limit, reverse=reverse))
+        self._history.read_observed({entry.key: entry for entry in scan.entries})
         return scan
 
     def open_session(self, ttl_ms: int) -> Session:
-        return at_once(self.store.open_session(ttl_ms))
+        return run_immediately(self.store.open_session(ttl_ms))
 
     def keep_alive(self, session_id: str) -> bool:
-        return at_once(self.store.keep_alive(session_id))
+        return run_immediately(self.store.keep_alive(session_id))
 
     def close_session(self, session_id: str) -> None:
-        at_once(self.store.close_session(session_id))
+        run_immediately(self.store.close_session(session_id))
 
-    def look(self) -> tuple[str, ...]:
+    def observe_holders(self) -> tuple[str, ...]:
         """Read all holder keys, as an onlooker beside the store; return those that are there."""
-        entries = at_once(self.store.scan(HOLDERS, prefix_end(HOLDERS))).entries
-        self._history.seen({entry.key: entry for entry in entries}, whole=HOLDERS)
+        entries = run_immediately(self.store.scan(HOLDERS, prefix_end(HOLDERS))).entries
+        self._history.read_observed({entry.key: entry for entry in entries}, whole=HOLDERS)
         return tuple(entry.key for entry in entries)
 
-    def _landed(self, commit: Changed) -> None:
+    def _commit_applied(self, commit: Changed) -> None:
         self.log.append(commit)
-        self._history.landed(commit.version, commit.changes)
+        self._history.commit_applied(commit.version, commit.changes)
         for listener in tuple(self.listeners.values()):
             listener(commit)
 
 
-def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits, which is what every method of the memory engine promises."""
+def run_immediately(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never suspends, as no method of the memory engine does."""
     try:
         coroutine.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
     coroutine.close()
-    raise InvalidError("coroutine in a simulated store", repr(coroutine), "one that never waits")
+    raise InvalidError("coroutine in a simulated store", repr(coroutine), "one that never suspends")

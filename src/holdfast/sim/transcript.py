@@ -1,4 +1,4 @@
-"""A history as text, one line per event, for the person who wants to know how it came to this."""
+"""A history as text, one line per event, for debugging a failed seed."""
 
 from collections.abc import Iterable, Iterator
 

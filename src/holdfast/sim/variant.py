@@ -1,4 +1,4 @@
-"""Which code a world runs: the real one, or the real one with a single planted bug."""
+"""Which code a world runs: the shipped code, or a mutant with a single mistake."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -15,12 +15,12 @@ CommitFenced = Callable[..., Awaitable[Committed | Conflict]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """Everything a planted bug may replace; the defaults are what ships."""
+    """Everything a mutant may replace; the defaults are the shipped code."""
 
     name: str
     wrong: str = ""  # what is wrong with it, in one line
     store: type[SimStore] = SimStore
-    hold: Hold = lease.hold
+    hold: Hold = lease.hold_lease
     commit_fenced: CommitFenced = lease.commit_fenced
     resolve_is_final: bool = True
     boot_clock_runs_through_pauses: bool = True

@@ -1,9 +1,9 @@
-"""A world: one seed makes the actors, the weather and every incident, runs them, and judges the history.
+"""A world: one seed determines the actors, the network and every fault; it is run and its history checked.
 
 The one rule: the seed decides everything. Two runs of one seed and variant give equal histories, on any machine.
 
-A run has three acts: trouble (incidents and bad weather), a tail in which nothing fails any more and work must go on, and a
-leaving in good order after which nothing may be held.
+A run has three phases: faults, a recovery without faults in which work must continue, and a graceful stop after which nothing may
+be held.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ ACTOR_NAMES: Final = ("ann", "bob", "cyd", "dan", "eve")
 
 
 class SeedRun(msgspec.Struct, frozen=True):
-    """What one seed came to."""
+    """The result of one seed."""
 
     seed: int
     variant: str
@@ -50,18 +50,18 @@ def run_seed(seed: int, *, variant: Variant = CORRECT, tracing: bool = False) ->
     try:
         loop.run_until_complete(main)
     except StuckError as stuck:
-        history.crashed("world", str(stuck))
+        history.actor_crashed("world", str(stuck))
         world.abandon()
     finally:
         loop.close()
     for context in loop.errors:
-        history.crashed("loop", f"{context.get('message')}: {context.get('exception')!r}")
+        history.actor_crashed("loop", f"{context.get('message')}: {context.get('exception')!r}")
     return SeedRun(seed, variant.name, check(history.events), history.counts, history.events)
 
 
 @dataclass(frozen=True, slots=True)
 class FaultProfile:
-    """How rough this seed is. Some are nearly calm, some are awful: bugs hide in both."""
+    """How many faults this seed has: from few to many, for bugs show up under either."""
 
     ttl_ms: int
     actors: int
@@ -157,7 +157,7 @@ class World:
         ]
 
     async def run(self) -> None:
-        """The three acts."""
+        """The three phases."""
         ttl_ms = self._profile.ttl_ms
         for actor in self._actors:
             self._loop.post_at(self._rng.random() * ttl_ms / 4, actor.start)
@@ -170,16 +170,16 @@ class World:
         self._server.restart()
         for actor in self._actors:
             actor.heal()
-        self._history.healed()
+        self._history.faults_healed()
         tail_ms = self._loop.now_ms + RECOVERY_PHASE_TTLS * ttl_ms
         while self._loop.now_ms < tail_ms and not self._history.worked.issuperset(self._resources):
             await self._clock.sleep_ms(ttl_ms / 4)
         for actor in self._actors:
             actor.leave()
         await asyncio.gather(*(task for actor in self._actors for task in actor.tasks), return_exceptions=True)
-        await self._clock.sleep_ms(2 * ttl_ms)  # until the slowest message of old has arrived
+        await self._clock.sleep_ms(2 * ttl_ms)  # until the slowest message in flight has arrived
         self._server.store.reap()
-        self._history.stopped(self._resources, self._server.look())
+        self._history.actors_stopped(self._resources, self._server.observe_holders())
         if reaper is not None:
             reaper.cancel()
             await asyncio.gather(reaper, return_exceptions=True)
@@ -196,12 +196,12 @@ class World:
             self._loop.run_forever()
 
     def _tick(self) -> None:
-        """An onlooker reads; now and then a reaper passes: a contender's commit may well come first."""
+        """Observe the holders; sometimes reap, so that either a reaper's commit or a contender's ends a session."""
         reaps = not self._profile.reaper_task and self._rng.random() < 0.5
         if self._server.up:
             if reaps:
                 self._server.store.reap()
-            self._server.look()
+            self._server.observe_holders()
         self._loop.post_at(self._loop.now_ms + self._rng.uniform(0.2, 1.2) * self._profile.ttl_ms, self._tick)
 
     def _draw_incident(self) -> Callable[[], None]:
@@ -234,11 +234,11 @@ class World:
         self._loop.post_at(self._loop.now_ms + duration_ms, self._server.restart)
 
     def _step_store_wall(self, by_ms: float, *, back_after_ms: float = 0.0) -> None:
-        """Steps are mistakes, so most are taken back; the boot clock, by which an honest store judges, knows nothing of it."""
+        """Most steps are taken back after a while; the boot clock, which a correct store uses, is not affected."""
         self._history.count("store wall steps")
         self._history.note("store", f"has its wall clock stepped ({by_ms:.0f} ms)")
-        self._server.look()
+        self._server.observe_holders()
         self._clock.step_wall_ms(by_ms)
-        self._server.look()
+        self._server.observe_holders()
         if back_after_ms:
             self._loop.post_at(self._loop.now_ms + back_after_ms, self._step_store_wall, -by_ms)

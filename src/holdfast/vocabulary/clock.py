@@ -10,12 +10,12 @@ import itertools
 import time
 from typing import Final, Protocol
 
-# A deadline must keep counting while a laptop sleeps; Linux names such a clock, elsewhere monotonic is the best there is.
+# A deadline must keep counting while a laptop sleeps; Linux names such a clock, elsewhere the monotonic clock comes closest.
 _BOOT_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """Where a component gets time from."""
+    """Where a component gets the time from."""
 
     def now_ms(self) -> int:
         """Wall clock, for people and records. Never for deadlines: it may step."""
@@ -44,7 +44,7 @@ class RealClock:
 
 
 class FakeClock:
-    """A clock that moves only when told to. Sleepers wake in the order of their deadlines."""
+    """A clock that a test moves. Sleepers wake in the order of their deadlines."""
 
     def __init__(self, *, now_ms: int = 1_700_000_000_000) -> None:
         self._wall_offset_ms = now_ms
@@ -64,7 +64,7 @@ class FakeClock:
         await wake
 
     def advance_ms(self, duration_ms: int) -> None:
-        """Move both clocks forward and wake every sleeper whose time has come."""
+        """Move both clocks forward and wake every sleeper whose deadline has passed."""
         until_ms = self._boot_ms + duration_ms
         while self._sleepers and self._sleepers[0][0] <= until_ms:
             at_ms, _, wake = heapq.heappop(self._sleepers)

@@ -1,6 +1,6 @@
 """Every error Holdfast raises, one class per action the caller can take.
 
-Errors carry facts as arguments, so that they pickle, compare and log well; the sentence is made in `__str__`.
+Errors carry facts as arguments, so that they pickle, compare and log well; the sentence is composed in `__str__`.
 A lost compare-and-swap is not an error: it is an answer (see `contracts.store.Conflict`).
 """
 
@@ -43,7 +43,7 @@ class FencedError(HoldfastError):
 
 
 class ExpiredError(HoldfastError):
-    """The session has ended, and with it everything it held. Stop; open another one to begin again."""
+    """The session has ended, and with it everything it held. Stop, or open another one."""
 
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(what, reason)

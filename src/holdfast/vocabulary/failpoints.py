@@ -10,7 +10,7 @@ from contextvars import ContextVar
 
 Handler = Callable[[str], Awaitable[None] | None]
 
-# One per process and not per context: threads that were started long before (the WAL writer's) must see it, too.
+# One per process and not per context: threads that were started before (the WAL writer's) must see it, too.
 _handler: Handler | None = None
 # A handler that runs code with failpoints of its own is not called from within itself.
 _running: ContextVar[bool] = ContextVar("failpoint", default=False)
@@ -46,7 +46,7 @@ def install(handler: Handler) -> None:
 
 @contextmanager
 def installed(handler: Handler) -> Iterator[None]:
-    """Install a handler for the body; the one before comes back after it."""
+    """Install a handler for the body; the previous one is restored after it."""
     global _handler
     before, _handler = _handler, handler
     try:

@@ -1,4 +1,4 @@
-"""The three hashes of the field, bit for bit: the placement ring's, Kafka's partitioner's, and Java's."""
+"""Hashes that must match others bit for bit: the placement ring's, Kafka's murmur2, and Java's `String.hashCode`."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ def fmix_64(value: int) -> int:
 
 
 def ring_hash(label: str) -> int:
-    """Where `label` stands on the placement ring. Stable for ever: placements depend on it."""
+    """The position of `label` on the placement ring. It never changes: placements depend on it."""
     return fmix_64(fnv1a_64(label.encode()))
 
 

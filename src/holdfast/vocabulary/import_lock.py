@@ -1,7 +1,7 @@
-"""Imports beside the loop, one thread at a time.
+"""Imports in threads, one at a time.
 
-Libraries have modules that import each other. Two threads that meet in such a circle get one of them half made, or Python's
-deadlock error; whether they meet depends on the load.
+Libraries have modules that import each other. Two threads that enter such a cycle from both ends get a half-initialized module, or
+Python's deadlock error; whether they do depends on the load.
 """
 
 import sys
@@ -15,12 +15,12 @@ import_lock: Final = RLock()
 
 
 @contextmanager
-def hidden(name: str) -> Iterator[None]:
-    """Have imports of a module fail during the body, unless it is there already. Under `importing`: all threads see it so."""
+def hide_module(name: str) -> Iterator[None]:
+    """Make imports of a module fail during the body, unless it is loaded already. Hold `import_lock`: all threads are affected."""
     if name in sys.modules:
         yield
         return
-    sys.modules[name] = None  # type: ignore[assignment]  # how Python itself says: there is none
+    sys.modules[name] = None  # type: ignore[assignment]  # Python's own marker of a module that cannot be imported
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""How Holdfast is installed: the one place that says it, for every hint that is printed.
+"""How Holdfast is installed: the one source of every hint that is printed.
 
 On PyPI the name `holdfast` belongs to an unrelated project. Ours is distributed as `holdfast-engine`; until that is published,
 it is installed from a checkout.

@@ -1,4 +1,4 @@
-"""The C extension (`src/_native`), where it was built; None elsewhere, and then its twins in Python do the work."""
+"""The C extension (`src/_native`) where it was built; None elsewhere, where its Python equivalents are used."""
 
 try:
     import holdfast._native as native

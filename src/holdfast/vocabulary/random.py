@@ -12,7 +12,7 @@ class Random(Protocol):
     """Where a component gets identifiers and jitter from."""
 
     def token(self) -> str:
-        """A short identifier that no other call ever returns."""
+        """A short unique identifier."""
         ...
 
     def jitter(self, value: float, *, share: float = 0.2) -> float:
@@ -20,7 +20,7 @@ class Random(Protocol):
         ...
 
 
-# Not Python's shared one: who seeds that to repeat something must not find it moved by our pauses, nor we find it repeated.
+# Not Python's shared generator: seeding that must not repeat our jitter, nor our jitter disturb whoever seeded it.
 _SYSTEM: Final = random.SystemRandom()
 
 

@@ -15,5 +15,5 @@ class Runtime:
 
     @classmethod
     def fake(cls, *, seed: int = 0) -> "Runtime":
-        """Time that moves only when told to, and repeatable randomness."""
+        """A clock that a test moves (`FakeClock`), and repeatable randomness."""
         return cls(clock=FakeClock(), random=SeededRandom(seed))

@@ -1,4 +1,4 @@
-"""How settings are written: frozen values per package, validated at construction.
+"""Settings: frozen values per package, validated at construction.
 
 A settings class is a frozen dataclass whose `__post_init__` calls the checks below. `settings_from` builds one from
 strings (flags, environment, files); only the command line reads the environment.
@@ -32,7 +32,7 @@ def check_between(what: str, value: float, minimum: float, maximum: float) -> No
 
 
 def check_one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
-    """Refuse a word that is not in the list."""
+    """Refuse a value that is not in the list."""
     if value not in allowed:
         raise InvalidError(what, value, "one of " + ", ".join(allowed))
 
@@ -55,5 +55,5 @@ def settings_from(kind: type[S], given: Mapping[str, object]) -> S:
 
 @cache
 def _field_types(kind: type) -> dict[str, object]:
-    """What type each field has. Working it out takes longer than everything else here."""
+    """The type of each field. Cached: resolving the hints takes longer than everything else here."""
     return get_type_hints(kind)

@@ -36,7 +36,7 @@ async def background_tasks(*work: Coroutine[Any, Any, None]) -> AsyncIterator[No
 
 
 class Notify:
-    """A wake-up that is never lost and never counted: many rings before one wait are one ring."""
+    """A wake-up that is never lost and never counted: several notifications before a wait count as one."""
 
     def __init__(self) -> None:
         self._notified = False
@@ -49,13 +49,13 @@ class Notify:
                 waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Return at the next ring, or at once if one came since the last wait."""
+        """Return at the next notification, or at once if there was one since the last wait."""
         if not self._notified:
             await self._wait()
         self._notified = False
 
     async def wait_ms(self, clock: Clock, timeout_ms: float) -> bool:
-        """Wait for a ring at most `timeout_ms`; say whether one came."""
+        """Wait for a notification for at most `timeout_ms`; whether there was one."""
         if not self._notified:
             # The sleeping task is cancelled, not awaited: awaiting it here could swallow our own cancellation.
             sleep = asyncio.ensure_future(clock.sleep_ms(timeout_ms))

@@ -1,4 +1,4 @@
-"""Nouns that several floors share. Data only; behaviour lives with whoever owns it."""
+"""Values that several packages share. Data only: behaviour belongs to the package that owns it."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A live agent or worker, as its peers see it. `session` is the store session that vouches for it."""
+    """A live agent or worker, as its peers see it. It is live as long as `session`, a session of the store."""
 
     id: str
     session: str

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.kernel.lease import Held, Lease, hold
+from holdfast.kernel.lease import Held, Lease, hold_lease
 from holdfast.kernel.session import HeldSession
 from holdfast.log.maintenance.compaction import compact
 from holdfast.log.maintenance.deleted_topics import purge_deleted
@@ -93,7 +93,7 @@ async def _sweeper(maintained: MaintainedAgent, context: MaintenanceContext) -> 
 
 
 async def _sweep_while_held(maintained: MaintainedAgent, context: MaintenanceContext) -> None:
-    async with hold(
+    async with hold_lease(
         context.store,
         SWEEPER,
         holder=maintained.agent,

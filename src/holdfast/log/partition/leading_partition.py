@@ -216,7 +216,7 @@ class LeadingPartition:
             on_durable(None)
         else:
             mark = self._visible if acks == ACKS_ALL else self._synced
-            mark.call(appended.end_offset, lambda error: on_durable(error or self._session.doubt()))
+            mark.call(appended.end_offset, lambda error: on_durable(error or self._session.expiry_error()))
 
     async def _until_ready(self, count: int, size: int) -> None:
         """Wait for room in RAM, for offsets, and for room in the WAL, until all hold at once."""

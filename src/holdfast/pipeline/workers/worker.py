@@ -138,7 +138,7 @@ class PipelineWorker:
                 failures += 1
                 _log.warning("worker %s looks again in %.0f ms: %s", self.id, wait_ms, error)
             if self.keeper.healthy:
-                session.progress()
+                session.report_progress()
             if not (self._stopping and not reconciler.runs and not reconciler.slots.held):
                 await self._notify.wait_ms(self._clock, reconciler.idle_ms(wait_ms))
 
@@ -157,7 +157,7 @@ class PipelineWorker:
             if not said:
                 _log.warning("worker %s waits for session %s, which has its name, to end", self.id, namesake)
                 said = True
-            session.progress()
+            session.report_progress()
             await self._notify.wait_ms(self._clock, self._settings.interval_ms)
 
     def _reconciler(self, session: HeldSession, outlook: ClusterView) -> Reconciler:
