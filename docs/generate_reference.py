@@ -14,8 +14,15 @@ from importlib import import_module
 from pathlib import Path
 from types import FunctionType, ModuleType
 
+from holdfast.contracts.objects import Objects
+from holdfast.contracts.store import Store
+from holdfast.testing import ObjectsHarness, StoreHarness
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
+
 PAGE = Path(__file__).parent / "reference" / "python.md"
-MODULES = ("holdfast", "holdfast.registry")
+MODULES = ("holdfast", "holdfast.registry", "holdfast.client", "holdfast.spark", "holdfast.testing")
+CONTRACTS = (Store, Objects, Clock, Random, ObjectsHarness, StoreHarness)
 _HEAD = """# Python reference
 
 Generated from docstrings by `python docs/generate_reference.py`. What is not listed here is private.
@@ -79,19 +86,22 @@ def _class(kind: type) -> str:
     for name, member in public_members(kind):
         if isinstance(member, property):
             returned = inspect.signature(member.fget).return_annotation if member.fget is not None else ""
-            parts.append(f"- **`{name}: {_shown(returned)}`** {_indented(docstring(member))}")
+            parts.append(f"- **`{name}: {_shown(returned)}`** {_indented(method_docstring(kind, name))}")
             continue
         function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
         assert isinstance(function, FunctionType)
         parts.append(
-            f"- **`{_prefix(function)}{name}{_signature(function)}`** {_indented(_method_docstring(kind, name))}"
+            f"- **`{_prefix(function)}{name}{_signature(function)}`** {_indented(method_docstring(kind, name))}"
         )
     return "\n".join(parts) + "\n"
 
 
-def _method_docstring(kind: type, name: str) -> str:
-    """A method of a contract may be described in the contract alone."""
-    return inspect.getdoc(getattr(kind, name)) or ""
+def method_docstring(kind: type, name: str) -> str:
+    """A method's docstring, or that of the contract the class implements: it is described there alone."""
+    text = inspect.getdoc(getattr(kind, name))
+    contracts = (each for each in CONTRACTS if all(hasattr(kind, member) for member, _ in public_members(each)))
+    described = (inspect.getdoc(getattr(each, name, None)) for each in contracts if hasattr(each, name))
+    return text or next(filter(None, described), "")
 
 
 def _prefix(function: FunctionType) -> str:

@@ -35,7 +35,9 @@ def test_every_public_name_and_every_public_method_has_a_docstring(generator: Mo
                 if not generator.docstring(found):
                     missing.append(f"{module}.{name}")
                 members = dict(generator.public_members(found))
-                missing += [f"{module}.{name}.{each}" for each in members if not inspect.getdoc(getattr(found, each))]
+                missing += [
+                    f"{module}.{name}.{each}" for each in members if not generator.method_docstring(found, each)
+                ]
     assert not missing
 
 

@@ -12,21 +12,15 @@ from typing import Final
 import msgspec
 
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.types import OffsetRange
 
 _INTENT_FORMAT: Final = "a JSON object with whole numbers 0 <= start < end"
 
 
-class IntentOffsets(msgspec.Struct, frozen=True):
-    """The offsets of a range; `end` is exclusive."""
-
-    start: int
-    end: int
-
-
-def intent_offsets(intent: str | bytes) -> IntentOffsets:
+def intent_offsets(intent: str | bytes) -> OffsetRange:
     """The offsets in an intent."""
     try:
-        found = msgspec.json.decode(intent, type=IntentOffsets)
+        found = msgspec.json.decode(intent, type=OffsetRange)
     except msgspec.MsgspecError:
         raise _invalid_intent(intent) from None
     if not 0 <= found.start < found.end:
