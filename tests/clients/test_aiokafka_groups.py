@@ -9,9 +9,9 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import KafkaError, OffsetMetadataTooLargeError
-from tests.clients.group_members import await_committed, await_shared, committed, members, verdict
 from tests.support.aiokafka_client import administering, consuming, producing, send, take
 from tests.support.broker import Broker, until
+from tests.support.clients.group_members import await_committed, await_shared, committed, members, verdict
 from tests.support.workload import Item, keyed
 
 ASSIGNORS = [RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor]
@@ -53,7 +53,7 @@ async def test_members_share_what_there_is_as_they_come_and_go(broker: Broker, a
 
 def test_the_sticky_assignor_moves_only_what_must_move(broker: Broker) -> None:
     topic, group = broker.create_topic("sticky", 6), broker.unique("group")
-    with members(broker.bootstrap, "aio_member.py", topic=topic, group=group, assignor="sticky") as start:
+    with members(broker.bootstrap, "aiokafka_member.py", topic=topic, group=group, assignor="sticky") as start:
         ann, bob = start("ann"), start("bob")
         await_shared([ann, bob], 6)
         before = [ann.assigned, bob.assigned]
@@ -160,7 +160,7 @@ async def test_a_static_member_returns_without_a_rebalance(broker: Broker) -> No
 def test_a_group_outlives_members_that_join_freeze_and_die(broker: Broker) -> None:
     topic, group = broker.create_topic("lives", 6), broker.unique("group")
     sent: list[bytes] = []
-    with members(broker.bootstrap, "aio_member.py", topic=topic, group=group) as start:
+    with members(broker.bootstrap, "aiokafka_member.py", topic=topic, group=group) as start:
         those = [start("ann"), start("bob", hold_at=2), start("eve")]
         await_shared(those, 6)
         ann, bob, eve = those
@@ -195,7 +195,7 @@ def test_a_group_outlives_members_that_join_freeze_and_die(broker: Broker) -> No
 def test_a_group_outlives_many_deaths(broker: Broker, assignor: str) -> None:
     topic, group = broker.create_topic("deaths", 8), broker.unique("group")
     sent: list[bytes] = []
-    with members(broker.bootstrap, "aio_member.py", topic=topic, group=group, assignor=assignor) as start:
+    with members(broker.bootstrap, "aiokafka_member.py", topic=topic, group=group, assignor=assignor) as start:
         living = [start("0"), start("1"), start("2")]
         every = list(living)
         for turn in range(6):

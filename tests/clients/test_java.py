@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.clients.java import runner
 from tests.support.broker import Broker
+from tests.support.clients.java import runner
 
 from holdfast.vocabulary.errors import UnavailableError
 

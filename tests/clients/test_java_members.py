@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.clients.group_members import Start, await_committed, await_shared, committed, started, verdict
-from tests.clients.java import runner
 from tests.support.broker import Broker, until
+from tests.support.clients.group_members import Start, await_committed, await_shared, committed, started, verdict
+from tests.support.clients.java import runner
 from tests.support.librdkafka_client import producer
 from tests.support.workload import keyed
 

@@ -8,8 +8,8 @@ import subprocess
 import threading
 
 import pytest
-from tests.clients.java import runner
 from tests.support.broker import Broker
+from tests.support.clients.java import runner
 
 from holdfast.vocabulary.errors import UnavailableError
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.clients.java import runner
 from tests.support.apache_kafka import ToolRun, kafka_tool
 from tests.support.broker import Broker, until
+from tests.support.clients.java import runner
 from tests.support.librdkafka_client import producer
 
 from holdfast.vocabulary.errors import UnavailableError

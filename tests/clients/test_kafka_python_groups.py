@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from tests.clients.group_members import await_committed, await_shared, committed, members, verdict
 from tests.support.broker import Broker, until
+from tests.support.clients.group_members import await_committed, await_shared, committed, members, verdict
 from tests.support.kafka_python_client import TIMEOUT_S, administering, consuming, joined, producing, send, take
 from tests.support.kafka_python_import import (
     OffsetAndMetadata,
@@ -79,7 +79,9 @@ def test_members_share_what_there_is_as_they_come_and_go(broker: Broker, assigno
 
 def test_cooperative_members_keep_reading_what_they_keep(broker: Broker) -> None:
     topic, group = broker.create_topic("cooperative", 4), broker.unique("group")
-    with members(broker.bootstrap, "kp_member.py", topic=topic, group=group, assignor="cooperative-sticky") as start:
+    with members(
+        broker.bootstrap, "kafka_python_member.py", topic=topic, group=group, assignor="cooperative-sticky"
+    ) as start:
         ann = start("ann")
         await_shared([ann], 4)
         sent = send_items(broker, topic, keyed(200, keys=30))
@@ -98,7 +100,7 @@ def test_cooperative_members_keep_reading_what_they_keep(broker: Broker) -> None
 
 def test_a_group_outlives_members_that_join_freeze_and_die(broker: Broker) -> None:
     topic, group = broker.create_topic("lives", 6), broker.unique("group")
-    with members(broker.bootstrap, "kp_member.py", topic=topic, group=group) as start:
+    with members(broker.bootstrap, "kafka_python_member.py", topic=topic, group=group) as start:
         those = [start("ann"), start("bob", hold_at=2), start("eve")]
         await_shared(those, 6)
         ann, bob, eve = those
@@ -129,7 +131,7 @@ def test_a_group_outlives_members_that_join_freeze_and_die(broker: Broker) -> No
 def test_a_group_outlives_many_deaths(broker: Broker, assignor: str) -> None:
     topic, group = broker.create_topic("deaths", 8), broker.unique("group")
     sent: list[bytes] = []
-    with members(broker.bootstrap, "kp_member.py", topic=topic, group=group, assignor=assignor) as start:
+    with members(broker.bootstrap, "kafka_python_member.py", topic=topic, group=group, assignor=assignor) as start:
         living = [start("0"), start("1"), start("2")]
         every = list(living)
         for turn in range(6):
@@ -146,7 +148,7 @@ def test_a_group_outlives_many_deaths(broker: Broker, assignor: str) -> None:
 
 def test_a_static_member_returns_without_a_rebalance(broker: Broker) -> None:
     topic, group = broker.create_topic("static", 4), broker.unique("group")
-    with members(broker.bootstrap, "kp_member.py", topic=topic, group=group, session_ms=30_000) as start:
+    with members(broker.bootstrap, "kafka_python_member.py", topic=topic, group=group, session_ms=30_000) as start:
         ann, bob = start("ann", instance="ann"), start("bob", instance="bob")
         await_shared([ann, bob], 4)
         held, so_far = bob.assigned, len(ann.said("revoked"))

@@ -1,8 +1,8 @@
 """kafka-python: a broker that is killed or stopped and started again loses nothing it acknowledged, repeats nothing."""
 
 from confluent_kafka import Producer
-from tests.clients.group_members import await_committed, await_shared, members, verdict
 from tests.support.broker import Broker, until
+from tests.support.clients.group_members import await_committed, await_shared, members, verdict
 from tests.support.kafka_python_client import administering, consuming, producing, read, send
 from tests.support.kafka_python_import import OffsetAndMetadata, TopicPartition, errors
 from tests.support.workload import judge, keyed
@@ -11,7 +11,7 @@ from tests.support.workload import judge, keyed
 def test_an_idempotent_producer_survives_killed_brokers_without_gap_or_duplicate(own_broker: Broker) -> None:
     topic = own_broker.create_topic("killed", 3)
     told = {"topic": topic, "count": 6_000, "keys": 60, "batch_size": 400}
-    with members(own_broker.bootstrap, "kp_producer.py", **told) as start:
+    with members(own_broker.bootstrap, "kafka_python_producer.py", **told) as start:
         producer = start("producer")
         until(lambda: producer.said("begun"), what="the first are acknowledged")
         own_broker.restart()
@@ -29,7 +29,7 @@ def test_members_of_a_group_carry_on_when_the_broker_comes_back(own_broker: Brok
     topic, group = own_broker.create_topic("carried", 2), own_broker.unique("group")
     sent = [item.value for item in keyed(400)]
     foreign = Producer({"bootstrap.servers": own_broker.bootstrap, "reconnect.backoff.max.ms": 200})
-    with members(own_broker.bootstrap, "kp_member.py", topic=topic, group=group) as start:
+    with members(own_broker.bootstrap, "kafka_python_member.py", topic=topic, group=group) as start:
         ann = start("ann")
         await_shared([ann], 2)
         for item in keyed(200):

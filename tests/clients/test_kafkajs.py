@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
-from tests.clients.group_members import await_committed, await_shared, committed, verdict
-from tests.clients.kjs_steps import Scenarios, installed, message
 from tests.support.broker import Broker, until
+from tests.support.clients.group_members import await_committed, await_shared, committed, verdict
+from tests.support.clients.kafkajs_scenarios import Scenarios, installed, message
 from tests.support.record_shapes import COMPRESSIONS, KEEP, SHAPES, Shape
 from tests.support.workload import judge, keyed
 

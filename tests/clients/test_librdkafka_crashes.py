@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
-from tests.clients.group_members import await_committed, await_shared, members, verdict
 from tests.support.broker import CHOICE, Broker, owned, serving, until
+from tests.support.clients.group_members import await_committed, await_shared, members, verdict
 from tests.support.librdkafka_client import CLOCK, Config, consuming, producer, read_all, send_values, take, values
 from tests.support.workload import Item, judge, keyed
 
@@ -152,7 +152,7 @@ def test_what_was_acknowledged_survives_a_kill(mortal: Broker, acks: str) -> Non
 def test_a_group_survives_its_coordinator_without_a_rebalance(mortal: Broker) -> None:
     topic, group = mortal.create_topic("calm", PARTITIONS), mortal.unique("calm")
     patient = {"topic": topic, "group": group, "session_ms": 60_000}
-    with members(mortal.bootstrap, "member_librdkafka.py", **patient) as start:
+    with members(mortal.bootstrap, "librdkafka_member.py", **patient) as start:
         both = [start("ann"), start("bob")]
         await_shared(both, PARTITIONS)
         first = values(send_values(mortal, topic, [b"a:%08d" % index for index in range(100)]))
@@ -170,7 +170,7 @@ def test_a_group_survives_its_coordinator_without_a_rebalance(mortal: Broker) ->
 def test_a_group_recovers_when_the_broker_was_frozen_for_longer_than_a_session(mortal: Broker) -> None:
     topic, group = mortal.create_topic("frozen", PARTITIONS), mortal.unique("frozen")
     doubtful = {"topic": topic, "group": group, "doubt_ms": 2_000}
-    with members(mortal.bootstrap, "member_librdkafka.py", **doubtful) as start:
+    with members(mortal.bootstrap, "librdkafka_member.py", **doubtful) as start:
         both = [start("ann"), start("bob")]
         await_shared(both, PARTITIONS)
         with streaming(mortal, topic, SAFE) as stream:
@@ -200,7 +200,7 @@ def test_a_living_group_works_through_a_kill(mortal: Broker) -> None:
     topic, group = mortal.create_topic("group", PARTITIONS), mortal.unique("group")
     # A commit may be carried out, its answer die with the broker, and the client send it again: then it is refused.
     doubtful = {"topic": topic, "group": group, "doubt_ms": 500}
-    with members(mortal.bootstrap, "member_librdkafka.py", **doubtful) as start:
+    with members(mortal.bootstrap, "librdkafka_member.py", **doubtful) as start:
         both = [start("ann"), start("bob")]
         await_shared(both, PARTITIONS)
         with streaming(mortal, topic, SAFE) as stream:

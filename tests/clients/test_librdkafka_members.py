@@ -3,8 +3,16 @@
 from collections.abc import Iterator, Sequence
 
 import pytest
-from tests.clients.group_members import Member, Start, await_committed, await_shared, committed, members, verdict
 from tests.support.broker import Broker, until
+from tests.support.clients.group_members import (
+    Member,
+    Start,
+    await_committed,
+    await_shared,
+    committed,
+    members,
+    verdict,
+)
 from tests.support.librdkafka_client import producer
 from tests.support.workload import keyed
 
@@ -46,7 +54,7 @@ class Work:
 @pytest.fixture
 def work(broker: Broker) -> Iterator[Work]:
     topic = broker.create_topic("members", PARTITIONS)
-    with members(broker.bootstrap, "member_librdkafka.py", topic=topic, group=broker.unique("members")) as start:
+    with members(broker.bootstrap, "librdkafka_member.py", topic=topic, group=broker.unique("members")) as start:
         yield Work(broker, start, topic)
 
 

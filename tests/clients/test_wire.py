@@ -8,12 +8,12 @@ from tests.support.kafka_raw_requests import Wire, produce, request
 from tests.support.librdkafka_client import CLOCK, read_all, send_values, values
 from tests.support.record_shapes import COMPRESSIONS
 
+from holdfast.kafka.api_keys import ApiKey
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.batches.records import Record, encode
 
-CORRUPT_MESSAGE, INVALID_RECORD, UNKNOWN_TOPIC, INVALID_ACKS, UNSUPPORTED = 2, 87, 3, 21, 35
 TRANSACTIONS = {24, 25, 26, 27, 28}  # AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, WriteTxnMarkers, TxnOffsetCommit
 SASL = {17, 36}
-OFFERED = {0, 1, 2, 3, *range(8, 17), *range(18, 24), 32, 33, 35, 37, 42, 44, 47, 60, 61, 75}
 NEWER_GROUPS = {68, 69, 76, 77, 78, 79}  # KIP-848 and share groups
 
 
@@ -26,18 +26,18 @@ def test_nothing_is_advertised_that_is_not_there(broker: Broker) -> None:
     if broker.kind != "holdfast":
         pytest.skip("Apache Kafka offers all of it")
     with Wire(broker.bootstrap) as wire:
-        told = wire.versions()
-    assert not told.keys() & (TRANSACTIONS | SASL | NEWER_GROUPS)
-    assert told.keys() == OFFERED
-    assert all(0 <= lowest <= highest for lowest, highest in told.values())
+        advertised = wire.versions()
+    assert not advertised.keys() & (TRANSACTIONS | SASL | NEWER_GROUPS)
+    assert advertised.keys() == set(ApiKey)
+    assert all(0 <= lowest <= highest for lowest, highest in advertised.values())
 
 
 def test_a_version_of_api_versions_from_the_future_is_answered_with_what_there_is(broker: Broker) -> None:
     with Wire(broker.bootstrap) as wire:
-        wire.send(request(18, 99, 7, bytes(1)))  # an end of tagged fields
+        wire.send(request(ApiKey.API_VERSIONS, 99, 7, bytes(1)))  # an end of tagged fields
         answer = wire.answer()
     number, error = struct.unpack_from(">ih", answer)
-    assert (number, error) == (7, UNSUPPORTED)
+    assert (number, error) == (7, ErrorCode.UNSUPPORTED_VERSION)
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -48,7 +48,7 @@ def test_a_damaged_batch_is_refused_and_the_next_is_not(broker: Broker, compress
     with Wire(broker.bootstrap) as wire:
         wire.send(produce(1, topic, bad), produce(2, topic, good))
         first, second = wire.produced(), wire.produced()
-    assert (first.number, first.error, first.base_offset) == (1, CORRUPT_MESSAGE, -1)
+    assert (first.number, first.error, first.base_offset) == (1, ErrorCode.CORRUPT_MESSAGE, -1)
     assert (second.number, second.error, second.base_offset) == (2, 0, 0)
     assert values(read_all(broker, topic)) == [b"good" * 20]
 
@@ -59,7 +59,7 @@ def test_every_batch_of_a_partition_counts(broker: Broker) -> None:
         wire.send(produce(1, topic, batch(b"a", b"b") + batch(b"c") + batch(b"d", b"e", compression="lz4")))
         answer = wire.produced()
     if broker.kind == "apache":  # which wants one batch per partition and says so
-        assert (answer.error, read_all(broker, topic)) == (INVALID_RECORD, [])
+        assert (answer.error, read_all(broker, topic)) == (ErrorCode.INVALID_RECORD, [])
         return
     assert (answer.error, answer.base_offset) == (0, 0)
     found = read_all(broker, topic)
@@ -90,7 +90,7 @@ def test_acks_that_mean_nothing_are_refused(broker: Broker) -> None:
     topic = broker.create_topic("odd-acks")
     with Wire(broker.bootstrap) as wire:
         wire.send(produce(1, topic, batch(b"a"), acks=2))
-        assert wire.produced().error == INVALID_ACKS
+        assert wire.produced().error == ErrorCode.INVALID_REQUIRED_ACKS
     assert read_all(broker, topic) == []
 
 
@@ -98,7 +98,10 @@ def test_an_unknown_topic_and_partition_are_told(broker: Broker) -> None:
     topic = broker.create_topic("known")
     with Wire(broker.bootstrap) as wire:
         wire.send(produce(1, broker.unique("never"), batch(b"a")), produce(2, topic, batch(b"a"), partition=9))
-        assert [wire.produced().error for _ in range(2)] == [UNKNOWN_TOPIC, UNKNOWN_TOPIC]
+        assert [wire.produced().error for _ in range(2)] == [
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
 
 
 GARBAGE = {
@@ -116,11 +119,11 @@ def test_garbage_closes_its_own_connection_only(broker: Broker, kind: str) -> No
     topic = broker.create_topic("bystander")
     with Wire(broker.bootstrap) as bystander, Wire(broker.bootstrap) as wire:
         bystander.send(produce(1, topic, batch(b"a")))
-        assert bystander.produced().error == 0
+        assert bystander.produced().error == ErrorCode.NONE
         wire.send(GARBAGE[kind])
         assert wire.answer() == b""
         bystander.send(produce(2, topic, batch(b"b")))
-        assert bystander.produced().error == 0
+        assert bystander.produced().error == ErrorCode.NONE
     send_values(broker, topic, [b"c"])
     assert values(read_all(broker, topic)) == [b"a", b"b", b"c"]
 

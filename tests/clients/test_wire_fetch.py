@@ -8,9 +8,8 @@ from tests.support.kafka_raw_requests import Wire, fetch, produce
 from tests.support.librdkafka_client import CLOCK, send_values
 from tests.support.record_shapes import pseudo_random
 
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.batches.records import Record, encode
-
-OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER = 1, 3, 6
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +83,12 @@ def test_an_offset_outside_the_log_is_told_at_once(broker: Broker) -> None:
         for offset in (-1, 4, 2**62):
             began_ms = CLOCK.boot_ms()
             wire.send(fetch(1, topic, offset, wait_ms=20_000))
-            assert wire.fetched().error == OUT_OF_RANGE
+            assert wire.fetched().error == ErrorCode.OFFSET_OUT_OF_RANGE
             assert CLOCK.boot_ms() - began_ms < 10_000
         wire.send(fetch(1, topic, 0, partition=5, wait_ms=20_000))
-        assert wire.fetched().error == UNKNOWN_TOPIC
+        assert wire.fetched().error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         wire.send(fetch(1, broker.unique("never"), 0, wait_ms=20_000))
-        assert wire.fetched().error == UNKNOWN_TOPIC
+        assert wire.fetched().error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_topic_that_is_deleted_answers_those_who_wait(broker: Broker) -> None:
@@ -99,7 +98,7 @@ def test_a_topic_that_is_deleted_answers_those_who_wait(broker: Broker) -> None:
         wire.send(fetch(1, topic, 1, wait_ms=18_000))
         began_ms = CLOCK.boot_ms()
         broker.admin.delete_topics([topic])[topic].result(20)
-        assert wire.fetched().error in (UNKNOWN_TOPIC, NOT_LEADER)
+        assert wire.fetched().error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert CLOCK.boot_ms() - began_ms < 12_000
 
 
@@ -111,7 +110,7 @@ def test_many_writers_and_readers_agree_on_one_order(broker: Broker) -> None:
         with Wire(broker.bootstrap) as wire:
             for turn in range(each):
                 wire.send(produce(turn, topic, batch(b"%d:%d" % (name, turn))))
-                assert wire.produced().error == 0
+                assert wire.produced().error == ErrorCode.NONE
 
     def read(mine: list[bytes]) -> None:
         with Wire(broker.bootstrap) as wire:

@@ -22,7 +22,7 @@ def test_neighbours_stay_as_they_are() -> None:
     assert ledger.offsets("g") == {at(0): offset(5), at(1): offset(9), at(16): offset(7)}
 
 
-def test_offsets_of_a_former_topic_of_the_same_name_go_with_the_first_of_the_new_one() -> None:
+def test_offsets_of_a_deleted_topic_are_dropped_with_the_first_of_the_new_one() -> None:
     ledger = CommittedState(0)
     ledger.load("g", {at(0): offset(5), at(2): offset(6, topic_id="")})
     changes = {at(1): offset(1, topic_id="new")}
@@ -37,7 +37,7 @@ def test_of_changes_to_both_the_later_topic_counts() -> None:
     assert CommittedState(0).merged("g", changes) == {at(1): offset(1, topic_id="new", at_ms=2)}
 
 
-def test_a_group_of_which_nothing_is_left_is_not_known() -> None:
+def test_a_group_without_offsets_is_unknown() -> None:
     ledger = CommittedState(0)
     ledger.load("g", {at(0): offset(5)})
     ledger.replace("g", {at(0): None}, {})

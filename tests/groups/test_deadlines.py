@@ -92,7 +92,7 @@ async def test_the_retention_goes_on_with_the_next_coordinator(world: TimedWorld
     assert await bob.committed("g") == {}
 
 
-async def test_offsets_of_simple_consumers_live_by_their_own_commits(world: TimedWorld) -> None:
+async def test_offsets_without_members_expire_by_their_commits(world: TimedWorld) -> None:
     ann = await world.coordinator()
     await ann.commit("g", {("orders", 0): 5, ("orders", 1): 5})
     await world.pass_ms(4 * DAY_MS, step_ms=3_600_000)
@@ -101,7 +101,7 @@ async def test_offsets_of_simple_consumers_live_by_their_own_commits(world: Time
     assert await ann.committed("g") == {("orders", 1): 6}
 
 
-async def test_topics_nobody_reads_any_more_are_forgotten_while_the_group_lives(world: TimedWorld) -> None:
+async def test_offsets_of_unsubscribed_topics_expire_while_the_group_has_members(world: TimedWorld) -> None:
     ann = await world.coordinator()
     member = await world.member(ann, "g", session_timeout_ms=30 * DAY_MS, protocols=one_of("orders"))
     await ann.commit("g", {("orders", 0): 5, ("bills", 0): 6}, member)
@@ -109,7 +109,7 @@ async def test_topics_nobody_reads_any_more_are_forgotten_while_the_group_lives(
     assert await ann.committed("g") == {("orders", 0): 5}
 
 
-async def test_offsets_of_a_deleted_topic_go_soon_also_if_it_is_made_anew(world: TimedWorld) -> None:
+async def test_offsets_of_a_deleted_topic_expire_soon_also_if_it_is_created_again(world: TimedWorld) -> None:
     ann = await world.coordinator()
     await ann.commit("g", {("orders", 0): 5, ("orders", 1): 6, ("bills", 0): 7})
     world.topics["orders"] = "id-new"
@@ -117,22 +117,22 @@ async def test_offsets_of_a_deleted_topic_go_soon_also_if_it_is_made_anew(world:
     await ann.commit("g", {("orders", 1): 1})
     assert await ann.committed("g") == {("orders", 1): 1, ("bills", 0): 7}
     del world.topics["bills"]
-    ann.tenant.topics_changed()
+    ann.handler.topics_changed()
     await world.pass_ms(2_000, step_ms=100)
     bob = await world.coordinator("bob")
     world.topics.clear()  # what is left does not depend on what Bob knows
     assert await bob.committed("g") == {("orders", 1): 1}
 
 
-async def test_offsets_of_a_topic_this_process_has_not_heard_of_yet_are_kept(world: TimedWorld) -> None:
+async def test_offsets_of_a_topic_unknown_to_this_process_are_kept(world: TimedWorld) -> None:
     ann = await world.coordinator()
     await ann.commit("g", {("brand-new", 0): 5})
-    ann.tenant.topics_changed()
+    ann.handler.topics_changed()
     await world.pass_ms(2_000, step_ms=100)
     assert await ann.committed("g") == {("brand-new", 0): 5}
 
 
-async def test_an_offset_that_is_just_being_committed_is_not_forgotten_with_the_old_one(world: TimedWorld) -> None:
+async def test_an_offset_being_committed_does_not_expire_with_the_old_one(world: TimedWorld) -> None:
     ann = await world.coordinator(settings=GroupSettings(shards=1, retention_ms=10_000, sweep_ms=1_000))
     await ann.commit("g", {("orders", 0): 5})
     with held_back(ann.store) as go:
@@ -144,18 +144,18 @@ async def test_an_offset_that_is_just_being_committed_is_not_forgotten_with_the_
     assert await ann.committed("g") == {("orders", 0): 7}
 
 
-async def test_a_group_that_was_emptied_a_moment_ago_is_still_there_after_a_topic_went(world: TimedWorld) -> None:
+async def test_a_group_emptied_a_moment_ago_survives_the_deletion_of_a_topic(world: TimedWorld) -> None:
     ann = await world.coordinator()
     member = await world.member(ann, "g")
     await ann.service.leave("g", [LeaveRequest(member.member_id)])
-    ann.tenant.topics_changed()
+    ann.handler.topics_changed()
     await world.pass_ms(60_000)
     assert [(each.id, each.state) for each in await ann.service.list()] == [("g", GroupState.EMPTY)]
     await world.pass_ms(1_400_000, step_ms=10_000)
     assert await ann.service.list() == []
 
 
-async def test_an_id_that_was_given_out_leaves_nothing_behind(world: TimedWorld) -> None:
+async def test_an_assigned_id_leaves_nothing_behind(world: TimedWorld) -> None:
     ann = await world.coordinator()
     with refused_with(GroupRefusal.MEMBER_ID_REQUIRED):
         await ann.service.join("g", join_request(require_known_member_id=True))

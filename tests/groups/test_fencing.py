@@ -40,7 +40,7 @@ async def takeover_with_a_late_commit(world: CoordinatorWorld) -> tuple[Coordina
     late: Exception | None = None
     with held_back(ann.store) as go:
         committing = asyncio.ensure_future(ann.commit("g", {("orders", 0): 6}))
-        await until(lambda: any(shard.writer.writing for shard in ann.tenant.shards()))
+        await until(lambda: any(shard.writer.writing for shard in ann.handler.shards()))
         bob = await world.coordinator("bob")
         await bob.commit("g", {("orders", 0): 7})
         go.set()
@@ -51,7 +51,7 @@ async def takeover_with_a_late_commit(world: CoordinatorWorld) -> tuple[Coordina
     return await world.coordinator("cid"), late
 
 
-async def test_a_coordinator_that_was_succeeded_cannot_commit_an_offset(world: CoordinatorWorld) -> None:
+async def test_a_fenced_coordinator_cannot_commit_an_offset(world: CoordinatorWorld) -> None:
     successor, late = await takeover_with_a_late_commit(world)
     assert isinstance(late, FencedError)
     assert await successor.committed("g") == {("orders", 0): 7}
@@ -79,7 +79,7 @@ async def test_without_the_fence_an_acknowledged_offset_would_be_lost(
     assert await successor.committed("g") == {("orders", 0): 6}  # Bob had acknowledged 7
 
 
-async def test_a_coordinator_that_was_succeeded_cannot_change_a_group(world: CoordinatorWorld) -> None:
+async def test_a_fenced_coordinator_cannot_change_a_group(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
     joined = await ann.join("g")
     bob = await world.coordinator("bob")
@@ -90,12 +90,12 @@ async def test_a_coordinator_that_was_succeeded_cannot_change_a_group(world: Coo
     assert [each.id for each in (await cid.service.describe("g")).members] == [others.member_id]
 
 
-async def test_a_coordinator_that_dies_between_saving_and_answering_leaves_a_group_that_goes_on(
+async def test_a_coordinator_that_dies_between_saving_and_replying_leaves_a_working_group(
     world: CoordinatorWorld,
 ) -> None:
     ann = await world.coordinator("ann")
     joined = await ann.join("g")
-    shard = ann.tenant.shard(shard_of("g", 2))
+    shard = ann.handler.shard(shard_of("g", 2))
     assert shard is not None
     told = asyncio.Event()
     shard.writer._on_settled = lambda group: told.set()  # the answer never leaves the process
@@ -109,15 +109,15 @@ async def test_a_coordinator_that_dies_between_saving_and_answering_leaves_a_gro
     assert (await bob.service.describe("g")).state is GroupState.STABLE
 
 
-async def test_a_coordinator_that_dies_before_saving_has_answered_nobody(world: CoordinatorWorld) -> None:
+async def test_a_coordinator_that_dies_before_saving_has_replied_to_no_member(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
     joined = await ann.join("g")
     with held_back(ann.store):
         syncing = asyncio.ensure_future(ann.sync("g", joined, {joined.member_id: b"mine"}))
-        await until(lambda: any(shard.writer.writing for shard in ann.tenant.shards()))
+        await until(lambda: any(shard.writer.writing for shard in ann.handler.shards()))
         assert not syncing.done()
         syncing.cancel()
-        for shard in ann.tenant.shards():
+        for shard in ann.handler.shards():
             await shard.close()
         await ann.stop()
     bob = await world.coordinator("bob")

@@ -120,7 +120,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert (group.leader in group.members) if group.members else group.leader == ""
 
     @invariant()
-    def nobody_else_was_told_that_it_leads_the_same_generation(self) -> None:
+    def a_generation_has_at_most_one_leader(self) -> None:
         group = self.room.group
         # A static leader that restarts between join and sync leads under a new id, and only in a new generation.
         assert all(len(leaders) <= 1 for leaders in self.told.values()), self.told
@@ -141,7 +141,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert set.intersection(*({each.name for each in m.protocols} for m in group.members.values()))
 
     @invariant()
-    def whoever_waits_waits_in_its_group(self) -> None:
+    def waiting_calls_belong_to_members(self) -> None:
         held = set()
         for member in self.room.group.members.values():
             held |= {each for each in (member.joining, member.syncing) if each is not None}

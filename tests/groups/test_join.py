@@ -11,7 +11,7 @@ def refused_with(refusal: GroupRefusal) -> "pytest.RaisesExc[GroupRefusedError]"
     return pytest.raises(GroupRefusedError, check=lambda error: error.refusal is refusal)
 
 
-def test_an_empty_group_waits_a_moment_for_company_and_then_begins() -> None:
+def test_a_new_group_waits_a_moment_for_more_members() -> None:
     room = GroupHarness()
     room.join("ann")
     assert room.state() is GroupState.PREPARING
@@ -24,7 +24,7 @@ def test_an_empty_group_waits_a_moment_for_company_and_then_begins() -> None:
     assert room.state() is GroupState.COMPLETING
 
 
-def test_company_that_comes_in_time_shares_the_first_generation() -> None:
+def test_members_that_join_in_time_share_the_first_generation() -> None:
     room = GroupHarness()
     room.join("ann")
     room.advance(150)
@@ -39,7 +39,7 @@ def test_company_that_comes_in_time_shares_the_first_generation() -> None:
     assert bob.members == ()
 
 
-def test_waiting_for_company_ends_with_the_rebalance_timeout() -> None:
+def test_the_initial_wait_ends_with_the_rebalance_timeout() -> None:
     room = GroupHarness(initial_delay_ms=500)
     room.join("m0", rebalance_timeout_ms=1_200)
     for number in range(1, 6):
@@ -58,7 +58,7 @@ def test_without_a_delay_a_group_begins_at_once() -> None:
     assert room.joined("ann").generation == 1
 
 
-def test_a_newcomer_makes_everybody_join_again() -> None:
+def test_a_new_member_makes_all_members_join_again() -> None:
     room = GroupHarness()
     ann, bob = room.stable("ann", "bob")
     room.join("cid")
@@ -80,7 +80,7 @@ def test_the_leader_stays_the_leader_when_it_joins_again() -> None:
     assert room.joined("bob again").leader == room.joined("ann again").leader == ann
 
 
-def test_a_leader_that_does_not_come_back_is_succeeded() -> None:
+def test_a_leader_that_does_not_join_again_is_replaced() -> None:
     room = GroupHarness()
     ann, bob = room.stable("ann", "bob")
     room.leave(ann)
@@ -88,7 +88,7 @@ def test_a_leader_that_does_not_come_back_is_succeeded() -> None:
     assert room.joined("bob again").leader == bob
 
 
-def test_whoever_does_not_join_again_in_time_is_removed() -> None:
+def test_a_member_that_does_not_join_again_in_time_is_removed() -> None:
     room = GroupHarness()
     ann, bob = room.stable("ann", "bob")
     room.join("ann again", member_id=ann)  # the leader joins again: a rebalance
@@ -124,7 +124,7 @@ def test_a_member_that_waits_is_alive_however_long_the_others_take() -> None:
     assert ann in room.group.members  # its session begins with the answer
 
 
-def test_a_member_whose_call_was_given_up_is_alive_for_a_session_timeout_more() -> None:
+def test_a_member_whose_call_was_abandoned_lives_until_its_session_times_out() -> None:
     room = GroupHarness()
     ann, bob = room.stable("ann", "bob")
     room.join("ann again", member_id=ann)
@@ -135,7 +135,7 @@ def test_a_member_whose_call_was_given_up_is_alive_for_a_session_timeout_more() 
     assert [each.id for each in room.joined("bob again").members] == [bob]
 
 
-def test_a_newcomer_that_goes_away_before_it_knows_its_id_is_forgotten_at_once() -> None:
+def test_a_new_member_that_hangs_up_before_it_has_its_id_is_removed_at_once() -> None:
     room = GroupHarness()
     (ann,) = room.stable("ann")
     with pytest.raises(GroupRefusedError) as told:
@@ -148,7 +148,7 @@ def test_a_newcomer_that_goes_away_before_it_knows_its_id_is_forgotten_at_once()
     assert set(room.group.members) == {ann, told.value.member_id}
 
 
-def test_a_follower_that_asks_again_with_the_same_metadata_disturbs_nobody() -> None:
+def test_a_follower_that_joins_again_unchanged_starts_no_rebalance() -> None:
     room = GroupHarness()
     ann, bob = room.stable("ann", "bob")
     room.join("bob again", member_id=bob)
@@ -157,21 +157,21 @@ def test_a_follower_that_asks_again_with_the_same_metadata_disturbs_nobody() -> 
     assert room.state() is GroupState.STABLE
 
 
-def test_a_follower_with_new_metadata_makes_a_rebalance() -> None:
+def test_a_follower_with_new_metadata_starts_a_rebalance() -> None:
     room = GroupHarness()
     _, bob = room.stable("ann", "bob")
     room.join("bob again", member_id=bob, protocols=protocols("range", topics=("orders", "bills")))
     assert room.state() is GroupState.PREPARING
 
 
-def test_a_leader_that_joins_again_makes_a_rebalance() -> None:
+def test_a_leader_that_joins_again_starts_a_rebalance() -> None:
     room = GroupHarness()
     ann, _ = room.stable("ann", "bob")
     room.join("ann again", member_id=ann)
     assert room.state() is GroupState.PREPARING
 
 
-def test_a_member_that_missed_the_answer_gets_it_again_before_the_sync() -> None:
+def test_a_member_that_missed_the_reply_gets_it_again_before_the_sync() -> None:
     room = GroupHarness()
     room.join("ann")
     room.advance(200)
@@ -180,7 +180,7 @@ def test_a_member_that_missed_the_answer_gets_it_again_before_the_sync() -> None
     assert room.joined("ann again") == ann
 
 
-def test_a_second_join_of_the_same_member_takes_the_place_of_the_first() -> None:
+def test_a_second_join_of_the_same_member_replaces_the_first() -> None:
     room = GroupHarness()
     ann, bob = room.stable("ann", "bob")
     room.join("first", member_id=ann)
@@ -190,7 +190,7 @@ def test_a_second_join_of_the_same_member_takes_the_place_of_the_first() -> None
     assert room.joined("second").generation == 2
 
 
-def test_a_newcomer_is_told_its_id_first_where_that_is_asked_for() -> None:
+def test_a_new_member_gets_its_id_first_where_required() -> None:
     room = GroupHarness()
     with pytest.raises(GroupRefusedError) as told:
         room.join("ann", require_known_member_id=True)
@@ -201,7 +201,7 @@ def test_a_newcomer_is_told_its_id_first_where_that_is_asked_for() -> None:
     assert room.joined("ann").member_id == told.value.member_id
 
 
-def test_an_id_that_was_given_out_and_not_used_expires() -> None:
+def test_an_assigned_id_that_is_not_used_expires() -> None:
     room = GroupHarness()
     ann, _ = room.stable("ann", "bob")
     with pytest.raises(GroupRefusedError) as told:
@@ -212,7 +212,7 @@ def test_an_id_that_was_given_out_and_not_used_expires() -> None:
     assert ann in room.group.members
 
 
-def test_the_barrier_waits_for_an_id_that_was_given_out() -> None:
+def test_the_barrier_waits_for_an_assigned_id() -> None:
     room = GroupHarness()
     (ann,) = room.stable("ann")
     with pytest.raises(GroupRefusedError) as told:

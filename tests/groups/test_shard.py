@@ -75,7 +75,7 @@ async def test_an_empty_group_keeps_its_generation_and_its_offsets(world: Coordi
     (left,) = await ann.service.leave("g", [LeaveRequest(member.member_id)])
     assert left.error is None
     for lease in ann.leases:
-        await ann.tenant.drain(lease)
+        await ann.handler.drain(lease)
     bob = await world.coordinator("bob")
     described = await bob.service.describe("g")
     assert (described.state, described.generation, described.protocol_type) == (GroupState.EMPTY, 2, "consumer")
@@ -102,7 +102,7 @@ def test_different_ids_have_different_keys() -> None:
     assert all("/" not in escape_group_id(each) and len(escape_group_id(each).encode()) <= 512 for each in ids)
 
 
-async def test_only_the_empty_id_is_no_group_and_may_still_keep_offsets(world: CoordinatorWorld) -> None:
+async def test_the_empty_group_id_may_only_have_offsets(world: CoordinatorWorld) -> None:
     ann = await world.coordinator()
     with refused_with(GroupRefusal.INVALID_GROUP_ID):
         await ann.join("")
@@ -110,9 +110,9 @@ async def test_only_the_empty_id_is_no_group_and_may_still_keep_offsets(world: C
     assert await ann.committed("") == {("orders", 0): 1}
 
 
-async def test_commits_that_come_together_share_commits_of_the_store(world: CoordinatorWorld) -> None:
+async def test_concurrent_commits_share_commits_of_the_store(world: CoordinatorWorld) -> None:
     ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=10, session_min_ms=50))
-    (shard,), before = ann.tenant.shards(), ann.service.counters.store_commits
+    (shard,), before = ann.handler.shards(), ann.service.counters.store_commits
     wanted = {f"g{number}": {("orders", at): number + at for at in range(50)} for number in range(40)}
     with held_back(ann.store) as go:
         committing = asyncio.gather(*(ann.commit(group_id, offsets) for group_id, offsets in wanted.items()))
@@ -137,7 +137,7 @@ async def test_the_last_of_several_commits_of_a_partition_counts(world: Coordina
     assert await bob.committed("g") == {("orders", 0): 99}
 
 
-async def test_more_partitions_than_a_commit_can_hold_are_committed_in_several(world: CoordinatorWorld) -> None:
+async def test_many_partitions_are_committed_in_several_commits(world: CoordinatorWorld) -> None:
     ann = await world.coordinator()
     offsets = {(topic, number): number for topic in ("orders", "bills") for number in range(2_500)}
     await ann.commit("g", offsets)
@@ -153,7 +153,7 @@ async def test_offsets_with_long_metadata_fit_into_commits(world: CoordinatorWor
     assert {each.metadata for each in (await bob.service.fetch_offsets("g")).values()} == {metadata}
 
 
-async def test_what_cannot_be_committed_is_refused_by_partition(world: CoordinatorWorld) -> None:
+async def test_invalid_offsets_are_refused_by_partition(world: CoordinatorWorld) -> None:
     ann = await world.coordinator()
     results = await ann.service.commit_offsets(
         "g",
@@ -173,7 +173,7 @@ async def test_what_cannot_be_committed_is_refused_by_partition(world: Coordinat
     assert await ann.committed("g") == {("orders", 0): 1}
 
 
-async def test_offsets_say_what_was_committed_and_when(world: CoordinatorWorld) -> None:
+async def test_offsets_have_the_committed_values_and_time(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
     given = CommittedOffset(offset=9, leader_epoch=4, metadata="mine")
     before_ms = world.clock.now_ms()
@@ -184,7 +184,7 @@ async def test_offsets_say_what_was_committed_and_when(world: CoordinatorWorld) 
     assert before_ms <= found.committed_at_ms <= world.clock.now_ms()
 
 
-async def test_a_commit_whose_answer_was_lost_is_acknowledged_once_it_is_found(world: CoordinatorWorld) -> None:
+async def test_a_commit_whose_response_was_lost_is_acknowledged_once_it_is_resolved(world: CoordinatorWorld) -> None:
     ann = await world.coordinator()
     ann.store.lose_answer_to("offset/")
     await ann.commit("g", {("orders", 0): 5})
@@ -194,7 +194,7 @@ async def test_a_commit_whose_answer_was_lost_is_acknowledged_once_it_is_found(w
     assert ann.store.calls["resolve"] == 2
 
 
-async def test_a_commit_whose_outcome_stays_unknown_is_not_acknowledged_and_the_shard_is_read_again(
+async def test_a_commit_whose_outcome_stays_unknown_is_not_acknowledged_and_the_shard_is_reloaded(
     world: CoordinatorWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann = await world.coordinator()
@@ -217,16 +217,16 @@ async def test_a_commit_whose_outcome_stays_unknown_is_not_acknowledged_and_the_
     with pytest.raises(OutcomeUnknownError):
         await ann.commit("g", {("orders", 0): 5})
     shard = shard_of("g", 2)
-    await until(lambda: shard in ann.tenant.loading)
+    await until(lambda: shard in ann.handler.loading)
     with pytest.raises(ShardLoadingError):
         await ann.committed("g")
     lost = False
-    await until(lambda: shard not in ann.tenant.loading)
+    await until(lambda: shard not in ann.handler.loading)
     assert await ann.committed("g") == {("orders", 0): 5}  # it had happened
     await ann.commit("g", {("orders", 0): 6})
 
 
-async def test_a_store_that_is_away_refuses_commits_and_assignments_and_takes_them_later(
+async def test_an_unavailable_store_fails_commits_and_assignments_until_it_is_back(
     world: CoordinatorWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def impatient(store: Store, lease: object, **commit: object) -> object:
@@ -245,7 +245,7 @@ async def test_a_store_that_is_away_refuses_commits_and_assignments_and_takes_th
     await ann.commit("other", {("orders", 0): 1})
 
 
-async def test_records_changed_by_somebody_else_are_read_again_before_anything_is_written(
+async def test_records_changed_by_another_process_are_loaded_before_anything_is_written(
     world: CoordinatorWorld,
 ) -> None:
     ann = await world.coordinator()
@@ -256,11 +256,11 @@ async def test_records_changed_by_somebody_else_are_read_again_before_anything_i
     await world.store.commit(apply=(Put(key, entry.value),))
     with pytest.raises(UnavailableError, match="another process"):
         await ann.commit("g", {("orders", 0): 1}, member)
-    await until(lambda: not ann.tenant.loading and all(s.writer.broken is None for s in ann.tenant.shards()))
+    await until(lambda: not ann.handler.loading and all(s.writer.broken is None for s in ann.handler.shards()))
     await ann.commit("g", {("orders", 0): 1}, member)
 
 
-async def test_whoever_waits_while_a_shard_has_to_be_read_again_is_told(world: CoordinatorWorld) -> None:
+async def test_calls_that_wait_while_a_shard_is_reloaded_fail(world: CoordinatorWorld) -> None:
     ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=60_000))
     await ann.commit("g", {("orders", 0): 1})
     waiting = asyncio.ensure_future(ann.join("other"))
@@ -304,7 +304,7 @@ async def test_only_members_commit_for_a_group_that_has_some(world: CoordinatorW
     assert await ann.committed("g") == {("orders", 0): 3}
 
 
-async def test_a_joiner_that_hangs_up_gives_its_place_up(world: CoordinatorWorld) -> None:
+async def test_a_joining_member_that_hangs_up_is_removed(world: CoordinatorWorld) -> None:
     ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=300, session_min_ms=50))
     impatient = asyncio.ensure_future(ann.join("g", session_timeout_ms=50))
     patient = asyncio.ensure_future(ann.join("g"))
@@ -314,11 +314,11 @@ async def test_a_joiner_that_hangs_up_gives_its_place_up(world: CoordinatorWorld
     assert [each.id for each in joined.members] == [joined.member_id]
 
 
-async def test_closing_sends_everybody_who_waits_elsewhere(world: CoordinatorWorld) -> None:
+async def test_closing_fails_waiting_calls_with_not_coordinator(world: CoordinatorWorld) -> None:
     ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=60_000))
     waiting = asyncio.ensure_future(ann.join("g"))
     await until(lambda: ann.service.counters.joins)
-    await ann.tenant.close(ann.leases[0])
+    await ann.handler.close(ann.leases[0])
     with pytest.raises(NotCoordinatorError):
         await waiting
     with pytest.raises(NotCoordinatorError):
@@ -328,11 +328,11 @@ async def test_closing_sends_everybody_who_waits_elsewhere(world: CoordinatorWor
 
 async def test_draining_writes_what_was_accepted_and_accepts_nothing_more(world: CoordinatorWorld) -> None:
     ann = await world.coordinator(settings=GroupSettings(shards=1))
-    (lease,), (shard,) = ann.leases, ann.tenant.shards()
+    (lease,), (shard,) = ann.leases, ann.handler.shards()
     with held_back(ann.store) as go:
         committing = asyncio.ensure_future(ann.commit("g", {("orders", 0): 1}))
         await until(lambda: shard.writer.writing)
-        draining = asyncio.ensure_future(ann.tenant.drain(lease))
+        draining = asyncio.ensure_future(ann.handler.drain(lease))
         await until(lambda: not shard.accepting)
         with pytest.raises(NotCoordinatorError):
             await ann.commit("g", {("orders", 0): 2})
@@ -340,33 +340,33 @@ async def test_draining_writes_what_was_accepted_and_accepts_nothing_more(world:
         go.set()
         await draining
     await committing
-    await ann.tenant.resume(lease)
+    await ann.handler.resume(lease)
     await ann.commit("g", {("orders", 0): 3})
 
 
-async def test_a_shard_that_cannot_be_read_says_so_and_is_tried_again(world: CoordinatorWorld) -> None:
+async def test_a_shard_that_fails_to_load_is_loading_and_retried(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
     await ann.commit("g", {("orders", 0): 1})
     number = shard_of("g", 2)
     lease = ann.leases[number]
-    await ann.tenant.close(lease)
+    await ann.handler.close(lease)
     real = ann.store.scan
 
     async def broken(*args: object, **kwargs: object) -> object:
         raise UnavailableError("store", "away")
 
     ann.store.scan = broken  # type: ignore[assignment, method-assign]
-    opening = asyncio.ensure_future(ann.tenant.open(lease))
-    await until(lambda: number in ann.tenant.loading)
+    opening = asyncio.ensure_future(ann.handler.open(lease))
+    await until(lambda: number in ann.handler.loading)
     with pytest.raises(ShardLoadingError):
         await ann.committed("g")
     ann.store.scan = real  # type: ignore[method-assign]
     await opening
-    await until(lambda: number not in ann.tenant.loading)
+    await until(lambda: number not in ann.handler.loading)
     assert await ann.committed("g") == {("orders", 0): 1}
 
 
-async def test_a_node_that_leads_nothing_says_so(world: CoordinatorWorld) -> None:
+async def test_a_node_without_shards_is_no_coordinator(world: CoordinatorWorld) -> None:
     service = GroupService(store=world.store)
     with pytest.raises(UnavailableError):
         await service.coordinator("g")
@@ -377,7 +377,7 @@ async def test_a_node_that_leads_nothing_says_so(world: CoordinatorWorld) -> Non
     assert await service.list() == []
 
 
-async def test_the_number_of_shards_is_what_the_store_says(world: CoordinatorWorld) -> None:
+async def test_the_number_of_shards_is_that_of_the_store(world: CoordinatorWorld) -> None:
     await world.coordinator()
     assert await ensure_shards(world.store, 99, clock=world.clock, random=world.random) == 2
 
@@ -433,7 +433,7 @@ async def test_offsets_are_deleted_unless_the_group_is_subscribed(world: Coordin
         await bob.service.delete_offsets("connect", [ORDERS])
 
 
-async def test_lag_is_what_lies_between_the_committed_offset_and_the_end(world: CoordinatorWorld) -> None:
+async def test_lag_is_the_distance_from_the_committed_offset_to_the_end(world: CoordinatorWorld) -> None:
     ann = await world.coordinator()
     await ann.commit("g", {("orders", 0): 5, ("orders", 1): 9, ("bills", 0): 3})
     ends = {ORDERS: 15, TopicPartition("orders", 1): 7}

@@ -102,7 +102,7 @@ async def committing(consumers: Consumers, group_id: str, running: asyncio.Event
         await consumers.commit(group_id, consumers.acknowledged.get(group_id, 0) + 1)
 
 
-async def test_shards_are_shared_and_are_no_topic(cluster: LocalCluster) -> None:
+async def test_shards_are_spread_and_are_not_a_topic(cluster: LocalCluster) -> None:
     ann, bob = await node(cluster, "ann"), await node(cluster, "bob")
     await until(lambda: shards(ann, bob) == [2, 2])
     await ann.service.create_topic("orders", 1)

@@ -17,7 +17,7 @@ def completing(room: GroupHarness, *calls: str) -> list[str]:
     return [room.joined(call).member_id for call in calls]
 
 
-def test_everybody_gets_its_assignment_once_the_leaders_is_saved() -> None:
+def test_members_get_their_assignments_once_the_leaders_is_saved() -> None:
     room = GroupHarness()
     ann, bob = completing(room, "ann", "bob")
     room.sync("bob", bob)
@@ -74,7 +74,7 @@ def test_a_leader_that_does_not_try_again_is_removed() -> None:
     assert list(room.group.members) == [bob]
 
 
-def test_a_rebalance_that_begins_before_the_save_sends_everybody_back() -> None:
+def test_a_rebalance_that_begins_before_the_save_makes_all_members_join_again() -> None:
     room = GroupHarness()
     ann, bob = completing(room, "ann", "bob")
     room.sync("bob", bob)
@@ -85,7 +85,7 @@ def test_a_rebalance_that_begins_before_the_save_sends_everybody_back() -> None:
     assert room.state() is GroupState.PREPARING
 
 
-def test_whoever_does_not_sync_in_time_is_removed() -> None:
+def test_a_member_that_does_not_sync_in_time_is_removed() -> None:
     room = GroupHarness()
     ann, bob = completing(room, "ann", "bob")
     room.sync("ann", ann, {ann: b"1", bob: b"2"})
@@ -131,7 +131,7 @@ def test_an_assignment_too_large_for_the_record_is_the_leaders_error() -> None:
     assert room.state() is GroupState.STABLE
 
 
-def test_a_silent_member_is_removed_and_the_others_join_again() -> None:
+def test_a_member_whose_session_times_out_is_removed_and_the_others_join_again() -> None:
     room = GroupHarness()
     ann, bob = room.stable("ann", "bob")
     room.advance(9_999, beating=(ann,))
@@ -177,7 +177,7 @@ def test_leaving_while_the_others_wait_lets_them_begin() -> None:
     assert room.joined("ann again").generation == 2
 
 
-def test_an_id_that_was_given_out_may_be_given_back() -> None:
+def test_an_assigned_id_may_leave() -> None:
     room = GroupHarness()
     with pytest.raises(GroupRefusedError) as told:
         room.join("ann", require_known_member_id=True)
@@ -185,7 +185,7 @@ def test_an_id_that_was_given_out_may_be_given_back() -> None:
     assert room.group.pending_members == {}
 
 
-def test_whoever_waits_and_is_removed_is_told() -> None:
+def test_the_waiting_call_of_a_removed_member_fails() -> None:
     room = GroupHarness()
     ann, _ = room.stable("ann", "bob")
     room.join("ann again", member_id=ann)
@@ -231,7 +231,7 @@ def test_a_static_leader_that_restarts_need_not_assign() -> None:
     assert [each.id for each in again.members] == [again.member_id]
 
 
-def test_a_static_leader_that_cannot_skip_is_not_told_that_it_leads() -> None:
+def test_a_static_leader_that_cannot_skip_does_not_learn_that_it_leads() -> None:
     room = GroupHarness()
     room.stable("ann", instance_id="a")
     room.join("again", instance_id="a")
@@ -241,7 +241,7 @@ def test_a_static_leader_that_cannot_skip_is_not_told_that_it_leads() -> None:
     assert (again.skip_assignment, again.members) == (False, ())
 
 
-def test_a_static_member_that_has_forgotten_what_it_owned_makes_no_rebalance() -> None:
+def test_a_static_member_without_its_owned_partitions_starts_no_rebalance() -> None:
     room = GroupHarness()
     room.stable("ann", instance_id="a", protocols=protocols("cooperative-sticky", owned=b"some"))
     room.join("again", instance_id="a", protocols=protocols("cooperative-sticky"))
@@ -249,7 +249,7 @@ def test_a_static_member_that_has_forgotten_what_it_owned_makes_no_rebalance() -
     assert room.joined("again").generation == 1
 
 
-def test_a_static_member_that_comes_back_for_other_topics_makes_a_rebalance() -> None:
+def test_a_static_member_with_other_topics_starts_a_rebalance() -> None:
     room = GroupHarness()
     room.stable("ann", instance_id="a")
     room.join("again", instance_id="a", protocols=protocols("range", topics=("bills",)))
@@ -274,7 +274,7 @@ def test_a_static_member_between_join_and_sync_makes_a_new_rebalance() -> None:
     assert room.joined("again").generation == 2
 
 
-def test_the_waiting_sync_of_a_static_member_is_fenced_by_its_new_self() -> None:
+def test_the_waiting_sync_of_a_static_member_is_fenced_by_its_replacement() -> None:
     room = GroupHarness()
     room.join("ann", instance_id="a")
     room.join("bob", instance_id="b")

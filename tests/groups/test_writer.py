@@ -20,7 +20,7 @@ async def world(store: Store) -> AsyncIterator[CoordinatorWorld]:
 
 async def test_a_writer_that_is_closed_before_its_first_step_ends(world: CoordinatorWorld) -> None:
     ann = await world.coordinator()
-    writer = ann.tenant._shards[0].writer
+    writer = ann.handler._shards[0].writer
     (unit,) = writer.put_offsets("g", {TopicPartition("orders", 0): None})
     async with asyncio.timeout(10):
         await writer.close(UnavailableError("shard", "it is closed"))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode as KioErrorCode
 
 from holdfast.gateways.kafka import errors
@@ -33,8 +34,6 @@ def test_every_api_key_is_that_of_its_messages() -> None:
 
 
 def _newest_request(key: ApiKey) -> Any:
-    from kio.index import load_request_schema
-
     return load_request_schema(key, APIS[key].versions[1])
 
 

@@ -357,7 +357,7 @@ async def test_where_the_brokers_keep_the_urls_to_themselves_everything_comes_fr
     async with admin_of(tmp_path) as admin:  # its URLs are as if they held secrets
         await admin.ask("CreateTopics", topics=[topic_of("plain")], timeout=timedelta(seconds=20))
         cluster_address = await asyncio.to_thread(
-            discover_urls, ClusterAddress(bootstrap=f"127.0.0.1:{admin.face.port}")
+            discover_urls, ClusterAddress(bootstrap=f"127.0.0.1:{admin.gateway.port}")
         )
         assert (cluster_address.store, cluster_address.objects) == ("", "")
         assert "give the options store and objects" in caplog.text

@@ -1,4 +1,4 @@
-"""Coordinators on one store: each has its session, its shards by lease, and the service faces call."""
+"""Coordinators on one store: each has its session, its shards by lease, and the service gateways call."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -36,7 +36,7 @@ class Coordinator:
         self.world, self.name, self.session = world, name, session
         self.store = FaultyStore(world.store, random=world.random)
         self.service = GroupService(store=self.store, settings=settings)
-        self.tenant = GroupShardLeaseHandler(
+        self.handler = GroupShardLeaseHandler(
             store=self.store,
             session=session,
             clock=world.clock,
@@ -45,12 +45,12 @@ class Coordinator:
             counters=self.service.counters,
             topic_id=world.topic_id,
         )
-        self.service.leading = self.tenant
+        self.service.leading = self.handler
         self.leases: list[Lease] = []
         self._running = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
-        async with background_tasks(self.tenant.run()):
+        async with background_tasks(self.handler.run()):
             await asyncio.Event().wait()
 
     async def take_all(self) -> None:
@@ -70,7 +70,7 @@ class Coordinator:
             )
             assert isinstance(lease, Lease), lease
             self.leases.append(lease)
-        await asyncio.gather(*(self.tenant.open(lease) for lease in self.leases))
+        await asyncio.gather(*(self.handler.open(lease) for lease in self.leases))
 
     async def stop(self) -> None:
         """The process is gone: nothing more is done, nobody is told."""
@@ -80,7 +80,7 @@ class Coordinator:
 
     async def close(self) -> None:
         for lease in self.leases:
-            await self.tenant.close(lease)
+            await self.handler.close(lease)
         await self.stop()
 
     # What clients do

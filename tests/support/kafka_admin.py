@@ -1,4 +1,4 @@
-"""Asking a face about the cluster: any API by its name, any version of it, answers as kio reads them."""
+"""Asking a gateway about the cluster: any API by its name, any version of it, answers as kio reads them."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,8 +21,8 @@ def versions(name: str) -> list[int]:
 class Admin:
     """A client that asks one question after the other."""
 
-    def __init__(self, face: KafkaGateway, client: WireClient) -> None:
-        self.face, self.backend, self.client = face, face.backend, client
+    def __init__(self, gateway: KafkaGateway, client: WireClient) -> None:
+        self.gateway, self.backend, self.client = gateway, gateway.backend, client
 
     async def ask(self, name: str, version: int | None = None, **given: Any) -> Any:
         """The answer, in the newest version unless another is named."""
@@ -38,9 +38,9 @@ class Admin:
 
 @asynccontextmanager
 async def admin_of(directory: Path, **settings: Any) -> AsyncIterator[Admin]:
-    """A face as `face_on` makes it, and somebody who asks."""
-    async with gateway_on(directory, **settings) as face:
-        yield Admin(face, await face.client())
+    """A gateway as `gateway_on` makes it, and somebody who asks."""
+    async with gateway_on(directory, **settings) as gateway:
+        yield Admin(gateway, await gateway.client())
 
 
 def code(answer: Any) -> ErrorCode:

@@ -1,6 +1,6 @@
-"""A connection that speaks Kafka by hand, for requests that no client sends: damaged, doubled, out of turn.
+"""Kafka requests by hand, for what no client sends: damaged, duplicated, out of order.
 
-Only what the tests need: Produce 7, Fetch 4, ApiVersions 0 and InitProducerId 0, which every broker still knows.
+Only what the tests need: Produce 7, Fetch 4, ApiVersions 0 and InitProducerId 0, which every broker still supports.
 """
 
 import socket
@@ -9,9 +9,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-PRODUCE, FETCH, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 18, 22
+from holdfast.kafka.api_keys import ApiKey
+from holdfast.kafka.error_codes import ErrorCode
+
 TIMEOUT_S = 20
-NOT_READY = (14, 15, 16)  # of coordinators: loading, not available, somebody else
+NOT_READY = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 
 def text(value: str) -> bytes:
@@ -29,7 +35,7 @@ def produce(number: int, topic: str, records: bytes, *, partition: int = 0, acks
     """Produce 7: one partition, its batches as given."""
     part = struct.pack(">ii", partition, len(records)) + records
     topics = struct.pack(">i", 1) + text(topic) + struct.pack(">i", 1) + part
-    return request(PRODUCE, 7, number, struct.pack(">hhi", -1, acks, 10_000) + topics)
+    return request(ApiKey.PRODUCE, 7, number, struct.pack(">hhi", -1, acks, 10_000) + topics)
 
 
 def fetch(
@@ -38,7 +44,7 @@ def fetch(
     """Fetch 4: one partition from `offset` on, at least one byte."""
     part = struct.pack(">iqi", partition, offset, bytes_max)
     topics = struct.pack(">i", 1) + text(topic) + struct.pack(">i", 1) + part
-    return request(FETCH, 4, number, struct.pack(">iiiib", -1, wait_ms, 1, bytes_max, 0) + topics)
+    return request(ApiKey.FETCH, 4, number, struct.pack(">iiiib", -1, wait_ms, 1, bytes_max, 0) + topics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +115,20 @@ class Wire:
         return Fetched(number, error, high, answer[14 + name + 8 + 22 + 4 :])
 
     def producer_id(self) -> tuple[int, int]:
-        """A new producer: its id and epoch. A broker that has just started may say that it is not ready for that."""
+        """A new producer: its id and epoch. A broker that has just started may not be ready."""
         for _ in range(1_000):
-            self.send(request(INIT_PRODUCER_ID, 0, 1, struct.pack(">hi", -1, 60_000)))
+            self.send(request(ApiKey.INIT_PRODUCER_ID, 0, 1, struct.pack(">hi", -1, 60_000)))
             _, _, error, producer_id, epoch = struct.unpack(">iihqh", self.answer())
-            if error == 0:
+            if error == ErrorCode.NONE:
                 return producer_id, epoch
             assert error in NOT_READY, f"error {error}"
-        raise AssertionError("the broker does not become ready to give producer ids")
+        raise AssertionError("the broker assigns no producer ids")
 
     def versions(self) -> dict[int, tuple[int, int]]:
         """The lowest and highest version of each API that the broker advertises."""
-        self.send(request(API_VERSIONS, 0, 1, b""))
+        self.send(request(ApiKey.API_VERSIONS, 0, 1, b""))
         answer = self.answer()
         _, error, count = struct.unpack_from(">ihi", answer)
-        assert error == 0
-        told = struct.iter_unpack(">hhh", answer[10 : 10 + 6 * count])
-        return {key: (lowest, highest) for key, lowest, highest in told}
+        assert error == ErrorCode.NONE
+        listed = struct.iter_unpack(">hhh", answer[10 : 10 + 6 * count])
+        return {key: (lowest, highest) for key, lowest, highest in listed}

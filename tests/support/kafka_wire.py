@@ -1,4 +1,4 @@
-"""A client that sends exactly the bytes it is told to, and a face on a real agent for it to talk to."""
+"""A client that sends exactly the given bytes, and a gateway on a real agent for it."""
 
 import asyncio
 import dataclasses
@@ -19,13 +19,14 @@ from holdfast.gateways.kafka.leaders import broker
 from holdfast.gateways.kafka.server import KafkaServer, serving_kafka
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.groups.service import GroupService
+from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.wire import encode_string
 from holdfast.log.producer_ids import ProducerIds
 from holdfast.log.wal import WalSettings
 from holdfast.vocabulary.settings import MIB
 from holdfast.vocabulary.sockets import bind
 
-PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
+PRODUCE, FETCH, METADATA, API_VERSIONS = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS
 
 
 def versions_of(key: int) -> list[int]:
@@ -131,7 +132,7 @@ class WireClient:
 
 
 class KafkaGateway:
-    """A Kafka face on an agent."""
+    """A Kafka gateway on an agent."""
 
     def __init__(
         self, cluster: LocalCluster, node: Node, backend: KafkaBackend, server: KafkaServer, port: int
@@ -153,7 +154,7 @@ class KafkaGateway:
 async def gateway_of(
     cluster: LocalCluster, name: str, settings: KafkaSettings, **changes: object
 ) -> AsyncIterator[KafkaGateway]:
-    """A face on an agent of this name."""
+    """A gateway on an agent of this name."""
     sockets = bind("127.0.0.1", 0)
     port = sockets[0].getsockname()[1]
     node = await cluster.node(name, address=f"127.0.0.1:{port}", wal=WalSettings(file_bytes=8 * MIB), **changes)
@@ -174,11 +175,11 @@ async def gateway_of(
         settings=settings,
     )
     async with serving_kafka(backend, sockets) as server:
-        face = KafkaGateway(cluster, node, backend, server, port)
+        gateway = KafkaGateway(cluster, node, backend, server, port)
         try:
-            yield face
+            yield gateway
         finally:
-            face.hang_up()
+            gateway.hang_up()
 
 
 @asynccontextmanager
@@ -189,18 +190,18 @@ async def gateway_on(
     config: Mapping[str, object] | None = None,
     **settings: Any,
 ) -> AsyncIterator[KafkaGateway]:
-    """A face with these topics, led and ready."""
+    """A gateway with these topics, led and ready."""
     cluster = LocalCluster(directory)
     try:
-        async with gateway_of(cluster, "ann", KafkaSettings(**settings)) as face:
-            agent = face.node.agent
+        async with gateway_of(cluster, "ann", KafkaSettings(**settings)) as gateway:
+            agent = gateway.node.agent
             for name, partitions in (topics or {}).items():
                 await agent.service.create_topic(name, partitions, config)
             wanted = sum((topics or {}).values())
             async with asyncio.timeout(20):
                 while len(agent.leading) < wanted:
                     await cluster.clock.sleep_ms(5)
-            yield face
+            yield gateway
     finally:
         await cluster.end()
 

@@ -1,7 +1,7 @@
 """Just enough of a Kafka broker for librdkafka: it keeps what is produced and serves what a test put there.
 
 One node, one topic `golden` with one partition. Not a broker: no storage, no groups, no errors. It shows what a real client
-writes and what it can read, before there is a Kafka face to ask.
+writes and what it can read, without the Kafka gateway.
 """
 
 import asyncio
@@ -9,19 +9,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from struct import Struct
 
+from holdfast.kafka.api_keys import ApiKey
+
 TOPIC = "golden"
 
 _INT16, _INT32, _INT64 = Struct(">h"), Struct(">i"), Struct(">q")
-PRODUCE, FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 3, 10, 18, 22
 # librdkafka asks for Produce 7 and Fetch 10 before it will write or read zstd.
 VERSIONS = {
-    PRODUCE: 7,
-    FETCH: 10,
-    LIST_OFFSETS: 1,
-    METADATA: 1,
-    FIND_COORDINATOR: 0,
-    API_VERSIONS: 3,
-    INIT_PRODUCER_ID: 1,
+    ApiKey.PRODUCE: 7,
+    ApiKey.FETCH: 10,
+    ApiKey.LIST_OFFSETS: 1,
+    ApiKey.METADATA: 1,
+    ApiKey.FIND_COORDINATOR: 0,
+    ApiKey.API_VERSIONS: 3,
+    ApiKey.INIT_PRODUCER_ID: 1,
 }
 
 

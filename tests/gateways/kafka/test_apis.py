@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "kafka.md"
 
 
 @pytest.mark.parametrize(("api", "version"), EVERY, ids=lambda each: getattr(each, "name", str(each)))
-def test_a_version_is_flexible_where_kafka_says_so(api: Api, version: int) -> None:
+def test_a_version_is_flexible_where_it_is_in_kafka(api: Api, version: int) -> None:
     request: Any = load_request_schema(api.key, version)
     assert request.__flexible__ is api.is_flexible(version)
     assert request.__name__ == f"{api.name}Request"
@@ -44,19 +44,19 @@ def least(kind: type) -> dict[str, Any]:
     [(api, version) for api, version in EVERY if api.control is not None],
     ids=lambda each: getattr(each, "name", str(each)),
 )
-def test_the_least_answer_of_the_newest_version_can_be_written_in_every_version(api: Api, version: int) -> None:
+def test_the_minimal_response_of_the_newest_version_can_be_encoded_in_every_version(api: Api, version: int) -> None:
     newest, kind = load_response_schema(api.key, api.versions[1]), load_response_schema(api.key, version)
     data = encode(api.key, version, {**least(newest), **least(kind)})
     _, size = entity_reader(kind)(data, 0)
     assert size == len(data)
 
 
-def test_each_api_is_answered_in_exactly_one_way() -> None:
+def test_each_api_has_exactly_one_handler() -> None:
     assert all([api.control, api.raw, api.direct].count(None) == 2 for api in APIS.values())
     assert len({api.name for api in APIS.values()}) == len(APIS)
 
 
-def test_the_page_for_people_lists_exactly_these_apis_and_versions() -> None:
+def test_the_docs_page_lists_exactly_these_apis_and_versions() -> None:
     rows = re.findall(r"^\| (\w+) \| (\d+) \| (\d+)(?:–(\d+))? \|", DOCS.read_text(), re.MULTILINE)
     listed = {int(key): (name, (int(low), int(high or low))) for name, key, low, high in rows}
     assert listed == {key: (api.name, api.versions) for key, api in APIS.items()}

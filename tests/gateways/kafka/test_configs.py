@@ -67,7 +67,7 @@ def test_every_setting_of_a_topic_has_a_name_of_kafkas() -> None:
         ("max.message.bytes", "2097152", "max_message_bytes", 2 * MIB),
     ],
 )
-def test_names_and_values_of_kafka_become_ours(name: str, value: str, field: str, read: object) -> None:
+def test_kafkas_names_and_values_map_to_ours(name: str, value: str, field: str, read: object) -> None:
     assert read_settings([(name, value)]) == {field: read}
 
 
@@ -89,19 +89,19 @@ def test_names_and_values_of_kafka_become_ours(name: str, value: str, field: str
         ("retention.ms", None, "a value"),
     ],
 )
-def test_what_cannot_be_set_is_refused_by_the_name_the_client_used(name: str, value: str | None, text: str) -> None:
+def test_an_invalid_setting_is_refused_under_the_clients_name(name: str, value: str | None, text: str) -> None:
     with pytest.raises(InvalidError) as error:
         read_settings([(name, value)])
     assert text in str(error.value)
 
 
 @pytest.mark.parametrize("name", sorted(IGNORED))
-def test_what_tunes_another_storage_engine_is_accepted_and_not_kept(name: str) -> None:
+def test_ignored_settings_are_accepted_and_not_stored(name: str) -> None:
     assert read_settings([(name, "1")]) == {}
 
 
 @pytest.mark.parametrize("name", sorted(FIXED))
-def test_what_has_one_value_may_be_given_that_value(name: str) -> None:
+def test_fixed_settings_accept_their_value(name: str) -> None:
     assert read_settings([(name, FIXED[name].value)]) == {}
 
 
@@ -112,7 +112,7 @@ def test_one_setting_by_two_names_must_have_one_value() -> None:
         read_settings([both[0], ("holdfast.unclean.takeover", "false")])
 
 
-def test_what_is_described_can_be_given_back() -> None:
+def test_described_settings_can_be_set_again() -> None:
     rows = topic_config_entries(TopicConfig(), ())
     back = read_settings((row.name, row.value) for row in rows)
     assert back == {name: getattr(TopicConfig(), name) for name in NAMES}
@@ -129,7 +129,7 @@ def test_values_are_spelt_as_kafkas_clients_read_them() -> None:
     ]
 
 
-def test_the_page_for_people_says_the_same() -> None:
+def test_the_docs_page_lists_exactly_these_settings() -> None:
     page = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text()
     rows = re.findall(r"^\| `([a-z.]+)` \| `([a-z_]+)` \| ([^|]+) \|$", page, re.MULTILINE)
     assert {name: (field, "refused" not in beyond) for name, field, beyond in rows} == {
@@ -166,7 +166,7 @@ async def test_every_version_describes_a_topic(tmp_path: Path) -> None:
                 assert configs["retention.ms"].documentation is None
 
 
-async def test_synonyms_and_documentation_come_to_those_who_ask(tmp_path: Path) -> None:
+async def test_synonyms_and_documentation_are_returned_on_request(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}, config={"retention_ms": 1_000}) as admin:
         answer = await admin.ask(
             "DescribeConfigs", resources=[resource("orders")], include_synonyms=True, include_documentation=True
@@ -203,7 +203,7 @@ async def test_every_version_describes_a_broker(tmp_path: Path) -> None:
             assert values["message.max.bytes"] == "1048588"
             assert values["log.retention.ms"] == "604800000"
             assert (values["default.replication.factor"], values["min.insync.replicas"]) == ("1", "1")
-            assert values["advertised.listeners"] == f"PLAINTEXT://127.0.0.1:{admin.face.port}"
+            assert values["advertised.listeners"] == f"PLAINTEXT://127.0.0.1:{admin.gateway.port}"
             assert all(each.read_only and (each.value is not None or each.is_sensitive) for each in mine.configs)
             assert len(values) == len(mine.configs)
             assert (code(shared), shared.configs) == (ErrorCode.NONE, ())
@@ -221,7 +221,7 @@ async def test_every_version_describes_a_broker(tmp_path: Path) -> None:
         ("x", 32, ErrorCode.INVALID_REQUEST),
     ],
 )
-async def test_what_cannot_be_described_or_altered_says_why(
+async def test_a_resource_that_cannot_be_described_or_altered_gets_its_code(
     tmp_path: Path, name: str, kind: int, refusal: ErrorCode
 ) -> None:
     async with admin_of(tmp_path) as admin:
@@ -324,7 +324,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], ErrorCode, str]] = {
 }
 
 
-async def test_a_change_that_is_refused_changes_nothing_and_says_why(tmp_path: Path) -> None:
+async def test_a_refused_change_changes_nothing_and_has_a_message(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         for what, (configs, refusal, text) in REFUSED.items():
             (response,) = (
@@ -367,11 +367,11 @@ async def test_brokers_cannot_be_altered_and_a_resource_is_named_once(tmp_path: 
 
 
 @pytest.mark.parametrize(("version", "url"), [(version, url) for version in (1, 4) for url in ("s3://logs", None)])
-async def test_a_broker_tells_where_its_objects_are_unless_the_url_holds_a_secret(
+async def test_a_broker_lists_the_url_of_its_objects_unless_it_contains_a_secret(
     tmp_path: Path, version: int, url: str | None
 ) -> None:
     async with admin_of(tmp_path) as admin:
-        object.__setattr__(admin.face.backend, "objects_url", url)
+        object.__setattr__(admin.gateway.backend, "objects_url", url)
         asked = resource(str(admin.node), ConfigResourceType.BROKER, configuration_keys=["holdfast.objects.url"])
         answer = await admin.ask("DescribeConfigs", version=version, resources=[asked])
         (told,) = answer.results[0].configs

@@ -29,16 +29,16 @@ SOFTWARE = {"client_software_name": "tests", "client_software_version": "1"}
 
 @pytest.mark.parametrize("version", versions_of(API_VERSIONS))
 async def test_api_versions_lists_exactly_what_is_implemented(tmp_path: Path, version: int) -> None:
-    async with gateway_on(tmp_path) as face:
-        answer = await (await face.client()).ask(API_VERSIONS, version, SOFTWARE)
+    async with gateway_on(tmp_path) as gateway:
+        answer = await (await gateway.client()).ask(API_VERSIONS, version, SOFTWARE)
         listed = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         assert listed == {key: api.versions for key, api in APIS.items()}
         assert not {24, 25, 26, 28, 17, 36, 68, 69} & set(listed)  # transactions, SASL, new groups: not offered
 
 
-async def test_a_newer_api_versions_request_is_answered_in_version_zero(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path) as face:
-        client = await face.client()
+async def test_a_newer_api_versions_request_gets_a_response_in_version_zero(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path) as gateway:
+        client = await gateway.client()
         frame = bytearray(request_frame(API_VERSIONS, 4, SOFTWARE, correlation=7, client_id="tests"))
         frame[2:4] = (99).to_bytes(2, "big")
         await client.send_bytes(len(frame).to_bytes(4, "big") + bytes(frame))
@@ -47,20 +47,20 @@ async def test_a_newer_api_versions_request_is_answered_in_version_zero(tmp_path
         assert {each.api_key for each in answer.api_keys} == set(APIS)
 
 
-async def test_a_request_may_come_byte_by_byte(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
+async def test_a_request_may_arrive_byte_by_byte(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
         frame = request_frame(PRODUCE, 9, produce_request("orders", {0: batch("a")}), correlation=3, client_id="é")
         for byte in len(frame).to_bytes(4, "big") + frame:
             await client.send_bytes(bytes([byte]))
-            await face.backend.clock.sleep_ms(0)
+            await gateway.backend.clock.sleep_ms(0)
         answer = client.understood(PRODUCE, 9, 3, await client.receive())
         assert answer.responses[0].partition_responses[0].base_offset == 0
 
 
 async def test_large_and_small_requests_mix_in_one_stream(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
         sizes = [10, 900_000, 30, 200_000, 700_000, 5]
         stream = b""
         for correlation, size in enumerate(sizes):
@@ -98,8 +98,8 @@ GARBAGE = {
 async def test_garbage_closes_that_connection_with_a_log_line_and_nothing_else(
     tmp_path: Path, garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        other, client = await face.client(), await face.client()
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        other, client = await gateway.client(), await gateway.client()
         with caplog.at_level(logging.WARNING, logger="holdfast.gateways.kafka"):
             await client.send_bytes(garbage)
             async with asyncio.timeout(10):
@@ -110,12 +110,12 @@ async def test_garbage_closes_that_connection_with_a_log_line_and_nothing_else(
         assert lines[0].exc_info is None
         answer = await other.ask(PRODUCE, 9, produce_request("orders", {0: batch("a")}))
         assert answer.responses[0].partition_responses[0].error_code.value == 0
-        assert face.server.malformed == 1
+        assert gateway.server.malformed == 1
 
 
-async def test_bytes_after_the_last_field_mean_nothing(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path) as face:
-        client = await face.client()
+async def test_bytes_after_the_last_field_are_ignored(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path) as gateway:
+        client = await gateway.client()
         frame = request_frame(METADATA, 13, {"topics": None}, correlation=5, client_id="tests") + bytes(3)
         await client.send_bytes(len(frame).to_bytes(4, "big") + frame)
         answer = client.understood(METADATA, 13, 5, await client.receive())
@@ -124,18 +124,18 @@ async def test_bytes_after_the_last_field_mean_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", [key for key in APIS if key != PRODUCE])
 async def test_a_request_without_records_has_a_limit_of_its_own(tmp_path: Path, key: int) -> None:
-    async with gateway_on(tmp_path, control_bytes_max=64 * 1024) as face:
-        client = await face.client()
+    async with gateway_on(tmp_path, control_bytes_max=64 * 1024) as gateway:
+        client = await gateway.client()
         head = key.to_bytes(2, "big") + APIS[key].versions[1].to_bytes(2, "big") + bytes(4)
         await client.send_bytes((70_000).to_bytes(4, "big") + head + bytes(70_000 - len(head)))
         async with asyncio.timeout(10):
             assert await client.hung_up()
-        assert face.server.requests == 0  # nobody looked at it
+        assert gateway.server.requests == 0  # nobody looked at it
 
 
 async def test_a_request_after_a_long_poll_waits_for_it(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
         poll = await client.send(FETCH, 12, fetch_request("orders", {0: 0}, wait_ms=200))
         later = await client.send(API_VERSIONS, 0, {})
         assert (await client.receive())[0] == poll
@@ -143,10 +143,10 @@ async def test_a_request_after_a_long_poll_waits_for_it(tmp_path: Path) -> None:
 
 
 async def test_connections_beyond_the_limit_are_refused(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, connections_max=1) as face:
-        first = await face.client()
+    async with gateway_on(tmp_path, connections_max=1) as gateway:
+        first = await gateway.client()
         await first.ask(API_VERSIONS, 0, {})
-        second = await face.client()
+        second = await gateway.client()
         async with asyncio.timeout(10):
             assert await gone(second)
         await first.ask(API_VERSIONS, 0, {})
@@ -159,30 +159,30 @@ async def gone(client: object) -> bool:
         return True
 
 
-async def test_what_is_overdue_is_said(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, idle_ms=1_000, frame_ms=1_000) as face:
-        idle, slow = await face.client(), await face.client()
+async def test_idle_and_stalled_connections_have_a_reason_to_be_closed(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, idle_ms=1_000, frame_ms=1_000) as gateway:
+        idle, slow = await gateway.client(), await gateway.client()
         await idle.ask(API_VERSIONS, 0, {})
         await slow.send_bytes((100).to_bytes(4, "big") + b"\0")
         async with asyncio.timeout(10):
-            while len(face.server.connections) < 2 or not any(
-                each._frame is not None for each in face.server.connections
+            while len(gateway.server.connections) < 2 or not any(
+                each._frame is not None for each in gateway.server.connections
             ):
-                await face.backend.clock.sleep_ms(10)
-        now_ms = face.backend.clock.boot_ms()
-        assert [each.close_reason(now_ms) for each in face.server.connections] == [None, None]
-        reasons = sorted(str(each.close_reason(now_ms + 2_000)) for each in face.server.connections)
+                await gateway.backend.clock.sleep_ms(10)
+        now_ms = gateway.backend.clock.boot_ms()
+        assert [each.close_reason(now_ms) for each in gateway.server.connections] == [None, None]
+        reasons = sorted(str(each.close_reason(now_ms + 2_000)) for each in gateway.server.connections)
         assert reasons == ["a request took more than 1000 ms to arrive", "no request for 1000 ms"]
 
 
-async def test_a_client_that_reads_nothing_is_not_read_from_and_does_not_fill_the_memory(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}, buffered_bytes_max=64 * 1024) as face:
-        await face.backend.log.produce("orders", 0, encode([Record(0, 1, None, bytes(1_000_000))]))
-        greedy, other = await face.client(), await face.client()
+async def test_a_client_that_reads_no_responses_is_not_read_from(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}, buffered_bytes_max=64 * 1024) as gateway:
+        await gateway.backend.log.produce("orders", 0, encode([Record(0, 1, None, bytes(1_000_000))]))
+        greedy, other = await gateway.client(), await gateway.client()
         for _ in range(100):
             await greedy.send(FETCH, 12, fetch_request("orders", {0: 0}))
-        await until(lambda: any(each._write_paused for each in face.server.connections))
-        assert await served(face, other)
+        await until(lambda: any(each._write_paused for each in gateway.server.connections))
+        assert await served(gateway, other)
         for _ in range(100):
             async with asyncio.timeout(10):
                 await greedy.receive()
@@ -196,20 +196,20 @@ def large_frame(offset: int) -> bytes:
 
 
 @pytest.mark.parametrize("ending", ["the first goes on", "the first hangs up"])
-async def test_what_is_still_arriving_counts_and_large_requests_wait_for_room(tmp_path: Path, ending: str) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}, requests_bytes_max=256 * 1024) as face:
-        first, second, third, small = [await face.client() for _ in range(4)]
+async def test_arriving_requests_count_and_large_ones_wait_for_memory(tmp_path: Path, ending: str) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}, requests_bytes_max=256 * 1024) as gateway:
+        first, second, third, small = [await gateway.client() for _ in range(4)]
         frame = large_frame(7)
         await first.send_bytes(frame[:1000])
         async with asyncio.timeout(10):
-            while not face.server.full:
-                await face.backend.clock.sleep_ms(5)
+            while not gateway.server.full:
+                await gateway.backend.clock.sleep_ms(5)
         await second.send_bytes(frame)
         await third.send_bytes(frame)
         async with asyncio.timeout(10):
-            while sum(each._held is not None for each in face.server.connections) < 2:
-                await face.backend.clock.sleep_ms(5)
-            assert await served(face, small)
+            while sum(each._held is not None for each in gateway.server.connections) < 2:
+                await gateway.backend.clock.sleep_ms(5)
+            assert await served(gateway, small)
             if ending == "the first hangs up":
                 first.close()
             else:
@@ -217,23 +217,23 @@ async def test_what_is_still_arriving_counts_and_large_requests_wait_for_room(tm
                 assert (await first.receive())[0] == 7
             assert (await second.receive())[0] == 7
             assert (await third.receive())[0] == 7
-        assert not face.server.full
+        assert not gateway.server.full
 
 
-async def test_a_request_larger_than_what_a_connection_may_have_in_flight_arrives_all_the_same(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}, in_flight_bytes_max=1000, requests_bytes_max=1000) as face:
-        client = await face.client()
+async def test_a_request_larger_than_the_in_flight_limit_is_received(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}, in_flight_bytes_max=1000, requests_bytes_max=1000) as gateway:
+        client = await gateway.client()
         async with asyncio.timeout(10):
             for each in range(5):
                 await client.send_bytes(large_frame(each))
             assert [(await client.receive())[0] for _ in range(5)] == list(range(5))
 
 
-async def test_a_server_that_stops_reads_nothing_more_however_much_it_answers(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
-        assert await served(face, client)
-        (connection,) = face.server.connections
+async def test_a_stopping_server_reads_nothing_more(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
+        assert await served(gateway, client)
+        (connection,) = gateway.server.connections
         connection.stop_reading()
         connection.memory_freed()
         await client.send(API_VERSIONS, 0, {})
@@ -242,22 +242,22 @@ async def test_a_server_that_stops_reads_nothing_more_however_much_it_answers(tm
                 await client.receive()
 
 
-async def served(face: KafkaGateway, client: object) -> bool:
+async def served(gateway: KafkaGateway, client: object) -> bool:
     answer = await client.ask(PRODUCE, 9, produce_request("orders", {0: batch("a")}))  # type: ignore[attr-defined]
     return bool(answer.responses[0].partition_responses[0].error_code.value == 0)
 
 
-async def test_a_graceful_close_answers_what_is_under_way_and_lets_long_polls_go(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 2}) as face:
-        polling, producing = await face.client(), await face.client()
+async def test_a_graceful_close_finishes_requests_in_flight_except_long_polls(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 2}) as gateway:
+        polling, producing = await gateway.client(), await gateway.client()
         await polling.send(FETCH, 12, fetch_request("orders", {1: 5}, wait_ms=60_000))
         await polling.receive()  # out of range: answered at once
         await polling.send(FETCH, 12, fetch_request("orders", {1: 0}, wait_ms=60_000))
         sent = [await producing.send(PRODUCE, 9, produce_request("orders", {0: batch("a")})) for _ in range(5)]
         async with asyncio.timeout(10):
-            while face.server.requests < 7:
-                await face.backend.clock.sleep_ms(5)
-            await face.server.close_gracefully()
+            while gateway.server.requests < 7:
+                await gateway.backend.clock.sleep_ms(5)
+            await gateway.server.close_gracefully()
             assert [(await producing.receive())[0] for _ in sent] == sent
             assert await producing.hung_up()
             assert await polling.hung_up()
@@ -266,20 +266,20 @@ async def test_a_graceful_close_answers_what_is_under_way_and_lets_long_polls_go
 async def test_a_client_that_hangs_up_leaves_no_warning_and_no_traceback(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
         with caplog.at_level(logging.DEBUG, logger="holdfast.gateways.kafka"):
             frame = request_frame(PRODUCE, 9, produce_request("orders", {0: batch("a")}), correlation=1, client_id="t")
             whole = len(frame).to_bytes(4, "big") + frame
             for sent in (b"", whole[:2], whole[:-1], whole):  # idle, in a length, in a frame, before the response
-                client = await face.client()
+                client = await gateway.client()
                 await client.send_bytes(sent)
                 client.writer.transport.abort()
-            polling = await face.client()
+            polling = await gateway.client()
             await polling.send(FETCH, 12, fetch_request("orders", {0: 1}, wait_ms=60_000))
-            await until(lambda: face.server.requests >= 1)
+            await until(lambda: gateway.server.requests >= 1)
             polling.writer.transport.abort()
-            await until(lambda: not face.server.connections)
-            await face.backend.clock.sleep_ms(50)
+            await until(lambda: not gateway.server.connections)
+            await gateway.backend.clock.sleep_ms(50)
     noticed = [each for each in caplog.records if each.levelno >= logging.WARNING or each.exc_info]
     assert [each.getMessage() for each in noticed if each.name.startswith(("holdfast.gateways", "asyncio"))] == []
 
@@ -287,10 +287,10 @@ async def test_a_client_that_hangs_up_leaves_no_warning_and_no_traceback(
 async def test_a_lost_connection_is_logged_at_debug_without_a_traceback(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with gateway_on(tmp_path) as face:
-        client = await face.client()
-        await until(lambda: len(face.server.connections) == 1)
-        (connection,) = face.server.connections
+    async with gateway_on(tmp_path) as gateway:
+        client = await gateway.client()
+        await until(lambda: len(gateway.server.connections) == 1)
+        (connection,) = gateway.server.connections
         with caplog.at_level(logging.DEBUG, logger="holdfast.gateways.kafka"):
             connection._fail(ConnectionResetError("reset by peer"))
         assert await client.hung_up()

@@ -13,11 +13,11 @@ from tests.support.partitions import batch, records
 from holdfast.kafka.error_codes import ErrorCode
 
 
-async def filled(face: KafkaGateway, topic: str = "orders", partitions: int = 1, *values: str) -> UUID:
+async def filled(gateway: KafkaGateway, topic: str = "orders", partitions: int = 1, *values: str) -> UUID:
     for number in range(partitions):
         for value in values or ("a", "b", "c"):
-            await face.backend.log.produce(topic, number, batch(value))
-    return UUID((await face.backend.log.topics.get(topic)).id)
+            await gateway.backend.log.produce(topic, number, batch(value))
+    return UUID((await gateway.backend.log.topics.get(topic)).id)
 
 
 def read(answer: Any, at: int = 0) -> list[tuple[int, str]]:
@@ -27,9 +27,9 @@ def read(answer: Any, at: int = 0) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("version", versions_of(FETCH))
 async def test_every_version_returns_what_was_produced(tmp_path: Path, version: int) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 2}) as face:
-        topic_id = await filled(face, "orders", 2)
-        client = await face.client()
+    async with gateway_on(tmp_path, topics={"orders": 2}) as gateway:
+        topic_id = await filled(gateway, "orders", 2)
+        client = await gateway.client()
         answer = await client.ask(FETCH, version, fetch_request("orders", {0: 1, 1: 0}, topic_id=topic_id))
         (topic,) = answer.responses
         assert topic.topic_id == topic_id if version >= 13 else topic.topic == "orders"
@@ -43,46 +43,46 @@ async def test_every_version_returns_what_was_produced(tmp_path: Path, version: 
 
 
 async def test_a_long_poll_is_woken_by_the_first_of_many_partitions(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 5}) as face:
-        client = await face.client()
+    async with gateway_on(tmp_path, topics={"orders": 5}) as gateway:
+        client = await gateway.client()
         correlation = await client.send(FETCH, 12, fetch_request("orders", dict.fromkeys(range(5), 0), wait_ms=60_000))
-        led = await face.backend.log.led("orders", 3)
+        led = await gateway.backend.log.led("orders", 3)
         await until(lambda: led._visible._waiters)
-        await face.backend.log.produce("orders", 3, batch("now"))
+        await gateway.backend.log.produce("orders", 3, batch("now"))
         async with asyncio.timeout(10):
             answer = client.understood(FETCH, 12, correlation, await client.receive())
         assert [len(each.records or b"") > 0 for each in answer.responses[0].partitions] == [False] * 3 + [True, False]
 
 
 async def test_a_long_poll_ends_empty_in_time(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
         answer = await client.ask(FETCH, 12, fetch_request("orders", {0: 0}, wait_ms=50))
         assert not answer.responses[0].partitions[0].records
 
 
-async def test_a_poll_waits_for_its_least_bytes(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
+async def test_a_long_poll_waits_for_its_min_bytes(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
         one = len(batch("a"))
         correlation = await client.send(FETCH, 12, fetch_request("orders", {0: 0}, wait_ms=60_000, bytes_min=3 * one))
-        led = await face.backend.log.led("orders", 0)
+        led = await gateway.backend.log.led("orders", 0)
         for value in "abc":
             await until(
                 lambda: any(
                     isinstance(waiter, asyncio.Future) and not waiter.done() for _, _, waiter in led._visible._waiters
                 )
             )
-            await face.backend.log.produce("orders", 0, batch(value))
+            await gateway.backend.log.produce("orders", 0, batch(value))
         async with asyncio.timeout(10):
             answer = client.understood(FETCH, 12, correlation, await client.receive())
         assert [value for _, value in read(answer)] == ["a", "b", "c"]
 
 
-async def test_limits_hold_but_the_first_batch_always_comes(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 2}) as face:
-        await filled(face, "orders", 2, "x" * 1000, "y" * 1000)
-        client = await face.client()
+async def test_limits_hold_except_for_the_first_batch(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 2}) as gateway:
+        await filled(gateway, "orders", 2, "x" * 1000, "y" * 1000)
+        client = await gateway.client()
         answer = await client.ask(FETCH, 12, fetch_request("orders", {0: 0, 1: 0}, partition_bytes_max=10))
         assert [value[0] for _, value in read(answer)] == ["x"]
         assert not answer.responses[0].partitions[1].records  # others came first
@@ -91,10 +91,10 @@ async def test_limits_hold_but_the_first_batch_always_comes(tmp_path: Path) -> N
         assert not answer.responses[0].partitions[1].records
 
 
-async def test_offsets_out_of_range_say_where_the_log_is(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        await filled(face)
-        client = await face.client()
+async def test_an_offset_out_of_range_returns_the_range(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        await filled(gateway)
+        client = await gateway.client()
         answer = await client.ask(FETCH, 12, fetch_request("orders", {0: 99}, wait_ms=60_000))
         partition = answer.responses[0].partitions[0]
         assert partition.error_code.value == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -102,9 +102,9 @@ async def test_offsets_out_of_range_say_where_the_log_is(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("topic", "number"), [("nowhere", 0), ("orders", 5)])
-async def test_unknown_partitions_are_answered_at_once(tmp_path: Path, topic: str, number: int) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
+async def test_unknown_partitions_end_the_wait(tmp_path: Path, topic: str, number: int) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
         answer = await client.ask(FETCH, 12, fetch_request(topic, {number: 0}, wait_ms=60_000))
         assert answer.responses[0].partitions[0].error_code.value == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         answer = await client.ask(FETCH, 13, fetch_request("", {0: 0}, wait_ms=60_000, topic_id=UUID(int=4711)))
@@ -112,28 +112,28 @@ async def test_unknown_partitions_are_answered_at_once(tmp_path: Path, topic: st
 
 
 @pytest.mark.parametrize(("ahead", "code"), [(-1, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)])
-async def test_a_reader_with_another_leader_in_mind_is_told(tmp_path: Path, ahead: int, code: ErrorCode) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
-        epoch = (await face.backend.log.led("orders", 0)).lease.epoch
+async def test_a_wrong_leader_epoch_gets_its_code(tmp_path: Path, ahead: int, code: ErrorCode) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
+        epoch = (await gateway.backend.log.led("orders", 0)).lease.epoch
         answer = await client.ask(FETCH, 12, fetch_request("orders", {0: 0}, leader_epoch=epoch + ahead))
         assert answer.responses[0].partitions[0].error_code.value == code
 
 
-async def test_a_session_tells_only_what_is_new(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 3}) as face:
-        client = await face.client()
+async def test_a_session_returns_only_changes(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 3}) as gateway:
+        client = await gateway.client()
         first = await client.ask(FETCH, 12, fetch_request("orders", {0: 0, 1: 0, 2: 0}, session=(0, 0)))
         assert first.session_id > 0
         assert len(first.responses[0].partitions) == 3
-        await face.backend.log.produce("orders", 1, batch("a"))
+        await gateway.backend.log.produce("orders", 1, batch("a"))
         second = await client.ask(FETCH, 12, fetch_request("orders", {}, session=(first.session_id, 1)))
         assert [each.partition_index for each in second.responses[0].partitions] == [1]
         third = await client.ask(FETCH, 12, fetch_request("orders", {1: 1}, session=(first.session_id, 2)))
         assert third.responses == ()
         fourth = await client.ask(FETCH, 12, fetch_request("orders", {}, forgotten=[1], session=(first.session_id, 3)))
         assert fourth.responses == ()
-        await face.backend.log.produce("orders", 1, batch("b"))
+        await gateway.backend.log.produce("orders", 1, batch("b"))
         fifth = await client.ask(FETCH, 12, fetch_request("orders", {}, session=(first.session_id, 4)))
         assert fifth.responses == ()
 
@@ -142,25 +142,25 @@ async def test_a_session_tells_only_what_is_new(tmp_path: Path) -> None:
     ("session", "code"),
     [((4711, 1), ErrorCode.FETCH_SESSION_ID_NOT_FOUND), ((0, 5), ErrorCode.FETCH_SESSION_ID_NOT_FOUND)],
 )
-async def test_a_session_nobody_knows_is_a_code(tmp_path: Path, session: tuple[int, int], code: ErrorCode) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
+async def test_an_unknown_session_gets_its_code(tmp_path: Path, session: tuple[int, int], code: ErrorCode) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
         assert (await client.ask(FETCH, 12, fetch_request("orders", {0: 0}, session=session))).error_code.value == code
 
 
-async def test_a_session_epoch_that_does_not_follow_is_a_code(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
+async def test_a_wrong_session_epoch_gets_its_code(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
         first = await client.ask(FETCH, 12, fetch_request("orders", {0: 0}, session=(0, 0)))
         answer = await client.ask(FETCH, 12, fetch_request("orders", {}, session=(first.session_id, 7)))
         assert answer.error_code.value == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
 @pytest.mark.parametrize(("before", "after"), [(12, 18), (18, 12)])
-async def test_a_session_of_names_knows_no_ids_and_the_other_way_round(tmp_path: Path, before: int, after: int) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        topic_id = await filled(face)
-        client = await face.client()
+async def test_a_session_is_either_by_name_or_by_id(tmp_path: Path, before: int, after: int) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        topic_id = await filled(gateway)
+        client = await gateway.client()
         first = await client.ask(FETCH, before, fetch_request("orders", {0: 0}, topic_id=topic_id, session=(0, 0)))
         session = (first.session_id, 1)
         answer = await client.ask(FETCH, after, fetch_request("orders", {0: 3}, topic_id=topic_id, session=session))
@@ -168,8 +168,8 @@ async def test_a_session_of_names_knows_no_ids_and_the_other_way_round(tmp_path:
 
 
 async def test_published_records_are_read_from_object_storage(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        await filled(face)
-        await face.backend.log.flush("orders", 0)
-        client = await face.client()
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        await filled(gateway)
+        await gateway.backend.log.flush("orders", 0)
+        client = await gateway.client()
         assert read(await client.ask(FETCH, 12, fetch_request("orders", {0: 0}))) == [(0, "a"), (1, "b"), (2, "c")]

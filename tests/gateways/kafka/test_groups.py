@@ -29,7 +29,7 @@ TRANSACTION, SHARE = 1, 2
 @pytest_asyncio.fixture
 async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
     async with admin_of(tmp_path, topics={"orders": 4}) as made:
-        agent = made.face.node.agent
+        agent = made.gateway.node.agent
         await until(lambda: agent.groups.leading is not None and len(agent.groups.leading.shards()) == 16)
         yield made
 
@@ -49,13 +49,13 @@ async def found(admin: Admin, version: int, key: str, kind: int = 0) -> Any:
 async def test_the_coordinator_of_a_group_is_found(admin: Admin, version: int) -> None:
     coordinator = await found(admin, version, "some/group é")
     assert code(coordinator) is ErrorCode.NONE
-    assert (coordinator.node_id, coordinator.host, coordinator.port) == (admin.node, "127.0.0.1", admin.face.port)
+    assert (coordinator.node_id, coordinator.host, coordinator.port) == (admin.node, "127.0.0.1", admin.gateway.port)
     assert code(await found(admin, version, "")) is ErrorCode.INVALID_GROUP_ID
 
 
 @pytest.mark.parametrize("version", versions("FindCoordinator")[1:])
 @pytest.mark.parametrize("kind", [TRANSACTION, SHARE])
-async def test_other_coordinators_are_not_to_be_had(admin: Admin, version: int, kind: int) -> None:
+async def test_other_coordinator_types_are_not_supported(admin: Admin, version: int, kind: int) -> None:
     assert code(await found(admin, version, "x", kind)) is ErrorCode.INVALID_REQUEST
 
 
@@ -68,14 +68,14 @@ async def test_several_coordinators_are_found_at_once(admin: Admin) -> None:
     ]
 
 
-async def test_a_coordinator_that_nobody_is_yet_is_waited_for_a_moment(admin: Admin) -> None:
+async def test_find_coordinator_waits_a_moment_for_a_shard_without_a_leader(admin: Admin) -> None:
     backend = admin.backend
     shard = await backend.groups.coordinator("g")
     holders = backend.cluster._holders.items
     key = holder_key(shard_resource(shard))
     held = holders.pop(key)
     asking = asyncio.ensure_future(found(admin, 3, "g"))
-    other = await admin.face.client()
+    other = await admin.gateway.client()
     assert code(await other.ask(12, 4, {"group_id": "g", "member_id": "x"})) is ErrorCode.UNKNOWN_MEMBER_ID
     assert not asking.done()
     holders[key] = held
@@ -133,7 +133,7 @@ async def test_heartbeats(admin: Admin, version: int) -> None:
     assert await beat(member_id="x") is ErrorCode.UNKNOWN_MEMBER_ID
     assert await beat(group_id="other") is ErrorCode.UNKNOWN_MEMBER_ID
     assert await beat(group_id="") is ErrorCode.INVALID_GROUP_ID
-    other = await admin.face.client()
+    other = await admin.gateway.client()
     newcomer = asyncio.ensure_future(other.ask(11, 0, join_request("g")))
     await until(lambda: admin.backend.groups.counters.joins >= 3)
     assert await beat() is ErrorCode.REBALANCE_IN_PROGRESS
@@ -154,7 +154,7 @@ async def test_a_member_leaves(admin: Admin, version: int) -> None:
         assert code(again) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_the_answer_to_who_leaves_waits_for_what_the_client_still_does(admin: Admin) -> None:
+async def test_the_response_to_leave_group_is_delayed(admin: Admin) -> None:
     """librdkafka hangs if it comes before its callback has returned: tests/clients/FINDINGS.md."""
     member, backend = await stable(admin), admin.backend
     object.__setattr__(backend, "settings", replace(backend.settings, leave_answer_ms=1_000))
@@ -165,7 +165,7 @@ async def test_the_answer_to_who_leaves_waits_for_what_the_client_still_does(adm
 
 
 async def test_several_members_leave_by_instance_id(admin: Admin) -> None:
-    other = await admin.face.client()
+    other = await admin.gateway.client()
     one, two = await asyncio.gather(
         admin.client.ask(11, 9, join_request("g", group_instance_id="a")),
         other.ask(11, 9, join_request("g", group_instance_id="b")),
@@ -250,7 +250,7 @@ async def test_groups_are_deleted(admin: Admin, version: int) -> None:
     assert [each.group_id for each in (await admin.ask("ListGroups")).groups] == ["g"]
 
 
-async def test_a_node_that_does_not_coordinate_says_so(admin: Admin) -> None:
+async def test_a_node_that_does_not_coordinate_returns_not_coordinator(admin: Admin) -> None:
     admin.backend.groups.leading = None
     assert code(await admin.ask("JoinGroup", **join_request("g"))) is ErrorCode.NOT_COORDINATOR
     assert code(await admin.ask("Heartbeat", group_id="g", generation_id=1)) is ErrorCode.NOT_COORDINATOR
@@ -268,9 +268,9 @@ async def test_a_node_that_does_not_coordinate_says_so(admin: Admin) -> None:
             assert code(answer.groups[0] if version >= 8 else answer) is ErrorCode.NOT_COORDINATOR
 
 
-async def test_a_newcomer_that_hangs_up_while_it_waits_is_not_waited_for(admin: Admin) -> None:
+async def test_a_new_member_that_hangs_up_while_it_waits_is_removed(admin: Admin) -> None:
     member = await stable(admin)
-    other = await admin.face.client()
+    other = await admin.gateway.client()
     await other.send(11, 0, join_request("g"))
     assert admin.backend.groups.leading is not None
     (group,) = (each.groups["g"] for each in admin.backend.groups.leading.shards() if "g" in each.groups)
@@ -281,7 +281,7 @@ async def test_a_newcomer_that_hangs_up_while_it_waits_is_not_waited_for(admin: 
     assert [each.member_id for each in again.members] == [member.member_id]
 
 
-async def test_a_topic_of_groups_is_never_seen(admin: Admin) -> None:
+async def test_group_shards_are_never_listed_as_a_topic(admin: Admin) -> None:
     await stable(admin)
     answer = await admin.ask("Metadata", topics=None)
     assert [topic.name for topic in answer.topics] == ["orders"]
@@ -297,9 +297,7 @@ class Loading:
         return ()
 
 
-async def test_members_are_patient_while_their_coordinator_is_loading(
-    admin: Admin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_members_retry_while_their_coordinator_is_loading(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
     member = await stable(admin)
     about = {"group_id": "g", "member_id": member.member_id, "generation_id": member.generation_id}
     monkeypatch.setattr(admin.backend.groups, "leading", Loading())

@@ -73,7 +73,7 @@ async def test_every_version_finds_start_end_and_times(tmp_path: Path) -> None:
         (-7, 99, -1, -1),
     ],
 )
-async def test_times_that_are_none_are_known_from_some_version_on(
+async def test_special_timestamps_are_supported_from_their_version_on(
     tmp_path: Path, time_ms: int, since: int, offset: int, timestamp: int
 ) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
@@ -84,7 +84,7 @@ async def test_times_that_are_none_are_known_from_some_version_on(
             assert await asked(admin, time_ms, version) == expected, version
 
 
-async def test_both_isolation_levels_are_answered_alike(tmp_path: Path) -> None:
+async def test_both_isolation_levels_get_the_same_result(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         await filled(admin)
         for level in (0, 1):
@@ -94,7 +94,7 @@ async def test_both_isolation_levels_are_answered_alike(tmp_path: Path) -> None:
             assert answer.topics[0].partitions[0].offset == 5
 
 
-async def test_many_partitions_are_asked_about_together(tmp_path: Path) -> None:
+async def test_many_partitions_are_looked_up_together(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 3}) as admin:
         await filled(admin, 3)
         times = {0: LATEST, 1: 1_500, 2: MAX_TIMESTAMP}
@@ -108,7 +108,7 @@ async def test_an_empty_partition_has_no_record_of_any_time(tmp_path: Path) -> N
         assert await asked(admin, 0) == await asked(admin, MAX_TIMESTAMP) == (ErrorCode.NONE, -1, -1)
 
 
-async def test_a_client_with_another_leader_in_mind_is_told(tmp_path: Path) -> None:
+async def test_a_wrong_leader_epoch_gets_its_code(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         epoch = await filled(admin)
         for version in (each for each in versions("ListOffsets") if each >= 4):
@@ -117,10 +117,10 @@ async def test_a_client_with_another_leader_in_mind_is_told(tmp_path: Path) -> N
             assert (await asked(admin, LATEST, version, epoch=epoch))[0] is ErrorCode.NONE
 
 
-async def test_partitions_that_are_not_here_get_their_code_and_the_others_an_answer(tmp_path: Path) -> None:
+async def test_partitions_led_elsewhere_get_their_code_and_the_others_a_result(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 2}) as admin:
         await filled(admin)
-        agent = admin.face.node.agent
+        agent = admin.gateway.node.agent
         assert agent._partition_handler is not None
         del agent._partition_handler.leading[next(each for each in agent.leading if each.number == 1)]
         answer = await admin.ask(
@@ -136,15 +136,15 @@ async def test_partitions_that_are_not_here_get_their_code_and_the_others_an_ans
         ]
 
 
-async def test_a_topic_nobody_has_is_looked_up_once_for_all_its_partitions(tmp_path: Path) -> None:
+async def test_an_unknown_topic_is_looked_up_once_for_all_its_partitions(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
-        before = admin.face.node.store.calls.get("get", 0)
+        before = admin.gateway.node.store.calls.get("get", 0)
         times = dict.fromkeys(range(100), LATEST)
         answer = await admin.ask("ListOffsets", replica_id=-1, topics=[wanted("nowhere", times), wanted("a/b", times)])
         assert {code(each) for topic in answer.topics for each in topic.partitions} == {
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         }
-        assert admin.face.node.store.calls.get("get", 0) - before < 10
+        assert admin.gateway.node.store.calls.get("get", 0) - before < 10
 
 
 async def test_a_partition_named_twice_is_refused(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def ended(name: str, number: int, epoch: int, current: int = -1) -> dict[str, An
     }
 
 
-async def test_every_version_says_where_an_epoch_ended(tmp_path: Path) -> None:
+async def test_every_version_returns_the_end_of_an_epoch(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         epoch = await filled(admin)
         for version in versions("OffsetForLeaderEpoch"):
@@ -186,7 +186,7 @@ async def test_every_version_says_where_an_epoch_ended(tmp_path: Path) -> None:
             assert await end(epoch, epoch + 1) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
 
 
-async def test_epochs_of_partitions_that_are_not_here_get_their_code(tmp_path: Path) -> None:
+async def test_epochs_of_partitions_led_elsewhere_get_their_code(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         answer = await admin.ask("OffsetForLeaderEpoch", topics=[ended("orders", 7, 1), ended("nowhere", 0, 1)])
         assert [code(topic.partitions[0]) for topic in answer.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2

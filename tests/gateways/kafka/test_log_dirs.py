@@ -18,7 +18,7 @@ def sizes(answer: Any) -> dict[tuple[str, int], int]:
     }
 
 
-async def test_every_version_tells_what_was_published_and_what_waits(tmp_path: Path) -> None:
+async def test_every_version_returns_published_and_unpublished_bytes(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 2, "empty": 1}) as admin:
         await admin.backend.log.produce("orders", 0, batch("x" * 1_000))
         await admin.backend.log.flush("orders", 0)
@@ -40,17 +40,17 @@ async def test_every_version_tells_what_was_published_and_what_waits(tmp_path: P
                 assert code(answer) is ErrorCode.NONE
 
 
-async def test_only_what_is_named_and_led_here_is_told(tmp_path: Path) -> None:
+async def test_only_requested_partitions_led_here_are_listed(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 2}) as admin:
         wanted = [{"topic": "orders", "partitions": [1, 7]}, {"topic": "nowhere", "partitions": [0]}]
         assert sizes(await admin.ask("DescribeLogDirs", topics=wanted)) == {("orders", 1): 0}
 
 
-async def test_a_node_that_keeps_nothing_has_no_directory(tmp_path: Path) -> None:
+async def test_a_node_without_an_agent_has_no_directory(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         admin.backend.log.directory = None
         assert (await admin.ask("DescribeLogDirs", topics=None)).results == ()
 
 
-def test_a_disk_that_cannot_be_asked_is_of_unknown_size(tmp_path: Path) -> None:
+def test_a_disk_that_cannot_be_read_has_unknown_size(tmp_path: Path) -> None:
     assert _disk_bytes(tmp_path / "gone") == (-1, -1)

@@ -45,7 +45,7 @@ async def test_every_version_names_brokers_topics_and_leaders(tmp_path: Path) ->
         for version in versions("Metadata"):
             answer = await admin.ask("Metadata", version, topics=names("orders"))
             (broker,) = answer.brokers
-            assert (broker.node_id, broker.host, broker.port) == (admin.node, "127.0.0.1", admin.face.port)
+            assert (broker.node_id, broker.host, broker.port) == (admin.node, "127.0.0.1", admin.gateway.port)
             (topic,) = answer.topics
             assert (code(topic), topic.name) == (ErrorCode.NONE, "orders")
             assert [each.partition_index for each in topic.partitions] == [0, 1, 2]
@@ -78,7 +78,7 @@ async def test_every_version_lists_all_topics_or_none(tmp_path: Path) -> None:
                 assert (await admin.ask("Metadata", version, topics=())).topics == ()
 
 
-async def test_topics_are_asked_for_by_id(tmp_path: Path) -> None:
+async def test_topics_are_requested_by_id(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         topic_id = UUID((await admin.backend.log.topics.get("orders")).id)
         for version in (each for each in versions("Metadata") if each >= 12):
@@ -92,7 +92,7 @@ async def test_topics_are_asked_for_by_id(tmp_path: Path) -> None:
             assert (unknown.name, unknown.topic_id, code(unknown)) == (None, UUID(int=7), ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-async def test_a_topic_asked_for_by_id_may_carry_an_empty_name(tmp_path: Path) -> None:
+async def test_a_topic_requested_by_id_may_have_an_empty_name(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         topic_id = UUID((await admin.backend.log.topics.get("orders")).id)
         answer = await admin.ask("Metadata", topics=[{"topic_id": topic_id, "name": ""}])
@@ -100,13 +100,13 @@ async def test_a_topic_asked_for_by_id_may_carry_an_empty_name(tmp_path: Path) -
 
 
 @given(version=st.sampled_from(versions("Metadata")), body=st.binary(max_size=60))
-def test_bytes_that_are_no_request_are_malformed_and_nothing_worse(version: int, body: bytes) -> None:
+def test_arbitrary_bytes_are_a_malformed_request(version: int, body: bytes) -> None:
     with suppress(MalformedRequestError):
         _read(version, memoryview(body), flexible=version >= 9)
 
 
 @pytest.mark.parametrize("version", versions("Metadata"))
-def test_a_request_that_is_cut_is_malformed(version: int) -> None:
+def test_a_truncated_request_is_malformed(version: int) -> None:
     kind = load_request_schema(3, version)
     whole = io.BytesIO()
     asked = build(kind, {"topics": names("orders", "payments"), "allow_auto_topic_creation": False})
@@ -119,13 +119,13 @@ def test_a_request_that_is_cut_is_malformed(version: int) -> None:
             _read(version, memoryview(whole.getvalue()[:size]), flexible=version >= 9)
 
 
-async def test_a_topic_named_twice_is_answered_once(tmp_path: Path) -> None:
+async def test_a_duplicate_topic_is_listed_once(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         answer = await admin.ask("Metadata", topics=names("orders", "orders"))
         assert len(answer.topics) == 1
 
 
-async def test_who_may_do_what_is_told_to_those_who_ask(tmp_path: Path) -> None:
+async def test_authorized_operations_are_returned_on_request(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         for version in (8, 9, 10, 11, 12, 13):
             answer = await admin.ask(
@@ -140,7 +140,7 @@ async def test_who_may_do_what_is_told_to_those_who_ask(tmp_path: Path) -> None:
                 assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS
 
 
-async def test_asking_for_a_topic_makes_it_and_it_can_be_written_to_at_once(tmp_path: Path) -> None:
+async def test_a_request_for_a_missing_topic_creates_it_writable(tmp_path: Path) -> None:
     async with admin_of(tmp_path, auto_create_partitions=3) as admin:
         for version in versions("Metadata"):
             name = f"fresh-{version}"
@@ -151,9 +151,9 @@ async def test_asking_for_a_topic_makes_it_and_it_can_be_written_to_at_once(tmp_
             await admin.backend.log.produce(name, 2, batch("a"))
 
 
-async def test_many_clients_that_ask_for_the_same_new_topic_make_one(tmp_path: Path) -> None:
+async def test_concurrent_requests_for_a_missing_topic_create_one(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
-        clients = [Admin(admin.face, await admin.face.client()) for _ in range(8)]
+        clients = [Admin(admin.gateway, await admin.gateway.client()) for _ in range(8)]
         answers = await asyncio.gather(*(each.ask("Metadata", topics=names("fresh")) for each in clients))
         assert {(code(answer.topics[0]), answer.topics[0].topic_id) for answer in answers} == {
             (ErrorCode.NONE, answers[0].topics[0].topic_id)
@@ -164,7 +164,7 @@ async def test_many_clients_that_ask_for_the_same_new_topic_make_one(tmp_path: P
 @pytest.mark.parametrize(
     ("settings", "allowed"), [({"auto_create_topics": False}, True), ({"auto_create_topics": True}, False)]
 )
-async def test_nothing_is_made_unless_both_the_settings_and_the_client_want_it(
+async def test_topics_are_auto_created_only_if_settings_and_client_allow_it(
     tmp_path: Path, settings: dict[str, Any], allowed: bool
 ) -> None:
     async with admin_of(tmp_path, **settings) as admin:
@@ -176,7 +176,7 @@ async def test_nothing_is_made_unless_both_the_settings_and_the_client_want_it(
 
 
 @pytest.mark.parametrize("name", ["", ".", "a/b", "é", "x" * 250])
-async def test_a_name_no_topic_can_have_is_called_that(tmp_path: Path, name: str) -> None:
+async def test_an_invalid_topic_name_gets_its_code(tmp_path: Path, name: str) -> None:
     async with admin_of(tmp_path) as admin:
         for version in versions("Metadata"):
             answer = await admin.ask("Metadata", version, topics=names(name), allow_auto_topic_creation=True)
@@ -184,21 +184,21 @@ async def test_a_name_no_topic_can_have_is_called_that(tmp_path: Path, name: str
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
-async def test_topics_that_kafka_keeps_for_itself_are_not_made_by_asking(tmp_path: Path, name: str) -> None:
+async def test_internal_topics_of_kafka_are_not_auto_created(tmp_path: Path, name: str) -> None:
     async with admin_of(tmp_path) as admin:
         answer = await admin.ask("Metadata", topics=names(name))
         assert code(answer.topics[0]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_topic_that_cannot_be_made_now_is_to_be_asked_for_again(tmp_path: Path) -> None:
+async def test_a_topic_that_cannot_be_created_now_gets_a_retriable_code(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
-        admin.face.node.store.reachable = False
+        admin.gateway.node.store.reachable = False
         answer = await admin.ask("Metadata", topics=names("fresh"))
-        admin.face.node.store.reachable = True
+        admin.gateway.node.store.reachable = True
         assert code(answer.topics[0]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_partition_without_a_leader_says_so_in_every_version(tmp_path: Path) -> None:
+async def test_a_partition_without_a_leader_has_its_code_in_every_version(tmp_path: Path) -> None:
     topic = Topic(id="ab" * 16, name="orders", partitions=2, created_at_ms=0)
     cluster = made_up(topic, leaders={1: "ann"})
     for version in versions("Metadata"):
@@ -208,7 +208,7 @@ async def test_a_partition_without_a_leader_says_so_in_every_version(tmp_path: P
         assert (code(kept), kept.leader_id, kept.replica_nodes) == (ErrorCode.NONE, 4, (4,))
 
 
-async def test_what_was_written_is_written_anew_when_a_leader_changes() -> None:
+async def test_a_cached_topic_is_encoded_again_when_a_leader_changes() -> None:
     topic = Topic(id="ab" * 16, name="orders", partitions=1, created_at_ms=0)
     cluster = made_up(topic, leaders={})
     assert read(12, encoded(12, cluster, [MetadataTopic(topic)])).topics[0].partitions[0].leader_id == -1
@@ -262,7 +262,7 @@ async def test_every_version_describes_the_cluster(tmp_path: Path) -> None:
             answer = await admin.ask("DescribeCluster", version, include_cluster_authorized_operations=version > 0)
             assert (code(answer), answer.cluster_id, answer.controller_id) == (ErrorCode.NONE, "tests", admin.node)
             (broker,) = answer.brokers
-            assert (broker.broker_id, broker.host, broker.port) == (admin.node, "127.0.0.1", admin.face.port)
+            assert (broker.broker_id, broker.host, broker.port) == (admin.node, "127.0.0.1", admin.gateway.port)
             assert answer.cluster_authorized_operations == (
                 CLUSTER_OPERATIONS if version > 0 else AUTHORIZED_OPERATIONS_OMITTED
             )
@@ -271,7 +271,7 @@ async def test_every_version_describes_the_cluster(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("endpoint_type", "refusal"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
 )
-async def test_whoever_asks_a_broker_for_controllers_is_told_that_it_is_none(
+async def test_describe_cluster_rejects_other_endpoint_types(
     tmp_path: Path, endpoint_type: int, refusal: ErrorCode
 ) -> None:
     async with admin_of(tmp_path) as admin:
@@ -317,8 +317,8 @@ async def test_topics_that_are_described_by_name_may_be_unknown(tmp_path: Path) 
 
 async def test_two_agents_are_two_brokers_and_each_leads_its_share(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 4}) as admin:
-        bob = await admin.face.cluster.node("bob", address="[::1]:9", zone="b")
-        await until(lambda: len(bob.leads()) == 2 and len(admin.face.node.leads()) == 2)
+        bob = await admin.gateway.cluster.node("bob", address="[::1]:9", zone="b")
+        await until(lambda: len(bob.leads()) == 2 and len(admin.gateway.node.leads()) == 2)
         assert bob.agent.member is not None
         other = bob.agent.member.node
         await until(
@@ -328,7 +328,7 @@ async def test_two_agents_are_two_brokers_and_each_leads_its_share(tmp_path: Pat
         assert found.leaders("orders", 5) == [found.leader("orders", number) for number in range(5)]
         answer = await admin.ask("Metadata", topics=names("orders"))
         assert {(each.node_id, each.host, each.port, each.rack) for each in answer.brokers} == {
-            (admin.node, "127.0.0.1", admin.face.port, None),
+            (admin.node, "127.0.0.1", admin.gateway.port, None),
             (other, "::1", 9, "b"),
         }
         leaders = {each.partition_index: each.leader_id for each in answer.topics[0].partitions}
@@ -342,7 +342,7 @@ async def test_two_agents_are_two_brokers_and_each_leads_its_share(tmp_path: Pat
             topics=[{"name": "orders", "partitions": [{"partition_index": n, "timestamp": -1} for n in range(4)]}],
         )
         assert {each.partition_index for each in offsets.topics[0].partitions if code(each) is ErrorCode.NONE} == set(
-            admin.face.node.leads()
+            admin.gateway.node.leads()
         )
         assert {code(each) for each in offsets.topics[0].partitions} == {
             ErrorCode.NONE,
@@ -350,7 +350,7 @@ async def test_two_agents_are_two_brokers_and_each_leads_its_share(tmp_path: Pat
         }
 
 
-async def test_a_cluster_without_agents_is_answered_for_by_the_node_that_is_asked(tmp_path: Path) -> None:
+async def test_a_cluster_without_agents_lists_the_node_itself(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         topic = Topic(id="ab" * 16, name="orders", partitions=2, created_at_ms=0)
         alone = made_up(topic, leaders={})

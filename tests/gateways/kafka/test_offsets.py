@@ -19,7 +19,7 @@ BY_ID = 10
 @pytest_asyncio.fixture
 async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
     async with admin_of(tmp_path, topics={"orders": 4}) as made:
-        agent = made.face.node.agent
+        agent = made.gateway.node.agent
         await until(lambda: agent.groups.leading is not None and len(agent.groups.leading.shards()) == 16)
         yield made
 
@@ -151,7 +151,7 @@ async def test_offsets_are_deleted(admin: Admin) -> None:
     assert code(answer.topics[0].partitions[0]) is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
-async def test_the_offsets_of_a_deleted_topic_are_gone_when_it_is_made_anew(admin: Admin) -> None:
+async def test_the_offsets_of_a_deleted_topic_are_gone_when_it_is_created_again(admin: Admin) -> None:
     await committed(admin, "g", {0: 5})
     await admin.backend.log.delete_topic("orders")
     await until(lambda: admin.backend.cluster.topic("orders") is None)

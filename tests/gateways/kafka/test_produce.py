@@ -12,14 +12,14 @@ from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.batches import Record, encode
 
 
-async def id_of(face: object, topic: str) -> UUID:
-    return UUID((await face.backend.log.topics.get(topic)).id)  # type: ignore[attr-defined]
+async def id_of(gateway: object, topic: str) -> UUID:
+    return UUID((await gateway.backend.log.topics.get(topic)).id)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("version", versions_of(PRODUCE))
-async def test_every_version_appends_and_says_where(tmp_path: Path, version: int) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 2}) as face:
-        client, topic_id = await face.client(), await id_of(face, "orders")
+async def test_every_version_appends_and_returns_the_offset(tmp_path: Path, version: int) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 2}) as gateway:
+        client, topic_id = await gateway.client(), await id_of(gateway, "orders")
         for round_ in range(2):
             given = produce_request("orders", {0: batch("a", "b"), 1: batch("c")}, topic_id=topic_id)
             answer = await client.ask(PRODUCE, version, given)
@@ -27,16 +27,16 @@ async def test_every_version_appends_and_says_where(tmp_path: Path, version: int
             assert topic.topic_id == topic_id if version >= 13 else topic.name == "orders"
             placed = {each.index: (each.error_code.value, each.base_offset) for each in topic.partition_responses}
             assert placed == {0: (0, 2 * round_), 1: (0, round_)}
-        fetched = await face.backend.log.fetch("orders", 0, 0)
+        fetched = await gateway.backend.log.fetch("orders", 0, 0)
         assert records(fetched.batches) == [(0, "a"), (1, "b"), (2, "a"), (3, "b")]
 
 
 async def test_several_batches_for_one_partition_are_all_kept(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
         answer = await client.ask(PRODUCE, 9, produce_request("orders", {0: batch("a") + batch("b", "c") + batch("d")}))
         assert answer.responses[0].partition_responses[0].base_offset == 0
-        assert [value for _, value in records((await face.backend.log.fetch("orders", 0, 0)).batches)] == [
+        assert [value for _, value in records((await gateway.backend.log.fetch("orders", 0, 0)).batches)] == [
             "a",
             "b",
             "c",
@@ -46,38 +46,38 @@ async def test_several_batches_for_one_partition_are_all_kept(tmp_path: Path) ->
 
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_what_was_acknowledged_is_visible(tmp_path: Path, acks: int) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
         await client.ask(PRODUCE, 9, produce_request("orders", {0: batch("a")}, acks=acks))
         fetched = await client.ask(FETCH, 12, fetch_request("orders", {0: 0}))
         assert fetched.responses[0].partitions[0].high_watermark == 1
 
 
-async def test_without_acks_there_is_no_answer_and_the_next_request_is_answered(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
+async def test_without_acks_there_is_no_response_and_the_next_request_gets_one(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
         await client.send(PRODUCE, 9, produce_request("orders", {0: batch("a")}, acks=0))
         answer = await client.ask(PRODUCE, 9, produce_request("orders", {0: batch("b")}))
         assert answer.responses[0].partition_responses[0].base_offset == 1
 
 
-async def test_a_refusal_without_acks_closes_the_connection(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
+async def test_an_error_without_acks_closes_the_connection(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
         await client.send(PRODUCE, 9, produce_request("nowhere", {0: batch("a")}, acks=0))
         assert await client.hung_up()
 
 
 async def test_one_partition_refused_leaves_the_others_alone(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 2}) as face:
-        client = await face.client()
+    async with gateway_on(tmp_path, topics={"orders": 2}) as gateway:
+        client = await gateway.client()
         broken = bytearray(batch("a"))
         broken[-1] ^= 1
         answer = await client.ask(
             PRODUCE, 9, produce_request("orders", {0: bytes(broken), 1: batch("b"), 7: batch("c")})
         )
         codes = {each.index: each.error_code.value for each in answer.responses[0].partition_responses}
-        assert codes == {0: ErrorCode.CORRUPT_MESSAGE, 1: 0, 7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert codes == {0: ErrorCode.CORRUPT_MESSAGE, 1: ErrorCode.NONE, 7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         messages = {each.index: each.error_message for each in answer.responses[0].partition_responses}
         assert "CRC" in messages[0]
         assert messages[1] is None
@@ -94,8 +94,8 @@ async def test_one_partition_refused_leaves_the_others_alone(tmp_path: Path) -> 
     ],
 )
 async def test_what_cannot_be_appended_gets_its_code(tmp_path: Path, given: dict[str, object], code: ErrorCode) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
         answer = await client.ask(PRODUCE, 9, produce_request("orders", **given))  # type: ignore[arg-type]
         assert answer.responses[0].partition_responses[0].error_code.value == code
         assert (await client.ask(PRODUCE, 9, produce_request("orders", {0: batch("b")}))).responses[
@@ -104,24 +104,24 @@ async def test_what_cannot_be_appended_gets_its_code(tmp_path: Path, given: dict
 
 
 async def test_a_transactional_producer_is_refused(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
         given = {**produce_request("orders", {0: batch("a")}), "transactional_id": "tx"}
         refused = (await client.ask(PRODUCE, 9, given)).responses[0].partition_responses[0]
         assert refused.error_code.value == ErrorCode.INVALID_REQUEST
         assert "transactions" in refused.error_message
 
 
-async def test_an_unknown_topic_id_is_named_as_such(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
+async def test_an_unknown_topic_id_gets_its_code(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
         answer = await client.ask(PRODUCE, 13, produce_request("", {0: batch("a")}, topic_id=UUID(int=4711)))
         assert answer.responses[0].partition_responses[0].error_code.value == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 async def test_pipelined_requests_are_appended_and_answered_in_order(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
         sent = [await client.send(PRODUCE, 9, produce_request("orders", {0: batch(str(n))})) for n in range(50)]
         offsets = []
         for correlation in sent:
@@ -130,33 +130,35 @@ async def test_pipelined_requests_are_appended_and_answered_in_order(tmp_path: P
         assert offsets == list(range(50))
 
 
-async def test_requests_that_have_to_wait_for_room_keep_their_order(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:  # an agent of the tests books 100 offsets at a time
-        client = await face.client()
+async def test_requests_under_backpressure_keep_their_order(tmp_path: Path) -> None:
+    async with gateway_on(
+        tmp_path, topics={"orders": 1}
+    ) as gateway:  # an agent of the tests books 100 offsets at a time
+        client = await gateway.client()
         wanted = [f"{n}" for n in range(400)]
         for n in range(0, 400, 40):
             await client.send(PRODUCE, 9, produce_request("orders", {0: batch(*wanted[n : n + 40])}))
         for _ in range(10):
             await client.receive()
-        assert [value for _, value in records((await face.backend.log.fetch("orders", 0, 0)).batches)] == wanted
+        assert [value for _, value in records((await gateway.backend.log.fetch("orders", 0, 0)).batches)] == wanted
 
 
-async def test_log_append_time_is_answered(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}, config={"message_timestamp_type": "append_time"}) as face:
-        client = await face.client()
-        before = face.backend.clock.now_ms()
+async def test_log_append_time_is_returned(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}, config={"message_timestamp_type": "append_time"}) as gateway:
+        client = await gateway.client()
+        before = gateway.backend.clock.now_ms()
         answer = await client.ask(PRODUCE, 3, produce_request("orders", {0: batch("a")}))
         assert before <= answer.responses[0].partition_responses[0].log_append_time.timestamp() * 1000
 
 
 async def test_a_producer_that_hangs_up_does_not_harm_what_it_sent(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}) as face:
-        client = await face.client()
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
         await client.send(PRODUCE, 9, produce_request("orders", {0: batch("a")}))
         client.close()
-        other = await face.client()
+        other = await gateway.client()
         async with asyncio.timeout(10):
             while (await other.ask(FETCH, 12, fetch_request("orders", {0: 0}))).responses[0].partitions[
                 0
             ].high_watermark < 1:
-                await face.backend.clock.sleep_ms(10)
+                await gateway.backend.clock.sleep_ms(10)

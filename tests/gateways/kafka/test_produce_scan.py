@@ -81,7 +81,7 @@ def scanned(body: bytes, shape: Shape) -> Asked | None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @given(data=st.data())
-def test_what_a_client_sends_is_found(shape: Shape, data: st.DataObject) -> None:
+def test_a_valid_request_is_scanned(shape: Shape, data: st.DataObject) -> None:
     topic: st.SearchStrategy[str | bytes] = st.binary(min_size=16, max_size=16) if shape.by_id else names
     topics = data.draw(st.lists(st.tuples(topic, places), max_size=3))
     asked: Asked = (
@@ -96,9 +96,7 @@ def test_what_a_client_sends_is_found(shape: Shape, data: st.DataObject) -> None
 
 @pytest.mark.parametrize("shape", SHAPES)
 @given(data=st.data())
-def test_what_is_cut_or_changed_is_found_as_the_reader_finds_it_or_not_at_all(
-    shape: Shape, data: st.DataObject
-) -> None:
+def test_a_damaged_request_is_scanned_as_the_reader_reads_it_or_not_at_all(shape: Shape, data: st.DataObject) -> None:
     topic: str | bytes = b"i" * 16 if shape.by_id else "topic"
     body = bytearray(written((None, -1, 30_000, [(topic, [(3, b"records"), (4, None)])]), shape, {1: b"tag"}))
     for _ in range(data.draw(st.integers(0, 3))):
@@ -114,7 +112,7 @@ def test_what_is_cut_or_changed_is_found_as_the_reader_finds_it_or_not_at_all(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_stands_behind_a_request_is_odd(shape: Shape) -> None:
+def test_trailing_bytes_are_left_to_the_reader(shape: Shape) -> None:
     body = written((None, -1, 30_000, []), shape, {})
     assert scanned(body, shape) == (None, -1, 30_000, [])
     assert scanned(body + b"\0", shape) is None

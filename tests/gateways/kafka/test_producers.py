@@ -21,14 +21,14 @@ async def init(admin: Admin, version: int | None = None, **given: Any) -> tuple[
     return code(answer), answer.producer_id, answer.producer_epoch
 
 
-async def test_every_version_gives_an_id_nobody_has(tmp_path: Path) -> None:
+async def test_every_version_returns_a_unique_id(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         given = [await init(admin, version) for version in versions("InitProducerId") for _ in range(2)]
         assert {(refusal, epoch) for refusal, _, epoch in given} == {(ErrorCode.NONE, 0)}
         assert len({producer_id for _, producer_id, _ in given}) == len(given)
 
 
-async def test_who_goes_on_with_an_id_gets_its_next_epoch(tmp_path: Path) -> None:
+async def test_a_producer_that_keeps_its_id_gets_its_next_epoch(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         _, mine, _ = await init(admin)
         for version in (each for each in versions("InitProducerId") if each >= 3):
@@ -38,7 +38,7 @@ async def test_who_goes_on_with_an_id_gets_its_next_epoch(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("epoch", [32_766, 32_767])
-async def test_who_has_used_up_the_epochs_gets_a_fresh_id(tmp_path: Path, epoch: int) -> None:
+async def test_a_producer_without_epochs_left_gets_a_new_id(tmp_path: Path, epoch: int) -> None:
     async with admin_of(tmp_path) as admin:
         _, mine, _ = await init(admin)
         refusal, fresh, first = await init(admin, producer_id=mine, producer_epoch=epoch)
@@ -46,7 +46,7 @@ async def test_who_has_used_up_the_epochs_gets_a_fresh_id(tmp_path: Path, epoch:
         assert fresh != mine
 
 
-async def test_who_goes_on_with_an_id_nobody_gave_gets_a_fresh_one(tmp_path: Path) -> None:
+async def test_a_producer_with_an_unassigned_id_gets_a_new_one(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         refusal, fresh, epoch = await init(admin, producer_id=77 * BLOCK_IDS, producer_epoch=4)
         assert (refusal, epoch) == (ErrorCode.NONE, 0)
@@ -54,24 +54,24 @@ async def test_who_goes_on_with_an_id_nobody_gave_gets_a_fresh_one(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("known", "epoch"), [(5, -1), (-1, 5)])
-async def test_half_an_identity_is_none(tmp_path: Path, known: int, epoch: int) -> None:
+async def test_an_id_without_an_epoch_is_an_invalid_request(tmp_path: Path, known: int, epoch: int) -> None:
     async with admin_of(tmp_path) as admin:
         assert await init(admin, producer_id=known, producer_epoch=epoch) == (ErrorCode.INVALID_REQUEST, -1, -1)
 
 
-async def test_transactions_are_refused_as_not_supported_in_every_version(tmp_path: Path) -> None:
+async def test_transactions_are_not_supported_in_any_version(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         for version in versions("InitProducerId"):
             assert await init(admin, version, transactional_id="t") == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
 
 
-async def test_ids_that_cannot_be_had_now_are_to_be_asked_for_again(tmp_path: Path) -> None:
+async def test_an_unavailable_store_gets_a_retriable_code(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         ids = admin.backend.producer_ids
-        ids._store = admin.face.node.store
-        admin.face.node.store.reachable = False
+        ids._store = admin.gateway.node.store
+        admin.gateway.node.store.reachable = False
         assert await init(admin) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
-        admin.face.node.store.reachable = True
+        admin.gateway.node.store.reachable = True
         assert (await init(admin))[0] is ErrorCode.NONE
 
 

@@ -21,7 +21,7 @@ def topic(name: str, partitions: int = 1, replicas: int = 1, **given: Any) -> di
     return {"name": name, "num_partitions": partitions, "replication_factor": replicas, "configs": configs, **given}
 
 
-async def test_every_version_creates_a_topic_that_can_be_written_to_at_once(tmp_path: Path) -> None:
+async def test_every_version_creates_a_topic_that_is_writable_at_once(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         for version in versions("CreateTopics"):
             name = f"orders-{version}"
@@ -47,7 +47,7 @@ def batch_with_key() -> bytes:
     return encode([Record(0, 1_000, b"key", b"value")])
 
 
-async def test_validating_makes_nothing_and_refuses_what_making_would_refuse(tmp_path: Path) -> None:
+async def test_validate_only_creates_nothing_and_refuses_the_same(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"there": 1}) as admin:
         for version in versions("CreateTopics"):
             answer = await admin.ask(
@@ -69,7 +69,7 @@ async def test_validating_makes_nothing_and_refuses_what_making_would_refuse(tmp
         assert [each.name for each in await admin.backend.log.list_topics()] == ["there"]
 
 
-async def test_numbers_that_are_left_out_are_the_brokers(tmp_path: Path) -> None:
+async def test_numbers_default_to_the_brokers(tmp_path: Path) -> None:
     async with admin_of(tmp_path, auto_create_partitions=4) as admin:
         answer = await admin.ask("CreateTopics", topics=[topic("orders", -1, -1)], timeout=SOON)
         assert (answer.topics[0].num_partitions, answer.topics[0].replication_factor) == (4, 1)
@@ -114,7 +114,7 @@ REFUSED: dict[str, tuple[dict[str, Any], ErrorCode, str]] = {
 }
 
 
-async def test_what_is_refused_is_refused_with_a_reason_and_the_rest_is_made(tmp_path: Path) -> None:
+async def test_invalid_topics_are_refused_with_a_message_and_the_others_created(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"there": 1}) as admin:
         for at, (what, (wanted, refusal, text)) in enumerate(REFUSED.items()):
             answer = await admin.ask("CreateTopics", topics=[wanted, topic(f"fine-{at}")], timeout=SOON)
@@ -124,7 +124,7 @@ async def test_what_is_refused_is_refused_with_a_reason_and_the_rest_is_made(tmp
             assert code(made) is ErrorCode.NONE
 
 
-async def test_a_topic_named_twice_is_not_made(tmp_path: Path) -> None:
+async def test_a_duplicate_topic_is_not_created(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         answer = await admin.ask("CreateTopics", topics=[topic("x"), topic("x", 2), topic("y")], timeout=SOON)
         assert {each.name: code(each) for each in answer.topics} == {
@@ -134,21 +134,21 @@ async def test_a_topic_named_twice_is_not_made(tmp_path: Path) -> None:
         assert len(answer.topics) == 2
 
 
-async def test_assignments_that_say_what_would_be_done_anyway_are_taken(tmp_path: Path) -> None:
+async def test_assignments_that_change_nothing_are_accepted(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         assignments = [{"partition_index": number, "broker_ids": [admin.node]} for number in range(3)]
         answer = await admin.ask("CreateTopics", topics=[topic("x", -1, -1, assignments=assignments)], timeout=SOON)
         assert (code(answer.topics[0]), answer.topics[0].num_partitions) == (ErrorCode.NONE, 3)
 
 
-async def test_a_topic_that_is_not_placed_in_time_is_there_all_the_same(tmp_path: Path) -> None:
+async def test_a_topic_that_is_not_placed_in_time_exists_all_the_same(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         answer = await admin.ask("CreateTopics", topics=[topic("x")], timeout=timedelta(0))
         assert code(answer.topics[0]) is ErrorCode.NONE
         assert (await admin.backend.log.topics.get("x")).partitions == 1
 
 
-async def test_every_version_deletes_topics_which_are_gone_at_once(tmp_path: Path) -> None:
+async def test_every_version_deletes_topics_at_once(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={f"t{version}": 1 for version in versions("DeleteTopics")}) as admin:
         for version in versions("DeleteTopics"):
             name = f"t{version}"
@@ -173,7 +173,7 @@ async def test_every_version_deletes_topics_which_are_gone_at_once(tmp_path: Pat
                 assert answer.responses[0].topic_id == topic_id
 
 
-async def test_a_topic_that_is_deleted_and_made_again_begins_empty_and_can_be_written_to_at_once(
+async def test_a_topic_created_again_is_empty_and_writable_at_once(
     tmp_path: Path,
 ) -> None:
     async with admin_of(tmp_path) as admin:
@@ -204,7 +204,7 @@ async def test_topics_are_deleted_by_id_and_only_the_one_that_has_it(tmp_path: P
         assert [each.name for each in await admin.backend.log.list_topics()] == ["a", "b"]
 
 
-async def test_a_topic_to_delete_is_named_once_and_in_one_way(tmp_path: Path) -> None:
+async def test_a_topic_to_delete_has_a_name_or_an_id_and_no_duplicate(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"a": 1}) as admin:
         topic_id = UUID((await admin.backend.log.topics.get("a")).id)
         for wanted in (
@@ -217,7 +217,7 @@ async def test_a_topic_to_delete_is_named_once_and_in_one_way(tmp_path: Path) ->
         assert len(await admin.backend.log.list_topics()) == 1
 
 
-async def test_the_number_of_partitions_never_changes_and_the_refusal_says_why(tmp_path: Path) -> None:
+async def test_create_partitions_is_rejected_with_the_reason(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"a": 2}) as admin:
         for version in versions("CreatePartitions"):
             for validate_only in (True, False):
@@ -280,7 +280,7 @@ async def test_records_that_cannot_be_deleted_get_their_code(tmp_path: Path) -> 
 
 async def test_records_of_a_partition_led_elsewhere_are_not_deleted_here(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"a": 1}) as admin:
-        agent = admin.face.node.agent
+        agent = admin.gateway.node.agent
         assert agent._partition_handler is not None
         agent._partition_handler.leading.clear()
         answer = await admin.ask("DeleteRecords", topics=[records("a", {0: 0})], timeout=SOON)
@@ -288,7 +288,7 @@ async def test_records_of_a_partition_led_elsewhere_are_not_deleted_here(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["CreateTopics", "DeleteTopics", "CreatePartitions", "DeleteRecords"])
-async def test_asking_for_nothing_is_answered_with_nothing(tmp_path: Path, name: str) -> None:
+async def test_an_empty_request_gets_an_empty_response(tmp_path: Path, name: str) -> None:
     async with admin_of(tmp_path) as admin:
         for version in versions(name):
             await admin.ask(name, version, topics=(), timeout=SOON)

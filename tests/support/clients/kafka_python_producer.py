@@ -1,4 +1,4 @@
-"""A producer that runs kafka-python, as a process: `python kp_producer.py SETTINGS`, the settings as JSON.
+"""A producer that runs kafka-python, as a process: `python kafka_python_producer.py SETTINGS`, the settings as JSON.
 
 It sends a workload and says `begun` once the first are acknowledged, `done` when all are, or `failed`. A process of its
 own because the client forgets to close the socket of each connection that is refused, and Python complains of it.

@@ -17,7 +17,7 @@ import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
-/** A member of a group as a process that tests freeze and kill; it speaks as tests/clients/group_members.py says. */
+/** A member of a group as a process that tests freeze and kill; it speaks as tests/support/clients/group_members.py says. */
 public final class Member implements ConsumerRebalanceListener {
     private static final ObjectMapper JSON = new ObjectMapper();
     private final KafkaConsumer<String, String> consumer;

@@ -23,7 +23,7 @@ from tests.support.broker import until
 from tests.support.workload import Verdict, judge
 
 HERE = Path(__file__).parent
-REPOSITORY = HERE.parent.parent
+REPOSITORY = HERE.parents[2]
 SESSION_MS = 6_000  # the least that Apache Kafka grants
 LEAVE_TIMEOUT_S = 20
 

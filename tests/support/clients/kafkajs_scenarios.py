@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.clients.group_members import REPOSITORY, Event, Start, started
 from tests.support.broker import Broker
+from tests.support.clients.group_members import REPOSITORY, Event, Start, started
 
 SCRIPTS = Path(__file__).parent / "kafkajs"
 MANIFEST = (SCRIPTS / "package.json").read_text()
