@@ -1,6 +1,6 @@
-"""What Spark finds by itself: `format("holdfast")`, for reading and writing, without registering anything.
+"""The data source `format("holdfast")`, where Spark discovers it: no registration is needed.
 
-Spark imports every package whose name begins with `pyspark_` when it first looks for a Python data source. Nothing else is here.
+Spark imports every package whose name begins with `pyspark_` when it first resolves a Python data source. Nothing else is here.
 """
 
 from pyspark_holdfast.datasource import DefaultSource

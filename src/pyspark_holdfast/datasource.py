@@ -70,6 +70,4 @@ class DefaultSource(DataSource):
     def _check(self, schema: StructType) -> None:
         ours = self.schema()
         if schema != ours:
-            raise InvalidError(
-                "schema", schema.simpleString(), f"{ours.simpleString()}, or none: it is the source's own"
-            )
+            raise InvalidError("schema", schema.simpleString(), f"absent or {ours.simpleString()}")

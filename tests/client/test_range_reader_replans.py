@@ -98,7 +98,7 @@ async def everything(
 
 
 @pytest.mark.parametrize("at", range(1, 13))
-async def test_a_segment_that_was_compacted_away_is_looked_for_again(world: MaintenanceWorld, at: int) -> None:
+async def test_the_replacement_of_a_compacted_segment_is_read(world: MaintenanceWorld, at: int) -> None:
     partition = await filled(world)
     before, end = await world.read(), partition.high_watermark
 
@@ -114,7 +114,7 @@ async def test_a_segment_that_was_compacted_away_is_looked_for_again(world: Main
     assert set(found) <= set(before)
 
 
-async def test_a_list_that_was_replaced_is_loaded_again(world: MaintenanceWorld) -> None:
+async def test_a_replaced_segment_list_is_reloaded(world: MaintenanceWorld) -> None:
     partition = await filled(world)
     before = await world.read()
     world.log_settings = type(world.log_settings)(segment_keys_max=4, index_entries_max=16)
@@ -130,7 +130,7 @@ async def test_a_list_that_was_replaced_is_loaded_again(world: MaintenanceWorld)
     assert replay(found) == replay(before)
 
 
-async def test_what_was_removed_meanwhile_is_said_to_be_lost(world: MaintenanceWorld) -> None:
+async def test_records_removed_while_reading_are_reported_as_lost(world: MaintenanceWorld) -> None:
     partition = await filled(world)
 
     async def happens() -> None:
@@ -142,7 +142,7 @@ async def test_what_was_removed_meanwhile_is_said_to_be_lost(world: MaintenanceW
     assert lost.value.lost == (4, 10)
 
 
-async def test_or_left_out_and_what_was_read_before_is_kept(world: MaintenanceWorld) -> None:
+async def test_lost_records_may_be_skipped_and_those_read_before_are_kept(world: MaintenanceWorld) -> None:
     partition = await filled(world)
 
     async def happens() -> None:
@@ -153,7 +153,7 @@ async def test_or_left_out_and_what_was_read_before_is_kept(world: MaintenanceWo
     assert [each.offset for each in found] == [*range(4), *range(11, 24)]
 
 
-async def test_a_segment_that_is_listed_and_never_there_is_damage_and_no_endless_loop(world: MaintenanceWorld) -> None:
+async def test_a_listed_segment_that_stays_missing_is_corruption_and_no_endless_loop(world: MaintenanceWorld) -> None:
     partition = await filled(world)
     victim = partition.segments.recent[2].object
     await world.objects.delete([victim])

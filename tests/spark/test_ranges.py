@@ -111,7 +111,7 @@ def test_a_range_is_cut_to_the_record(broker: Broker, way: object) -> None:
         assert values(cluster_address, topic, 0, start, end) == [b"%d" % number for number in range(start, end)]
 
 
-def test_what_is_published_comes_from_objects_and_the_rest_from_agents(broker: Broker) -> None:
+def test_published_records_come_from_objects_and_the_rest_from_brokers(broker: Broker) -> None:
     topic = broker.create_topic("both", config=QUICK)
     send(broker, topic, numbered(20_000))
     await_published(broker, topic)
@@ -148,7 +148,7 @@ def test_nothing_is_lost_or_doubled_while_publishing_goes_on(broker: Broker) -> 
     assert counters.bytes_objects > 0
 
 
-def test_readers_without_agents_see_what_is_published(broker: Broker) -> None:
+def test_readers_without_brokers_see_what_is_published(broker: Broker) -> None:
     topic = broker.create_topic("quiet")  # nothing is rolled before a minute has passed
     send(broker, topic, numbered(10))
     assert Planner(address_of(broker)).topic_offsets(topic).ends == (10,)
@@ -177,7 +177,7 @@ def test_compacted_topics_have_gaps_and_nothing_else_is_missing(broker: Broker) 
     assert {row["key"]: row["value"] for row in kept} == {b"%d" % key: b"2" for key in range(10)}
 
 
-def test_offsets_that_are_gone_are_named_and_what_is_left_can_be_read(broker: Broker) -> None:
+def test_missing_offsets_are_named_and_the_rest_can_be_read(broker: Broker) -> None:
     topic = broker.create_topic("trimmed", config=QUICK)
     send(broker, topic, numbered(1_000))
     await_published(broker, topic)
@@ -194,7 +194,7 @@ def test_offsets_that_are_gone_are_named_and_what_is_left_can_be_read(broker: Br
             values(ClusterAddress(bootstrap=broker.bootstrap), topic, 0, 900, 1_001)
 
 
-def test_a_topic_that_was_made_again_is_another_one(broker: Broker) -> None:
+def test_a_recreated_topic_is_another_one(broker: Broker) -> None:
     topic = broker.create_topic("again")
     send(broker, topic, numbered(5))
     cluster_address = address_of(broker)
@@ -258,7 +258,7 @@ def test_a_window_of_time_reads_its_own_segments_alone(broker: Broker) -> None:
     assert counters.bytes_objects <= 0.02 * everything.bytes_objects
 
 
-def test_catching_up_takes_a_hundredth_from_agents(broker: Broker) -> None:
+def test_catching_up_takes_a_hundredth_from_brokers(broker: Broker) -> None:
     topic = broker.create_topic("behind", 2, {"segment.ms": "86400000", "segment.bytes": "1048576"})
     send(broker, topic, [Sent(noise(1_000), at % 2) for at in range(40_000)])
     publish_quickly(broker, topic)
@@ -270,7 +270,7 @@ def test_catching_up_takes_a_hundredth_from_agents(broker: Broker) -> None:
     assert 0 < counters.bytes_agents <= 0.01 * (counters.bytes_agents + counters.bytes_objects)
 
 
-def test_splitting_says_the_same_every_time_and_loses_nothing(broker: Broker) -> None:
+def test_splitting_is_deterministic_and_loses_nothing(broker: Broker) -> None:
     topic = broker.create_topic("split", config=QUICK)
     for at in range(0, 5_000, 1_000):
         send(broker, topic, numbered(1_000, first=at))
@@ -288,7 +288,7 @@ def test_splitting_says_the_same_every_time_and_loses_nothing(broker: Broker) ->
     assert len(planner.split(whole, rows_max=1 << 30, bytes_max=1_000)) > 10
 
 
-def test_a_reader_that_is_not_read_to_its_end_leaves_nothing_behind(broker: Broker) -> None:
+def test_a_reader_that_is_dropped_early_leaves_no_task_behind(broker: Broker) -> None:
     topic = broker.create_topic("left", config=QUICK)
     for at in range(0, 3_000, 1_000):
         send(broker, topic, numbered(1_000, first=at))
@@ -300,7 +300,7 @@ def test_a_reader_that_is_not_read_to_its_end_leaves_nothing_behind(broker: Brok
     assert len(values(address_of(broker), topic)) == 3_000
 
 
-def test_a_folder_that_is_not_here_is_named(broker: Broker, tmp_path: Path) -> None:
+def test_a_folder_that_does_not_exist_is_named(broker: Broker, tmp_path: Path) -> None:
     cluster_address = address_of(broker)
     gone = ClusterAddress(store=cluster_address.store, objects=f"file://{tmp_path}/nowhere")
     with pytest.raises(InvalidError, match=r"option objects.*nowhere.*every driver and executor"):
@@ -312,7 +312,7 @@ def test_a_folder_that_is_not_here_is_named(broker: Broker, tmp_path: Path) -> N
     assert not (tmp_path / "nothing.db").exists()
 
 
-def test_brokers_that_are_frozen_hold_up_nobody_who_reads_what_is_published(
+def test_frozen_brokers_do_not_block_readers_of_what_is_published(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serving(tmp_path / "frozen") as broker:
@@ -333,7 +333,7 @@ def test_brokers_that_are_frozen_hold_up_nobody_who_reads_what_is_published(
         until(lambda: Planner(cluster_address).topic_offsets(topic).ends == (110,), what="the broker is back")
 
 
-def test_a_reader_whose_process_ends_its_loop_is_told_so(broker: Broker) -> None:
+def test_a_reader_fails_when_its_process_closes_the_loop(broker: Broker) -> None:
     topic = broker.create_topic("closed")
     send(broker, topic, numbered(10))
     tables = read_range(address_of(broker), PartitionRange(topic, 0, 0, 10))
@@ -351,7 +351,7 @@ def test_a_store_of_another_cluster_is_refused(broker: Broker, tmp_path: Path) -
             Planner(mixed).topics()
 
 
-async def test_where_the_brokers_keep_the_urls_to_themselves_everything_comes_from_agents(
+async def test_without_advertised_urls_everything_comes_from_the_brokers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with admin_of(tmp_path) as admin:  # its URLs are as if they held secrets

@@ -35,7 +35,7 @@ def test_wrong_settings_are_refused(given: dict[str, str]) -> None:
     "master",
     ["local", "local[4]", "local[*]", "local[*, 3]", "spark://a:7077,b:7077", "yarn", "k8s://https://host:6443"],
 )
-def test_every_kind_of_master_is_known(master: str) -> None:
+def test_every_kind_of_master_is_accepted(master: str) -> None:
     assert properties(SparkSettings(master=master), scratch=SCRATCH)["spark.master"] == master
 
 
@@ -48,7 +48,7 @@ def test_only_a_local_engine_is_bound_to_loopback() -> None:
     assert "-XX:+UseSerialGC" not in cluster["spark.driver.extraJavaOptions"]
 
 
-def test_what_the_operator_says_wins() -> None:
+def test_the_operators_conf_overrides_ours() -> None:
     conf = {
         "spark.ui.enabled": "true",
         "spark.sql.session.timeZone": "Europe/Berlin",
@@ -65,7 +65,7 @@ def test_what_the_operator_says_wins() -> None:
     assert "spark.ui.enabled" not in remote
 
 
-def test_secrets_are_not_shown_and_settings_travel() -> None:
+def test_secrets_are_not_shown_and_settings_are_pickled() -> None:
     settings = SparkSettings(conf={"spark.hadoop.secret": "hunter2"}, remote="sc://host:1/;token=hunter2")
     assert "hunter2" not in repr(settings)
     assert pickle.loads(pickle.dumps(settings)) == settings
@@ -90,7 +90,7 @@ def test_without_pyspark_the_extra_is_named() -> None:
     assert "pip install '.[spark]'" in done.stdout
 
 
-def test_a_java_that_must_be_there_and_is_not_is_named(tmp_path: Path) -> None:
+def test_a_required_java_that_is_missing_is_named(tmp_path: Path) -> None:
     """In a process of its own: here a session may run already."""
     code = (
         "from holdfast.spark.spark_session import session\n"

@@ -22,7 +22,7 @@ def test_a_home_of_the_operators_is_left_alone(tmp_path: Path) -> None:
     assert unzipped_spark_home({"XDG_CACHE_HOME": str(tmp_path), "SPARK_HOME": "/opt/spark"}) is None
 
 
-def test_a_damaged_one_is_made_anew(tmp_path: Path) -> None:
+def test_a_damaged_one_is_replaced(tmp_path: Path) -> None:
     home = unzipped_spark_home({"XDG_CACHE_HOME": str(tmp_path)})
     assert home is not None
     (home / "jars").unlink()
@@ -30,7 +30,7 @@ def test_a_damaged_one_is_made_anew(tmp_path: Path) -> None:
     assert (home / "jars").is_dir()
 
 
-def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_read_only_folder_falls_back_to_sparks_own_home(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "cache").write_text("a file")
     assert unzipped_spark_home({"XDG_CACHE_HOME": str(tmp_path / "cache")}) is None
     assert "cannot write" in caplog.text
@@ -42,7 +42,7 @@ def made(folder: str) -> str:
     return str((home / "jars").resolve())
 
 
-def test_processes_that_make_it_at_once_all_find_a_whole_one(tmp_path: Path) -> None:
+def test_processes_that_create_it_concurrently_all_find_a_complete_one(tmp_path: Path) -> None:
     with ProcessPoolExecutor(4) as pool:
         found = list(pool.map(made, [str(tmp_path)] * 24))
     assert found == [str(Path(pyspark.__file__).resolve().parent / "jars")] * 24

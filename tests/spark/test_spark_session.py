@@ -47,5 +47,5 @@ def test_a_session_of_another_engine_is_refused_while_one_runs(spark: SparkSessi
         session(SparkSettings(remote="sc://127.0.0.1:15002"))
 
 
-def test_asking_again_gives_the_running_session(spark: SparkSession) -> None:
+def test_a_second_call_returns_the_running_session(spark: SparkSession) -> None:
     assert session(SparkSettings(master="local[2]")) is spark

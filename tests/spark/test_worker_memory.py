@@ -28,7 +28,7 @@ print("kept")
 """
 
 
-def test_what_the_first_task_has_loaded_is_not_looked_through_after_each_of_the_next() -> None:
+def test_objects_loaded_by_the_first_task_are_excluded_from_garbage_collection() -> None:
     """In a process of its own: it is for the rest of its life."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "kept\n"), done.stderr

@@ -63,7 +63,7 @@ def test_a_record_that_the_topic_would_refuse_is_refused_before_anything_is_plan
         encoder.add(TOPIC, rows)
 
 
-def test_the_largest_record_that_is_let_through_makes_a_batch_that_fits() -> None:
+def test_the_largest_accepted_record_makes_a_batch_that_fits() -> None:
     for size in range(3_850, 3_935):
         encoder = BatchEncoder(compression="none", batch_bytes=2_048, spread=0)
         rows = read_rows(pa.record_batch({"value": pa.array([b"x" * size])}), now_ms=NOW_MS)
@@ -110,7 +110,9 @@ def test_times_before_1970_are_refused() -> None:
         ({"value": pa.time64("us")}, "t", "type of column value"),
     ],
 )
-def test_columns_that_are_no_records_are_refused(columns: dict[str, pa.DataType], topic: str, message: str) -> None:
+def test_columns_that_do_not_make_records_are_refused(
+    columns: dict[str, pa.DataType], topic: str, message: str
+) -> None:
     with pytest.raises(InvalidError, match=message):
         check_columns(pa.schema(list(columns.items())), topic=topic)
 

@@ -6,7 +6,7 @@ from holdfast.spark.sink.options import parse_sink_options
 from holdfast.vocabulary.errors import InvalidError
 
 
-def test_options_are_read_without_regard_to_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     options, cluster_address = parse_sink_options(
         {"Bootstrap": "localhost:9092", "TOPIC": "t", "batchbytes": "2048", "writeId": "w", "checkpointLocation": "/x"}
     )

@@ -32,7 +32,7 @@ def test_a_row_without_key_goes_where_the_others_of_its_batch_go() -> None:
     assert assign_partitions(None, None, partitions=4, spread=6, rows=3).tolist() == [2, 2, 2]
 
 
-def test_a_wish_comes_before_the_key() -> None:
+def test_the_partition_column_takes_precedence_over_the_key() -> None:
     keys, wishes = pa.array([b"a", b"b", None]), pa.array([3, None, 1], pa.int32())
     placed = assign_partitions(keys, wishes, partitions=4, spread=0, rows=3)
     assert placed.tolist() == [3, kafka_partition(b"b", 4), 1]
@@ -44,5 +44,5 @@ def test_a_partition_that_does_not_exist_is_refused(partition: int) -> None:
         assign_partitions(None, pa.array([0, partition]), partitions=4, spread=0, rows=2)
 
 
-def test_no_rows_have_no_places() -> None:
+def test_no_rows_give_no_partitions() -> None:
     assert assign_partitions(pa.array([], pa.binary()), None, partitions=4, spread=0, rows=0).dtype == np.int64

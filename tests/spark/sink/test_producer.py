@@ -90,7 +90,9 @@ def test_a_batch_that_leaves_a_gap_is_refused_for_good(broker: Broker, producing
     assert values(read_all(broker, producing.topic)) == TEXTS[:2]
 
 
-def test_what_stands_is_found_among_what_others_wrote(broker: Broker, producing: OnePartitionProducer) -> None:
+def test_appended_records_are_found_among_those_of_other_producers(
+    broker: Broker, producing: OnePartitionProducer
+) -> None:
     send_values(broker, producing.topic, [b"other"] * 3)
     assert producing.appended_records(start=3) == 0
     batches = producing.batches(TEXTS)
@@ -102,7 +104,9 @@ def test_what_stands_is_found_among_what_others_wrote(broker: Broker, producing:
     assert producing.do(producing.brokers.end_offsets(producing.ref, [0])) == {0: 13}
 
 
-def test_what_retention_took_cannot_be_told(broker: Broker, producing: OnePartitionProducer) -> None:
+def test_records_removed_by_retention_make_the_plan_undecidable(
+    broker: Broker, producing: OnePartitionProducer
+) -> None:
     producing.send(producing.batches(TEXTS))
     broker.admin.delete_records([TopicPartition(producing.topic, 0, 6)])[TopicPartition(producing.topic, 0, 6)].result(
         20
@@ -112,9 +116,7 @@ def test_what_retention_took_cannot_be_told(broker: Broker, producing: OnePartit
     assert producing.appended_records(start=6, sequence=6) == 6
 
 
-def test_a_topic_made_anew_takes_nothing_that_was_meant_for_the_old_one(
-    broker: Broker, producing: OnePartitionProducer
-) -> None:
+def test_a_recreated_topic_takes_nothing_meant_for_the_old_one(broker: Broker, producing: OnePartitionProducer) -> None:
     batches = producing.batches(TEXTS)
     producing.send(batches[:3])
     broker.admin.delete_topics([producing.topic])[producing.topic].result(20)
@@ -129,7 +131,7 @@ def test_a_topic_made_anew_takes_nothing_that_was_meant_for_the_old_one(
     assert read_all(broker, producing.topic) == []
 
 
-def test_a_batch_that_the_topic_refuses_is_not_sent_again_and_again(broker: Broker) -> None:
+def test_a_batch_that_the_topic_refuses_is_not_retried(broker: Broker) -> None:
     producing = OnePartitionProducer(broker, broker.create_topic("small", config={"max.message.bytes": "2048"}))
     with pytest.raises(InvalidError, match="MESSAGE_TOO_LARGE"):
         producing.send(producing.batches([b"x" * 3_000]))

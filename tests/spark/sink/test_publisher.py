@@ -85,7 +85,7 @@ async def test_a_lost_answer_is_harmless(world: SinkWorld, sent: int) -> None:
 
 
 @pytest.mark.parametrize("step", ["planned", "round-sent", "sent"])
-async def test_a_zombie_that_wakes_up_behind_its_successor_adds_nothing(world: SinkWorld, step: str) -> None:
+async def test_a_zombie_that_resumes_after_its_successor_appends_nothing(world: SinkWorld, step: str) -> None:
     """It stops in the middle of its plan; others finish that and many more; then it goes on where it was."""
     rows, later = numbered("a", 200), numbered("b", 500)
     slept = False
@@ -148,7 +148,7 @@ async def test_a_plan_found_after_days_is_finished_although_brokers_forgot_its_p
     assert world.brokers.looked
 
 
-async def test_a_zombie_that_slept_for_longer_than_brokers_remember_sends_nothing(world: SinkWorld) -> None:
+async def test_a_zombie_paused_for_longer_than_brokers_remember_sends_nothing(world: SinkWorld) -> None:
     rows = numbered("a", 200)
     told = SinkOptions(topic=TOPIC.name)  # its rows are in the plan: that the objects are gone does not stop it
 
@@ -163,7 +163,7 @@ async def test_a_zombie_that_slept_for_longer_than_brokers_remember_sends_nothin
     assert world.brokers.values == encoded(rows)
 
 
-async def test_who_makes_progress_may_take_his_time(world: SinkWorld) -> None:
+async def test_a_slow_publisher_that_makes_progress_is_not_stopped(world: SinkWorld) -> None:
     """Each batch takes minutes; all together much longer than a driver may stand still."""
     rows = numbered("a", 400)
 
@@ -176,7 +176,7 @@ async def test_who_makes_progress_may_take_his_time(world: SinkWorld) -> None:
     assert world.brokers.values == encoded(rows)
 
 
-async def test_nobody_publishes_for_longer_than_brokers_remember(world: SinkWorld) -> None:
+async def test_publishing_stops_before_brokers_forget_the_producer(world: SinkWorld) -> None:
     """However well he gets on."""
 
     async def slow(reached: str) -> None:
@@ -214,7 +214,7 @@ async def test_sequences_go_on_from_batch_to_batch_and_wrap(world: SinkWorld) ->
     assert world.brokers.values == encoded([*numbered("a", 30), *numbered("b", 90), *numbered("c", 90)])
 
 
-async def test_queries_do_not_disturb_each_other(world: SinkWorld) -> None:
+async def test_queries_are_independent(world: SinkWorld) -> None:
     await world.driver().publish("q", 0, await world.stage(["a"]))
     await world.driver().publish("r", 0, await world.stage(["a"]))
     assert world.brokers.values == [b"a", b"a"]
@@ -225,7 +225,7 @@ async def test_a_batch_without_rows_needs_no_plan(world: SinkWorld) -> None:
     assert await world.store.get(query_state_key("q")) is None
 
 
-async def test_a_topic_that_was_made_anew_takes_nothing_of_an_old_plan(world: SinkWorld) -> None:
+async def test_a_recreated_topic_takes_nothing_of_an_old_plan(world: SinkWorld) -> None:
     with pytest.raises(DeadError):
         await world.publish("q", 0, await world.stage(["a"]), at_failpoint=DieAt("planned"))
     world.brokers.topic_ids[TOPIC.name] = "f" * 32
@@ -234,7 +234,7 @@ async def test_a_topic_that_was_made_anew_takes_nothing_of_an_old_plan(world: Si
     assert world.brokers.values == []
 
 
-async def test_a_plan_whose_pieces_are_gone_is_not_taken_for_done(world: SinkWorld) -> None:
+async def test_a_plan_whose_pieces_are_missing_is_not_marked_done(world: SinkWorld) -> None:
     pieces = await world.stage(["a", "b"])
     with pytest.raises(DeadError):
         await world.publish("q", 0, pieces, at_failpoint=DieAt("planned"))
@@ -269,7 +269,7 @@ async def test_a_large_plan_is_listed_in_an_object(world: SinkWorld) -> None:
     assert await world.staged_objects() == []
 
 
-async def test_a_record_is_forgotten_only_when_it_is_done(world: SinkWorld) -> None:
+async def test_a_query_state_is_deleted_only_when_it_is_done(world: SinkWorld) -> None:
     with pytest.raises(DeadError):
         await world.publish("q", 0, await world.stage(["a"]), at_failpoint=DieAt("planned"))
     await world.driver().forget("q")

@@ -69,7 +69,7 @@ def test_keys_go_where_kafka_puts_them_and_rows_keep_their_order(spark: SparkSes
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
 
-def test_rows_choose_their_topic(spark: SparkSession, broker: Broker) -> None:
+def test_rows_go_to_the_topic_in_their_column(spark: SparkSession, broker: Broker) -> None:
     one, two = broker.create_topic("one"), broker.create_topic("two", 2)
     frame = spark.range(100).selectExpr(
         f"CASE id % 3 WHEN 0 THEN '{one}' WHEN 1 THEN '{two}' END AS topic", "cast(id as string) value"
@@ -87,7 +87,7 @@ def test_rows_choose_their_topic(spark: SparkSession, broker: Broker) -> None:
         ("id AS value", {}, "invalid option topic ''"),
         ("id AS value", {"topic": "x", "topics": "y"}, "invalid option 'topics'"),
         ("id AS value; 7 AS partition", {"topic": ""}, "invalid column partition 7: must be 0 to 0"),
-        ("array(named_struct('v', parse_json('1'))) AS value", {"topic": "x"}, "no variants"),
+        ("array(named_struct('v', parse_json('1'))) AS value", {"topic": "x"}, "free of variants"),
         ("INTERVAL '1' MONTH AS value", {"topic": "x"}, "invalid columns 'struct<value:interval month>'"),
     ],
 )
@@ -109,7 +109,7 @@ def test_overwriting_a_topic_is_refused(spark: SparkSession, broker: Broker) -> 
 
 
 @pytest.mark.parametrize("step", FAILPOINTS)
-def test_a_named_write_whose_commit_dies_at_any_step_is_run_again_and_happens_once(
+def test_a_named_write_whose_commit_dies_at_any_step_takes_effect_once(
     spark: SparkSession, broker: Broker, tmp_path: Path, step: str
 ) -> None:
     spark.dataSource.register(DyingSource)

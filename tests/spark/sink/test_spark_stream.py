@@ -83,7 +83,7 @@ def drive(folder: Path, broker: Broker, topic: str, step: str) -> int:
     ids=["one step", "every step"],
 )
 @pytest.mark.timeout(1_800)
-def test_a_driver_that_is_killed_with_its_jvm_is_followed_by_one_that_goes_on(
+def test_a_driver_killed_with_its_jvm_is_resumed_by_the_next_one(
     spark: SparkSession, broker: Broker, tmp_path: Path, steps: tuple[str, ...]
 ) -> None:
     topic = broker.create_topic("driver", 3)

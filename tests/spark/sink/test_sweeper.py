@@ -13,7 +13,7 @@ async def sweep(world: SinkWorld) -> int:
     return await sweep_if_due(store=world.store, objects=world.objects, clock=world.clock)
 
 
-async def test_what_a_failed_attempt_left_is_swept_after_the_grace(world: SinkWorld) -> None:
+async def test_pieces_of_a_failed_attempt_are_swept_after_the_grace_period(world: SinkWorld) -> None:
     await world.stage(["lost", "too"])
     assert await sweep(world) == 0
     world.clock.advance_ms(GRACE_MS + 2 * HOUR_MS)
@@ -22,7 +22,7 @@ async def test_what_a_failed_attempt_left_is_swept_after_the_grace(world: SinkWo
     assert await world.staged_objects() == fresh.keys
 
 
-async def test_it_is_swept_once_an_hour(world: SinkWorld) -> None:
+async def test_a_sweep_runs_once_an_hour(world: SinkWorld) -> None:
     await world.stage(["lost"])
     world.clock.advance_ms(GRACE_MS + HOUR_MS // 2)
     await sweep(world)
@@ -34,7 +34,7 @@ async def test_it_is_swept_once_an_hour(world: SinkWorld) -> None:
     assert await world.staged_objects() == []
 
 
-async def test_the_pieces_of_a_plan_are_spared_however_old(world: SinkWorld) -> None:
+async def test_the_pieces_of_a_plan_are_kept_however_old(world: SinkWorld) -> None:
     rows = numbered("a", 100)
     with pytest.raises(DeadError):
         await world.publish("q", 0, await world.stage(rows), at_failpoint=DieAt("planned"))
@@ -44,7 +44,7 @@ async def test_the_pieces_of_a_plan_are_spared_however_old(world: SinkWorld) -> 
     assert world.brokers.values == encoded(rows)
 
 
-async def test_what_may_have_been_swept_can_no_longer_be_planned(world: SinkWorld) -> None:
+async def test_pieces_that_may_have_been_swept_cannot_be_planned(world: SinkWorld) -> None:
     pieces = await world.stage(["a"])
     world.clock.advance_ms(GRACE_MS + 2 * HOUR_MS)
     await sweep(world)
@@ -53,7 +53,7 @@ async def test_what_may_have_been_swept_can_no_longer_be_planned(world: SinkWorl
     assert world.brokers.values == []
 
 
-async def test_a_sweep_between_the_look_and_the_plan_stops_the_plan(world: SinkWorld) -> None:
+async def test_a_sweep_between_reading_the_mark_and_planning_refuses_the_plan(world: SinkWorld) -> None:
     """The planner has read how far the sweeper is; the sweeper goes on before the plan is committed."""
     pieces = await world.stage(["a"])
     world.clock.advance_ms(GRACE_MS + 2 * HOUR_MS)
@@ -90,7 +90,7 @@ async def test_a_sweep_that_does_not_concern_a_plan_does_not_stop_it(world: Sink
     assert world.brokers.values == [b"a"]
 
 
-async def test_an_unfinished_write_without_a_name_is_struck_out_with_its_pieces(world: SinkWorld) -> None:
+async def test_an_unfinished_unnamed_write_is_deleted_with_its_pieces(world: SinkWorld) -> None:
     for query in ("once/abc", "write/abc"):
         with pytest.raises(DeadError):
             await world.publish(query, 0, await world.stage(["a"]), at_failpoint=DieAt("planned"))

@@ -44,7 +44,7 @@ def segment(least_ms: int, greatest_ms: int) -> SegmentRecord:
         (LessThanOrEqual(("offset",), 7), IntRange(0, 8)),
     ],
 )
-def test_offsets_are_obeyed_to_the_row(given: Filter, span: IntRange) -> None:
+def test_offset_filters_are_exact(given: Filter, span: IntRange) -> None:
     bounds, left = push_filters([given, IsNotNull(("offset",))])
     assert (bounds.offsets, left) == (span, [])
 
@@ -74,7 +74,7 @@ def test_topics_and_partitions_are_chosen() -> None:
         EqualTo(("timestamp",), datetime(2026, 1, 1)),
     ],
 )
-def test_what_is_not_understood_is_left_to_spark_and_bounds_nothing(given: Any) -> None:
+def test_unsupported_filters_are_left_to_spark_and_bound_nothing(given: Any) -> None:
     bounds, left = push_filters([given])
     assert left == [given]
     assert bounds.offsets == IntRange()
@@ -88,14 +88,14 @@ def test_times_bound_what_is_read_and_spark_filters_again() -> None:
     assert (bounds.floor_ms, bounds.ceiling_ms) == (1_000, 2_000)
 
 
-def test_a_segment_that_is_too_old_is_left_out() -> None:
+def test_a_segment_older_than_the_bounds_is_skipped() -> None:
     times = push_filters([GreaterThan(("timestamp",), at(1_000))])[0].times(None)
     assert not times.may_contain(segment(0, 999))
     assert times.may_contain(segment(0, 1_000))
     assert times.may_contain(segment(-1, -1))  # without timestamps nobody knows
 
 
-def test_a_segment_that_is_too_young_is_left_out_only_if_the_disorder_within_batches_is_known() -> None:
+def test_a_segment_newer_than_the_bounds_is_skipped_only_if_the_disorder_is_known() -> None:
     # A batch tells its first record's time and its greatest: a later record may be older than the first.
     bounds = push_filters([LessThan(("timestamp",), at(1_000))])[0]
     assert bounds.times(None).may_contain(segment(999_999, 999_999))

@@ -19,7 +19,7 @@ def test_a_batch_read_begins_at_the_start_and_a_stream_at_the_end() -> None:
     assert parse_source_options(GOOD, streaming=True).start == OffsetRangeLimit(default=LATEST)
 
 
-def test_names_are_taken_without_regard_to_case() -> None:
+def test_names_are_case_insensitive() -> None:
     options = parse_source_options({"BOOTSTRAP": "h:1", "Topics": "t", "MAXROWSPERTRIGGER": "5"}, streaming=True)
     assert (options.topics, options.rows_max) == (("t",), 5)
 

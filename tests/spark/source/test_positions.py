@@ -82,7 +82,7 @@ def spans(options: SourceOptions, plans: Known, bounds: FilterBounds | None = No
     return [(each.range.partition, each.range.start, each.range.end) for each in pieces]
 
 
-def test_what_is_written_into_a_checkpoint_is_read_again() -> None:
+def test_a_checkpointed_position_is_restored() -> None:
     position = StreamPosition({"b": TopicPosition("B", {1: 5, 0: 1 << 60}), "a": TopicPosition("A", {10: 1, 9: 2})})
     written = json.dumps(position.json())
     assert parse_position(json.loads(written)) == position
@@ -94,7 +94,7 @@ def test_a_checkpoint_of_another_source_is_refused() -> None:
         parse_position({"orders": {"0": 5}})
 
 
-def test_a_new_stream_begins_where_it_is_told() -> None:
+def test_a_new_stream_begins_at_its_starting_offsets() -> None:
     plans = known(10, 20, starts=(2, 3))
     assert initial_position(stream(), plans) == at(10, 20)
     assert initial_position(stream(startingOffsets="earliest"), plans) == at(2, 3)
@@ -106,11 +106,11 @@ def test_nothing_new_is_the_same_position() -> None:
     assert after(stream(), known(4, 5), at(4, 5)) == at(4, 5)
 
 
-def test_ends_that_are_seen_later_than_others_never_go_back() -> None:
+def test_a_position_never_goes_back_when_end_offsets_are_stale() -> None:
     assert after(stream(), known(3, 9), at(4, 5)) == at(4, 9)
 
 
-def test_limits_hold_unless_spark_wants_everything() -> None:
+def test_limits_hold_unless_spark_reads_all_available() -> None:
     options = stream(maxRowsPerTrigger="10")
     assert after(options, known(80, 20), at(0, 0)) == at(8, 2)
     assert after(options, known(80, 20), at(0, 0), limited=False) == at(80, 20)
@@ -125,7 +125,7 @@ def test_a_minimum_is_waited_for_unless_the_stream_ends_now() -> None:
     assert after(options, known(25, 25), at(0, 0), until=until) == at(20, 20)
 
 
-def test_a_stream_that_reads_what_is_there_reaches_it_and_stops() -> None:
+def test_an_available_now_run_reaches_its_end_and_stops() -> None:
     options, position = stream(maxRowsPerTrigger="30"), at(0, 0)
     until, rounds = end_position(options, known(50, 20).logs), 0
     while (reached := after(options, known(999, 999), position, until=until)) != position:
@@ -142,7 +142,7 @@ def test_new_topics_of_a_pattern_are_read_from_the_beginning() -> None:
     assert [str(each.range) for each in stream_ranges(at(5), reached)] == ["ab:0 [0, 3)"]
 
 
-def test_a_topic_that_was_made_again_is_an_error_or_is_begun_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_recreated_topic_is_an_error_or_is_read_from_the_beginning(caplog: pytest.LogCaptureFixture) -> None:
     plans = known(3, topic_id="NEW")
     with pytest.raises(TopicChangedError, match="deleted and recreated"):
         after(stream(), plans, at(10))
@@ -152,7 +152,7 @@ def test_a_topic_that_was_made_again_is_an_error_or_is_begun_anew(caplog: pytest
     assert "deleted and recreated" in caplog.text
 
 
-def test_a_topic_that_is_gone_is_an_error_or_stands_still(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deleted_topic_is_an_error_or_stands_still(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(UnknownTopicError, match="'a' does not exist"):
         after(stream(), Known(), at(10))
     assert after(stream(failOnDataLoss="false"), Known(), at(10)) == at(10)
@@ -178,7 +178,7 @@ def test_a_batch_read_is_everything_within_its_ends_and_filters() -> None:
     assert spans(batch(startingTimestamp="100", endingTimestamp="200"), times) == [(0, 5, 10), (1, 5, 20)]
 
 
-def test_offsets_that_are_not_there_are_an_error_or_left_out() -> None:
+def test_missing_offsets_are_an_error_or_skipped() -> None:
     plans = known(10, starts=(5,))
     for given in ({"startingOffsets": '{"a": {"0": 1}}'}, {"endingOffsets": '{"a": {"0": 11}}'}):
         with pytest.raises(DataLossError):
@@ -187,7 +187,7 @@ def test_offsets_that_are_not_there_are_an_error_or_left_out() -> None:
     assert spans(batch(startingOffsets='{"a": {"0": 11}}', failOnDataLoss="false"), plans) == []
 
 
-def test_what_is_named_and_not_there_is_named() -> None:
+def test_a_named_topic_or_partition_that_does_not_exist_is_refused() -> None:
     with pytest.raises(InvalidError, match="'zz'"):
         spans(batch(startingOffsets='{"zz": {"0": 1}}'), known(10))
     with pytest.raises(InvalidError, match="0 to 0"):

@@ -60,9 +60,7 @@ def finish(query: StreamingQuery) -> StreamingQuery:
     return query
 
 
-def test_a_stream_goes_on_where_its_checkpoint_says(
-    spark: SparkSession, broker: Broker, kept: CheckpointedStream
-) -> None:
+def test_a_stream_resumes_from_its_checkpoint(spark: SparkSession, broker: Broker, kept: CheckpointedStream) -> None:
     topic = broker.create_topic("restarted", 2, {"segment.ms": "100"})
     send(broker, topic, numbered(500, 2))
     with running(kept.write(stream(spark, broker, topic, **EARLIEST), processingTime="100 milliseconds")) as query:
@@ -75,7 +73,7 @@ def test_a_stream_goes_on_where_its_checkpoint_says(
     assert kept.values() == list(range(1_000))
 
 
-def test_available_now_reads_what_is_there_in_limited_batches(
+def test_available_now_reads_to_the_end_in_limited_batches(
     spark: SparkSession, broker: Broker, kept: CheckpointedStream
 ) -> None:
     topic = broker.create_topic("limited", 3)
@@ -98,7 +96,7 @@ def test_bytes_are_limited(spark: SparkSession, broker: Broker, kept: Checkpoint
     assert kept.values() == list(range(2_000))
 
 
-def test_a_stream_that_says_nothing_begins_at_the_end(
+def test_a_stream_without_starting_offsets_begins_at_the_end(
     spark: SparkSession, broker: Broker, kept: CheckpointedStream
 ) -> None:
     topic = broker.create_topic("latest")
@@ -110,7 +108,7 @@ def test_a_stream_that_says_nothing_begins_at_the_end(
     assert kept.values() == [10, 11, 12, 13, 14]
 
 
-def test_a_topic_that_was_made_again_stops_the_stream_or_is_begun_anew(
+def test_a_recreated_topic_stops_the_stream_or_is_read_from_the_beginning(
     spark: SparkSession, broker: Broker, kept: CheckpointedStream
 ) -> None:
     topic = broker.create_topic("again")
