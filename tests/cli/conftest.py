@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.clients.conftest import broker as broker
 from tests.clients.conftest import own_broker as own_broker
 from tests.clients.conftest import pytest_runtest_makereport as pytest_runtest_makereport
 from tests.support.broker import Broker
+from tests.support.broker_fixture import broker as broker
 
 from holdfast.cli.main import main
 

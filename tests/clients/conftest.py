@@ -6,15 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests.support.broker import CHOICE, Broker, owned, serving
+from tests.support.broker_fixture import broker  # noqa: F401 (a fixture)
 
 NewBroker = Callable[..., Broker]
-
-
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker for the whole run of this worker: use topics and groups named by `broker.unique`."""
-    with serving(tmp_path_factory.mktemp("broker")) as running:
-        yield running
 
 
 @pytest.fixture

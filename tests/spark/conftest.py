@@ -1,16 +1,7 @@
 """A broker for tests that read and write topics through Spark; `spark` itself is in `tests/conftest.py`."""
 
-from collections.abc import Iterator
-
 import pytest
-from tests.support.broker import Broker, serving
-
-
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker for the whole run of this worker: use topics named by `broker.unique`."""
-    with serving(tmp_path_factory.mktemp("broker")) as running:
-        yield running
+from tests.support.broker_fixture import broker  # noqa: F401 (a fixture)
 
 
 @pytest.fixture(autouse=True)

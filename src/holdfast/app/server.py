@@ -19,7 +19,6 @@ from holdfast.agent.cluster import Cluster
 from holdfast.app.addresses import Address
 from holdfast.app.advertised_urls import advertised_url
 from holdfast.app.api_node import running_api_node
-from holdfast.app.cluster_identity import cluster_identity
 from holdfast.app.config import WORKER, ServeSettings, redacted
 from holdfast.app.data_directory import DataDirectory, locked_data_directory, require_unlocked
 from holdfast.app.embedded_clickhouse import ClickHouseEndpoint, clickhouse_endpoint
@@ -30,6 +29,7 @@ from holdfast.contracts.store import Store
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
 from holdfast.gateways.kafka.server import KafkaServer, serving_kafka
 from holdfast.groups.service import GroupService
+from holdfast.kernel.cluster_identity import cluster_identity
 from holdfast.kernel.membership import node_id
 from holdfast.log.producer_ids import ProducerIds
 from holdfast.log.service import LogService

@@ -19,6 +19,7 @@ from holdfast.client.connection import BrokerConnection
 from holdfast.kafka.enums import ConfigResourceType
 from holdfast.kafka.error_codes import RETRIABLE, ErrorCode, error_name
 from holdfast.kafka.special_offsets import EARLIEST, LATEST
+from holdfast.log.reader import OffsetOutOfRangeError
 from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
@@ -53,14 +54,6 @@ class FetchResult(NamedTuple):
     records: memoryview
     start_offset: int
     high_watermark: int
-
-
-class OutOfRangeError(HoldfastError):
-    """The leader does not have the offset: its log holds `start` to before `end`."""
-
-    def __init__(self, start: int, end: int) -> None:
-        super().__init__(start, end)
-        self.start, self.end = start, end
 
 
 @dataclass(slots=True)
@@ -159,7 +152,7 @@ class BrokerClient:
         return await self._retry_until_deadline(find, wait_ms=wait_ms)
 
     async def fetch(self, topic: TopicInfo, number: int, offset: int, *, bytes_max: int = 4 * MIB) -> FetchResult:
-        """The leader's records from `offset` on; none at its end. `OutOfRangeError`, `UnknownTopicError`."""
+        """The leader's records from `offset` on; none at its end. `OffsetOutOfRangeError`, `UnknownTopicError`."""
         return await self._retry_until_deadline(lambda: self._fetch(topic, number, offset, bytes_max))
 
     async def _fetch(self, info: TopicInfo, number: int, offset: int, bytes_max: int) -> FetchResult:
@@ -181,7 +174,7 @@ class BrokerClient:
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             ends = await self.offsets(topic, {number: LATEST})
             starts = await self.offsets(topic, {number: EARLIEST})
-            raise OutOfRangeError(starts[number], ends[number])
+            raise OffsetOutOfRangeError(f"{topic}:{number}", offset, starts[number], ends[number])
         if found.error_code == ErrorCode.UNKNOWN_TOPIC_ID and (await self.topic(topic)).id != info.id:
             raise UnknownTopicError(topic)
         self._check(topic, number, int(found.error_code))

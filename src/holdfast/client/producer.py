@@ -14,12 +14,13 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.client.brokers import BrokerClient, OutOfRangeError, TopicInfo
+from holdfast.client.brokers import BrokerClient, TopicInfo
 from holdfast.kafka.enums import Acks
 from holdfast.kafka.error_codes import RETRIABLE, ErrorCode, error_name
 from holdfast.kafka.special_offsets import LATEST
 from holdfast.log.batches import parse_header
 from holdfast.log.batches.header import HEADER_BYTES
+from holdfast.log.reader import OffsetOutOfRangeError
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, InvalidError, UnavailableError
 from holdfast.vocabulary.settings import MIB
 
@@ -189,7 +190,7 @@ class KafkaIdempotentProducer(BrokerClient):
         while True:
             try:
                 fetched = await self.fetch(topic, target.partition, offset)
-            except OutOfRangeError as error:
+            except OffsetOutOfRangeError as error:
                 if error.start <= offset:
                     return most  # past the end: nothing was appended since `start`
                 raise _unknown_start(target, start, error.start) from None

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from holdfast.client.brokers import BrokerClient, OutOfRangeError, TopicInfo
+from holdfast.client.brokers import BrokerClient, TopicInfo
 from holdfast.client.cluster_access import ClusterAccess
 from holdfast.client.counted_objects import CountedObjects
 from holdfast.client.splits import ANY_TIME, TimeBounds, find_segments
@@ -23,6 +23,7 @@ from holdfast.log.batches import Buffer, RecordBatchLimits, parse_header, split_
 from holdfast.log.batches.header import HEADER_BYTES
 from holdfast.log.metadata import SegmentRecord
 from holdfast.log.published_log import PublishedLog
+from holdfast.log.reader import OffsetOutOfRangeError
 from holdfast.log.segments import SegmentReader
 from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.errors import CorruptError, InvalidError
@@ -174,7 +175,7 @@ class RangeReader:
         while self._at < wanted.end:
             try:
                 fetched = await brokers.fetch(topic, wanted.partition, self._at, bytes_max=_FETCH_BYTES)
-            except OutOfRangeError as error:
+            except OffsetOutOfRangeError as error:
                 if error.start > self._at:
                     self._check_start(error.start)
                     continue

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-import msgspec
-
 from holdfast.client.brokers import BrokerClient
 from holdfast.client.cluster_access import ClusterAccess, DirectAccess
 from holdfast.client.cluster_address import ClusterAddress, redacted_url
 from holdfast.client.loop_thread import loop_thread, run
 from holdfast.contracts.store import Store
+from holdfast.kernel.cluster_identity import read_cluster_identity
 from holdfast.log.reader import LogReader
 from holdfast.log.settings import LogSettings
 from holdfast.log.topics import Topics
@@ -32,7 +31,6 @@ from holdfast.vocabulary.random import Random, SystemRandom
 
 _log: Final = logging.getLogger(__name__)
 
-_IDENTITY_KEY: Final = "cluster/identity"
 _VISIBLE_URL: Final = (
     "a URL that every driver and executor can open: shared storage, or a folder that is mounted on all of them"
 )
@@ -133,8 +131,7 @@ def _check_visible(cluster_address: ClusterAddress) -> None:
 
 async def _check_same_cluster(cluster_address: ClusterAddress, store: Store, brokers: BrokerClient) -> None:
     """Refuse the store of another cluster: a path that exists on two machines, say."""
-    entry = await store.get(_IDENTITY_KEY)
-    stored_id = msgspec.json.decode(entry.value, type=dict[str, str])["id"] if entry is not None else ""
+    stored_id = await read_cluster_identity(store)
     broker_id = await brokers.cluster_id()
     if stored_id != broker_id:
         raise InvalidError(

@@ -19,6 +19,7 @@ HEADER_BYTES: Final = HEADER.size  # 61
 LENGTH_COVERS_FROM: Final = 12  # the length field counts what follows it
 CRC_AT: Final = 17
 CRC_COVERS_FROM: Final = 21
+PRODUCER_AT: Final = 43  # producer id, producer epoch, base sequence
 
 CODEC_MASK: Final = 0x07
 APPEND_TIME: Final = 0x08

@@ -9,12 +9,11 @@ from struct import Struct
 from typing import Final
 
 from holdfast.client.producer import SEQUENCE_MODULUS, SequencedBatch, TargetPartition
-from holdfast.log.batches.header import CRC_AT, checksum
+from holdfast.log.batches.header import CRC_AT, PRODUCER_AT, checksum
 from holdfast.spark.sink.pieces import StagedPiece, StagedPieceList
 from holdfast.vocabulary.errors import CorruptError
 
 _PRODUCER_FIELDS: Final = Struct(">qhi")
-_PRODUCER_AT: Final = 43  # in a batch header: producer id, producer epoch, base sequence
 _UINT32: Final = Struct(">I")
 
 
@@ -43,6 +42,6 @@ class SequenceAssigner:
 
     def _stamp(self, batch: bytes, sequence: int) -> bytes:
         stamped = bytearray(batch)
-        _PRODUCER_FIELDS.pack_into(stamped, _PRODUCER_AT, *self._producer, sequence)
+        _PRODUCER_FIELDS.pack_into(stamped, PRODUCER_AT, *self._producer, sequence)
         _UINT32.pack_into(stamped, CRC_AT, checksum(stamped))
         return bytes(stamped)
