@@ -26,7 +26,7 @@ async def begun(cluster: LocalCluster, topic: str = "orders") -> RegistryStore:
     )
     await registry.initialize()
     assert await registry.claim(0, "worker", 0)
-    intent = msgspec.json.encode(RangeIntent(start=2, end=4, recipe=1, topic=topic)).decode()
+    intent = msgspec.json.encode(RangeIntent(start=2, end=4, revision=1, topic=topic)).decode()
     assert await registry.begin_range(0, "worker", 1, intent)
     return registry
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from tests.support.pipeline_values import records_of
+from tests.support.pipeline_values import arrow_rows, records_of
 
 from holdfast.clickhouse.types import parse_type
 from holdfast.pipeline.catalog.parts import encode_part, read_part
@@ -53,7 +53,7 @@ def test_its_python_runs_and_shows_a_table_and_a_row() -> None:
 @pytest.mark.parametrize(("type_cell", "value_cell", "stored"), rows("| type | value | stored |"))
 def test_the_examples_of_coercion(type_cell: str, value_cell: str, stored: str) -> None:
     pytest.importorskip("pyarrow")
-    from holdfast.pipeline.mapping.arrow_columns import coerce_all, rows_of
+    from holdfast.pipeline.mapping.arrow_columns import coerce_all
 
     mapping = Mapping((Column("a", "a", quoted(type_cell)[0]),))
     found = coerce_all(make_coercion_plan(mapping), records_of({"a": json.loads(quoted(value_cell)[0])}))
@@ -61,7 +61,7 @@ def test_the_examples_of_coercion(type_cell: str, value_cell: str, stored: str) 
         ((_, refused),) = found.refused
         assert refused.refusals[0].rule == stored.removeprefix("refused: ")
     else:
-        assert str(rows_of(found.batch)[0][0]) == quoted(stored)[0]
+        assert str(arrow_rows(found.batch)[0][0]) == quoted(stored)[0]
 
 
 def test_the_types_are_those_that_parse() -> None:

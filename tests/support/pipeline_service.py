@@ -8,9 +8,9 @@ import msgspec
 from tests.support.server_process import ServeProcess, create_topic, produce
 
 from holdfast.contracts.store import Store
-from holdfast.pipeline.catalog.settings import ServiceSettings
 from holdfast.pipeline.model.definition import Pipeline, registry_namespace
 from holdfast.pipeline.service.service import PipelineService
+from holdfast.pipeline.service.settings import ServiceSettings
 from holdfast.registry import RegistrySettings, RegistryStore
 from holdfast.testing.clickhouse import ClickHouseServer
 from holdfast.vocabulary.clock import RealClock
@@ -81,7 +81,7 @@ class PipelineServiceHarness:
             assert await registry.update_checkpoint(number, "run", offset, state.epoch + 1)
             assert await registry.release(number, "run", state.epoch + 1)
 
-    async def refuse(self, *letters: tuple[int, int, str, str], generation: int = 1, recipe: int = 1) -> None:
+    async def refuse(self, *letters: tuple[int, int, str, str], generation: int = 1, revision: int = 1) -> None:
         """Rows of the DLQ as the sink writes them: partition, offset, payload, reason."""
         from holdfast.pipeline.sinks.clickhouse import statements
 
@@ -92,7 +92,7 @@ class PipelineServiceHarness:
                 "_topic": self.name,
                 "_partition": partition,
                 "_offset": offset,
-                "recipe": recipe,
+                "recipe": revision,
                 "reason": reason,
                 "key": None,
                 "payload": payload,

@@ -32,3 +32,8 @@ def mapping_of(**columns: str) -> Mapping:
 
 def records_of(*values: Any) -> SourceRecords:
     return SourceRecords(fields=values, topic="t", partition=3, offsets=range(100, 100 + len(values)))
+
+
+def arrow_rows(batch: Any) -> list[tuple[Any, ...]]:
+    """The rows of a `pyarrow.RecordBatch`."""
+    return list(zip(*(column.to_pylist() for column in batch.columns), strict=True)) if batch.num_columns else []

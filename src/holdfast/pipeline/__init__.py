@@ -1,1 +1,1 @@
-"""Pipelines: from a topic to a table. So far the parts that need no I/O: types, mappings, coercion, drift, DDL and filters."""
+"""Pipelines: from a topic to a table. Layers from the bottom: model, filters, mapping, catalog, sinks; driver, workers, service."""

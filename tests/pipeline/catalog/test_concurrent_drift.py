@@ -48,8 +48,8 @@ def test_of_two_slots_that_add_columns_at_once_the_second_finds_the_first_ones(s
     def with_column(name: str) -> dict[str, object]:
         return mapping_json(Mapping((*seen.columns, Column(name, name, "Int64", True)), seen.version + 1))
 
-    assert ledger().save_mapping(with_column("x")).recipe == 2
+    assert ledger().save_mapping(with_column("x")).revision == 2
     after = ledger().save_mapping(with_column("y"))
-    assert after.recipe == 2, "the first one's stay"
-    recipe = loop_thread().submit(catalog.recipe(made.id, after.recipe)).result(10)
-    assert [column.column for column in recipe.mapping.columns] == ["id", "x"]
+    assert after.revision == 2, "the first one's stay"
+    revision = loop_thread().submit(catalog.revision(made.id, after.revision)).result(10)
+    assert [column.column for column in revision.mapping.columns] == ["id", "x"]

@@ -185,9 +185,9 @@ def test_nobody_is_shown_a_secret() -> None:
     source = read_part("source", {"topic": "t", "brokers": ["a:1"], "security": SASL})
     places = {"catalogUri": "postgresql://ann:pa%3Ass@db/c", "warehouse": "s3://b?secret_access_key=geheim"}
     lake = read_part("sink", {"kind": "iceberg", "table": "t", **places})
-    recipe = compose({"source": source, "sink": sink, "mapping": read_part("mapping", {"columns": [COLUMN]})}, 1)
-    assert isinstance(recipe, msgspec.Struct)
-    for secretive in (sink, source, lake, recipe):
+    revision = compose({"source": source, "sink": sink, "mapping": read_part("mapping", {"columns": [COLUMN]})}, 1)
+    assert isinstance(revision, msgspec.Struct)
+    for secretive in (sink, source, lake, revision):
         for shown in (repr(secretive), msgspec.json.encode(redacted(secretive)).decode()):
             assert "***" in shown
             assert not any(secret in shown for secret in ("pa%3Ass", 'secret"', "'secret'", "geheim"))
@@ -269,11 +269,11 @@ def test_a_stored_secret_is_not_sent_elsewhere(dsn: str) -> None:
         restored(moved, source)
 
 
-def test_parts_that_contradict_each_other_are_no_recipe() -> None:
+def test_parts_that_contradict_each_other_are_no_revision() -> None:
     parts = {"source": read_part("source", {"topic": "t"}), "mapping": read_part("mapping", {"columns": [COLUMN]})}
     loop = compose({**parts, "sink": read_part("sink", {"kind": "topic", "topic": "t", "keyColumn": "nobody"})}, 1)
     assert loop == (
-        "sink.topic: 't' is the source, and the pipeline would read what it writes",
+        "sink.topic: 't' is the source: the pipeline would read what it writes",
         "sink.keyColumn: 'nobody' is not a column of the mapping",
     )
     nameless = compose({**parts, "sink": read_part("sink", {"dsn": DSN})}, 1)

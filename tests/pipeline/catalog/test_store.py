@@ -55,17 +55,17 @@ async def complete(pipelines: PipelineStore, name: str = "orders") -> Pipeline:
 async def test_a_pipeline_is_saved_part_by_part_and_is_complete_with_the_last(store: Store) -> None:
     pipelines = catalog(store)
     made = await pipelines.create("Orders to ClickHouse", "all of them")
-    assert (made.recipe, made.state.desired, made.state.replicas) == (0, "stopped", 1)
+    assert (made.revision, made.state.desired, made.state.replicas) == (0, "stopped", 1)
     after, _ = await pipelines.put_part(made.id, "mapping", MAPPING)
     assert after.problems == ("source: not saved yet", "sink: not saved yet")
     await pipelines.put_part(made.id, "source", SOURCE)
     with pytest.raises(NotReadyError, match="starting 'Orders to ClickHouse' is refused: sink: not saved yet"):
         await pipelines.set_state(made.id, desired="started")
     after, saved = await pipelines.put_part(made.id, "sink", SINK)
-    assert (after.recipe, after.problems, saved.version) == (1, (), 1)
-    recipe = await pipelines.recipe(made.id, 1)
-    assert isinstance(recipe.sink, ClickHouseConfig)
-    assert (recipe.sink.database, recipe.sink.batch_size, recipe.source) == (
+    assert (after.revision, after.problems, saved.version) == (1, (), 1)
+    revision = await pipelines.revision(made.id, 1)
+    assert isinstance(revision.sink, ClickHouseConfig)
+    assert (revision.sink.database, revision.sink.batch_size, revision.source) == (
         "shop",
         100_000,
         KafkaConfig(topic="orders"),
@@ -75,29 +75,29 @@ async def test_a_pipeline_is_saved_part_by_part_and_is_complete_with_the_last(st
     assert (await pipelines.find("orders TO clickhouse")).id == made.id
 
 
-async def test_every_edit_is_the_next_recipe_and_the_old_ones_stay_as_they_were(store: Store) -> None:
+async def test_every_edit_is_the_next_revision_and_the_old_ones_stay_as_they_were(store: Store) -> None:
     pipelines = catalog(store)
     made = await complete(pipelines)
-    before = await pipelines.recipe(made.id, 1)
+    before = await pipelines.revision(made.id, 1)
     after, part = await pipelines.put_part(made.id, "mapping", WIDER)
-    assert (after.recipe, part.version) == (2, 2)
-    assert (await pipelines.recipe(made.id, 2)).mapping.version == 2
-    assert await pipelines.recipe(made.id, 1) == before
+    assert (after.revision, part.version) == (2, 2)
+    assert (await pipelines.revision(made.id, 2)).mapping.version == 2
+    assert await pipelines.revision(made.id, 1) == before
     again, _ = await pipelines.put_part(made.id, "mapping", WIDER)
     assert again == after, "saving what is saved changes nothing"
 
 
-async def test_an_edit_that_does_not_fit_is_kept_and_the_last_good_recipe_stays_in_use(store: Store) -> None:
+async def test_an_edit_that_does_not_fit_is_kept_and_the_last_good_revision_stays_in_use(store: Store) -> None:
     pipelines = catalog(store)
     made = await complete(pipelines)
     after, _ = await pipelines.put_part(made.id, "sink", {**SINK, "orderBy": ["nobody"]})
-    assert after.recipe == 1
+    assert after.revision == 1
     assert "invalid order_by 'nobody'" in after.problems[0]
     assert isinstance((await pipelines.parts(made.id))["sink"].value, ClickHouseConfig)
     with pytest.raises(NotReadyError, match="nobody"):
         await pipelines.set_state(made.id, desired="started")
     mended, _ = await pipelines.put_part(made.id, "sink", {**SINK, "orderBy": ["id"]})
-    assert (mended.recipe, mended.problems) == (2, ())
+    assert (mended.revision, mended.problems) == (2, ())
 
 
 async def test_of_two_editors_who_saw_the_same_version_one_is_told(harness: StoreHarness, store: Store) -> None:
@@ -113,7 +113,7 @@ async def test_of_two_editors_who_saw_the_same_version_one_is_told(harness: Stor
         lost = [each for each in outcomes if isinstance(each, BaseException)]
         assert [type(each) for each in lost] == [EditConflictError]
         assert str(lost[0]) == "the sink is at version 2, the change was made to version 1"
-        assert (await ann.get(made.id)).recipe == 2
+        assert (await ann.get(made.id)).revision == 2
 
 
 async def test_editors_of_different_parts_do_not_disturb_each_other(harness: StoreHarness, store: Store) -> None:
@@ -126,9 +126,9 @@ async def test_editors_of_different_parts_do_not_disturb_each_other(harness: Sto
             ann.set_state(made.id, replicas=2),
         )
         newest = await ann.get(made.id)
-        recipe = await ann.recipe(made.id, newest.recipe)
-        assert (newest.recipe, newest.state.replicas) == (3, 2)
-        assert (len(recipe.mapping.columns), recipe.filters.expression) == (2, "id > 1")
+        revision = await ann.revision(made.id, newest.revision)
+        assert (newest.revision, newest.state.replicas) == (3, 2)
+        assert (len(revision.mapping.columns), revision.filters.expression) == (2, "id > 1")
 
 
 async def test_of_two_creates_with_one_name_one_wins(harness: StoreHarness, store: Store) -> None:
@@ -160,14 +160,14 @@ async def test_a_watcher_sees_every_change_of_a_pipeline(store: Store) -> None:
     async with aclosing(pipelines.watch()) as seen:
         assert await anext(seen) == []
         made = await complete(pipelines)
-        while not (now := await anext(seen)) or now[0].recipe == 0:
+        while not (now := await anext(seen)) or now[0].revision == 0:
             pass
         await pipelines.set_state(made.id, desired="started")
         while (await anext(seen))[0].state.desired != "started":
             pass
 
 
-async def test_old_recipes_go_unless_a_begun_range_is_to_be_finished_by_them(store: Store) -> None:
+async def test_old_revisions_go_unless_a_begun_range_is_to_be_finished_by_them(store: Store) -> None:
     pipelines = catalog(store, recipes_kept=2)
     made = await complete(pipelines)
     registry = RegistryStore(
@@ -178,7 +178,7 @@ async def test_old_recipes_go_unless_a_begun_range_is_to_be_finished_by_them(sto
     )
     await registry.initialize()
     assert await registry.claim(0, "worker", 0)
-    intent = msgspec.json.encode(RangeIntent(start=0, end=10, recipe=2)).decode()
+    intent = msgspec.json.encode(RangeIntent(start=0, end=10, revision=2)).decode()
     for size in range(1, 8):
         if size == 3:
             assert await registry.begin_range(0, "worker", 1, intent)
@@ -186,8 +186,8 @@ async def test_old_recipes_go_unless_a_begun_range_is_to_be_finished_by_them(sto
     prefix = revisions_prefix(made.id)
     kept = [int(entry.key.rpartition("/")[2]) for entry in (await store.scan(prefix, prefix_end(prefix))).entries]
     assert kept == [2, 7, 8]
-    with pytest.raises(InvalidError, match="invalid recipe of pipeline 'orders' 3: must be at most 8"):
-        await pipelines.recipe(made.id, 3)
+    with pytest.raises(InvalidError, match="invalid revision of pipeline 'orders' 3: must be at most 8"):
+        await pipelines.revision(made.id, 3)
 
 
 async def test_a_rewind_retires_the_live_generation_and_numbers_never_come_back(store: Store) -> None:
@@ -208,11 +208,13 @@ async def test_a_backfill_runs_beside_the_live_generation_until_it_is_retired(st
     made = await complete(pipelines)
     _, fresh = await pipelines.backfill(made.id, {0: 5}, {0: 9})
     assert (fresh.kind, fresh.starts, fresh.ends) == ("backfill", {"0": 5}, {"0": 9})
-    with pytest.raises(InvalidError, match=r"invalid backfills at a time 2: must be at most 1; \[2\] are under way"):
+    with pytest.raises(
+        InvalidError, match=r"invalid number of backfills 2: must be at most 1 at a time: \[2\] are running"
+    ):
         await pipelines.backfill(made.id, {0: 5}, {0: 9})
     with pytest.raises(InvalidError, match="a start below the end"):
         await pipelines.backfill(made.id, {0: 9}, {0: 9})
-    with pytest.raises(InvalidError, match="the live one goes when another takes its place"):
+    with pytest.raises(InvalidError, match="the live generation is retired by a rewind only"):
         await pipelines.retire(made.id, 1)
     done = await pipelines.retire(made.id, 2)
     assert await pipelines.retire(made.id, 2) == done, "to retire twice is to retire once"
@@ -289,7 +291,7 @@ async def test_a_delete_that_dies_half_way_is_all_or_is_finished_by_the_next_swe
     assert there == (commits == 0)
     assert await pipelines.sweep() == (0 if there else 1)
     if there:
-        assert (await pipelines.recipe(made.id, 1)).version == 1
+        assert (await pipelines.revision(made.id, 1)).version == 1
     else:
         assert (await store.scan("pipeline", prefix_end("pipeline"))).entries == ()
         assert (await store.scan("registry/", prefix_end("registry/"))).entries == ()
@@ -302,7 +304,7 @@ async def test_a_save_whose_answer_is_lost_is_done_once(store: Store) -> None:
     made = await complete(pipelines)
     faulty.lose_answer_to("pipeline-part/")
     after, part = await pipelines.put_part(made.id, "mapping", WIDER, expected=1)
-    assert (after.recipe, part.version) == (2, 2)
+    assert (after.revision, part.version) == (2, 2)
     faulty.lose_request("pipeline-name/")
     assert (await pipelines.create("returns")).name == "returns"
 

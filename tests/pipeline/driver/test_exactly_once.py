@@ -78,7 +78,7 @@ def test_a_range_is_finished_under_the_recipe_it_was_begun_with(
     assert state is not None
     assert state.intent is not None
     intent = msgspec.json.decode(state.intent, type=RangeIntent)
-    assert (intent.start, intent.end, intent.recipe) == (0, 400, pipeline.recipe)
+    assert (intent.start, intent.end, intent.revision) == (0, 400, pipeline.revision)
     filters = {"enabled": True, "language": "holdfast", "expression": "id >= 500"}
     sink = sink_of(clickhouse, batchSize=50)
     run(world.catalog.put_parts(pipeline.id, {"filters": filters, "sink": sink}))
@@ -164,7 +164,7 @@ def test_new_fields_become_columns_before_their_records_are_written(
     found = clickhouse.ask(f"SELECT id, city FROM {clickhouse.database}.orders WHERE city IS NOT NULL ORDER BY id")
     assert [(int(row["id"]), row["city"]) for row in found] == [(n, f"c{n}") for n in range(20, 30)]
     assert totals(clickhouse) == (30, 30, sum(range(30)))
-    assert [column.column for column in run(world.catalog.recipe(pipeline.id, 2)).mapping.columns][-1] == "city"
+    assert [column.column for column in run(world.catalog.revision(pipeline.id, 2)).mapping.columns][-1] == "city"
 
 
 def test_a_stop_names_the_fields_and_begins_nothing(

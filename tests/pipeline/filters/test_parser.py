@@ -127,7 +127,7 @@ def test_what_people_write_is_read(text: str, canonical: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "expected"),
+    ("text", "position", "expected"),
     [
         ("", "1:1", "a value or field"),
         ("a =", "1:4", "a value or field"),
@@ -147,10 +147,10 @@ def test_what_people_write_is_read(text: str, canonical: str) -> None:
         ("a.", "1:3", "a name"),
         ("a[x]", "1:3", "a whole number or a text in quotes"),
         ("a[9999999]", "1:3", "an index up to"),
-        ("key.x = 1", "1:1", "nothing behind key"),
+        ("key.x = 1", "1:1", "key alone: it has no parts"),
         ("a < null", "1:5", "nothing is greater or less than null"),
         ("a ~ 1", "1:3", "a value, field or operator"),
-        (r"a = '\d'", "1:5", "behind a backslash"),
+        (r"a = '\d'", "1:5", "after a backslash"),
         ("'x'.y", "1:6", "only fields have parts"),
         ("a = 1e999", "1:5", "a number within range"),
         ("a = " + "1" * 50, "1:5", "at most 40"),
@@ -161,10 +161,10 @@ def test_what_people_write_is_read(text: str, canonical: str) -> None:
         ("x" * 10_001, "1:1", "at most 10000"),
     ],
 )
-def test_an_error_says_what_was_expected_where(text: str, place: str, expected: str) -> None:
+def test_an_error_says_what_was_expected_where(text: str, position: str, expected: str) -> None:
     with pytest.raises(FilterError) as refused:
         parse(text)
-    assert str(refused.value.place).startswith(place) or "lower()" in text
+    assert str(refused.value.position).startswith(position) or "lower()" in text
     assert expected in str(refused.value)
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.clickhouse.test_types import TYPES
 from tests.pipeline.mapping.test_coercion import FITS
-from tests.support.pipeline_values import JSON, mapping_of, records_of
+from tests.support.pipeline_values import JSON, arrow_rows, mapping_of, records_of
 
 from holdfast.clickhouse.types import Type
 from holdfast.pipeline.filters.evaluation import make_filter, select
@@ -18,7 +18,7 @@ from holdfast.pipeline.model.records import SourceRecords
 
 pa = pytest.importorskip("pyarrow")
 from holdfast.pipeline.mapping.arrow import arrow_type  # noqa: E402
-from holdfast.pipeline.mapping.arrow_columns import coerce_all, rows_of, with_provenance  # noqa: E402
+from holdfast.pipeline.mapping.arrow_columns import coerce_all, with_provenance  # noqa: E402
 
 ALIKE = [
     st.text(), st.integers(), st.integers(0, 10**13), st.booleans(), st.floats(), st.datetimes().map(lambda when: when.isoformat()),
@@ -99,7 +99,7 @@ def test_every_spelling_of_a_time_is_read_alike(text: str, times: list[str | Non
 def test_a_refused_record_is_in_no_column_and_in_the_list() -> None:
     records = records_of({"a": 1, "b": "x"}, {"a": "no", "b": "y"}, 5, {"a": 3, "b": None})
     found = coerce_all(make_coercion_plan(mapping_of(a="Int64", b="String")), records)
-    assert rows_of(found.batch) == [(1, "x")]
+    assert arrow_rows(found.batch) == [(1, "x")]
     assert found.taken == [0]
     assert [(row, [refusal.column for refusal in refused.refusals]) for row, refused in found.refused] == [
         (1, ["a"]),
@@ -112,7 +112,7 @@ def test_provenance_is_that_of_the_rows_that_were_taken() -> None:
     records = records_of({"a": 1}, {"a": None}, {"a": 3})
     batch = with_provenance(coerce_all(make_coercion_plan(mapping_of(a="Int64")), records), records, generation=2)
     assert batch.schema.names == ["a", "_generation", "_topic", "_partition", "_offset"]
-    assert rows_of(batch) == [(1, 2, "t", 3, 100), (3, 2, "t", 3, 102)]
+    assert arrow_rows(batch) == [(1, 2, "t", 3, 100), (3, 2, "t", 3, 102)]
 
 
 def test_what_overflows_stands_beside_its_row() -> None:
@@ -129,7 +129,7 @@ def test_what_a_filter_kept_is_mapped_with_its_own_offsets() -> None:
     records = records_of({"a": 1}, {"a": 2}, {"a": 3})
     kept = records.take(select(make_filter("a != 2"), records).kept)
     batch = with_provenance(coerce_all(make_coercion_plan(mapping_of(a="Int64")), kept), kept, generation=1)
-    assert rows_of(batch) == [(1, 1, "t", 3, 100), (3, 1, "t", 3, 102)]
+    assert arrow_rows(batch) == [(1, 1, "t", 3, 100), (3, 1, "t", 3, 102)]
 
 
 @settings(max_examples=300, deadline=None)

@@ -147,7 +147,7 @@ def test_a_column_with_more_room_is_left_alone() -> None:
         ("name", "Nullable(Int64)", ""),
         ("tags", "Array(Int64)", ""),
         ("tags", "Map(String, String)", ": Map(String, String) cannot become Array(String)"),
-        ("name", "Enum8('a' = 1)", "does not write this type"),
+        ("name", "Enum8('a' = 1)", "do not write this type"),
         ("id", "UInt32", "ordered by it"),
         ("ts", "DateTime64(6)", ""),
         ("id", "String", ""),
@@ -170,7 +170,7 @@ def test_a_column_clickhouse_fills_itself_blocks() -> None:
     has = existing()
     columns = [ExistingColumn("name", "Nullable(String)", "ALIAS") if c.name == "name" else c for c in has.columns]
     found = compare_table(table(), ExistingTable("MergeTree", columns, ("ts", "id"), 10_000))
-    assert found.blockers == ("name is ALIAS: nothing can be written into it",)
+    assert found.blockers == ("name is ALIAS: it cannot be written",)
 
 
 def test_a_table_that_remembers_no_inserts_is_told_to() -> None:

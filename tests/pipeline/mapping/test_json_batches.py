@@ -28,7 +28,7 @@ COLUMNS: list[dict[str, Any]] = [
 FINE = b'{"id":1,"small":2,"name":"n","note":null,"good":true}'
 
 
-def recipe(columns: list[dict[str, Any]] = COLUMNS, **more: Any) -> Revision:
+def revision(columns: list[dict[str, Any]] = COLUMNS, **more: Any) -> Revision:
     told = {
         "version": 1,
         "source": {"topic": "t"},
@@ -56,7 +56,7 @@ def table(payloads: Sequence[bytes | None]) -> Any:
 
 def both(payloads: Sequence[bytes | None], chosen: Revision | None = None) -> tuple[MappedBatch, MappedBatch, bool]:
     """The outcome, what it is one by one, and whether the batch was read at once."""
-    chosen, seen = chosen or recipe(), []
+    chosen, seen = chosen or revision(), []
 
     def watched(*args: Any) -> Any:
         seen.append(read_json_batch(*args))
@@ -153,14 +153,14 @@ def test_any_batch(payloads: Sequence[bytes | None]) -> None:
 @pytest.mark.parametrize(
     "chosen",
     [
-        recipe([{"fieldPath": "a.b", "column": "b", "type": "Int64"}]),
-        recipe([{"fieldPath": "id", "column": "id", "type": "Float64"}]),
-        recipe(
+        revision([{"fieldPath": "a.b", "column": "b", "type": "Int64"}]),
+        revision([{"fieldPath": "id", "column": "id", "type": "Float64"}]),
+        revision(
             [{"fieldPath": "id", "column": "a", "type": "Int64"}, {"fieldPath": "id", "column": "b", "type": "String"}]
         ),
-        recipe(filters={"enabled": True, "expression": "id > 1"}),
-        recipe(drift={"unknownFields": "overflow"}),
-        recipe(drift={"unknownFields": "dlq"}),
+        revision(filters={"enabled": True, "expression": "id > 1"}),
+        revision(drift={"unknownFields": "overflow"}),
+        revision(drift={"unknownFields": "dlq"}),
     ],
 )
 def test_what_needs_a_look_at_every_record_gets_it(chosen: Revision) -> None:

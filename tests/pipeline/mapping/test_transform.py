@@ -14,7 +14,7 @@ from holdfast.pipeline.model.definition import DriftPolicy, FiltersConfig, Kafka
 COLUMNS = (Column("id", "id", "Int64"), Column("name", "name", "String", True))
 
 
-def recipe(*, filters: str = "", drift: str = "ignore", columns: tuple[Column, ...] = COLUMNS) -> Revision:
+def revision(*, filters: str = "", drift: str = "ignore", columns: tuple[Column, ...] = COLUMNS) -> Revision:
     return Revision(
         version=3,
         source=KafkaConfig(topic="t"),
@@ -43,7 +43,7 @@ def records(*values: bytes | None, headers: list[Any] | None = None) -> pa.Table
 
 
 def test_rows_carry_where_they_came_from() -> None:
-    mapped = map_records(recipe(), 2, records(b'{"id": 1, "name": "a"}', b'{"id": 2}'))
+    mapped = map_records(revision(), 2, records(b'{"id": 1, "name": "a"}', b'{"id": 2}'))
     assert mapped.rows.to_pylist() == [
         {"id": 1, "name": "a", "_generation": 2, "_topic": "t", "_partition": 5, "_offset": 100},
         {"id": 2, "name": None, "_generation": 2, "_topic": "t", "_partition": 5, "_offset": 101},
@@ -54,7 +54,7 @@ def test_rows_carry_where_they_came_from() -> None:
 
 def test_what_is_no_json_no_object_or_does_not_fit_is_refused_with_its_bytes() -> None:
     values = [b'{"id": 1}', b"\xff\x00", None, b'{"id": "x"}', b"[1]", b'{"id": 2}']
-    mapped = map_records(recipe(), 1, records(*values))
+    mapped = map_records(revision(), 1, records(*values))
     assert mapped.rows["_offset"].to_pylist() == [100, 105]
     assert [(row.offset, row.payload, row.key) for row in mapped.refused] == [
         (101, b"\xff\x00", b"k1"),
@@ -69,7 +69,7 @@ def test_what_is_no_json_no_object_or_does_not_fit_is_refused_with_its_bytes() -
 
 
 def test_a_filter_drops_and_its_faults_are_refused() -> None:
-    mapped = map_records(recipe(filters="id > 1"), 1, records(b'{"id": 1}', b'{"id": 2}', b'{"id": "x"}', b"{}"))
+    mapped = map_records(revision(filters="id > 1"), 1, records(b'{"id": 1}', b'{"id": 2}', b'{"id": "x"}', b"{}"))
     assert mapped.rows["id"].to_pylist() == [2]
     assert mapped.filtered == 2
     assert [row.offset for row in mapped.refused] == [102]
@@ -79,19 +79,19 @@ def test_a_filter_drops_and_its_faults_are_refused() -> None:
 def test_headers_are_read_where_something_looks_at_them() -> None:
     columns = (*COLUMNS, Column("$headers.trace", "trace", "String"))
     table = records(b'{"id": 1}', headers=[[{"key": "trace", "value": b"t1"}]])
-    assert map_records(recipe(columns=columns), 1, table).rows["trace"].to_pylist() == ["t1"]
+    assert map_records(revision(columns=columns), 1, table).rows["trace"].to_pylist() == ["t1"]
 
 
 def test_what_the_mapping_does_not_know_overflows() -> None:
-    mapped = map_records(recipe(drift="overflow"), 1, records(b'{"id": 1, "new": {"a": 1}}', b'{"id": 2}'))
+    mapped = map_records(revision(drift="overflow"), 1, records(b'{"id": 1, "new": {"a": 1}}', b'{"id": 2}'))
     assert mapped.rows["_overflow"].to_pylist() == ['{"new":{"a":1}}', ""]
-    nothing_new = map_records(recipe(drift="overflow"), 1, records(b'{"id": 2}'))
+    nothing_new = map_records(revision(drift="overflow"), 1, records(b'{"id": 2}'))
     assert nothing_new.rows["_overflow"].to_pylist() == [""]
 
 
 def test_what_the_mapping_does_not_know_is_refused_and_its_neighbours_are_not_moved() -> None:
     values = [b'{"id": 1}', b'{"id": 2, "new": 1}', b'{"id": 3}', b"x", b'{"id": 4}']
-    mapped = map_records(recipe(drift="dlq"), 1, records(*values))
+    mapped = map_records(revision(drift="dlq"), 1, records(*values))
     assert list(zip(mapped.rows["id"].to_pylist(), mapped.rows["_offset"].to_pylist(), strict=True)) == [
         (1, 100),
         (3, 102),
@@ -102,14 +102,14 @@ def test_what_the_mapping_does_not_know_is_refused_and_its_neighbours_are_not_mo
 
 @pytest.mark.parametrize(("policy", "kind"), [("stop", StopPipeline), ("add-column", AddColumns)])
 def test_policies_that_decide_first_are_asked_first(policy: str, kind: type) -> None:
-    assert isinstance(survey(recipe(drift=policy), records(b'{"id": 1, "new": 5}')), kind)
-    assert isinstance(survey(recipe(drift=policy), records(b'{"id": 1}', b"x")), NoDrift)
-    dropped = recipe(drift=policy, filters="id = 7")
+    assert isinstance(survey(revision(drift=policy), records(b'{"id": 1, "new": 5}')), kind)
+    assert isinstance(survey(revision(drift=policy), records(b'{"id": 1}', b"x")), NoDrift)
+    dropped = revision(drift=policy, filters="id = 7")
     assert isinstance(survey(dropped, records(b'{"id": 1, "new": 5}')), NoDrift)
 
 
 def test_the_same_records_are_always_the_same_rows() -> None:
     values = [msgspec.json.encode({"id": n, "name": "x" * (n % 5), "more": n}) for n in range(2_000)]
-    first = map_records(recipe(drift="overflow"), 1, records(*values))
-    second = map_records(recipe(drift="overflow"), 1, records(*values))
+    first = map_records(revision(drift="overflow"), 1, records(*values))
+    second = map_records(revision(drift="overflow"), 1, records(*values))
     assert first.rows.equals(second.rows)

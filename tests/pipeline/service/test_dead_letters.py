@@ -14,7 +14,8 @@ from holdfast.contracts.store import Committed, Conflict, Operation, Requirement
 from holdfast.pipeline.model.definition import Pipeline
 from holdfast.pipeline.model.errors import NotReadyError
 from holdfast.pipeline.service.dead_letter_table import REPLAYED_SUFFIX, DeadLetterFilter
-from holdfast.pipeline.service.replay import ReplaySteps, ReplayTarget
+from holdfast.pipeline.service.replay import ReplayTally, ReplayTarget
+from holdfast.pipeline.service.replay_steps import ReplaySteps
 from holdfast.pipeline.sinks.clickhouse.statements import is_fence_refusal
 from holdfast.vocabulary.errors import InvalidError
 
@@ -26,7 +27,7 @@ WRONG = "id (Int64): 'x' does not fit"
 async def refused(world: PipelineServiceHarness, **parts: Any) -> Pipeline:
     """A pipeline with a table and a DLQ of five letters in two partitions, three of which fit by now."""
     pipeline = await world.pipeline(**parts)
-    await world.service.looking.make_table(pipeline.id)
+    await world.service.inspection.create_table(pipeline.id)
     await world.refuse(
         (0, 3, '{"id": 3, "amount": 1}', WRONG),
         (0, 5, '{"id": "x"}', WRONG),
@@ -46,25 +47,25 @@ EXACT = "0\t3\t3\n1\t2\t12\n1\t9\t19"
 
 async def test_letters_are_listed_page_by_page_with_bytes_and_reason(world: PipelineServiceHarness) -> None:
     pipeline = await refused(world)
-    first = await world.service.letters.page(pipeline.id, limit=2)
+    first = await world.service.dead_letters.page(pipeline.id, limit=2)
     assert [(each.partition, each.offset, each.payload) for each in first.letters] == [
         (0, 3, '{"id": 3, "amount": 1}'),
         (0, 5, '{"id": "x"}'),
     ]
     assert first.letters[0].reason == WRONG
     assert first.after == "1:0:5"
-    second = await world.service.letters.page(pipeline.id, after=first.after, limit=10)
+    second = await world.service.dead_letters.page(pipeline.id, after=first.after, limit=10)
     assert [each.offset for each in second.letters] == [2, 7, 9]
     assert second.after == ""
-    by_reason = await world.service.letters.page(pipeline.id, DeadLetterFilter(reason="NOT json", partition=1))
+    by_reason = await world.service.dead_letters.page(pipeline.id, DeadLetterFilter(reason="NOT json", partition=1))
     assert [each.offset for each in by_reason.letters] == [7]
     later = DeadLetterFilter(since_ms=world.clock.now_ms() + 3_600_000)
-    assert (await world.service.letters.page(pipeline.id, later)).letters == ()
-    count = await world.service.letters.count(pipeline.id)
+    assert (await world.service.dead_letters.page(pipeline.id, later)).letters == ()
+    count = await world.service.dead_letters.count(pipeline.id)
     assert (count.total, count.replayed, count.waiting) == (5, 0, 5)
     assert (count.reasons[0].reason, count.reasons[0].count) == (WRONG, 3)
     with pytest.raises(InvalidError, match="generation:partition:offset"):
-        await world.service.letters.page(pipeline.id, after="1; DROP TABLE x")
+        await world.service.dead_letters.page(pipeline.id, after="1; DROP TABLE x")
 
 
 async def test_a_payload_that_is_no_text_is_shown_as_base64(world: PipelineServiceHarness) -> None:
@@ -73,50 +74,52 @@ async def test_a_payload_that_is_no_text_is_shown_as_base64(world: PipelineServi
         f"INSERT INTO default.{world.name}_dlq (_generation, _topic, _partition, _offset, reason, key, payload) "
         f"SELECT 1, '{world.name}', 0, 4, 'x', unhex('ff00'), unhex('fe')"
     )
-    letter = (await world.service.letters.page(pipeline.id, DeadLetterFilter(offsets=(4,)))).letters[0]
+    letter = (await world.service.dead_letters.page(pipeline.id, DeadLetterFilter(offsets=(4,)))).letters[0]
     assert (letter.key, letter.key_base64, letter.payload, letter.payload_base64) == (None, "/wA=", None, "/g==")
 
 
 async def test_there_is_no_dlq_before_anything_was_refused(world: PipelineServiceHarness) -> None:
     pipeline = await world.pipeline()
-    assert (await world.service.letters.page(pipeline.id)).letters == ()
-    assert (await world.service.letters.count(pipeline.id)).total == 0
-    assert (await world.service.letters.replay(pipeline.id)).stored == 0
+    assert (await world.service.dead_letters.page(pipeline.id)).letters == ()
+    assert (await world.service.dead_letters.count(pipeline.id)).total == 0
+    assert (await world.service.dead_letters.replay(pipeline.id)).stored == 0
 
 
-async def test_a_replay_goes_through_the_newest_recipe_and_marks_what_became_of_it(
+async def test_a_replay_goes_through_the_newest_revision_and_marks_what_became_of_it(
     world: PipelineServiceHarness,
 ) -> None:
     pipeline = await refused(world)
     await world.service.catalog.put_part(pipeline.id, "filters", {"enabled": True, "expression": "id != 12"})
-    done = await world.service.letters.replay(pipeline.id)
-    assert (done.stored, done.filtered, done.refused, done.recipe, done.more) == (2, 1, 2, 2, False)
+    done = await world.service.dead_letters.replay(pipeline.id)
+    assert (done.stored, done.filtered, done.refused, done.revision, done.more) == (2, 1, 2, 2, False)
     reasons = {(each.partition, each.offset): each.reason for each in done.refusals}
     assert reasons[1, 7].startswith("not JSON: ")
     assert reasons[0, 5].startswith("filter: ")
     assert await rows(world) == "0\t3\t3\n1\t9\t19"
-    letters = (await world.service.letters.page(pipeline.id)).letters
+    letters = (await world.service.dead_letters.page(pipeline.id)).letters
     assert [each.replayed for each in letters] == ["stored", "", "filtered", "", "stored"]
-    waiting = await world.service.letters.page(pipeline.id, DeadLetterFilter(waiting=True))
+    waiting = await world.service.dead_letters.page(pipeline.id, DeadLetterFilter(waiting=True))
     assert [each.offset for each in waiting.letters] == [5, 7]
 
 
 async def test_a_repeated_replay_adds_nothing(world: PipelineServiceHarness) -> None:
     pipeline = await refused(world)
-    assert (await world.service.letters.replay(pipeline.id, DeadLetterFilter(partition=1, offsets=(9,)))).stored == 1
-    assert (await world.service.letters.replay(pipeline.id, limit=1)).more
-    assert (await world.service.letters.replay(pipeline.id)).stored == 1
-    assert (await world.service.letters.replay(pipeline.id)).stored == 0
+    assert (
+        await world.service.dead_letters.replay(pipeline.id, DeadLetterFilter(partition=1, offsets=(9,)))
+    ).stored == 1
+    assert (await world.service.dead_letters.replay(pipeline.id, limit=1)).more
+    assert (await world.service.dead_letters.replay(pipeline.id)).stored == 1
+    assert (await world.service.dead_letters.replay(pipeline.id)).stored == 0
     assert await rows(world) == EXACT
-    assert (await world.service.letters.count(pipeline.id)).replayed == 3
+    assert (await world.service.dead_letters.count(pipeline.id)).replayed == 3
 
 
 async def test_two_who_replay_at_once_add_each_row_once(world: PipelineServiceHarness) -> None:
     pipeline = await refused(world)
     other = world.another()
-    await asyncio.gather(*(service.letters.replay(pipeline.id) for service in (world.service, other) * 2))
+    await asyncio.gather(*(service.dead_letters.replay(pipeline.id) for service in (world.service, other) * 2))
     assert await rows(world) == EXACT
-    assert (await world.service.letters.count(pipeline.id)).replayed == 3
+    assert (await world.service.dead_letters.count(pipeline.id)).replayed == 3
 
 
 class Dies:
@@ -148,11 +151,11 @@ async def test_a_replay_that_dies_at_a_commit_is_finished_by_the_next(
     pipeline = await refused(world)
     dying = world.another(store=Dies(world.store, commit, after=after))
     with pytest.raises(KeyboardInterrupt):
-        await dying.letters.replay(pipeline.id)
+        await dying.dead_letters.replay(pipeline.id)
     await world.service.catalog.put_part(pipeline.id, "filters", {"enabled": True, "expression": "id > 0"})
-    await world.service.letters.replay(pipeline.id)
+    await world.service.dead_letters.replay(pipeline.id)
     assert await rows(world) == EXACT
-    assert (await world.service.letters.count(pipeline.id)).replayed == 3
+    assert (await world.service.dead_letters.count(pipeline.id)).replayed == 3
 
 
 @pytest.mark.parametrize("command", [1, 2, 3])
@@ -176,14 +179,14 @@ async def test_a_replay_that_dies_between_its_inserts_is_finished_by_the_next(
     monkeypatch.setattr(ClickHouseClient, "command", dies_after(ClickHouseClient.command))
     monkeypatch.setattr(ClickHouseClient, "insert", dies_after(ClickHouseClient.insert))
     with pytest.raises(KeyboardInterrupt):
-        await world.service.letters.replay(pipeline.id)
+        await world.service.dead_letters.replay(pipeline.id)
     monkeypatch.undo()
     entry, record = await ReplaySteps(world.store, pipeline.id, clock=world.clock, random=world.random).read()
     assert entry is not None
     assert record.pending is not None
-    await world.service.letters.replay(pipeline.id)
+    await world.service.dead_letters.replay(pipeline.id)
     assert await rows(world) == EXACT
-    assert (await world.service.letters.count(pipeline.id)).replayed == 3
+    assert (await world.service.dead_letters.count(pipeline.id)).replayed == 3
 
 
 async def test_a_replay_that_was_paused_before_its_insert_is_refused_when_it_wakes_up(
@@ -191,21 +194,19 @@ async def test_a_replay_that_was_paused_before_its_insert_is_refused_when_it_wak
 ) -> None:
     pipeline = await refused(world)
     steps = ReplaySteps(world.store, pipeline.id, clock=world.clock, random=world.random)
-    recipe = await world.service.catalog.recipe(pipeline.id, 1)
-    step = await world.service.letters._next(pipeline.id, recipe, DeadLetterFilter(), (0, 0, -1), 10)
+    revision = await world.service.catalog.revision(pipeline.id, 1)
+    step = await world.service.dead_letters._next(pipeline.id, revision, DeadLetterFilter(), (0, 0, -1), 10)
     assert step is not None
     entry, record = await steps.read()
     assert await steps.begin(entry, record, step)
-    await world.service.letters.replay(pipeline.id)
+    await world.service.dead_letters.replay(pipeline.id)
     await world.ask(f"TRUNCATE TABLE default.{world.name}")  # so that only the fence can keep the late insert out
 
     def late() -> None:
         connection = ClickHouseClient(world.clickhouse.url, timeout_ms=10_000)
         try:
-            from holdfast.pipeline.service.replay import ReplayTally
-
-            target = ReplayTarget(pipeline.id, recipe, connection, random=world.random)
-            target.carry_out(step, record.number, ReplayTally(1))
+            target = ReplayTarget(pipeline.id, revision, connection, random=world.random)
+            target.execute(step, record.number, ReplayTally(1))
         finally:
             connection.close()
 
@@ -219,18 +220,18 @@ async def test_a_replay_that_cannot_be_exact_is_refused_with_the_reason(world: P
     timed = {"columns": [{"fieldPath": "$timestamp", "column": "at", "type": "DateTime64(3)", "nullable": False}]}
     pipeline = await world.pipeline(mapping=timed)
     with pytest.raises(NotReadyError, match="uses headers or the timestamp, which the DLQ does not keep"):
-        await world.service.letters.replay(pipeline.id)
+        await world.service.dead_letters.replay(pipeline.id)
     await world.service.catalog.put_parts(
         pipeline.id,
         {"mapping": {"columns": [{"fieldPath": "id", "column": "id", "type": "Int64"}]}, "sql": {"sql": "select 1"}},
     )
     with pytest.raises(NotReadyError, match="it has sql, which only workers run"):
-        await world.service.letters.replay(pipeline.id)
+        await world.service.dead_letters.replay(pipeline.id)
     await world.service.catalog.put_parts(
         pipeline.id, {"sql": {"sql": ""}, "sink": {"kind": "parquet", "url": "/tmp/x"}}
     )
-    with pytest.raises(NotReadyError, match="only ClickHouse sinks have a DLQ"):
-        await world.service.letters.count(pipeline.id)
+    with pytest.raises(NotReadyError, match="only ClickHouse sinks keep their DLQ"):
+        await world.service.dead_letters.count(pipeline.id)
 
 
 async def test_a_dlq_is_cut_to_what_is_kept_oldest_first_and_no_neighbours(world: PipelineServiceHarness) -> None:
@@ -243,12 +244,12 @@ async def test_a_dlq_is_cut_to_what_is_kept_oldest_first_and_no_neighbours(world
         "FROM numbers(1, 1004))"
     )
     await world.service.trim_dead_letters()
-    first = (await world.service.letters.page(pipeline.id, limit=2)).letters
+    first = (await world.service.dead_letters.page(pipeline.id, limit=2)).letters
     assert [each.offset for each in first] == [0, 6], "0 is the youngest"
-    assert (await world.service.letters.count(pipeline.id)).total == 1_000
+    assert (await world.service.dead_letters.count(pipeline.id)).total == 1_000
     assert await world.ask(f"SELECT count() FROM default.{world.name}_dlq WHERE _topic = 'other'") == "1004"
     await world.service.trim_dead_letters()
-    assert (await world.service.letters.count(pipeline.id)).total == 1_000
+    assert (await world.service.dead_letters.count(pipeline.id)).total == 1_000
 
 
 async def test_a_replay_that_the_table_cannot_take_is_refused_before_it_begins(world: PipelineServiceHarness) -> None:
@@ -256,10 +257,10 @@ async def test_a_replay_that_the_table_cannot_take_is_refused_before_it_begins(w
     wider = {"columns": [*MAPPING["columns"], {"fieldPath": "x", "column": "x", "type": "String", "nullable": True}]}
     await world.service.catalog.put_part(pipeline.id, "mapping", wider)
     with pytest.raises(NotReadyError, match="x is missing; this would help: ALTER TABLE"):
-        await world.service.letters.replay(pipeline.id)
-    diff = await world.service.looking.diff(pipeline.id)
+        await world.service.dead_letters.replay(pipeline.id)
+    diff = await world.service.inspection.diff(pipeline.id)
     await world.ask(diff.statements[0])
-    assert (await world.service.letters.replay(pipeline.id)).stored == 3
+    assert (await world.service.dead_letters.replay(pipeline.id)).stored == 3
 
 
 @pytest.mark.parametrize("landed", [False, True])
@@ -273,22 +274,22 @@ async def test_a_step_that_the_server_refuses_is_given_up_and_stands_in_nobodys_
         await plant(world, "(12, 1, '{}', 1, 2)")
     await world.ask(f"ALTER TABLE default.{world.name} RENAME COLUMN amount TO value")
     with pytest.raises(NotReadyError, match="amount is missing"):
-        await world.service.letters.replay(pipeline.id)
+        await world.service.dead_letters.replay(pipeline.id)
     renamed = {"columns": [MAPPING["columns"][0], {**MAPPING["columns"][1], "column": "value"}]}
     await world.service.catalog.put_part(pipeline.id, "mapping", renamed)
     with pytest.raises(NotReadyError, match="amount"):
-        await world.service.letters.replay(pipeline.id)
-    done = await world.service.letters.replay(pipeline.id)
-    assert (done.stored, done.recipe) == (2 if landed else 3, 2)
+        await world.service.dead_letters.replay(pipeline.id)
+    done = await world.service.dead_letters.replay(pipeline.id)
+    assert (done.stored, done.revision) == (2 if landed else 3, 2)
     assert await rows(world) == EXACT
-    assert (await world.service.letters.count(pipeline.id)).replayed == 3
+    assert (await world.service.dead_letters.count(pipeline.id)).replayed == 3
 
 
 async def begin(world: PipelineServiceHarness, pipeline: Pipeline, chosen: DeadLetterFilter) -> None:
     """A step that somebody has begun and left."""
-    recipe = await world.service.catalog.recipe(pipeline.id, 1)
+    revision = await world.service.catalog.revision(pipeline.id, 1)
     steps = ReplaySteps(world.store, pipeline.id, clock=world.clock, random=world.random)
-    step = await world.service.letters._next(pipeline.id, recipe, chosen, (0, 0, -1), 10)
+    step = await world.service.dead_letters._next(pipeline.id, revision, chosen, (0, 0, -1), 10)
     assert step is not None
     entry, record = await steps.read()
     assert await steps.begin(entry, record, step)
@@ -305,9 +306,9 @@ async def test_a_step_whose_rows_are_there_is_finished_although_its_token_was_fo
     pipeline = await refused(world)
     await begin(world, pipeline, DeadLetterFilter(partition=1))
     await plant(world, "(12, 1, '{0}', 1, 2), (19, 1, '{0}', 1, 9)")
-    assert (await world.service.letters.replay(pipeline.id)).stored == 3
+    assert (await world.service.dead_letters.replay(pipeline.id)).stored == 3
     assert await rows(world) == EXACT
-    assert (await world.service.letters.count(pipeline.id)).replayed == 3
+    assert (await world.service.dead_letters.count(pipeline.id)).replayed == 3
 
 
 @pytest.mark.parametrize("command", [1, 2])
@@ -326,14 +327,14 @@ async def test_a_replay_under_a_token_without_its_rows_is_finished_by_the_next(
 
     monkeypatch.setattr(ClickHouseClient, "insert", dies)
     with pytest.raises(KeyboardInterrupt):
-        await world.service.letters.replay(pipeline.id)
+        await world.service.dead_letters.replay(pipeline.id)
     monkeypatch.undo()
     table = world.name + ("" if command == 1 else REPLAYED_SUFFIX)
     parts = await world.ask(f"SELECT path FROM system.parts WHERE table = '{table}' AND active FORMAT TSV")
     await asyncio.to_thread(world.clickhouse.kill)
     shutil.rmtree(parts)
     await asyncio.to_thread(world.clickhouse.start)
-    await world.service.letters.replay(pipeline.id)
-    await world.service.letters.replay(pipeline.id)
+    await world.service.dead_letters.replay(pipeline.id)
+    await world.service.dead_letters.replay(pipeline.id)
     assert await rows(world) == EXACT
-    assert (await world.service.letters.count(pipeline.id)).replayed == 3
+    assert (await world.service.dead_letters.count(pipeline.id)).replayed == 3

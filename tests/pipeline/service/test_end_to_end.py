@@ -63,20 +63,20 @@ async def test_a_life(tmp_path: Path, clickhouse: ClickHouseServer) -> None:
             whole = 2 * sum(range(PER_PARTITION))
             bad = 2 * sum(range(0, PER_PARTITION, 50))
             assert await shape() == f"{2 * PER_PARTITION - 12}\t{2 * PER_PARTITION - 12}\t{whole - bad}"
-            assert (await service.letters.count(made.id)).waiting == 12
+            assert (await service.dead_letters.count(made.id)).waiting == 12
             with pytest.raises(NotReadyError):
-                await service.rewinds.rewind(made.id, {0: 5})
+                await service.reprocessing.rewind(made.id, {0: 5})
 
             await service.catalog.put_part(made.id, "mapping", LENIENT)
-            assert (await service.letters.replay(made.id)).stored == 12
-            assert (await service.letters.replay(made.id)).stored == 0
+            assert (await service.dead_letters.replay(made.id)).stored == 12
+            assert (await service.dead_letters.replay(made.id)).stored == 0
             exact = f"{2 * PER_PARTITION}\t{2 * PER_PARTITION}\t{whole}"
             assert await shape() == exact
 
-            _, fresh = await service.rewinds.rewind(made.id, {0: 100, 1: 50}, delete_previous=True)
+            _, fresh = await service.reprocessing.rewind(made.id, {0: 100, 1: 50}, delete_previous=True)
 
             async def replaced() -> bool:
-                await service.upkeep()
+                await service.maintain()
                 return not (await service.catalog.get(made.id)).generations[-1].delete_previous
 
             await until(replaced)
@@ -85,7 +85,7 @@ async def test_a_life(tmp_path: Path, clickhouse: ClickHouseServer) -> None:
             generations = await ask("SELECT _generation, count() FROM default.orders GROUP BY ALL ORDER BY ALL")
             assert generations == f"1\t150\n{fresh.number}\t{2 * PER_PARTITION - 150}"
 
-            _, backfill = await service.rewinds.backfill(made.id, {0: 10}, {0: 20})
+            _, backfill = await service.reprocessing.backfill(made.id, {0: 10}, {0: 20})
 
             async def filled() -> bool:
                 return all(

@@ -9,10 +9,10 @@ from tests.support.pipeline_service import PipelineServiceHarness
 
 from holdfast.contracts.store import Delete, Put
 from holdfast.kernel.keys import holder_key
-from holdfast.pipeline.catalog.settings import ServiceSettings
 from holdfast.pipeline.model.definition import Pipeline, RangeIntent, live_generation, registry_namespace, slot_resource
 from holdfast.pipeline.model.errors import EditConflictError, NotReadyError
 from holdfast.pipeline.service.rewind_rules import FOR_EVER, read_position
+from holdfast.pipeline.service.settings import ServiceSettings
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.types import OffsetRange
 
@@ -35,7 +35,7 @@ def test_positions_are_read_as_people_write_them() -> None:
         with pytest.raises(InvalidError, match="an ISO 8601 time, or an object of offsets by partition"):
             read_position(wrong)
     for offsets in ({"x": 5}, {"0": -1}, {"0": True}, {"0": "5"}):
-        with pytest.raises(InvalidError, match="whole numbers from 0 on"):
+        with pytest.raises(InvalidError, match="a whole number of at least 0"):
             read_position(offsets)
     assert OffsetRange(1, 2).end == 2
 
@@ -49,16 +49,16 @@ async def test_a_rewind_begins_where_it_is_told_to(world: PipelineServiceHarness
         ("2100-01-01", {"0": 10, "1": 4}),
         ({0: 7, 1: 2}, {"0": 7, "1": 2}),
     ):
-        after, fresh = await world.service.rewinds.rewind(pipeline.id, to)
+        after, fresh = await world.service.reprocessing.rewind(pipeline.id, to)
         assert fresh.starts == starts
         assert live_generation(after) == fresh
     with pytest.raises(InvalidError, match="invalid offset of partition 0 11: must be 0 to 10, as it is kept"):
-        await world.service.rewinds.rewind(pipeline.id, {0: 11, 1: 0})
+        await world.service.reprocessing.rewind(pipeline.id, {0: 11, 1: 0})
     with pytest.raises(InvalidError, match="invalid partition 2: must be 0 to 1"):
-        await world.service.rewinds.rewind(pipeline.id, {2: 0})
+        await world.service.reprocessing.rewind(pipeline.id, {2: 0})
     incomplete = await world.service.catalog.create("incomplete")
     with pytest.raises(NotReadyError, match="rewinding 'incomplete' is refused: source: not saved yet"):
-        await world.service.rewinds.rewind(incomplete.id, "earliest")
+        await world.service.reprocessing.rewind(incomplete.id, "earliest")
 
 
 async def test_partitions_that_are_not_named_go_on_where_they_are_known_to_be(world: PipelineServiceHarness) -> None:
@@ -67,27 +67,27 @@ async def test_partitions_that_are_not_named_go_on_where_they_are_known_to_be(wo
     await world.progress(registry, [8, 3])
     await world.service.start(pipeline.id)
     with pytest.raises(NotReadyError, match="the others move on while it is started: stop it first"):
-        await world.service.rewinds.rewind(pipeline.id, {0: 2})
+        await world.service.reprocessing.rewind(pipeline.id, {0: 2})
     await world.service.stop(pipeline.id)
     slot = holder_key(slot_resource(pipeline.id, 0))
     await world.store.commit(apply=[Put(slot, b'{"holder":"w","epoch":1}')])
     with pytest.raises(NotReadyError, match="slot 0 is still held by a worker"):
-        await world.service.rewinds.rewind(pipeline.id, {0: 2})
+        await world.service.reprocessing.rewind(pipeline.id, {0: 2})
     await world.store.commit(apply=[Delete(slot)])
     state = await registry.partition(1)
     assert state is not None
     assert await registry.claim(1, "run", state.epoch)
-    intent = msgspec.json.encode(RangeIntent(start=3, end=4, recipe=1)).decode()
+    intent = msgspec.json.encode(RangeIntent(start=3, end=4, revision=1)).decode()
     assert await registry.begin_range(1, "run", state.epoch + 1, intent)
     assert await registry.release(1, "run", state.epoch + 1)
-    with pytest.raises(NotReadyError, match="partition 1 has a range that was begun and not finished"):
-        await world.service.rewinds.rewind(pipeline.id, {0: 2})
-    _, fresh = await world.service.rewinds.rewind(pipeline.id, {0: 2, 1: 3})
+    with pytest.raises(NotReadyError, match="partition 1 has an unfinished range"):
+        await world.service.reprocessing.rewind(pipeline.id, {0: 2})
+    _, fresh = await world.service.reprocessing.rewind(pipeline.id, {0: 2, 1: 3})
     assert fresh.starts == {"0": 2, "1": 3}
     left = await registry.partition(1)
     assert left is not None
     assert left.intent is not None
-    await world.service.upkeep()  # it will never be finished, and holds nothing back any more
+    await world.service.maintain()  # it will never be finished, and holds nothing back any more
     after = await registry.partition(1)
     assert after is not None
     assert (after.intent, after.checkpoint, after.epoch) == (None, left.checkpoint, left.epoch)
@@ -95,26 +95,26 @@ async def test_partitions_that_are_not_named_go_on_where_they_are_known_to_be(wo
 
 async def test_a_partition_that_was_never_read_begins_where_it_was_to_begin(world: PipelineServiceHarness) -> None:
     pipeline = await filled(world)
-    _, untouched = await world.service.rewinds.rewind(pipeline.id, {0: 2})
+    _, untouched = await world.service.reprocessing.rewind(pipeline.id, {0: 2})
     assert untouched.starts == {"0": 2}, "partition 1 begins where the source says"
     await world.registry(pipeline, untouched.number)
     pinned = f"registry/{registry_namespace(pipeline.id, untouched.number)}/starts/00001"  # `latest`, as its first owner found it
     await world.store.commit(apply=[Put(pinned, b'{"offset":3}')])
-    _, again = await world.service.rewinds.rewind(pipeline.id, {0: 1})
+    _, again = await world.service.reprocessing.rewind(pipeline.id, {0: 1})
     assert again.starts == {"0": 1, "1": 3}
-    _, stated = await world.service.rewinds.rewind(pipeline.id, {1: 0})
+    _, stated = await world.service.reprocessing.rewind(pipeline.id, {1: 0})
     assert stated.starts == {"0": 1, "1": 0}, "as the generation before was told"
 
 
 async def test_a_rewind_of_what_somebody_else_has_changed_is_refused(world: PipelineServiceHarness) -> None:
     pipeline = await filled(world)
     with pytest.raises(EditConflictError):
-        await world.service.rewinds.rewind(pipeline.id, "earliest", expected=pipeline.version - 1)
+        await world.service.reprocessing.rewind(pipeline.id, "earliest", expected=pipeline.version - 1)
 
 
 async def test_a_backfill_is_a_bounded_range(world: PipelineServiceHarness) -> None:
     pipeline = await filled(world)
-    _, fresh = await world.service.rewinds.backfill(pipeline.id, {0: 2, 1: 4}, {0: 5, 1: 4})
+    _, fresh = await world.service.reprocessing.backfill(pipeline.id, {0: 2, 1: 4}, {0: 5, 1: 4})
     assert (fresh.kind, fresh.starts, fresh.ends) == ("backfill", {"0": 2}, {"0": 5})
     status = await world.service.status(pipeline.id)
     assert [(each.number, each.kind, each.lag_rows, each.done) for each in status.generations] == [
@@ -122,8 +122,8 @@ async def test_a_backfill_is_a_bounded_range(world: PipelineServiceHarness) -> N
         (2, "backfill", 3, False),
     ]
     with pytest.raises(InvalidError, match="one with offsets in it"):
-        await world.service.rewinds.backfill(pipeline.id, "latest", "latest")
-    done = await world.service.rewinds.give_up(pipeline.id, fresh.number)
+        await world.service.reprocessing.backfill(pipeline.id, "latest", "latest")
+    done = await world.service.reprocessing.cancel_backfill(pipeline.id, fresh.number)
     assert [each.retired for each in done.generations] == [False, True]
 
 
@@ -139,15 +139,15 @@ async def counted(world: PipelineServiceHarness) -> str:
 
 async def test_what_a_rewind_replaces_goes_once_the_new_generation_has_passed_it(world: PipelineServiceHarness) -> None:
     pipeline = await filled(world)
-    await world.service.looking.make_table(pipeline.id)
+    await world.service.inspection.create_table(pipeline.id)
     await world.progress(await world.registry(pipeline, 1), [10, 4])
     for partition, count in ((0, 10), (1, 4)):
         await world.ask(ROW.format(world.name, 1, partition, count))
     await world.refuse((0, 3, "x", "bad"), (0, 7, "y", "bad"))
-    after, fresh = await world.service.rewinds.rewind(pipeline.id, {0: 6, 1: 0}, delete_previous=True)
+    after, fresh = await world.service.reprocessing.rewind(pipeline.id, {0: 6, 1: 0}, delete_previous=True)
     registry = await world.registry(pipeline, fresh.number)
     await world.progress(registry, [9, 4])
-    assert await world.service.rewinds.delete_replaced(after) == "partition 0 is at 9, generation 1 had got to 10"
+    assert await world.service.reprocessing.delete_replaced(after) == "partition 0 is at 9, generation 1 was at 10"
     assert (await counted(world)) == "1\t0\t10\t0\n1\t1\t4\t0"
     for partition, count in ((0, 10), (1, 4)):
         await world.ask(ROW.format(world.name, 2, partition, count))
@@ -155,11 +155,11 @@ async def test_what_a_rewind_replaces_goes_once_the_new_generation_has_passed_it
     assert state is not None
     assert await registry.claim(0, "run", state.epoch)
     assert await registry.update_checkpoint(0, "run", 10, state.epoch + 1)
-    await world.service.upkeep()
+    await world.service.maintain()
     assert (await counted(world)) == "1\t0\t6\t0\n2\t0\t10\t0\n2\t1\t4\t0"
-    assert [each.offset for each in (await world.service.letters.page(pipeline.id)).letters] == [3]
+    assert [each.offset for each in (await world.service.dead_letters.page(pipeline.id)).letters] == [3]
     assert not (await world.service.catalog.get(pipeline.id)).generations[-1].delete_previous
-    assert await world.service.rewinds.delete_replaced(await world.service.catalog.get(pipeline.id)) == ""
+    assert await world.service.reprocessing.delete_replaced(await world.service.catalog.get(pipeline.id)) == ""
     fence = await world.ask(
         f"SELECT min(epoch), count() FROM default.holdfast_fence WHERE startsWith(k, '{pipeline.id}:1:') FORMAT TSV"
     )
@@ -172,9 +172,9 @@ async def test_rows_stay_while_somebody_still_owns_a_partition_of_the_old_genera
     pipeline = await filled(world)
     old = await world.registry(pipeline, 1)
     assert await old.claim(1, "zombie", 0)
-    after, fresh = await world.service.rewinds.rewind(pipeline.id, "earliest", delete_previous=True)
+    after, fresh = await world.service.reprocessing.rewind(pipeline.id, "earliest", delete_previous=True)
     await world.progress(await world.registry(pipeline, fresh.number), [10, 4])
-    why = await world.service.rewinds.delete_replaced(after)
+    why = await world.service.reprocessing.delete_replaced(after)
     assert why == "partition 1 of generation 1 is still owned by zombie"
 
 
@@ -185,17 +185,17 @@ async def test_rows_of_a_neighbour_are_not_deleted(world: PipelineServiceHarness
     mapping = {"columns": [{"fieldPath": "id", "column": "id", "type": "Int64"}]}
     await world.service.catalog.put_parts(other.id, {**parts, "mapping": mapping})
     with pytest.raises(NotReadyError, match=re.escape("would delete rows of pipeline 'neighbour'")):
-        await world.service.rewinds.rewind(pipeline.id, "earliest", delete_previous=True)
+        await world.service.reprocessing.rewind(pipeline.id, "earliest", delete_previous=True)
 
 
-async def test_upkeep_goes_on_by_itself_and_outlives_a_server_that_is_away(
+async def test_maintenance_runs_in_the_background_and_survives_an_unavailable_server(
     world: PipelineServiceHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline = await filled(world)
-    await world.service.looking.make_table(pipeline.id)
+    await world.service.inspection.create_table(pipeline.id)
     await world.progress(await world.registry(pipeline, 1), [10, 4])
     await world.ask(ROW.format(world.name, 1, 0, 10))
-    _, fresh = await world.service.rewinds.rewind(pipeline.id, "earliest", delete_previous=True)
+    _, fresh = await world.service.reprocessing.rewind(pipeline.id, "earliest", delete_previous=True)
     await asyncio.to_thread(world.clickhouse.freeze)
     try:
         service = world.another(ServiceSettings(upkeep_interval_ms=100, delete_timeout_ms=1_000))

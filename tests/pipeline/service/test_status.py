@@ -17,7 +17,7 @@ from holdfast.pipeline.service.status import NO_LEASES, PipelineStatus, aggregat
 from holdfast.registry import PartitionState
 
 STARTED = Pipeline(
-    id="p", name="orders", recipe=1, problems=(), state=PipelineState(desired="started", replicas=2), version=3
+    id="p", name="orders", revision=1, problems=(), state=PipelineState(desired="started", replicas=2), version=3
 )
 
 
@@ -64,7 +64,7 @@ def test_counts_are_added_up_and_lag_is_by_the_registry() -> None:
 def test_without_a_worker_there_is_no_lag_and_the_reason_is_said() -> None:
     found = seen(STARTED, g1=[PartitionState(id=0, checkpoint=7)])
     assert (found.state, found.lag_rows, found.lag_ms, found.mode) == ("waiting", None, None, "none")
-    assert found.reasons == ("there is no worker: start one with holdfast serve --roles worker",)
+    assert found.reasons == ("no worker is running: start one with holdfast serve --roles worker",)
     unable = seen(STARTED, workers=[worker(able=False, trouble="no Java")])
     assert unable.reasons == ("w1: no Java",)
     assert seen(STARTED, workers=[worker()]).reasons == ("no worker has taken a slot yet",)
@@ -97,17 +97,17 @@ def test_the_mode_without_leases_has_its_banner_and_warns_of_replicas() -> None:
     assert found.warnings == ("x", "replicas 2 is not looked at: workers run without leases")
 
 
-def test_edits_that_do_not_fit_are_a_warning_while_the_old_recipe_runs() -> None:
+def test_edits_that_do_not_fit_are_a_warning_while_the_old_revision_runs() -> None:
     edited = msgspec.structs.replace(STARTED, problems=("sink and mapping: x",))
     (warning,) = seen(edited, [slot()], [worker()]).warnings
-    assert warning == "the parts were edited and do not fit; recipe 1 stays in use: sink and mapping: x"
+    assert warning == "the edited parts do not fit together; revision 1 stays in use: sink and mapping: x"
 
 
 def test_what_a_dead_worker_has_begun_is_said_while_nobody_goes_on_with_it() -> None:
     stopped = msgspec.structs.replace(STARTED, state=PipelineState())
     begun = PartitionState(id=3, checkpoint=7, intent='{"start":7,"end":9}')
     (warning,) = seen(stopped, g1=[begun]).warnings
-    assert warning.startswith("ranges of partitions 3 were begun and not finished: their records are kept until")
+    assert warning.startswith("unfinished ranges of partitions 3: their records are kept until")
     assert seen(STARTED, g1=[begun]).warnings == ()
 
 

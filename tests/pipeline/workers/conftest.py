@@ -135,7 +135,7 @@ class WorkerCluster:
     ) -> None:
         if topic:
             await self.topics.create(f"topic-{pipeline_id}", partitions)
-        recipe = Revision(
+        revision = Revision(
             version=1,
             source=KafkaConfig(topic=f"topic-{pipeline_id}"),
             sink=ClickHouseConfig(table="t"),
@@ -144,7 +144,7 @@ class WorkerCluster:
         stored = Pipeline(
             id=pipeline_id,
             name=pipeline_id,
-            recipe=1,
+            revision=1,
             problems=(),
             state=PipelineState(desired=desired, replicas=replicas),  # type: ignore[arg-type]
             generations=generations,
@@ -152,12 +152,12 @@ class WorkerCluster:
         await self.store.commit(
             apply=[
                 Put(pipeline_key(pipeline_id), pipeline_value(stored)),
-                Put(revision_key(pipeline_id, 1), revision_value(recipe, 0)),
+                Put(revision_key(pipeline_id, 1), revision_value(revision, 0)),
             ]
         )
 
     async def edit(self, pipeline_id: str, **changes: object) -> None:
-        """Change the stored pipeline as its catalog would, without the parts a recipe is made of."""
+        """Change the stored pipeline as its catalog would, without the parts a revision is made of."""
         pipeline = await self.catalog.get(pipeline_id)
         value = pipeline_value(msgspec.structs.replace(pipeline, **changes))
         await self.store.commit(apply=[Put(pipeline_key(pipeline_id), value)])

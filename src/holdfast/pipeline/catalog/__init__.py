@@ -1,1 +1,1 @@
-"""Pipelines in the store: parts, revisions, generations. Every change is one commit."""
+"""Stored pipelines: parts, revisions, generations, worker status. Every change is one commit."""

@@ -1,7 +1,7 @@
-"""What is removed behind a pipeline: recipes nobody needs, and everything of one that was deleted.
+"""Removal of revisions that are no longer needed, and of the keys of deleted pipelines.
 
-The one rule: a mark in the store says that a pipeline is gone before anything of it is removed, and goes last. Whoever comes by
-finishes what a dead process began; to remove what is gone changes nothing.
+The one rule: a marker in the store is written before anything of a deleted pipeline is removed, and removed last. Any process
+finishes what a dead one began; removal is idempotent.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,12 +33,12 @@ from holdfast.vocabulary.errors import CorruptError
 
 Commit = Callable[[Sequence[Requirement], Sequence[Operation]], Awaitable[Committed | Conflict]]
 
-_DELETES_MAX = 90  # of the hundred operations a commit takes
+_DELETES_MAX = 90  # a commit takes a hundred operations
 _PAGE = 500
 
 
 def _registries(pipeline_id: str) -> str:
-    """What the namespaces of all generations start with, see `registry_namespace`."""
+    """The prefix of the registry namespaces of all generations, see `registry_namespace`."""
     return f"{PIPELINE_REGISTRY}{pipeline_id}-"
 
 
@@ -47,7 +47,7 @@ def _slots(pipeline_id: str) -> str:
 
 
 async def active_owners(store: Store, pipeline_id: str) -> tuple[str, ...]:
-    """Who still works for a pipeline, in words; nobody if empty."""
+    """Slots and partitions of a pipeline that are still owned, as reasons; empty if none."""
     holders = HOLDERS + _slots(pipeline_id)
     slots = [entry.key.rpartition("/")[2] for entry in (await store.scan(holders, prefix_end(holders))).entries]
     owners = await live_owners(store, _registries(pipeline_id))
@@ -56,48 +56,48 @@ async def active_owners(store: Store, pipeline_id: str) -> tuple[str, ...]:
 
 
 async def prune_revisions(store: Store, pipeline: Pipeline, *, kept: int, commit: Commit) -> None:
-    """Remove all recipes but the newest `kept` and those that a begun range is to be finished by."""
+    """Remove all revisions but the newest `kept` and those that an unfinished range or replay needs."""
     prefix = revisions_prefix(pipeline.id)
-    if pipeline.recipe <= kept:
+    if pipeline.revision <= kept:
         return
-    entries = (await store.scan(prefix, f"{prefix}{pipeline.recipe - kept + 1:08d}")).entries
+    entries = (await store.scan(prefix, f"{prefix}{pipeline.revision - kept + 1:08d}")).entries
     if not entries:
         return
-    begun = {
-        msgspec.json.decode(state.intent, type=RangeIntent).recipe
+    needed = {
+        msgspec.json.decode(state.intent, type=RangeIntent).revision
         for states in (await partitions_by_namespace(store, _registries(pipeline.id))).values()
         for state in states
         if state.intent is not None
     }
-    begun.add(await _replaying(store, pipeline.id))
-    gone = [Delete(entry.key) for entry in entries if int(entry.key.rpartition("/")[2]) not in begun]
+    needed.add(await _replay_revision(store, pipeline.id))
+    gone = [Delete(entry.key) for entry in entries if int(entry.key.rpartition("/")[2]) not in needed]
     for at in range(0, len(gone), _DELETES_MAX):
         await commit([], gone[at : at + _DELETES_MAX])
 
 
-async def _replaying(store: Store, pipeline_id: str) -> int:
-    """The recipe a replay is under way with; 0: none."""
+async def _replay_revision(store: Store, pipeline_id: str) -> int:
+    """The revision of the replay under way; 0: none."""
     entry = await store.get(replay_key(pipeline_id))
     record = ReplayRecord() if entry is None else read_replay(entry)
-    return 0 if record.pending is None else record.pending.recipe
+    return 0 if record.pending is None else record.pending.revision
 
 
 async def clear_intents(store: Store, pipeline: Pipeline, *, commit: Commit) -> int:
-    """Clear what was begun in retired generations and is owned by nobody: it is never finished, and would hold records back.
+    """Clear the intents of unowned partitions of retired generations: they are never finished, and would block retention.
 
-    How many there were. A partition that somebody takes meanwhile is left to him.
+    Returns how many. A partition that is claimed meanwhile is left to its owner.
     """
     retired = [registry_namespace(pipeline.id, each.number) for each in pipeline.generations if each.retired]
     return sum([await clear_unowned_intents(store, namespace, commit=commit) for namespace in retired])
 
 
 async def delete_keys(store: Store, pipeline_id: str, *, commit: Commit) -> None:
-    """Remove everything of a pipeline that is gone, and then its mark."""
+    """Remove the keys of a deleted pipeline, then its marker."""
     gone = Absent(pipeline_key(pipeline_id))
 
     async def delete(batch: Sequence[Delete]) -> None:
         if isinstance(await commit([gone], batch), Conflict):
-            raise CorruptError(deleted_key(pipeline_id), "the pipeline is marked as gone and is there")
+            raise CorruptError(deleted_key(pipeline_id), "the pipeline is marked as deleted and exists")
 
     for prefix in (parts_prefix(pipeline_id), revisions_prefix(pipeline_id), status_prefix(pipeline_id)):
         while batch := await _deletions(store, prefix):
@@ -114,7 +114,7 @@ async def _deletions(store: Store, prefix: str) -> list[Delete]:
 
 
 async def sweep(store: Store, *, commit: Commit) -> int:
-    """Finish every removal that was begun; how many there were."""
+    """Finish every deletion that was begun; how many there were."""
     marks = (await store.scan(DELETED, prefix_end(DELETED), limit=_PAGE)).entries
     for mark in marks:
         await delete_keys(store, mark.key.removeprefix(DELETED), commit=commit)

@@ -1,6 +1,6 @@
-"""How pipelines, parts and recipes look in the store, and back; and what their names may be.
+"""Encoding of pipelines, parts and revisions in the store, and the rules for names.
 
-A record nobody could have written is a `CorruptError`.
+The one rule: a record that cannot be decoded is a `CorruptError`.
 """
 
 import unicodedata
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """A part as it was saved. `version` counts the saves of this part."""
+    """A saved part. `version` counts its saves."""
 
     name: str
     value: Part
@@ -43,13 +43,13 @@ class _PartRecord(msgspec.Struct, frozen=True, rename="camel"):
 
 class _RevisionRecord(msgspec.Struct, frozen=True, rename="camel"):
     created_at_ms: int
-    recipe: Revision
+    revision: Revision = msgspec.field(name="recipe")
 
 
 class PendingReplay(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Rows of the DLQ somebody is about to replay, or replayed without saying so: whoever comes next does exactly this again."""
+    """Dead letters whose replay is under way: the next process to find it repeats exactly this."""
 
-    recipe: int
+    revision: int = msgspec.field(name="recipe")
     generation: int
     topic: str
     partition: int
@@ -58,14 +58,14 @@ class PendingReplay(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ReplayRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many steps of replays there have been, and the one under way. The number is what the fence compares."""
+    """The number of the next replay step, which the fence compares, and the step under way."""
 
     number: int = 1
     pending: PendingReplay | None = None
 
 
 def read_replay(entry: Entry) -> ReplayRecord:
-    """The replay an entry speaks of."""
+    """Decode a replay."""
     return _decode(ReplayRecord, entry)
 
 
@@ -77,26 +77,26 @@ def _decode(kind: type[T], entry: Entry) -> T:
 
 
 def pipeline_of(entry: Entry) -> Pipeline:
-    """The pipeline an entry describes."""
+    """Decode a pipeline."""
     return _decode(Pipeline, entry)
 
 
 def pipelines_of(entries: Iterable[Entry]) -> Sequence[Pipeline]:
-    """Pipelines in the order in which people are shown them."""
+    """Decode pipelines, sorted by name."""
     return sorted(map(pipeline_of, entries), key=lambda pipeline: (pipeline.name.casefold(), pipeline.id))
 
 
 def pipeline_value(pipeline: Pipeline) -> bytes:
-    """A pipeline's record. One that has grown beyond what a commit takes is an `InvalidError`."""
+    """Encode a pipeline. One that is too large for a commit is an `InvalidError`."""
     value = msgspec.json.encode(pipeline)
     if len(value) > RECORD_BYTES_MAX:
-        allowed = f"at most {RECORD_BYTES_MAX}: fewer backfills at a time, or of fewer partitions each"
-        raise InvalidError(f"record of pipeline {pipeline.name!r}", f"{len(value)} bytes", allowed)
+        allowed = f"at most {RECORD_BYTES_MAX} bytes: run fewer backfills at a time, or of fewer partitions"
+        raise InvalidError(f"size of pipeline {pipeline.name!r}", f"{len(value)} bytes", allowed)
     return value
 
 
 def part_of(entry: Entry) -> StoredPart | None:
-    """The part an entry holds; None for one that only a newer release knows."""
+    """Decode a part; None for one of a newer release."""
     name = entry.key.rpartition("/")[2]
     if name not in PARTS:
         return None
@@ -109,40 +109,40 @@ def part_of(entry: Entry) -> StoredPart | None:
 
 
 def part_put(pipeline_id: str, part: StoredPart) -> Put:
-    """What saves a part."""
+    """The operation that saves a part."""
     record = _PartRecord(part.version, part.updated_at_ms, msgspec.Raw(encode_part(part.value)))
     return Put(part_key(pipeline_id, part.name), msgspec.json.encode(record))
 
 
 def revision_of(entry: Entry) -> Revision:
-    """The recipe an entry holds."""
-    return _decode(_RevisionRecord, entry).recipe
+    """Decode a revision."""
+    return _decode(_RevisionRecord, entry).revision
 
 
-def revision_value(recipe: Revision, now_ms: int) -> bytes:
-    """A recipe's record."""
-    return msgspec.json.encode(_RevisionRecord(now_ms, recipe))
+def revision_value(revision: Revision, now_ms: int) -> bytes:
+    """Encode a revision."""
+    return msgspec.json.encode(_RevisionRecord(now_ms, revision))
 
 
 def validated_name(name: Any) -> str:
-    """A name a pipeline may have. `InvalidError`."""
+    """A valid pipeline name, normalized. `InvalidError`."""
     if not is_valid_name(name):
         allowed = f"1 to {NAME_BYTES_MAX} bytes of printable text, no space at either end"
-        raise InvalidError("name of a pipeline", str(name)[:NAME_BYTES_MAX], allowed)
+        raise InvalidError("pipeline name", str(name)[:NAME_BYTES_MAX], allowed)
     return unicodedata.normalize("NFC", name)
 
 
 def is_valid_name(name: Any) -> bool:
-    """Whether a pipeline may be called so."""
+    """Whether a pipeline may have this name."""
     plain = unicodedata.normalize("NFC", name) if isinstance(name, str) else ""
     size = len(plain.encode("utf-8", "surrogatepass"))
     return 0 < size <= NAME_BYTES_MAX and plain.isprintable() and plain == plain.strip()
 
 
 def validated_description(text: Any) -> str:
-    """A description a pipeline may have. `InvalidError`."""
+    """A valid description. `InvalidError`."""
     if not isinstance(text, str) or len(text) > DESCRIPTION_CHARS_MAX:
-        raise InvalidError("description of a pipeline", str(text)[:100], f"at most {DESCRIPTION_CHARS_MAX} characters")
+        raise InvalidError("pipeline description", str(text)[:100], f"at most {DESCRIPTION_CHARS_MAX} characters")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise InvalidError("description of a pipeline", ascii(text)[:100], "text that UTF-8 can hold")
+        raise InvalidError("pipeline description", ascii(text)[:100], "Unicode without lone surrogates")
     return text

@@ -1,7 +1,7 @@
-"""What becomes of a pipeline's generations: rewound, backfilled, retired. No I/O.
+"""Changes of a pipeline's generations: rewind, backfill, retirement. No I/O.
 
-The one rule: a number is never used again, so that rows, tokens and registries of two readings never meet. There is always one live
-generation. A retired one keeps its number and forgets its offsets: its progress stands in its registry.
+The one rule: a number is never reused, so rows, tokens and registries of two generations never mix. There is always one live
+generation. A retired one keeps its number and loses its offsets: its progress is in its registry.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from holdfast.pipeline.model.definition import Generation, Pipeline, live_genera
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 
-def rewound(pipeline: Pipeline, starts: Mapping[int, int], *, delete_previous: bool) -> Pipeline:
+def with_rewind(pipeline: Pipeline, starts: Mapping[int, int], *, delete_previous: bool) -> Pipeline:
     """The live generation is retired, and the next begins at `starts`."""
     old = _live(pipeline)
     fresh = Generation(
@@ -24,18 +24,18 @@ def rewound(pipeline: Pipeline, starts: Mapping[int, int], *, delete_previous: b
     return _with(pipeline, *_retiring(pipeline, old.number), fresh)
 
 
-def moved(pipeline: Pipeline) -> Pipeline:
-    """The pipeline reads another topic: all generations are retired, and the next begins where the source says."""
+def with_new_source(pipeline: Pipeline) -> Pipeline:
+    """The pipeline reads another topic: all generations are retired, and the next starts as the source is configured."""
     retired = [_retired(each) for each in pipeline.generations]
     return _with(pipeline, *retired, Generation(number=_next_number(pipeline)))
 
 
-def backfilled(pipeline: Pipeline, starts: Mapping[int, int], ends: Mapping[int, int], *, at_once_max: int) -> Pipeline:
-    """A reading of some ranges beside the live generation."""
+def with_backfill(
+    pipeline: Pipeline, starts: Mapping[int, int], ends: Mapping[int, int], *, at_once_max: int
+) -> Pipeline:
+    """Some ranges are read again beside the live generation."""
     if not starts or set(starts) != set(ends):
-        raise InvalidError(
-            "partitions of a backfill", sorted(ends), f"the same as those of its starts, {sorted(starts)}"
-        )
+        raise InvalidError("partitions of the backfill's end", sorted(ends), f"those of its start, {sorted(starts)}")
     for partition, start in starts.items():
         if not start < ends[partition]:
             raise InvalidError(
@@ -43,7 +43,9 @@ def backfilled(pipeline: Pipeline, starts: Mapping[int, int], ends: Mapping[int,
             )
     running = [each.number for each in pipeline.generations if each.kind == "backfill" and not each.retired]
     if len(running) >= at_once_max:
-        raise InvalidError("backfills at a time", len(running) + 1, f"at most {at_once_max}; {running} are under way")
+        raise InvalidError(
+            "number of backfills", len(running) + 1, f"at most {at_once_max} at a time: {running} are running"
+        )
     fresh = Generation(
         number=_next_number(pipeline),
         kind="backfill",
@@ -53,21 +55,21 @@ def backfilled(pipeline: Pipeline, starts: Mapping[int, int], ends: Mapping[int,
     return _with(pipeline, *pipeline.generations, fresh)
 
 
-def retired(pipeline: Pipeline, number: int) -> Pipeline:
-    """A backfill is done or given up. The live generation is not retired by itself: that is what `rewound` is for."""
+def with_retired(pipeline: Pipeline, number: int) -> Pipeline:
+    """A backfill is done or cancelled. The live generation is retired by a rewind only."""
     found = _numbered(pipeline, number)
     if found.kind == "live" and not found.retired:
-        raise InvalidError("generation to retire", number, "a backfill: the live one goes when another takes its place")
+        raise InvalidError("generation", number, "a backfill: the live generation is retired by a rewind only")
     return _with(pipeline, *_retiring(pipeline, number))
 
 
-def cleaned(pipeline: Pipeline, number: int) -> Pipeline:
-    """What a rewind was to delete is deleted."""
+def with_previous_deleted(pipeline: Pipeline, number: int) -> Pipeline:
+    """The rows that a rewind replaces are deleted."""
     done = msgspec.structs.replace(_numbered(pipeline, number), delete_previous=False)
     return _with(pipeline, *(done if each.number == number else each for each in pipeline.generations))
 
 
-def bounded(pipeline: Pipeline, kept_max: int) -> Pipeline:
+def with_pruned_generations(pipeline: Pipeline, kept_max: int) -> Pipeline:
     """The pipeline without its oldest retired generations, if there are more than `kept_max`."""
     surplus = len(pipeline.generations) - kept_max
     gone = [each.number for each in pipeline.generations if each.retired][: max(0, surplus)]
@@ -104,7 +106,7 @@ def _retired(generation: Generation) -> Generation:
 def _offsets(what: str, given: Mapping[int, int]) -> dict[str, int]:
     for partition, offset in given.items():
         if partition < 0 or offset < 0:
-            raise InvalidError(what, f"partition {partition}: {offset}", "numbers from 0 on")
+            raise InvalidError(what, f"partition {partition}: {offset}", "at least 0")
     return {str(partition): offset for partition, offset in sorted(given.items())}
 
 

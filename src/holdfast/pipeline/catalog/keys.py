@@ -1,12 +1,12 @@
-"""Where pipelines are kept in the store.
+"""Keys of pipelines in the store.
 
-    pipeline/{id}                       the pipeline: name, state, generations, the number of its newest recipe
-    pipeline-name/{folded name}         which pipeline has a name
+    pipeline/{id}                       the pipeline: name, state, generations, number of its newest revision
+    pipeline-name/{folded name}         the pipeline that has a name
     pipeline-part/{id}/{part}           source, sink, mapping, filters, sql, drift as they were saved, each with its version
     pipeline-recipe/{id}/{version:08d}  a complete set of parts; never changed
-    pipeline-replay/{id}                which rejected rows are being replayed, and how often that was done
-    pipeline-status/{id}/…              what workers say of its slots
-    pipeline-gone/{id}                  a deleted pipeline of which something is left to be removed
+    pipeline-replay/{id}                the replay of dead letters under way, and the number of steps
+    pipeline-status/{id}/…              status of its slots, published by workers
+    pipeline-gone/{id}                  marker of a deleted pipeline whose keys are being removed
 
 Progress is in the registry (`holdfast.registry`): a namespace for each generation.
 """
@@ -28,7 +28,7 @@ def pipeline_key(pipeline_id: str) -> str:
 
 
 def name_key(name: str) -> str:
-    """Whose name this is; names that differ only in capitals are one name."""
+    """A name; names that differ only in case are one name."""
     return NAMES + name.casefold()
 
 
@@ -43,22 +43,22 @@ def part_key(pipeline_id: str, part: str) -> str:
 
 
 def revisions_prefix(pipeline_id: str) -> str:
-    """All recipes of a pipeline that are still kept."""
+    """All revisions of a pipeline."""
     return f"{REVISIONS}{pipeline_id}/"
 
 
 def revision_key(pipeline_id: str, version: int) -> str:
-    """One recipe."""
+    """One revision."""
     return f"{revisions_prefix(pipeline_id)}{version:08d}"
 
 
 def status_prefix(pipeline_id: str) -> str:
-    """What workers say of a pipeline."""
+    """The status of a pipeline's slots."""
     return f"{STATUS}{pipeline_id}/"
 
 
 def replay_key(pipeline_id: str) -> str:
-    """The replay of a pipeline's DLQ that is under way."""
+    """The replay of a pipeline's dead letters."""
     return REPLAYS + pipeline_id
 
 

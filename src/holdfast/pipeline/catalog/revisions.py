@@ -1,6 +1,6 @@
-"""From saved parts to a recipe, or to the list of what is in the way. No I/O.
+"""From saved parts to a revision, or to the list of problems. No I/O.
 
-The one rule: a recipe can be carried out as it stands: its parts fit each other, so that nobody behind it finds out on a worker.
+The one rule: the parts of a revision fit together, so a contradiction is found when it is saved and not on a worker.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ NEEDED: Final = ("source", "sink", "mapping")
 
 
 def compose(parts: Mapping[str, Part], version: int) -> Revision | tuple[str, ...]:
-    """The recipe these parts make; otherwise everything that is missing or does not fit, in words."""
+    """The revision of these parts, or everything that is missing or does not fit."""
     problems = [f"{name}: not saved yet" for name in NEEDED if name not in parts]
     source, sink, mapping = parts.get("source"), parts.get("sink"), parts.get("mapping")
     filters, sql, drift = parts.get("filters"), parts.get("sql"), parts.get("drift")
@@ -36,7 +36,7 @@ def compose(parts: Mapping[str, Part], version: int) -> Revision | tuple[str, ..
     if problems or not isinstance(source, KafkaConfig) or not isinstance(mapping, ColumnMapping):
         return tuple(problems)
     assert isinstance(sink, SinkConfig)
-    recipe = Revision(
+    revision = Revision(
         version=version,
         source=source,
         sink=sink,
@@ -45,41 +45,41 @@ def compose(parts: Mapping[str, Part], version: int) -> Revision | tuple[str, ..
         sql=sql.sql if isinstance(sql, SqlConfig) else "",
         drift=drift if isinstance(drift, DriftPolicy) else DriftPolicy(),
     )
-    return tuple(_conflicts(recipe)) or recipe
+    return tuple(_conflicts(revision)) or revision
 
 
-def _conflicts(recipe: Revision) -> list[str]:
-    """What of a complete set of parts contradicts itself."""
+def _conflicts(revision: Revision) -> list[str]:
+    """Contradictions between the parts."""
     found = []
-    columns = [column.column for column in recipe.mapping.columns]
-    match recipe.sink:
-        case ClickHouseConfig() if not recipe.sql:
+    columns = [column.column for column in revision.mapping.columns]
+    match revision.sink:
+        case ClickHouseConfig() if not revision.sql:
             try:
-                table_of(recipe)
+                table_of(revision)
             except InvalidError as error:
                 found.append(f"sink and mapping: {error}")
         case TopicSinkConfig(topic=topic, key_column=key):
-            if topic == recipe.source.topic and not recipe.source.brokers:
-                found.append(f"sink.topic: {topic!r} is the source, and the pipeline would read what it writes")
+            if topic == revision.source.topic and not revision.source.brokers:
+                found.append(f"sink.topic: {topic!r} is the source: the pipeline would read what it writes")
             if key and key not in columns:
                 found.append(f"sink.keyColumn: {key!r} is not a column of the mapping")
-    if recipe.sql and recipe.drift.unknown_fields == "add-column":
-        found.append("drift.unknownFields: add-column does not go with sql, which names its columns itself")
+    if revision.sql and revision.drift.unknown_fields == "add-column":
+        found.append("drift.unknownFields: add-column cannot be combined with sql, which defines its columns")
     return found
 
 
-def table_of(recipe: Revision) -> TableSpec:
-    """The ClickHouse table this recipe writes, when it has no SQL of its own. `InvalidError` if its parts do not fit."""
-    sink = recipe.sink
+def table_of(revision: Revision) -> TableSpec:
+    """The ClickHouse table that a revision without SQL writes. `InvalidError` if its parts do not fit."""
+    sink = revision.sink
     if not isinstance(sink, ClickHouseConfig):
-        raise InvalidError("sink", sink.__struct_config__.tag, "clickhouse")
+        raise InvalidError("sink.kind", sink.__struct_config__.tag, "clickhouse")
     return TableSpec(
         database=sink.database or "default",
         name=sink.table,
-        mapping=recipe.mapping,
-        order_by=sink.order_by or propose_order(recipe.mapping.columns),
+        mapping=revision.mapping,
+        order_by=sink.order_by or propose_order(revision.mapping.columns),
         engine=sink.engine,
         version_column=sink.version_column or None,
         window=sink.dedup_window,
-        overflow=recipe.drift.unknown_fields == "overflow",
+        overflow=revision.drift.unknown_fields == "overflow",
     )

@@ -11,7 +11,7 @@ from urllib.parse import SplitResult
 import msgspec
 
 from holdfast.pipeline.model.definition import KafkaConfig, StoredStruct
-from holdfast.pipeline.model.redaction import REDACTED, URLS, redacted_url, secret_options, split, written
+from holdfast.pipeline.model.redaction import REDACTED, URLS, redacted_url, secret_options, split, unsplit
 from holdfast.vocabulary.errors import InvalidError
 
 P = TypeVar("P", bound=msgspec.Struct)
@@ -65,14 +65,14 @@ def _restored_url(name: str, text: str, stored: str | None) -> str:
         return text
     if before is None or (parts.password == REDACTED and not before.password):
         raise InvalidError(name, redacted_url(text), "the secret itself: none is stored")
-    if _goes_to(parts) != _goes_to(before):
+    if _destination(parts) != _destination(before):
         raise InvalidError(name, redacted_url(text), "the secret itself: the stored one is for another server or user")
     kept = dict(secret_options(before))
     if missing := [option for option in asked if option not in kept]:
         raise InvalidError(f"{name} option {missing[0]}", REDACTED, "the secret itself: none is stored")
-    place = before.netloc if parts.password == REDACTED else parts.netloc
-    return written(parts, place, {option: kept[option] for option in asked})
+    netloc = before.netloc if parts.password == REDACTED else parts.netloc
+    return unsplit(parts, netloc, {option: kept[option] for option in asked})
 
 
-def _goes_to(parts: SplitResult) -> tuple[object, ...]:
+def _destination(parts: SplitResult) -> tuple[object, ...]:
     return parts.scheme, parts.username, parts.hostname, parts.port

@@ -1,10 +1,10 @@
-"""PipelineStore: the pipelines of a store, their parts as people edit them, and the recipes that work is done by.
+"""PipelineStore: the pipelines of a store, their editable parts, and the revisions that workers run.
 
-The one rule: every write is one commit that requires the pipeline's record as it was judged. Parts, the recipe they make and the
-pipeline's record are written together or not at all, so a crash between two commits never leaves a recipe that nobody saved.
+The one rule: every write is one commit that requires the pipeline's record as it was read. Parts, the revision they form and the
+pipeline's record are written together or not at all.
 
-An editor may say which version he saw: if somebody was faster, nothing is written and `EditConflictError` says so. Saving what is
-saved already changes nothing, so a request whose answer was lost may be sent again. What is given to nobody is said in `secrets`.
+An editor may pass the version it saw: if that is outdated, nothing is written (`EditConflictError`). Saving the same again changes
+nothing, so a request whose answer was lost may be repeated. What is read here holds secrets: see `secrets.redacted`.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -49,7 +49,7 @@ from holdfast.vocabulary.settings import check_between
 
 @dataclass(frozen=True, slots=True)
 class CatalogChange:
-    """What a change comes to: the pipeline as it will be, and what is committed beside it."""
+    """A change: the pipeline after it, and what is committed with it."""
 
     pipeline: Pipeline
     require: Sequence[Requirement] = ()
@@ -63,14 +63,14 @@ class PipelineStore:
         self.settings = settings or CatalogSettings()
         self._store, self._clock, self._random = store, clock, random
 
-    # --- to look at
+    # --- reads
 
     async def get(self, pipeline_id: str) -> Pipeline:
         """The pipeline. `UnknownPipelineError`."""
         return encoding.pipeline_of(await self._entry(pipeline_id))
 
     async def find(self, id_or_name: str) -> Pipeline:
-        """The pipeline of this id, or else of this name. `UnknownPipelineError`."""
+        """The pipeline with this id or name. `UnknownPipelineError`."""
         entry = await self._found(id_or_name)
         if entry is None and encoding.is_valid_name(id_or_name):
             named = await self._store.get(name_key(encoding.validated_name(id_or_name)))
@@ -85,35 +85,37 @@ class PipelineStore:
         return encoding.pipelines_of((await self._store.scan(PIPELINES, prefix_end(PIPELINES))).entries)
 
     async def parts(self, pipeline_id: str) -> dict[str, StoredPart]:
-        """The parts that were saved, by name, secrets and all."""
+        """The saved parts by name, with their secrets."""
         await self._entry(pipeline_id)
         return await self._parts(pipeline_id)
 
-    async def recipe(self, pipeline_id: str, version: int) -> Revision:
-        """One version of a pipeline's recipe, secrets and all. `InvalidError` if it is not kept any more."""
+    async def revision(self, pipeline_id: str, version: int) -> Revision:
+        """A revision of a pipeline, with its secrets. `InvalidError` if it is not kept any more."""
         entry = await self._store.get(revision_key(pipeline_id, version)) if version > 0 else None
         if entry is None:
             pipeline = await self.get(pipeline_id)
-            allowed = f"at most {pipeline.recipe}, and not one that was cleared away"
-            raise InvalidError(f"recipe of pipeline {pipeline.name!r}", version, allowed)
+            allowed = f"at most {pipeline.revision}, and one that is still kept"
+            raise InvalidError(f"revision of pipeline {pipeline.name!r}", version, allowed)
         return encoding.revision_of(entry)
 
     async def watch(self) -> AsyncGenerator[Sequence[Pipeline], None]:
         """All pipelines now, and again after each commit that changed one. Close it (`contextlib.aclosing`).
 
-        An unreachable store is waited for.
+        Waits while the store is unavailable.
         """
         async with aclosing(watch.pipelines(self._store, clock=self._clock, random=self._random)) as seen:
             async for pipelines in seen:
                 yield pipelines
 
-    # --- to change
+    # --- edits
 
     async def create(self, name: str, description: str = "") -> Pipeline:
-        """A new pipeline without parts, stopped. `PipelineNameTakenError`."""
+        """Create a stopped pipeline without parts. `PipelineNameTakenError`."""
         named, now_ms = encoding.validated_name(name), self._clock.now_ms()
         if len(await self.list()) >= self.settings.pipelines_max:
-            raise InvalidError("number of pipelines", self.settings.pipelines_max + 1, f"{self.settings.pipelines_max}")
+            raise InvalidError(
+                "number of pipelines", self.settings.pipelines_max + 1, f"at most {self.settings.pipelines_max}"
+            )
         pipeline = Pipeline(
             id=self._random.token(),
             name=named,
@@ -131,7 +133,7 @@ class PipelineStore:
     async def update(
         self, pipeline_id: str, *, name: str | None = None, description: str | None = None, expected: int | None = None
     ) -> Pipeline:
-        """Rename or describe. `expected` is the pipeline's version the editor saw; see `EditConflictError`."""
+        """Change name or description. `expected` is the pipeline's version that the editor saw; see `EditConflictError`."""
         named = None if name is None else encoding.validated_name(name)
         text = None if description is None else encoding.validated_description(description)
 
@@ -154,7 +156,7 @@ class PipelineStore:
     async def put_part(
         self, pipeline_id: str, part: str, given: Given, *, expected: int | None = None
     ) -> tuple[Pipeline, StoredPart]:
-        """Save one part. `expected` is the version of the part the editor saw, 0 if there was none."""
+        """Save one part. `expected` is the version of the part that the editor saw, 0 if there was none."""
         versions = {} if expected is None else {part: expected}
         pipeline, parts = await self.put_parts(pipeline_id, {part: given}, expected=versions)
         return pipeline, parts[part]
@@ -162,9 +164,9 @@ class PipelineStore:
     async def put_parts(
         self, pipeline_id: str, given: Mapping[str, Given], *, expected: Mapping[str, int] | None = None
     ) -> tuple[Pipeline, dict[str, StoredPart]]:
-        """Save some parts at once; all or none. Together with those saved before they become the next recipe, if they can.
+        """Save some parts, all or none; with the other parts they form the next revision. All mistakes are reported at once.
 
-        If they cannot, the pipeline's `problems` say why, and the last good recipe stays the one that is worked by.
+        If the parts do not fit together, the pipeline's `problems` list why, and the last good revision stays in use.
         """
         checked = read_parts(given)
         saved: dict[str, StoredPart] = {}
@@ -192,9 +194,9 @@ class PipelineStore:
         replicas: int | None = None,
         expected: int | None = None,
     ) -> Pipeline:
-        """Start, stop or scale. What is not given stays. A start is refused while the pipeline is not complete: `NotReadyError`."""
+        """Start, stop or scale. None leaves a value as it is. `NotReadyError`: an incomplete pipeline cannot be started."""
         if desired not in (None, "started", "stopped"):
-            raise InvalidError("desired", desired, "started or stopped")
+            raise InvalidError("desired", desired, "one of started, stopped")
         if replicas is not None:
             check_between("replicas", replicas, 1, self.settings.replicas_max)
 
@@ -222,10 +224,10 @@ class PipelineStore:
         """Retire the live generation and begin the next one at `starts`, by partition."""
 
         async def decide(pipeline: Pipeline) -> CatalogChange:
-            if not pipeline.recipe:
+            if not pipeline.revision:
                 raise NotReadyError("rewinding", pipeline.name, pipeline.problems)
-            after = generations.rewound(pipeline, starts, delete_previous=delete_previous)
-            return CatalogChange(generations.bounded(after, self.settings.generations_max))
+            after = generations.with_rewind(pipeline, starts, delete_previous=delete_previous)
+            return CatalogChange(generations.with_pruned_generations(after, self.settings.generations_max))
 
         pipeline = await self._change(pipeline_id, decide, expected)
         return pipeline, pipeline.generations[-1]
@@ -236,45 +238,45 @@ class PipelineStore:
         """Read [start, end) of some partitions again, beside the live generation and under a number of its own."""
 
         async def decide(pipeline: Pipeline) -> CatalogChange:
-            if not pipeline.recipe:
+            if not pipeline.revision:
                 raise NotReadyError("backfilling", pipeline.name, pipeline.problems)
-            after = generations.backfilled(pipeline, starts, ends, at_once_max=self.settings.backfills_max)
-            return CatalogChange(generations.bounded(after, self.settings.generations_max))
+            after = generations.with_backfill(pipeline, starts, ends, at_once_max=self.settings.backfills_max)
+            return CatalogChange(generations.with_pruned_generations(after, self.settings.generations_max))
 
         pipeline = await self._change(pipeline_id, decide, expected)
         return pipeline, pipeline.generations[-1]
 
     async def retire(self, pipeline_id: str, generation: int) -> Pipeline:
-        """A backfill is done, or given up: nothing more is planned for it. To retire twice is to retire once."""
+        """Retire a backfill that is done or cancelled. Idempotent."""
 
         async def decide(pipeline: Pipeline) -> CatalogChange:
-            return CatalogChange(generations.retired(pipeline, generation))
+            return CatalogChange(generations.with_retired(pipeline, generation))
 
         return await self._change(pipeline_id, decide)
 
     async def previous_deleted(self, pipeline_id: str, generation: int) -> Pipeline:
-        """The rows that a rewind was to delete are gone."""
+        """Record that the rows which a rewind replaces are deleted."""
 
         async def decide(pipeline: Pipeline) -> CatalogChange:
-            return CatalogChange(generations.cleaned(pipeline, generation))
+            return CatalogChange(generations.with_previous_deleted(pipeline, generation))
 
         return await self._change(pipeline_id, decide)
 
-    # --- the end
+    # --- deletion
 
     async def delete(self, pipeline_id: str, *, expected: int | None = None) -> None:
-        """Remove a stopped pipeline with its parts, recipes, progress and status. Its tables stay.
+        """Delete a stopped pipeline with its parts, revisions, progress and status. Its tables stay.
 
-        Refused (`NotReadyError`) while it is started or a worker still has a slot or a partition of it. The pipeline goes by one
-        commit; what it leaves behind goes after that, or with the next `sweep` if this process dies before.
+        `NotReadyError` while it is started, or a worker still owns a slot or a partition of it. One commit deletes the pipeline;
+        its other keys are removed after that, by the next `sweep` if this process dies.
         """
         entry = await self._entry(pipeline_id)
         pipeline = encoding.pipeline_of(entry)
         edits.check_expected(f"pipeline {pipeline.name!r}", expected, pipeline.version)
         if pipeline.state.desired != "stopped":
             raise NotReadyError("deleting", pipeline.name, ("it is started: stop it first",))
-        if busy := await cleanup.active_owners(self._store, pipeline_id):
-            raise NotReadyError("deleting", pipeline.name, busy)
+        if owners := await cleanup.active_owners(self._store, pipeline_id):
+            raise NotReadyError("deleting", pipeline.name, owners)
         outcome = await self._commit(
             [AtVersion(entry.key, entry.version)],
             [
@@ -293,12 +295,10 @@ class PipelineStore:
         await cleanup.delete_keys(self._store, pipeline_id, commit=self._commit)
 
     async def sweep(self) -> int:
-        """Remove what deleted pipelines and retired generations left behind; how many deleted pipelines there were."""
+        """Remove keys of deleted pipelines and intents of retired generations; how many deleted pipelines there were."""
         for pipeline in await self.list():
             await cleanup.clear_intents(self._store, pipeline, commit=self._commit)
         return await cleanup.sweep(self._store, commit=self._commit)
-
-    # --- how
 
     async def _change(
         self, pipeline_id: str, decide: Callable[[Pipeline], Awaitable[CatalogChange]], expected: int | None = None
@@ -325,20 +325,22 @@ class PipelineStore:
         return pipeline
 
     async def _with_revision(self, pipeline: Pipeline, parts: Mapping[str, Part]) -> CatalogChange:
-        made = compose(parts, pipeline.recipe + 1)
+        made = compose(parts, pipeline.revision + 1)
         if not isinstance(made, Revision):
             return CatalogChange(msgspec.structs.replace(pipeline, problems=made))
         value = encoding.revision_value(made, self._clock.now_ms())
         if len(value) > encoding.REVISION_BYTES_MAX:
-            too_much = f"all parts together: {len(value)} bytes, and at most {encoding.REVISION_BYTES_MAX} can be kept"
+            too_much = f"all parts: {len(value)} bytes exceed the limit of {encoding.REVISION_BYTES_MAX}"
             return CatalogChange(msgspec.structs.replace(pipeline, problems=(too_much,)))
-        after = msgspec.structs.replace(pipeline, recipe=made.version, problems=())
-        if pipeline.recipe:
-            last = await self.recipe(pipeline.id, pipeline.recipe)
+        after = msgspec.structs.replace(pipeline, revision=made.version, problems=())
+        if pipeline.revision:
+            last = await self.revision(pipeline.id, pipeline.revision)
             if (last.source.topic, last.source.brokers) != (made.source.topic, made.source.brokers):
                 if pipeline.state.desired != "stopped":
                     raise NotReadyError("changing the source of", pipeline.name, ("it is started: stop it first",))
-                after = generations.bounded(generations.moved(after), self.settings.generations_max)
+                after = generations.with_pruned_generations(
+                    generations.with_new_source(after), self.settings.generations_max
+                )
         key = revision_key(pipeline.id, made.version)
         return CatalogChange(after, [Absent(key)], [Put(key, value)])
 

@@ -1,4 +1,4 @@
-"""Pipelines as they change."""
+"""A stream of all pipelines, after every change of one."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -13,7 +13,7 @@ from holdfast.vocabulary.random import Random
 
 
 async def pipelines(store: Store, *, clock: Clock, random: Random) -> AsyncGenerator[Sequence[Pipeline], None]:
-    """All of them now, and again after each commit that changed one. It waits for a store that does not answer."""
+    """All pipelines now, and again after each commit that changed one. Waits while the store is unavailable."""
     entries: dict[str, Entry] = {}
     async with aclosing(scan_and_watch(store, PIPELINES, clock=clock, random=random)) as events:
         async for event in events:

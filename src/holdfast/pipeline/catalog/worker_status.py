@@ -1,10 +1,10 @@
-"""What workers publish in the store, and how to read it: one record per worker, one per slot and generation it runs.
+"""The status that workers publish in the store: one record per worker, one per slot and generation it runs.
 
     workers/{id}                                      WorkerRecord, under the worker's session
     pipeline-status/{pipeline}/{generation}/{slot}    SlotStatus, under the same session, fenced by the slot's lease
-    lease/holder/slot/{pipeline}/{n}                  who holds a slot (see `kernel.lease`)
+    lease/holder/slot/{pipeline}/{n}                  the holder of a slot (see `kernel.lease`)
 
-The one rule: all of it goes with the worker's session. What is read here is said by somebody alive, at most a TTL ago.
+The one rule: all of it expires with the worker's session, so what is read here was published at most a TTL ago.
 """
 
 from typing import Final, Literal
@@ -29,11 +29,11 @@ SlotState = Literal["starting", "running", "blocked", "halting", "failed", "fini
 
 
 class _StatusRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Fields of a newer release are not looked at."""
+    """Ignores fields of a newer release."""
 
 
 class WorkerRecord(_StatusRecord, frozen=True):
-    """A live worker. `able`: it takes slots; otherwise `trouble` says why not."""
+    """A live worker. `able`: it takes slots; otherwise `trouble` has the reason."""
 
     id: str
     host: str
@@ -46,7 +46,7 @@ class WorkerRecord(_StatusRecord, frozen=True):
     able: bool = True
     trouble: str = ""
     lease_until_ms: int | None = None
-    """Wall clock; until when its leases hold if it is never heard of again. None in the mode without leases."""
+    """Wall clock; when its leases expire unless it renews them. None without leases."""
     slots: tuple[str, ...] = ()
     """The resources it holds, `slot/{pipeline}/{n}`."""
     driver: DriverState = "none"
@@ -55,7 +55,7 @@ class WorkerRecord(_StatusRecord, frozen=True):
 
 
 class SlotStatus(_StatusRecord, frozen=True):
-    """One slot of one generation, as the worker that runs it saw it last. Counts are since `since_ms`."""
+    """One slot of one generation, as its worker published it last. Counts are since `since_ms`."""
 
     pipeline_id: str
     generation: int
@@ -68,9 +68,9 @@ class SlotStatus(_StatusRecord, frozen=True):
     reason: str = ""
     """Why it is blocked or failed."""
     lasting: bool = False
-    """Failed, and not tried again before the pipeline is edited."""
+    """Failed permanently: not retried before the pipeline is edited."""
     attempts: int = 0
-    """How often it has failed in a row."""
+    """Failures in a row."""
     since_ms: int = 0
     updated_at_ms: int = 0
     rows: int = 0
@@ -86,7 +86,7 @@ class SlotStatus(_StatusRecord, frozen=True):
 
 
 class SlotAssignment(_StatusRecord, frozen=True):
-    """Who holds a slot, and until when by its own account (wall clock)."""
+    """The holder of a slot, and when its lease expires (wall clock of the holder)."""
 
     slot: int
     worker_id: str
@@ -100,12 +100,12 @@ def worker_key(worker_id: str) -> str:
 
 
 def status_key(pipeline_id: str, generation: int, slot: str) -> str:
-    """A slot at work for one generation."""
+    """The status of a slot in one generation."""
     return f"{status_prefix(pipeline_id)}{generation}/{slot}"
 
 
 def run_name(pipeline_id: str, generation: int, slot: str) -> str:
-    """What a slot is called in one generation: to the driver, and as a consumer of the generation's registry."""
+    """The name of a slot in one generation: for the driver, and as consumer in the generation's registry."""
     return f"{pipeline_id}.{generation}.{slot}"
 
 
@@ -113,12 +113,12 @@ def slot_of_resource(resource: str) -> tuple[str, int]:
     """The pipeline and the number in the name of a slot's lease."""
     pipeline_id, _, number = resource.removeprefix(SLOTS).rpartition("/")
     if not pipeline_id or not number.isdecimal():
-        raise CorruptError(f"lease {resource}", "no slot/{pipeline}/{number}")
+        raise CorruptError(f"lease {resource}", "not slot/{pipeline}/{number}")
     return pipeline_id, int(number)
 
 
 def read_worker(entry: Entry) -> WorkerRecord:
-    """The worker an entry speaks of."""
+    """Decode a worker."""
     try:
         return msgspec.json.decode(entry.value, type=WorkerRecord)
     except msgspec.MsgspecError as error:
@@ -126,7 +126,7 @@ def read_worker(entry: Entry) -> WorkerRecord:
 
 
 def read_status(entry: Entry) -> SlotStatus:
-    """The slot an entry speaks of."""
+    """Decode the status of a slot."""
     try:
         return msgspec.json.decode(entry.value, type=SlotStatus)
     except msgspec.MsgspecError as error:
@@ -139,13 +139,13 @@ async def list_workers(store: Store) -> list[WorkerRecord]:
 
 
 async def list_statuses(store: Store, pipeline_id: str = "") -> list[SlotStatus]:
-    """All slots at work, or those of one pipeline."""
+    """The status of all slots, or of those of one pipeline."""
     prefix = status_prefix(pipeline_id) if pipeline_id else STATUS
     return [read_status(entry) for entry in (await store.scan(prefix, prefix_end(prefix))).entries]
 
 
 async def list_assignments(store: Store, pipeline_id: str) -> list[SlotAssignment]:
-    """Who holds which slot of a pipeline, by number. Empty where workers run without leases."""
+    """The holder of each slot of a pipeline, by number. Empty where workers run without leases."""
     prefix = HOLDERS + slot_resource(pipeline_id, 0).removesuffix("0")
     holders = [read_holder(entry) for entry in (await store.scan(prefix, prefix_end(prefix))).entries]
     until = {worker.id: worker.lease_until_ms for worker in await list_workers(store)} if holders else {}

@@ -163,14 +163,14 @@ class SlotProcessor:
         if state is None or state.owner != self._run.slot or state.epoch != epoch:
             return None
         intent = intent_of(state)
-        work = self._revisions.current.work if intent is None else self._revisions.version(intent.recipe)
+        work = self._revisions.current.work if intent is None else self._revisions.version(intent.revision)
         self.tally.warn(*work.prepare())
         fence = work.sink.fence(number, epoch)
         if intent is None:
             self._hold(number, epoch, fence, ends)
             return None
         again = FencedRange(partition=number, start=intent.start, end=intent.end, epoch=epoch, again=True, fence=fence)
-        return intent.recipe, again
+        return intent.revision, again
 
     def _hold(self, number: int, epoch: int, fence: int, ends: TopicBounds) -> None:
         """Nothing older can land and nothing is open: from here on it is planned."""

@@ -124,9 +124,9 @@ class SlotRevisions:
         found = [each for each in pipeline.generations if each.number == self._run.generation]
         if not found or found[0].retired:
             raise PermanentError(f"generation {self._run.generation} is retired")
-        if pipeline.recipe == 0:
+        if pipeline.revision == 0:
             raise PermanentError("the pipeline is not complete: " + "; ".join(pipeline.problems))
-        warnings = self._work_by(pipeline.recipe, found[0], now_ms)
+        warnings = self._work_by(pipeline.revision, found[0], now_ms)
         self._refreshed_ms = now_ms
         return warnings
 

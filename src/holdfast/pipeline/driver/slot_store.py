@@ -51,7 +51,7 @@ class SlotStore:
     def recipe(self, version: int) -> Revision:
         """A recipe; it never changes, so it is read once."""
         if version not in self._revisions:
-            self._revisions[version] = self._wait(self._catalog.recipe(self._pipeline_id, version))
+            self._revisions[version] = self._wait(self._catalog.revision(self._pipeline_id, version))
         return self._revisions[version]
 
     def save_mapping(self, mapping: Mapping[str, Any]) -> Pipeline:
@@ -87,7 +87,7 @@ class SlotStore:
 
     async def _begun(self, fenced_range: FencedRange, recipe: int, topic: str) -> bool:
         intent = msgspec.json.encode(
-            RangeIntent(start=fenced_range.start, end=fenced_range.end, recipe=recipe, topic=topic)
+            RangeIntent(start=fenced_range.start, end=fenced_range.end, revision=recipe, topic=topic)
         ).decode()
         return await self._registry.begin_range(fenced_range.partition, self._consumer, fenced_range.epoch, intent)
 

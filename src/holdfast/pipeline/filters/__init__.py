@@ -1,1 +1,1 @@
-"""Which records a pipeline takes: a small expression language that always ends and never raises. Grammar: docs/pipelines.md."""
+"""Filters: an expression language that always terminates and never raises. Grammar: docs/pipelines.md."""

@@ -20,7 +20,7 @@ def condition_of(config: FiltersConfig) -> Filter | None:
 
 
 def read_filters(given: bytes | str | dict[str, Any]) -> FiltersConfig:
-    """A filter from its JSON (or the same decoded). One that does not parse is a `FilterError`, even if it is not enabled."""
+    """A filter from its JSON (or the same decoded). It must parse even if it is not enabled. All mistakes at once."""
     mistakes = Mistakes()
     config = read_struct("filters", read_object("filters", given), FiltersConfig, mistakes)
     language = config.language.lower() or "holdfast"

@@ -1,9 +1,9 @@
-"""A filter applied: for each record true, false, null, or a fault that says why there is no answer.
+"""Evaluation of filters: true, false, null, or a failure with its reason.
 
-The rules are SQL's: a comparison with null is null, `and` and `or` know three values, and only true keeps a record. Values of
-different kinds do not compare: that is a fault of the record, and its reason goes where the record goes.
+The logic is SQL's: a comparison with null is null, `and` and `or` are three-valued, and only true keeps a record. A comparison of
+values of different kinds is a failure of the record, which goes to the DLQ with the reason.
 
-The one rule: evaluation ends and never raises. There are no loops in the language; every operation is bounded by its operands.
+The one rule: evaluation terminates and never raises. The language has no loops; every operation is bounded by its operands.
 """
 
 import operator
@@ -46,14 +46,14 @@ _ORDERED: Final = ("number", "text")
 
 @dataclass(frozen=True, slots=True)
 class EvaluationFailure:
-    """The filter has no answer for a record."""
+    """The filter could not be evaluated for a record."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter, ready to run. It stays in its process: send the text, and make the filter where it is used."""
+    """A compiled filter. It does not pickle: send its text, and compile it where it is used."""
 
     node: Node
     run: Run
@@ -62,18 +62,18 @@ class Filter:
         """Whether to keep a record."""
         try:
             value = self.run(record)
-        except EvaluationError as fault:
-            return EvaluationFailure(str(fault))
+        except EvaluationError as error:
+            return EvaluationFailure(str(error))
         except (RecursionError, OverflowError) as error:
             return EvaluationFailure(f"a value too deep or too large ({type(error).__name__})")
         if value is None or isinstance(value, bool):
             return value is True
-        return EvaluationFailure(f"the filter gives {kind_of(value)}, not true or false")
+        return EvaluationFailure(f"the filter is {kind_of(value)}, not true or false")
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which of some records are kept, dropped, and without an answer."""
+    """Which records are kept, dropped, and failed."""
 
     kept: Sequence[int]
     dropped: Sequence[int]
@@ -81,7 +81,7 @@ class Selection:
 
 
 def make_filter(text: str) -> Filter:
-    """Read a filter; a `FilterError` says what was expected where."""
+    """Parse and compile a filter. `FilterError`."""
     node = parse(text)
     return Filter(node, compiled(node))
 
@@ -110,23 +110,23 @@ def compiled(node: Node) -> Run:
         case ListLiteral(items):
             runs = [compiled(item) for item in items]
             return lambda record: [run(record) for run in runs]
-        case FunctionCall(name, arguments, place):
-            return _call(name, [compiled(argument) for argument in arguments], place)
-        case Negation(of, place):
-            return _minus(compiled(of), place)
-        case Arithmetic(first, rest, place):
-            return _chain(compiled(first), [(sign, compiled(part)) for sign, part in rest], place)
-        case Comparison(sign, left, right, place):
-            return _compare(sign, compiled(left), compiled(right), place)
-        case Membership(item, among, negated, place):
-            return _in(compiled(item), compiled(among), negated, place)
+        case FunctionCall(name, arguments, position):
+            return _call(name, [compiled(argument) for argument in arguments], position)
+        case Negation(of, position):
+            return _minus(compiled(of), position)
+        case Arithmetic(first, rest, position):
+            return _chain(compiled(first), [(sign, compiled(part)) for sign, part in rest], position)
+        case Comparison(sign, left, right, position):
+            return _compare(sign, compiled(left), compiled(right), position)
+        case Membership(item, among, negated, position):
+            return _in(compiled(item), compiled(among), negated, position)
         case IsNull(of, negated):
             run = compiled(of)
             return lambda record: (run(record) is None) is not negated
-        case Not(of, place):
-            return _not(compiled(of), place)
+        case Not(of, position):
+            return _not(compiled(of), position)
         case BooleanOperation(word, parts):
-            return _both(word == "or", [(compiled(part), part.place) for part in parts])
+            return _both(word == "or", [(compiled(part), part.position) for part in parts])
 
 
 def _field(root: str, steps: tuple[str | int, ...]) -> Run:
@@ -139,11 +139,11 @@ def _field(root: str, steps: tuple[str | int, ...]) -> Run:
     return lambda record: follow(steps, getattr(record, root))
 
 
-def _at(place: SourcePosition, why: str) -> EvaluationError:
-    return EvaluationError(f"{why} (at {place})")
+def _at(position: SourcePosition, why: str) -> EvaluationError:
+    return EvaluationError(f"{why} (at {position})")
 
 
-def _call(name: str, arguments: list[Run], place: SourcePosition) -> Run:
+def _call(name: str, arguments: list[Run], position: SourcePosition) -> Run:
     function = FUNCTIONS[name]
 
     def run(record: SourceRecord) -> Any:
@@ -152,25 +152,25 @@ def _call(name: str, arguments: list[Run], place: SourcePosition) -> Run:
             return None
         try:
             return function.run(*values)
-        except EvaluationError as fault:
-            raise _at(place, str(fault)) from None
+        except EvaluationError as error:
+            raise _at(position, str(error)) from None
 
     return run
 
 
-def _minus(of: Run, place: SourcePosition) -> Run:
+def _minus(of: Run, position: SourcePosition) -> Run:
     def run(record: SourceRecord) -> Any:
         value = of(record)
         if value is None:
             return None
         if kind_of(value) != "number":
-            raise _at(place, f"- takes a number, not {kind_of(value)}")
+            raise _at(position, f"- takes a number, not {kind_of(value)}")
         return -value
 
     return run
 
 
-def _chain(first: Run, rest: list[tuple[str, Run]], place: SourcePosition) -> Run:
+def _chain(first: Run, rest: list[tuple[str, Run]], position: SourcePosition) -> Run:
     def run(record: SourceRecord) -> Any:
         value = first(record)
         for sign, part in rest:
@@ -180,8 +180,8 @@ def _chain(first: Run, rest: list[tuple[str, Run]], place: SourcePosition) -> Ru
                 continue
             try:
                 value = _calculated(sign, value, other)
-            except EvaluationError as fault:
-                raise _at(place, str(fault)) from None
+            except EvaluationError as error:
+                raise _at(position, str(error)) from None
         return value
 
     return run
@@ -213,7 +213,7 @@ def _calculated(sign: str, one: Any, other: Any) -> Any:
         raise EvaluationError(f"{sign} gives a number out of range") from None
 
 
-def _compare(sign: str, left: Run, right: Run, place: SourcePosition) -> Run:
+def _compare(sign: str, left: Run, right: Run, position: SourcePosition) -> Run:
     test, equality = _COMPARE[sign], sign in ("=", "!=")
 
     def run(record: SourceRecord) -> Any:
@@ -223,45 +223,45 @@ def _compare(sign: str, left: Run, right: Run, place: SourcePosition) -> Run:
         if type(one) is not type(other) or not isinstance(one, str):
             kinds = kind_of(one), kind_of(other)
             if kinds[0] != kinds[1] or not (equality or kinds[0] in _ORDERED):
-                raise _at(place, f"{sign} cannot compare {kinds[0]} with {kinds[1]}")
+                raise _at(position, f"{sign} cannot compare {kinds[0]} with {kinds[1]}")
         return test(one, other)
 
     return run
 
 
-def _in(item: Run, among: Run, negated: bool, place: SourcePosition) -> Run:
+def _in(item: Run, among: Run, negated: bool, position: SourcePosition) -> Run:
     def run(record: SourceRecord) -> Any:
         value, values = item(record), among(record)
         if value is None or values is None:
             return None
         if not isinstance(values, list | dict):
-            raise _at(place, f"in takes a list, array or object, not {kind_of(values)}")
+            raise _at(position, f"in takes a list, array or object, not {kind_of(values)}")
         return any(same(value, each) for each in values) is not negated
 
     return run
 
 
-def _truth(value: Any, place: SourcePosition) -> bool | None:
+def _truth(value: Any, position: SourcePosition) -> bool | None:
     if value is None or isinstance(value, bool):
         return value
-    raise _at(place, f"true or false is needed, not {kind_of(value)}")
+    raise _at(position, f"expected true or false, not {kind_of(value)}")
 
 
-def _not(of: Run, place: SourcePosition) -> Run:
+def _not(of: Run, position: SourcePosition) -> Run:
     def run(record: SourceRecord) -> Any:
-        value = _truth(of(record), place)
+        value = _truth(of(record), position)
         return None if value is None else not value
 
     return run
 
 
 def _both(decisive: bool, parts: list[tuple[Run, SourcePosition]]) -> Run:
-    """`and` ends at the first false, `or` at the first true; null stays unless one of them comes."""
+    """`and` ends at the first false, `or` at the first true; otherwise a null makes the result null."""
 
     def run(record: SourceRecord) -> Any:
         answer: bool | None = not decisive
-        for part, place in parts:
-            value = _truth(part(record), place)
+        for part, position in parts:
+            value = _truth(part(record), position)
             if value is decisive:
                 return decisive
             if value is None:

@@ -1,7 +1,7 @@
-"""What a filter can call. Each function says how many arguments it takes; what they must be is checked when it is called.
+"""The functions of the filter language. The number of arguments is checked when a filter is parsed, their kinds when it runs.
 
-The one rule: a function is a pure function of its arguments, ends in time bounded by their size, and raises nothing but `Fault`.
-Unless said otherwise a null argument makes the answer null.
+The one rule: a function is pure, takes time bounded by the size of its arguments, and raises nothing but `EvaluationError`. Unless
+it `takes_null`, a null argument makes the result null.
 """
 
 import math
@@ -19,12 +19,12 @@ NUMBER_BITS_MAX: Final = 128
 
 
 class EvaluationError(Exception):
-    """A record for which the filter has no answer: why."""
+    """The filter cannot be evaluated for a record: why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """How a function is called and what it does."""
+    """A function, and how many arguments it takes."""
 
     least: int
     most: int | None
@@ -33,7 +33,7 @@ class Function:
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, in words."""
+    """The kind of a value."""
     match value:
         case None:
             return "null"
@@ -56,7 +56,7 @@ def need(what: str, value: Any, *kinds: str) -> Any:
 
 
 def bounded(number: int | float) -> int | float:
-    """A number, unless it grew beyond what any column holds."""
+    """A number, if it fits into `NUMBER_BITS_MAX`."""
     if isinstance(number, int) and number.bit_length() > NUMBER_BITS_MAX:
         raise EvaluationError(f"a number of more than {NUMBER_BITS_MAX} bits")
     return number
@@ -169,11 +169,11 @@ FUNCTIONS: Final[dict[str, Function]] = {
 
 
 def check_call(call: FunctionCall) -> None:
-    """A call that can never work is refused when the filter is read."""
+    """Reject a call with the wrong number of arguments or an invalid pattern. `FilterError`."""
     function, count = FUNCTIONS[call.name], len(call.arguments)
     if count < function.least or (function.most is not None and count > function.most):
         wanted = f"{function.least}" if function.most == function.least else f"{function.least} or more"
-        raise FilterError(call.place, f"{count} arguments", f"{call.name} with {wanted}")
+        raise FilterError(call.position, f"{count} arguments", f"{call.name} with {wanted}")
     if call.name == "matches":
         _check_pattern(call)
 
@@ -181,8 +181,8 @@ def check_call(call: FunctionCall) -> None:
 def _check_pattern(call: FunctionCall) -> None:
     pattern = call.arguments[1]
     if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
-        raise FilterError(pattern.place, str(pattern), "a pattern in quotes: it is checked before any record is")
+        raise FilterError(pattern.position, str(pattern), "a pattern in quotes: it is checked before any record is")
     try:
         compiled_pattern(pattern.value)
     except PatternError as error:
-        raise FilterError(pattern.place, str(pattern), f"a valid pattern: {error}") from None
+        raise FilterError(pattern.position, str(pattern), f"a valid pattern: {error}") from None

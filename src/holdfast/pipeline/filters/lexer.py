@@ -1,6 +1,6 @@
-"""A filter's text as tokens, each with its place. Everything is bounded: the text's length here, its depth in the parser.
+"""The tokens of a filter, each with its position. The length of the text is bounded here, its depth in the parser.
 
-The one rule: a text that is not a filter is a `FilterError` with the place and what was expected there; nothing else is raised.
+The one rule: invalid text is a `FilterError` with the position and what was expected there; nothing else is raised.
 """
 
 import re
@@ -26,15 +26,15 @@ _SAME: Final = {"&&": "and", "||": "or", "==": "=", "<>": "!="}
 
 
 class FilterError(InvalidError):
-    """A text that is no filter: where, what stands there, what was expected."""
+    """The filter does not parse: position, what was found, what was expected."""
 
-    def __init__(self, place: SourcePosition, given: str, expected: str) -> None:
+    def __init__(self, position: SourcePosition, given: str, expected: str) -> None:
         super().__init__("filters.expression", given, expected)
-        self.place, self.expected = place, expected
-        self.args = (place, given, expected)
+        self.position, self.expected = position, expected
+        self.args = (position, given, expected)
 
     def __str__(self) -> str:
-        return f"line {self.place.line}, column {self.place.column}: expected {self.expected}, found {self.given}"
+        return f"line {self.position.line}, column {self.position.column}: expected {self.expected}, found {self.given}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class FilterToken:
 
     kind: str
     value: Any
-    place: SourcePosition
+    position: SourcePosition
     raw: str = ""
-    """A word as it was written: behind a dot it is a name."""
+    """A keyword as it was written: after a dot it is a name."""
 
     def __str__(self) -> str:
         return (
@@ -63,12 +63,12 @@ def tokens(text: str) -> list[FilterToken]:
         raise FilterError(SourcePosition(), f"{len(text)} characters", f"at most {TEXT_MAX}")
     found, at, line, begin = [], 0, 1, 0
     while at < len(text):
-        place = SourcePosition(line, at - begin + 1)
+        position = SourcePosition(line, at - begin + 1)
         match = _TOKEN.match(text, at)
         if match is None:
-            raise _stray(text[at], place)
+            raise _stray(text[at], position)
         if match.lastgroup != "space":
-            found.append(_token(match, place))
+            found.append(_token(match, position))
         breaks = match[0].count("\n")
         if breaks:
             line, begin = line + breaks, at + match[0].rindex("\n") + 1
@@ -76,43 +76,45 @@ def tokens(text: str) -> list[FilterToken]:
     return [*found, FilterToken("end", "", SourcePosition(line, at - begin + 1))]
 
 
-def _stray(character: str, place: SourcePosition) -> FilterError:
+def _stray(character: str, position: SourcePosition) -> FilterError:
     if character in "'\"`":
-        return FilterError(place, f"an opening {character}", f"a closing {character}")
-    return FilterError(place, repr(character), "a value, field or operator")
+        return FilterError(position, f"an opening {character}", f"a closing {character}")
+    return FilterError(position, repr(character), "a value, field or operator")
 
 
-def _token(match: re.Match[str], place: SourcePosition) -> FilterToken:
+def _token(match: re.Match[str], position: SourcePosition) -> FilterToken:
     text = match[0]
     match match.lastgroup:
         case "name" if text.lower() in WORDS:
-            return FilterToken("word", text.lower(), place, text)
+            return FilterToken("word", text.lower(), position, text)
         case "name":
-            return FilterToken("name", text, place, text)
+            return FilterToken("name", text, position, text)
         case "number":
-            return FilterToken("number", _number(text, place), place)
+            return FilterToken("number", _number(text, position), position)
         case "text":
-            return FilterToken("quoted" if text[0] == "`" else "text", _unescaped(text[1:-1], place), place)
+            return FilterToken("quoted" if text[0] == "`" else "text", _unescaped(text[1:-1], position), position)
     if text == "!":
-        return FilterToken("word", "not", place)
+        return FilterToken("word", "not", position)
     same = _SAME.get(text, text)
-    return FilterToken("word" if same in WORDS else "sign", same, place)
+    return FilterToken("word" if same in WORDS else "sign", same, position)
 
 
-def _number(text: str, place: SourcePosition) -> int | float:
+def _number(text: str, position: SourcePosition) -> int | float:
     if len(text) > DIGITS_MAX:
-        raise FilterError(place, f"a number of {len(text)} characters", f"at most {DIGITS_MAX}")
+        raise FilterError(position, f"a number of {len(text)} characters", f"at most {DIGITS_MAX}")
     number = int(text) if text.isdigit() else float(text)
     if number == float("inf"):
-        raise FilterError(place, text, "a number within range")
+        raise FilterError(position, text, "a number within range")
     return number
 
 
-def _unescaped(text: str, place: SourcePosition) -> str:
+def _unescaped(text: str, position: SourcePosition) -> str:
     def plain(match: re.Match[str]) -> str:
         if match[1] not in _ESCAPES:
             raise FilterError(
-                place, f"\\{match[1]}", "one of \\n \\r \\t \\\\ \\' \\\" \\` behind a backslash (\\\\ for a backslash)"
+                position,
+                f"\\{match[1]}",
+                "one of \\n \\r \\t \\\\ \\' \\\" \\` after a backslash (\\\\ for a backslash)",
             )
         return _ESCAPES[match[1]]
 

@@ -1,7 +1,7 @@
-"""From a filter's text to its tree, by recursive descent: one method per rank of operators. The grammar is in docs/pipelines.md.
+"""Parser of filters, by recursive descent: one method per precedence. The grammar is in docs/pipelines.md.
 
-The one rule: whatever comes out can be evaluated. Functions exist and have the right number of arguments, patterns compile, nothing
-is nested deeper or has more parts than the limits say.
+The one rule: a parsed filter can be evaluated. Functions exist and have the right number of arguments, patterns compile, and the
+limits on depth and size hold.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ _COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
 
 
 def parse(text: str) -> Node:
-    """The tree of a filter's text; a `FilterError` says what was expected where."""
+    """Parse a filter. `FilterError`."""
     return _Parser(tokens(text)).whole()
 
 
@@ -48,7 +48,7 @@ class _Parser:
         if self._now.kind != "end":
             raise self._expected("an operator or the end")
         if depth_of(node) > TREE_DEPTH_MAX:
-            raise FilterError(node.place, "more", f"operators nested at most {TREE_DEPTH_MAX} deep")
+            raise FilterError(node.position, "more", f"operators nested at most {TREE_DEPTH_MAX} deep")
         return node
 
     @property
@@ -56,14 +56,14 @@ class _Parser:
         return self._tokens[self._at]
 
     def _expected(self, what: str) -> FilterError:
-        return FilterError(self._now.place, str(self._now), what)
+        return FilterError(self._now.position, str(self._now), what)
 
     def _next(self) -> FilterToken:
         token = self._now
         self._at += 1
         self._nodes += 1
         if self._nodes > NODES_MAX:
-            raise FilterError(token.place, "more", f"at most {NODES_MAX} words and signs")
+            raise FilterError(token.position, "more", f"at most {NODES_MAX} words and signs")
         return token
 
     def _is(self, *values: str) -> bool:
@@ -82,7 +82,7 @@ class _Parser:
     def _deeper(self, read: Callable[[], Node]) -> Node:
         self._depth += 1
         if self._depth > DEPTH_MAX:
-            raise FilterError(self._now.place, "more", f"expressions nested at most {DEPTH_MAX} deep")
+            raise FilterError(self._now.position, "more", f"expressions nested at most {DEPTH_MAX} deep")
         node = read()
         self._depth -= 1
         return node
@@ -91,49 +91,49 @@ class _Parser:
         return self._joined("or", lambda: self._joined("and", self._not))
 
     def _joined(self, operator: str, read: Callable[[], Node]) -> Node:
-        place, parts = self._now.place, [read()]
+        position, parts = self._now.position, [read()]
         while self._take(operator):
             parts.append(read())
-        return parts[0] if len(parts) == 1 else BooleanOperation(operator, tuple(parts), place)
+        return parts[0] if len(parts) == 1 else BooleanOperation(operator, tuple(parts), position)
 
     def _not(self) -> Node:
-        place = self._now.place
+        position = self._now.position
         if self._take("not"):
-            return Not(self._deeper(self._not), place)
+            return Not(self._deeper(self._not), position)
         return self._comparison()
 
     def _comparison(self) -> Node:
-        left, place = self._sum(), self._now.place
+        left, position = self._sum(), self._now.position
         if self._is(*_COMPARISONS):
             operator = str(self._next().value)
             return self._compared(operator, left, self._sum(), self._tokens[self._at - 1])
         if self._take("is"):
             negated = self._take("not")
             self._need("null")
-            return IsNull(left, negated, place)
+            return IsNull(left, negated, position)
         if self._is("not") and self._tokens[self._at + 1].value == "in":
             self._next(), self._next()
-            return Membership(left, self._among(), True, place)
+            return Membership(left, self._among(), True, position)
         if self._take("in"):
-            return Membership(left, self._among(), False, place)
+            return Membership(left, self._among(), False, position)
         return left
 
     def _compared(self, operator: str, left: Node, right: Node, last: FilterToken) -> Node:
-        """`x = null` is what people write for `x is null`, and no other comparison with null says anything."""
+        """`x = null` is read as `x is null`; other comparisons with null are errors."""
         for one, other in ((left, right), (right, left)):
             if other == Literal(None):
                 if operator not in ("=", "!="):
-                    raise FilterError(last.place, "null", "a value: nothing is greater or less than null")
-                return IsNull(one, operator == "!=", left.place)
-        return Comparison(operator, left, right, left.place)
+                    raise FilterError(last.position, "null", "a value: nothing is greater or less than null")
+                return IsNull(one, operator == "!=", left.position)
+        return Comparison(operator, left, right, left.position)
 
     def _among(self) -> Node:
-        """What is behind `in`: a list in parentheses or brackets, or a field that holds an array or object."""
-        place = self._now.place
+        """The right side of `in`: a list in parentheses or brackets, or a field that is an array or object."""
+        position = self._now.position
         if not self._is("("):
             return self._sum()
         self._next()
-        return ListLiteral(self._items(")"), place)
+        return ListLiteral(self._items(")"), position)
 
     def _items(self, end: str) -> tuple[Node, ...]:
         items = [self._deeper(self._any)]
@@ -146,22 +146,22 @@ class _Parser:
         return self._chain(("+", "-"), lambda: self._chain(("*", "/", "%"), self._signed))
 
     def _chain(self, operators: tuple[str, ...], read: Callable[[], Node]) -> Node:
-        place, first, rest = self._now.place, read(), list[tuple[str, Node]]()
+        position, first, rest = self._now.position, read(), list[tuple[str, Node]]()
         while self._is(*operators):
             rest.append((str(self._next().value), read()))
-        return Arithmetic(first, tuple(rest), place) if rest else first
+        return Arithmetic(first, tuple(rest), position) if rest else first
 
     def _signed(self) -> Node:
-        place = self._now.place
+        position = self._now.position
         if not self._take("-"):
             return self._postfix()
         of = self._deeper(self._signed)
         if isinstance(of, Literal) and isinstance(of.value, int | float) and not isinstance(of.value, bool):
-            return Literal(-of.value, place)
-        return Negation(of, place)
+            return Literal(-of.value, position)
+        return Negation(of, position)
 
     def _postfix(self) -> Node:
-        """A value, and methods behind it: `fields.name.lower()` is `lower(fields.name)`."""
+        """A value and its methods: `fields.name.lower()` is `lower(fields.name)`."""
         node = self._single()
         while self._is(".") and self._tokens[self._at + 1].kind == "name":
             self._next()
@@ -175,10 +175,10 @@ class _Parser:
         token = self._now
         if token.kind in ("number", "text"):
             self._next()
-            return Literal(token.value, token.place)
+            return Literal(token.value, token.position)
         if token.kind == "word" and token.value in ("null", "true", "false"):
             self._next()
-            return Literal({"null": None, "true": True, "false": False}[token.value], token.place)
+            return Literal({"null": None, "true": True, "false": False}[token.value], token.position)
         if token.kind == "quoted":
             self._next()
             return self._steps("fields", [token.value], token)
@@ -190,15 +190,15 @@ class _Parser:
             self._need(")")
             return node
         if self._take("["):
-            return ListLiteral(self._items("]"), token.place)
+            return ListLiteral(self._items("]"), token.position)
         raise self._expected("a value or field")
 
     def _call(self, name: FilterToken, before: tuple[Node, ...]) -> Node:
         if name.value not in FUNCTIONS:
-            raise FilterError(name.place, f"'{name.value}'", "one of the functions " + ", ".join(FUNCTIONS))
+            raise FilterError(name.position, f"'{name.value}'", "one of the functions " + ", ".join(FUNCTIONS))
         self._need("(")
         behind = () if self._take(")") else self._items(")")
-        call = FunctionCall(str(name.value), (*before, *behind), name.place)
+        call = FunctionCall(str(name.value), (*before, *behind), name.position)
         check_call(call)
         return call
 
@@ -227,8 +227,8 @@ class _Parser:
                 steps.extend(self._index(flat=root == "flat" and not steps))
         root = "fields" if root == "flat" else root
         if steps and root not in ("fields", "headers"):
-            raise FilterError(name.place, f"'{Field(root, tuple(steps))}'", f"nothing behind {root}: it has no parts")
-        return Field(root, tuple(steps), name.place)
+            raise FilterError(name.position, f"'{Field(root, tuple(steps))}'", f"{root} alone: it has no parts")
+        return Field(root, tuple(steps), name.position)
 
     def _index(self, *, flat: bool) -> list[str | int]:
         self._need("[")

@@ -1,6 +1,6 @@
-"""What a filter is once it is read: a tree of nouns, and its one text.
+"""The syntax tree of a filter, and its canonical text.
 
-The one rule: `parse(str(node)) == node`. Where a node stood in the text is for messages and does not count when two are compared.
+The one rule: `parse(str(node)) == node`. The position of a node is for messages and does not count in comparisons.
 """
 
 import re
@@ -30,7 +30,7 @@ class Literal:
     """A number, text, true, false or null."""
 
     value: str | int | float | bool | None
-    place: SourcePosition = field(default=SourcePosition(), compare=False)
+    position: SourcePosition = field(default=SourcePosition(), compare=False)
 
     def __eq__(self, other: object) -> bool:  # 1, 1.0 and true are three literals
         return isinstance(other, Literal) and (type(self.value), self.value) == (type(other.value), other.value)
@@ -48,11 +48,11 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Part of a record: where it starts, and keys and indexes from there."""
+    """A field of a record: its root, then keys and indexes."""
 
     root: str
     steps: tuple[str | int, ...] = ()
-    place: SourcePosition = field(default=SourcePosition(), compare=False)
+    position: SourcePosition = field(default=SourcePosition(), compare=False)
 
     def __str__(self) -> str:
         text = self.root
@@ -69,7 +69,7 @@ class ListLiteral:
     """Values in brackets, for `in`."""
 
     items: "tuple[Node, ...]"
-    place: SourcePosition = field(default=SourcePosition(), compare=False)
+    position: SourcePosition = field(default=SourcePosition(), compare=False)
 
     def __str__(self) -> str:
         return f"[{', '.join(map(str, self.items))}]"
@@ -81,7 +81,7 @@ class FunctionCall:
 
     name: str
     arguments: "tuple[Node, ...]"
-    place: SourcePosition = field(default=SourcePosition(), compare=False)
+    position: SourcePosition = field(default=SourcePosition(), compare=False)
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.arguments))})"
@@ -92,7 +92,7 @@ class Negation:
     """A number with its sign changed."""
 
     of: "Node"
-    place: SourcePosition = field(default=SourcePosition(), compare=False)
+    position: SourcePosition = field(default=SourcePosition(), compare=False)
 
     def __str__(self) -> str:
         return f"-{inside(self.of, 6)}"
@@ -100,20 +100,20 @@ class Negation:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """Operators of one rank, from left to right: `a + b - c`. `rank` 4 adds, 5 multiplies."""
+    """Operators of one precedence, from left to right: `a + b - c`."""
 
     first: "Node"
     rest: "tuple[tuple[str, Node], ...]"
-    place: SourcePosition = field(default=SourcePosition(), compare=False)
+    position: SourcePosition = field(default=SourcePosition(), compare=False)
 
     @property
-    def rank(self) -> int:
-        """How strongly it binds."""
+    def precedence(self) -> int:
+        """Its precedence: 4 for sums, 5 for products."""
         return 4 if self.rest[0][0] in "+-" else 5
 
     def __str__(self) -> str:
-        tail = "".join(f" {operator} {inside(node, self.rank + 1)}" for operator, node in self.rest)
-        return inside(self.first, self.rank + 1) + tail
+        tail = "".join(f" {operator} {inside(node, self.precedence + 1)}" for operator, node in self.rest)
+        return inside(self.first, self.precedence + 1) + tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Comparison:
     operator: str
     left: "Node"
     right: "Node"
-    place: SourcePosition = field(default=SourcePosition(), compare=False)
+    position: SourcePosition = field(default=SourcePosition(), compare=False)
 
     def __str__(self) -> str:
         return f"{inside(self.left, 4)} {self.operator} {inside(self.right, 4)}"
@@ -136,7 +136,7 @@ class Membership:
     item: "Node"
     among: "Node"
     negated: bool = False
-    place: SourcePosition = field(default=SourcePosition(), compare=False)
+    position: SourcePosition = field(default=SourcePosition(), compare=False)
 
     def __str__(self) -> str:
         return f"{inside(self.item, 4)} {'not ' if self.negated else ''}in {inside(self.among, 4)}"
@@ -144,11 +144,11 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """Whether there is nothing: null, or absent."""
+    """Whether a value is null or absent."""
 
     of: "Node"
     negated: bool = False
-    place: SourcePosition = field(default=SourcePosition(), compare=False)
+    position: SourcePosition = field(default=SourcePosition(), compare=False)
 
     def __str__(self) -> str:
         return f"{inside(self.of, 4)} is {'not ' if self.negated else ''}null"
@@ -159,7 +159,7 @@ class Not:
     """The opposite."""
 
     of: "Node"
-    place: SourcePosition = field(default=SourcePosition(), compare=False)
+    position: SourcePosition = field(default=SourcePosition(), compare=False)
 
     def __str__(self) -> str:
         return f"not {inside(self.of, 2)}"
@@ -171,11 +171,11 @@ class BooleanOperation:
 
     operator: str
     parts: "tuple[Node, ...]"
-    place: SourcePosition = field(default=SourcePosition(), compare=False)
+    position: SourcePosition = field(default=SourcePosition(), compare=False)
 
     def __str__(self) -> str:
-        rank = 1 if self.operator == "and" else 0
-        return f" {self.operator} ".join(inside(part, rank + 1) for part in self.parts)
+        precedence = 1 if self.operator == "and" else 0
+        return f" {self.operator} ".join(inside(part, precedence + 1) for part in self.parts)
 
 
 Node: TypeAlias = (
@@ -193,8 +193,8 @@ Node: TypeAlias = (
 )
 
 
-def rank_of(node: Node) -> int:
-    """How strongly a node's own operator binds: or, and, not, comparison, sum, product, sign, then what stands alone."""
+def precedence_of(node: Node) -> int:
+    """The precedence of a node: or, and, not, comparison, sum, product, sign, then operands."""
     match node:
         case BooleanOperation(operator):
             return 1 if operator == "and" else 0
@@ -203,7 +203,7 @@ def rank_of(node: Node) -> int:
         case Comparison() | Membership() | IsNull():
             return 3
         case Arithmetic():
-            return node.rank
+            return node.precedence
         case Negation():
             return 6
         case Literal(value) if isinstance(value, int | float) and str(node).startswith("-"):
@@ -211,13 +211,13 @@ def rank_of(node: Node) -> int:
     return 7
 
 
-def inside(node: Node, rank: int) -> str:
-    """A node's text inside another, in parentheses if it binds less than what is around it."""
-    return str(node) if rank_of(node) >= rank else f"({node})"
+def inside(node: Node, precedence: int) -> str:
+    """A node's text inside another, in parentheses if its precedence is lower."""
+    return str(node) if precedence_of(node) >= precedence else f"({node})"
 
 
 def quoted(text: str) -> str:
-    """A text as the language writes it."""
+    """A text as a literal of the language."""
     return "'" + "".join(_IN_TEXT.get(character, character) for character in text) + "'"
 
 
@@ -242,7 +242,7 @@ def children(node: Node) -> "tuple[Node, ...]":
 
 
 def depth_of(node: Node) -> int:
-    """How many nodes stand inside one another at most."""
+    """The depth of a tree."""
     deepest, waiting = 0, [(node, 1)]
     while waiting:
         inner, depth = waiting.pop()

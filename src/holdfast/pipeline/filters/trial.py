@@ -14,7 +14,7 @@ FIELDS_SHOWN_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What became of one record of a sample, and why."""
+    """The outcome for one record of a sample, and why."""
 
     row: int
     verdict: str
@@ -33,7 +33,7 @@ class Trial:
 
 
 def try_on(expression: str, records: SourceRecords) -> Trial:
-    """Run a filter over a sample and say for each record what became of it. A `FilterError` if it does not parse."""
+    """Run a filter over a sample. `FilterError` if it does not parse."""
     condition = make_filter(expression)
     rows = tuple(_tried(condition, row, records.at(row)) for row in range(len(records)))
     verdicts = [tried.verdict for tried in rows]
@@ -48,7 +48,7 @@ def _tried(condition: Filter, row: int, record: SourceRecord) -> Tried:
 
 
 def why_dropped(node: Node, record: SourceRecord) -> str:
-    """The first condition that was not true, and the values it saw."""
+    """The first condition that was not true, and the values of its fields."""
     parts = node.parts if isinstance(node, BooleanOperation) and node.operator == "and" else (node,)
     for part in parts:
         answer = Filter(part, compiled(part))(record)

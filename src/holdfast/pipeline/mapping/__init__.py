@@ -1,1 +1,1 @@
-"""What of a record goes into which column: the mapping itself, how it is inferred, applied, kept up to date and made a table."""
+"""From records to rows: inference, coercion, drift and DDL of a column mapping."""

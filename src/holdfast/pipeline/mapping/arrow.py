@@ -1,7 +1,7 @@
 """Arrow types for columns, and the conversions Arrow does as a whole. Needs `pyarrow` (extra `arrow`).
 
-The one rule: `quick` answers only where its answer is what every value alone would have become; otherwise it says None, and the
-values go one by one. So it may accept less than `scalars` and never anything else.
+The one rule: `quick` converts a column only where the result equals that of `scalars` for every value; otherwise it returns None,
+and the values are converted one by one.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _HAS_ZONE: Final = r"[T ]\d\d(:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d(:?\d\d)?)$"
 
 @lru_cache(maxsize=1_000)
 def arrow_type(kind: Type) -> Any:
-    """What a column of this type is in Arrow. A UUID is its text: ClickHouse reads it from that."""
+    """The Arrow type of a column. A UUID is text, which ClickHouse parses."""
     import pyarrow as pa
 
     match unwrap(kind):
@@ -50,7 +50,7 @@ def arrow_type(kind: Type) -> Any:
 
 
 def quick(kind: Type, values: list[Any]) -> Any | None:
-    """The whole column by Arrow, or None if its values must be looked at one by one."""
+    """The whole column by Arrow, or None if its values must be converted one by one."""
     import pyarrow as pa
 
     kinds = set(map(type, values))
@@ -67,7 +67,7 @@ def quick(kind: Type, values: list[Any]) -> Any | None:
 
 
 def _builder(kind: Type, kinds: set[type]) -> Callable[[list[Any]], Any] | None:
-    """How Arrow makes a column of a type from values of these Python types."""
+    """How Arrow converts values of these Python types to a column."""
     import pyarrow as pa
 
     match kind:
@@ -146,7 +146,7 @@ def _epochs(kind: DateTime | DateTime64, values: list[Any]) -> Any | None:
     ends = pc.min_max(numbers).as_py()
     for digits, least, most in _BANDS:
         if ends["min"] is not None and least <= ends["min"] and ends["max"] < most:
-            # Into coarser units what is too fine is cut; into finer ones a number that grows too large must be an error.
+            # Coarser units truncate; in finer ones an overflow must be an error.
             cut = digits > (0 if isinstance(kind, DateTime) else kind.scale)
             times = numbers.cast(pa.timestamp(_UNITS[digits], "UTC")).cast(wanted, safe=not cut)
             return _in_time(kind, times)

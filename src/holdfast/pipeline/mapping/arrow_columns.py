@@ -1,7 +1,7 @@
-"""Many records to Arrow columns, and the refusals of those that do not fit. Needs `pyarrow` (extra `arrow`).
+"""Coercion of a batch to Arrow columns, with the rejected records. Needs `pyarrow` (extra `arrow`).
 
-The one rule: the outcome is that of `coerce` on every record, one by one. What is here is speed: values are taken column by column,
-Arrow converts a column whose values are all of the expected kind, and only the rest go one by one through Python.
+The one rule: the outcome equals that of `coerce` on every record. It is faster: Arrow converts a column whose values are all of the
+expected kind, and only the other columns are converted value by value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from holdfast.pipeline.model.records import SourceRecords
 
 @dataclass(frozen=True, slots=True)
 class CoercedBatch:
-    """The rows of a batch as a `pyarrow.RecordBatch`, the record each row is of, and the records that were refused."""
+    """The rows of a batch as a `pyarrow.RecordBatch`, the record of each row, and the rejected records."""
 
     batch: Any
     taken: Sequence[int]
@@ -49,7 +49,7 @@ def coerce_all(plan: CoercionPlan, records: SourceRecords) -> CoercedBatch:
 def with_provenance(
     coerced: CoercedBatch, records: SourceRecords, generation: int, overflow: Mapping[int, str] | None = None
 ) -> Any:
-    """The batch with where each row came from, as every table of a pipeline has it, and before that what overflowed."""
+    """The batch with the overflow column, if there is one, and the provenance of each row."""
     import pyarrow as pa
 
     offsets = records.column("offset")
@@ -63,7 +63,7 @@ def with_provenance(
 
 
 def provenance(topic: str, partition: int, generation: int, offsets: Any) -> dict[str, Any]:
-    """The columns that say where rows came from, by name; `offsets` is an Arrow array of theirs."""
+    """The provenance columns by name; `offsets` is an Arrow array."""
     import pyarrow as pa
 
     rows = len(offsets)
@@ -76,7 +76,7 @@ def provenance(topic: str, partition: int, generation: int, offsets: Any) -> dic
 
 
 def _objects(records: SourceRecords, refusals: dict[int, list[ValueRejection]]) -> list[Any]:
-    """The records' values; one that is no object is refused and stands as an empty one."""
+    """The values of the records; one that is no object is rejected and replaced by an empty one."""
     values = list(records.fields)
     if set(map(type, values)) <= {dict}:
         return values
@@ -88,7 +88,7 @@ def _objects(records: SourceRecords, refusals: dict[int, list[ValueRejection]]) 
 
 
 class _PathValues:
-    """Values by path, every shared beginning of two paths taken once."""
+    """Values by path; a shared prefix of two paths is followed once."""
 
     def __init__(self, records: SourceRecords, objects: list[Any]) -> None:
         self._records = records
@@ -118,7 +118,7 @@ class _PathValues:
 
 
 def _one_by_one(target: ColumnTarget, values: list[Any], refusals: dict[int, list[ValueRejection]]) -> Any:
-    """A column value by value. Where a value does not fit, null stands until the row is taken out."""
+    """A column value by value. A value that does not fit is null until its row is removed."""
     import pyarrow as pa
 
     out: list[Any] = []
@@ -131,8 +131,3 @@ def _one_by_one(target: ColumnTarget, values: list[Any], refusals: dict[int, lis
             if row not in refusals or refusals[row][0].column:
                 refusals.setdefault(row, []).append(target.refusal(value, unfit.rule))
     return pa.array(out, arrow.arrow_type(target.kind))
-
-
-def rows_of(batch: Any) -> list[tuple[Any, ...]]:
-    """A batch as tuples: for previews and tests."""
-    return list(zip(*(column.to_pylist() for column in batch.columns), strict=True)) if batch.num_columns else []

@@ -1,7 +1,7 @@
-"""One record to one row: the values of its columns, or every reason why not.
+"""Coercion of one record to one row: the values of its columns, or every reason why not.
 
-`Plan` is a mapping made ready: parse once, use for every batch. The columns of a whole batch are in `columns`, which does the same
-faster; a test holds both equal. The one rule: a record is taken whole or refused whole.
+A `CoercionPlan` is a mapping with its paths and types parsed. `arrow_columns` does the same for a batch, faster; a test holds both
+equal. The one rule: a record is stored as a whole or rejected as a whole.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 @dataclass(frozen=True, slots=True)
 class ValueRejection:
-    """Why a value is not stored. `column` is empty when the whole record is at fault."""
+    """Why a value is rejected. `column` is empty if the whole record is."""
 
     column: str
     given: str
@@ -35,7 +35,7 @@ class ValueRejection:
 
 @dataclass(frozen=True, slots=True)
 class RejectedRecord:
-    """A record that is not stored, with the refusal of every column it does not fit."""
+    """A rejected record, with the reason for each column it does not fit."""
 
     refusals: tuple[ValueRejection, ...]
 
@@ -45,7 +45,7 @@ class RejectedRecord:
 
 @dataclass(frozen=True, slots=True)
 class ColumnTarget:
-    """One column, ready to take values. `convert` takes anything and raises `Unfit`."""
+    """One column with its path and converter. `convert` takes any value and raises `ConversionError`."""
 
     column: Column
     path: Path
@@ -54,24 +54,24 @@ class ColumnTarget:
 
     @property
     def name(self) -> str:
-        """What it is called in the table."""
+        """Its name in the table."""
         return self.column.column
 
     def refusal(self, value: Any, rule: str) -> ValueRejection:
-        """This value does not fit here."""
+        """The rejection of a value."""
         return ValueRejection(self.name, abbreviated(value), str(self.kind), rule)
 
 
 @dataclass(frozen=True, slots=True)
 class CoercionPlan:
-    """A mapping, ready to be applied. It stays in its process: send the mapping, and make the plan where it is used."""
+    """A mapping, ready to be applied. It does not pickle: send the mapping, and make the plan where it is used."""
 
     mapping: Mapping
     targets: tuple[ColumnTarget, ...]
 
 
 def make_coercion_plan(mapping: Mapping) -> CoercionPlan:
-    """Read paths and types once."""
+    """Parse paths and types."""
     return CoercionPlan(mapping, tuple(_target(column) for column in mapping.columns))
 
 
@@ -84,7 +84,7 @@ def _target(column: Column) -> ColumnTarget:
 
 
 def coerce(plan: CoercionPlan, record: SourceRecord) -> tuple[Any, ...] | RejectedRecord:
-    """The row of a record, or why it has none."""
+    """The row of a record, or why it is rejected."""
     if not isinstance(record.fields, dict):
         return RejectedRecord((not_an_object(record.fields),))
     row: list[Any] = []
@@ -99,12 +99,12 @@ def coerce(plan: CoercionPlan, record: SourceRecord) -> tuple[Any, ...] | Reject
 
 
 def not_an_object(value: Any) -> ValueRejection:
-    """The refusal of a record that has no fields."""
+    """The rejection of a record that is no object."""
     return ValueRejection("", abbreviated(value), "", NOT_AN_OBJECT)
 
 
 def converter(kind: Type) -> Convert:
-    """The function that turns any value into one of this type or raises `Unfit`."""
+    """The function that converts any value to this type, or raises `ConversionError`."""
     inner = unwrap(kind)
     match inner:
         case Array(of):
@@ -136,7 +136,7 @@ def _or_zero(present: Convert, zero: Callable[[], Any]) -> Convert:
 
 
 def zero_of(kind: Type) -> Callable[[], Any]:
-    """What ClickHouse stores where nothing is given."""
+    """The default value of a type in ClickHouse."""
     match unwrap(kind):
         case Array() | Map():
             return list

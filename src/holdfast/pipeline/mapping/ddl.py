@@ -1,7 +1,7 @@
-"""The SQL that makes and changes a pipeline's table. Text only: nothing is run here.
+"""DDL of a pipeline's table. Text only: nothing is run here.
 
-The one rule: everything a user names goes through `quoting`, and everything else in a statement comes from the lists below. What an
-existing table lacks is found by `diff`.
+The one rule: every name from a user goes through `quoting`; everything else in a statement comes from the constants below. An
+existing table is compared by `table_diff`.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ ENGINES: Final = ("MergeTree", "ReplacingMergeTree")
 PARTITION_FUNCTIONS: Final = ("toYYYYMM", "toYYYYMMDD", "toMonday", "toYear")
 DEDUP_WINDOW_SETTING: Final = "non_replicated_deduplication_window"
 WINDOW_DEFAULT: Final = 10_000
-"""Inserts whose tokens ClickHouse remembers. A plain MergeTree remembers none, and then a repeated insert is a second one."""
+"""Inserts whose tokens ClickHouse remembers. A MergeTree remembers none by default: a repeated insert would be stored twice."""
 DEDUP_WINDOW_MAX: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """A pipeline's table as it should be. Wrong settings are an `InvalidError` when it is made."""
+    """A pipeline's table as it should be. `InvalidError` if its values are wrong."""
 
     database: str
     name: str
@@ -32,12 +32,12 @@ class TableSpec:
     order_by: tuple[str, ...]
     engine: str = "MergeTree"
     version_column: str | None = None
-    """Of ReplacingMergeTree: the row with the greatest value survives; without it, the last one inserted."""
+    """For ReplacingMergeTree: the row with the greatest value survives; without it, the last one inserted."""
     partition_by: tuple[str, str] | None = None
     """A function of time and a column: ('toYYYYMM', 'ts')."""
     window: int = WINDOW_DEFAULT
     overflow: bool = False
-    """Whether there is a column for what the mapping does not know."""
+    """Whether there is a column for unmapped fields."""
 
     def __post_init__(self) -> None:
         quote_identifier(self.database), quote_identifier(self.name)
@@ -45,7 +45,7 @@ class TableSpec:
         check_between("window", self.window, 1, DEDUP_WINDOW_MAX)
         types = self.columns()
         if not self.order_by or len(set(self.order_by)) < len(self.order_by):
-            raise InvalidError("order_by", self.order_by, "one or more different columns")
+            raise InvalidError("order_by", self.order_by, "one or more columns, each once")
         for column in self.order_by:
             if not is_sortable(_known("order_by", column, types)):
                 raise InvalidError("order_by", column, f"a column without null, array or map; this is {types[column]}")
@@ -56,7 +56,7 @@ class TableSpec:
         if self.version_column is None:
             return
         if self.engine != "ReplacingMergeTree":
-            raise InvalidError("version_column", self.version_column, "none: only ReplacingMergeTree has one")
+            raise InvalidError("version_column", self.version_column, "empty: only ReplacingMergeTree has one")
         kind = _known("version_column", self.version_column, types)
         numbers = isinstance(kind, Scalar) and (
             (kind.name in INTEGERS and kind.name.startswith("U")) or kind.name == "Date"
@@ -76,7 +76,7 @@ class TableSpec:
             raise InvalidError("partition_by", column, f"a Date, DateTime or DateTime64 without null; this is {kind}")
 
     def columns(self) -> dict[str, Type]:
-        """All columns in their order: the mapping's, the overflow, the provenance."""
+        """All columns in order: the mapping's, overflow, provenance."""
         kinds = {column.column: column.kind for column in self.mapping.columns}
         if self.overflow:
             kinds[OVERFLOW_COLUMN] = parse_type("String")
@@ -95,7 +95,7 @@ def _known(what: str, column: str, types: dict[str, Type]) -> Type:
 
 
 def create_table(table: TableSpec) -> str:
-    """The statement that makes the table if there is none."""
+    """CREATE TABLE IF NOT EXISTS."""
     columns = ",\n".join(f"    {quote_identifier(name)} {kind}" for name, kind in table.columns().items())
     version = f"({quote_identifier(table.version_column)})" if table.version_column else ""
     lines = [f"CREATE TABLE IF NOT EXISTS {table.full_name}\n(\n{columns}\n)", f"ENGINE = {table.engine}{version}"]
@@ -108,17 +108,17 @@ def create_table(table: TableSpec) -> str:
 
 
 def add_columns(table: TableSpec, names: Sequence[str]) -> str:
-    """The statement that adds some of the table's columns."""
+    """ALTER TABLE … ADD COLUMN for some of the table's columns."""
     kinds = table.columns()
     changes = ", ".join(f"ADD COLUMN IF NOT EXISTS {quote_identifier(name)} {kinds[name]}" for name in names)
     return f"ALTER TABLE {table.full_name} {changes}"
 
 
 def change_type(table: TableSpec, name: str) -> str:
-    """The statement that gives a column the type it should have."""
+    """ALTER TABLE … MODIFY COLUMN to the type it should have."""
     return f"ALTER TABLE {table.full_name} MODIFY COLUMN {quote_identifier(name)} {table.columns()[name]}"
 
 
 def set_window(table: TableSpec) -> str:
-    """The statement that makes an existing table remember inserts."""
+    """ALTER TABLE … MODIFY SETTING for the deduplication window."""
     return f"ALTER TABLE {table.full_name} MODIFY SETTING {DEDUP_WINDOW_SETTING} = {table.window}"

@@ -1,8 +1,7 @@
-"""Records with fields the mapping does not know: what to do about them, by the pipeline's policy.
+"""Schema drift: what to do with records whose fields are not in the mapping, by the pipeline's policy.
 
-The one rule: a decision is a value. It says which records are affected, which columns are wanted, what the next mapping would be;
-whoever carries it out runs the DDL, saves the mapping and only then plans new ranges. A range that was begun under one version
-of the mapping is finished under it.
+The one rule: a decision is a value: the affected records, the new columns, the next mapping. The caller runs the DDL, saves the
+mapping and only then plans new ranges. A range that was begun under one version of the mapping is finished under it.
 """
 
 from collections.abc import Mapping as Dict
@@ -13,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from holdfast.clickhouse.types import Array, Map, nullable
 from holdfast.pipeline.mapping.coercion import RejectedRecord, ValueRejection
-from holdfast.pipeline.mapping.inference import Names, infer
+from holdfast.pipeline.mapping.inference import ColumnNames, infer
 from holdfast.pipeline.mapping.scalars import text_of
 from holdfast.pipeline.model.column_mapping import COLUMNS_MAX, Column, Mapping, make_column
 from holdfast.pipeline.model.field_paths import parse_path
@@ -23,18 +22,18 @@ from holdfast.vocabulary.settings import check_one_of
 
 POLICIES: Final = ("ignore", "add_column", "overflow", "dlq", "stop")
 NEW_COLUMNS_MAX: Final = 100
-"""How many columns one batch may add: a producer gone wrong does not make a table of a thousand columns."""
+"""Columns that one batch may add: a broken producer must not create a thousand."""
 FIELDS_SHOWN_MAX: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class NoDrift:
-    """Nothing is unknown, or the policy does not mind."""
+    """No unknown fields, or the policy ignores them."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddColumns:
-    """Add these to the table and go on with the next version of the mapping."""
+    """Add these to the table and continue with the next version of the mapping."""
 
     columns: tuple[Column, ...]
     mapping: Mapping
@@ -42,21 +41,21 @@ class AddColumns:
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """What is unknown, as JSON text, by record: for the overflow column. Records without anything unknown have none."""
+    """Unknown fields as JSON by record, for the overflow column. Records without any have none."""
 
     texts: Dict[int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class DivertToDlq:
-    """These records go to the DLQ, the others go on."""
+    """These records go to the DLQ; the others continue."""
 
     refused: Sequence[tuple[int, RejectedRecord]]
 
 
 @dataclass(frozen=True, slots=True)
 class StopPipeline:
-    """The pipeline stops before this batch and says so."""
+    """The pipeline stops before this batch."""
 
     fields: tuple[str, ...]
     reason: str
@@ -66,23 +65,23 @@ Decision: TypeAlias = NoDrift | AddColumns | Overflow | DivertToDlq | StopPipeli
 
 
 class KnownFields:
-    """The fields a mapping knows, level by level."""
+    """The fields of a mapping, level by level."""
 
     def __init__(self, mapping: Mapping) -> None:
         self._top = _Level()
         for text in (*(column.field_path for column in mapping.columns), *mapping.ignored):
             path = parse_path(text)
             if path.root == "fields":
-                # Whoever takes something out of an array has decided about the array.
+                # A path into an array covers the array.
                 self._top.add(list(takewhile(lambda step: isinstance(step, str), path.steps)))
 
     def unknown(self, value: Any) -> dict[str, Any]:
-        """The part of a record no column takes, in its own shape. Null says nothing, so it is not unknown."""
+        """The unmapped part of a record, in its own shape. A null is never unknown."""
         return self._top.unknown(value) if isinstance(value, dict) else {}
 
 
 class _Level:
-    """Keys that are known, and of those the objects of which only some fields are."""
+    """Known keys, and those of them of which only some fields are known."""
 
     __slots__ = ("inside", "keys")
 
@@ -94,7 +93,7 @@ class _Level:
         key, rest = steps[0], steps[1:]
         if not rest:
             self.keys.add(key)
-            self.inside.pop(key, None)  # all of it is known
+            self.inside.pop(key, None)  # the whole object is known
         elif key in self.inside or key not in self.keys:
             self.keys.add(key)
             self.inside.setdefault(key, _Level()).add(rest)
@@ -111,7 +110,7 @@ class _Level:
 
 
 def decide(policy: str, mapping: Mapping, values: Sequence[Any]) -> Decision:
-    """What a batch of decoded records asks for under a policy."""
+    """The decision for a batch of decoded records under a policy."""
     check_one_of("drift policy", policy, POLICIES)
     if policy == "ignore":
         return NoDrift()
@@ -125,14 +124,12 @@ def decide(policy: str, mapping: Mapping, values: Sequence[Any]) -> Decision:
         return Overflow({row: text_of(found) for row, found in unknown.items()})
     if policy == "dlq":
         return DivertToDlq([(row, _refused(found)) for row, found in unknown.items()])
-    return _stop(list(unknown.values()), "the mapping does not know these fields")
+    return _stop(list(unknown.values()), "fields that are not in the mapping")
 
 
 def _refused(found: dict[str, Any]) -> RejectedRecord:
     return RejectedRecord(
-        tuple(
-            ValueRejection("", abbreviated({key: found[key]}), "", "a field the mapping does not know") for key in found
-        )
+        tuple(ValueRejection("", abbreviated({key: found[key]}), "", "not in the mapping") for key in found)
     )
 
 
@@ -142,25 +139,26 @@ def _stop(unknown: list[dict[str, Any]], reason: str) -> StopPipeline:
 
 
 def _add_columns(mapping: Mapping, unknown: list[dict[str, Any]]) -> Decision:
-    """Columns for what is unknown, all nullable: the rows the table has already have no value there."""
+    """Columns for the unknown fields, all nullable: existing rows have no value there."""
     try:
         proposal = infer(unknown)
     except InvalidError as error:
-        return _stop(unknown, f"no column can be made: {error}")
+        return _stop(unknown, f"no column can be inferred: {error}")
     if proposal.left_out:
-        return _stop(unknown, "no column can be made: " + "; ".join(proposal.left_out[:3]))
+        return _stop(unknown, "no column can be inferred: " + "; ".join(proposal.left_out[:3]))
     count = len(proposal.mapping.columns)
     if count > NEW_COLUMNS_MAX or count + len(mapping.columns) > COLUMNS_MAX:
         return _stop(
-            unknown, f"{count} new fields at once; at most {NEW_COLUMNS_MAX}, and {COLUMNS_MAX} in all, become columns"
+            unknown,
+            f"{count} new fields exceed the limit of {NEW_COLUMNS_MAX} per batch, or of {COLUMNS_MAX} columns in all",
         )
-    names = Names([column.column for column in mapping.columns])
+    names = ColumnNames([column.column for column in mapping.columns])
     added = tuple(_added(column, names) for column in proposal.mapping.columns)
     return AddColumns(added, Mapping((*mapping.columns, *added), mapping.version + 1, mapping.ignored))
 
 
-def _added(column: Column, names: Names) -> Column:
+def _added(column: Column, names: ColumnNames) -> Column:
     kind = column.kind
     empty = isinstance(kind, Array | Map)
-    name = names.give(parse_path(column.field_path))
+    name = names.add(parse_path(column.field_path))
     return make_column(column.field_path, name, nullable(kind), when_null="default" if empty else "refuse")

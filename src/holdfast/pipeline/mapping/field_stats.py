@@ -1,6 +1,6 @@
-"""What a sample of records shows, field by field: how often it is there, and what its values are.
+"""Statistics of a sample, field by field: presence, kinds, ranges, examples.
 
-The one rule: only facts are gathered here, the same for the same records in the same order; `infer` draws the conclusions.
+The one rule: only facts, and the same for the same records in the same order; `type_inference` draws the conclusions.
 """
 
 import re
@@ -23,10 +23,10 @@ _FIXED: Final = re.compile(r"-?(0|[1-9][0-9]{0,30})\.([0-9]{1,18})")
 
 @dataclass(slots=True)
 class FieldStats:
-    """One place in the records: the root, a field, or the elements of an array."""
+    """Statistics of one field, of the root, or of the elements of an array."""
 
     times: int = 0
-    """How often there was a value or a null."""
+    """Occurrences, null included."""
     nulls: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     """Of values: bool, int, float, array, object; of texts: datetime, date, uuid, decimal, text."""
@@ -35,22 +35,22 @@ class FieldStats:
     digits_before: int = 0
     scales: set[int] = field(default_factory=set)
     fractions: int = 0
-    """Digits of a second in the finest time seen."""
+    """The most fractional digits of a time."""
     latest_s: int = 0
-    """The latest time seen."""
+    """The latest time."""
     distinct: set[Any] = field(default_factory=set)
-    """Texts and whole numbers, until there are too many to count."""
+    """Texts and whole numbers, up to `DISTINCT_MAX`."""
     examples: list[Any] = field(default_factory=list)
     fields: "dict[str, FieldStats]" = field(default_factory=dict)
     elements: "FieldStats | None" = None
 
     @property
     def values(self) -> int:
-        """How often there was a value."""
+        """Occurrences that are not null."""
         return self.times - self.nulls
 
     def add(self, value: Any, depth: int = 0) -> None:
-        """Look at one more value."""
+        """Add a value."""
         self.times += 1
         if value is None:
             self.nulls += 1
@@ -117,7 +117,7 @@ class FieldStats:
 
 
 def collect_stats(values: Iterable[Any]) -> FieldStats:
-    """Gather the facts of a sample of decoded values."""
+    """Statistics of decoded values."""
     root = FieldStats()
     for value in values:
         root.add(value)

@@ -1,7 +1,6 @@
-"""From a sample of records to a proposed mapping, key and table name, with what was seen of each field as the reason.
+"""Inference: from a sample of records to a proposed mapping, sorting key and table name, with the evidence for each column.
 
-The one rule: same sample, same proposal; and every record of the sample fits it. Nothing is decided here: a person or a
-setting takes the proposal.
+The one rule: same sample, same proposal, and every record of the sample fits it. A user or a policy accepts the proposal.
 """
 
 import re
@@ -29,23 +28,23 @@ _ID_NAME: Final = re.compile(r"(^|_)(id|uuid|guid|key)$")
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Why a column is proposed as it is: for whoever has to say yes."""
+    """Why a column is proposed as it is."""
 
     column: str
     type: str
     why: str
     seen: int
-    """Records in which the field has a value."""
+    """Records with a value."""
     nulls: int
     absent: int
     distinct: int | None
-    """None when there were too many to count, or nothing countable."""
+    """None if there were too many, or the values are not counted."""
     examples: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What inference came to."""
+    """The result of inference."""
 
     mapping: Mapping
     order_by: tuple[str, ...]
@@ -54,7 +53,7 @@ class Proposal:
     records: int
     not_objects: int
     left_out: tuple[str, ...]
-    """Fields without a column, and why: a key no path can have, or more columns than a table may have."""
+    """Fields without a column, and why: a key that no path can have, or too many columns."""
 
 
 def infer(values: Sequence[Any], topic: str = "") -> Proposal:
@@ -66,7 +65,7 @@ def infer(values: Sequence[Any], topic: str = "") -> Proposal:
         raise InvalidError("sample", f"{len(values)} records", "at least one JSON object with a field")
     if len(leaves) > COLUMNS_MAX:
         left_out += [f"{path}: more than {COLUMNS_MAX} columns" for path, _ in leaves[COLUMNS_MAX:]]
-    names = Names()
+    names = ColumnNames()
     columns, evidence = [], []
     for path, seen in leaves[:COLUMNS_MAX]:
         column, found = _column(path, seen, names, len(objects))
@@ -84,12 +83,12 @@ def infer(values: Sequence[Any], topic: str = "") -> Proposal:
 
 
 def _leaves(seen: FieldStats, steps: tuple[str, ...], left_out: list[str]) -> Iterator[tuple[Path, FieldStats]]:
-    """Every field that becomes a column, in the order in which fields were first seen."""
+    """Every field that becomes a column, in order of first occurrence."""
     for key, inner in seen.fields.items():
         path = Path((*steps, key))
         if not _addressable(key) or len(str(path)) > TEXT_MAX:
             left_out.append(f"{'.'.join(steps) or 'the record'}: the key {abbreviated(key)} cannot be part of a path")
-        elif _taken_apart(inner, len(steps) + 1):
+        elif _is_flattened(inner, len(steps) + 1):
             yield from _leaves(inner, (*steps, key), left_out)
         else:
             yield path, inner
@@ -99,20 +98,20 @@ def _addressable(key: str) -> bool:
     return bool(key) and not any("\ud800" <= character <= "\udfff" for character in key)
 
 
-def _taken_apart(seen: FieldStats, depth: int) -> bool:
+def _is_flattened(seen: FieldStats, depth: int) -> bool:
     """Whether the fields of an object become columns. One with a key that no path can have stays whole."""
     if set(seen.kinds) != {"object"} or not seen.fields or depth >= min(FLATTEN_MAX, STEPS_MAX):
         return False
     return not keys_are_data(seen) and all(map(_addressable, seen.fields))
 
 
-def _column(path: Path, seen: FieldStats, names: "Names", records: int) -> tuple[Column, Evidence]:
+def _column(path: Path, seen: FieldStats, names: "ColumnNames", records: int) -> tuple[Column, Evidence]:
     last = path.steps[-1]
     found = guess_type(last if isinstance(last, str) else "", seen)
     missing = seen.values < records
     kind: Type = nullable(found.type) if missing else found.type
     empty = missing and isinstance(kind, Array | Map)
-    column = make_column(str(path), names.give(path), kind, when_null="default" if empty else "refuse")
+    column = make_column(str(path), names.add(path), kind, when_null="default" if empty else "refuse")
     return column, Evidence(
         column=column.column,
         type=str(kind),
@@ -134,14 +133,14 @@ def _about_null(seen: FieldStats, records: int) -> str:
     return f"; {' and '.join(parts)} of {records} records" if parts else ""
 
 
-class Names:
-    """Column names for paths, each given once."""
+class ColumnNames:
+    """Unique column names for paths."""
 
     def __init__(self, taken: Sequence[str] = ()) -> None:
         self._taken = {name.lower() for name in (*taken, *RESERVED)}
 
-    def give(self, path: Path) -> str:
-        """The path with everything but letters and digits as `_`; a number behind it if that is taken."""
+    def add(self, path: Path) -> str:
+        """The path with everything but letters and digits as `_`; a number is appended if that is taken."""
         plain = re.sub(r"\W+", "_", "_".join(str(step) for step in path.steps))
         plain = plain.encode()[: NAME_BYTES_MAX - 8].decode(errors="ignore")
         if not plain.strip("_"):
@@ -156,7 +155,7 @@ class Names:
 
 
 def propose_order(columns: Sequence[Column]) -> tuple[str, ...]:
-    """A sorting key: the time, then what identifies a record; without either, where the record came from. Never a Nullable."""
+    """A sorting key: the time, then identifiers; without either, the provenance. Never a Nullable."""
     fit = [column for column in columns if is_sortable(column.kind)]
     times = [
         column.column for column in fit if isinstance(unwrap(column.kind), DateTime | DateTime64) or _is_date(column)
@@ -172,6 +171,6 @@ def _is_date(column: Column) -> bool:
 
 
 def table_name(topic: str) -> str:
-    """A table's name for a topic's."""
+    """A table name for a topic."""
     name = re.sub(r"[^A-Za-z0-9_]+", "_", topic).strip("_")[:NAME_BYTES_MAX]
     return f"t_{name}" if name[:1].isdigit() else name or "events"

@@ -1,8 +1,8 @@
-"""Whole batches of plain JSON objects to Arrow columns, without a Python object for any of them. Needs `pyarrow`.
+"""Batches of plain JSON objects to Arrow columns, without Python objects. Needs `pyarrow`.
 
-The one rule: what is answered is what `coerce` makes of every record, one by one; wherever that is not certain the answer is None,
-and the records go the slow way. So it takes top-level fields of integers, texts and truths, and others only if they are plain; what
-does not fit, and what one parser takes and the other does not, is for the slow way.
+The one rule: the result equals that of `coerce` on every record; where that is not certain it is None, and the records are coerced
+one by one. So mapped fields are top-level integers, texts and booleans, and other fields must be plain; whatever the two JSON
+parsers treat differently is left to the slow path.
 """
 
 from typing import Any, Final
@@ -16,7 +16,7 @@ _NEWLINE: Final = ord("\n")
 
 
 def schema_of(plan: CoercionPlan) -> Any | None:
-    """The fields to be read, as Arrow's JSON reader wants them; None: this mapping is not for it."""
+    """The schema for Arrow's JSON reader; None: this mapping cannot be read in batches."""
     import pyarrow as pa
 
     fields: dict[str, Any] = {}
@@ -39,7 +39,7 @@ def _field(target: ColumnTarget) -> str | None:
 
 
 def read_json_batch(plan: CoercionPlan, schema: Any, payloads: Any) -> Any | None:
-    """The columns of the mapping, from an Arrow array of JSON texts; None: look at them one by one."""
+    """The columns of the mapping, from an Arrow array of JSON texts; None: coerce them one by one."""
     import pyarrow as pa
     from pyarrow import json
 
@@ -68,10 +68,10 @@ def read_json_batch(plan: CoercionPlan, schema: Any, payloads: Any) -> Any | Non
 
 
 def _joined(payloads: Any) -> Any | None:
-    """All texts in lines, as an Arrow buffer, if it is certain that each line is one object: Arrow counts objects, not lines.
+    """All texts as lines of an Arrow buffer, if each line is certainly one object: Arrow counts objects, not lines.
 
-    Every newline stands between a closing and an opening brace. A newline cannot be in a string, and two objects beside each other
-    without a comma are so at the top only, so that each line is whole objects; if there are as many of them as lines, one each.
+    Every newline is between a closing and an opening brace. A newline cannot be in a string, and adjacent objects without a comma
+    occur at the top level only, so each line consists of whole objects; with as many objects as lines, each line is one.
     """
     import numpy as np
     import pyarrow as pa
@@ -87,14 +87,14 @@ def _joined(payloads: Any) -> Any | None:
     if np.count_nonzero(np.frombuffer(text, np.uint8) == _NEWLINE) != count - 1:
         return None
     try:
-        payloads.cast(pa.string())  # which looks whether they are UTF-8
+        payloads.cast(pa.string())  # checks that they are UTF-8
     except pa.ArrowInvalid:
         return None
     return text
 
 
 def _is_plain(column: Any) -> bool:
-    """Whether both parsers take all of it: Arrow's also takes NaN, and any depth."""
+    """Whether both parsers accept the column: Arrow's also accepts NaN, and any depth."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

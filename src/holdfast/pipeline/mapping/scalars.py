@@ -1,9 +1,9 @@
-"""What a value becomes in a column of a scalar type, or why it cannot. docs/pipelines.md has the same as a table.
+"""Conversion of values to scalar column types. docs/pipelines.md has the rules as a table.
 
-The one rule: nothing is changed silently. A value is stored as it was meant, or refused with the rule it breaks. The exceptions are
-said in the table: a fraction of a second finer than the column is cut, and a number in a Float is the nearest one.
+The one rule: nothing is changed silently. A value is stored exactly, or rejected with the rule it breaks. The exceptions are in the
+table: a fraction of a second finer than the column is truncated, and a number in a Float is the nearest one.
 
-Dates become days and times become ticks since 1970, because that is what a column stores.
+Dates become days and times become ticks since 1970, as a column stores them.
 """
 
 import math
@@ -33,7 +33,7 @@ _FLOAT32_MAX: Final = 3.4028234663852886e38
 
 
 class ConversionError(Exception):
-    """This value cannot be stored: the rule it breaks."""
+    """A value is rejected: the rule it breaks."""
 
     def __init__(self, rule: str) -> None:
         super().__init__(rule)
@@ -41,7 +41,7 @@ class ConversionError(Exception):
 
 
 def scalar_converter(kind: Type) -> Convert:
-    """The function that turns a value that is not None into one of this type, or raises `Unfit`."""
+    """The function that converts a value other than None to this type, or raises `ConversionError`."""
     match kind:
         case Scalar(name) if name in INTEGERS:
             return _integers(name)
@@ -118,7 +118,7 @@ def _decimals(precision: int, scale: int) -> Convert:
         if not number:
             return Number(0)
         sign, digits, exponent = number.as_tuple()
-        assert isinstance(exponent, int)  # finite: `_number` let nothing else through
+        assert isinstance(exponent, int)  # finite: checked by `_number`
         while exponent < -scale and digits[-1] == 0:
             digits, exponent = digits[:-1], exponent + 1
         if exponent < -scale:
@@ -196,7 +196,7 @@ def _seconds(value: Any) -> int:
 
 
 def tick_digits(scale: int) -> int:
-    """How many digits of a second the ticks of a DateTime64 have here: Arrow knows s, ms, µs and ns."""
+    """Fractional digits of the ticks of a DateTime64: Arrow has s, ms, µs and ns."""
     return -(-scale // 3) * 3
 
 

@@ -1,7 +1,7 @@
-"""What an existing table lacks for a pipeline, and the statements that would help. Shown before anything is run.
+"""Differences between an existing table and the one a pipeline needs, and the statements that would close them.
 
-The one rule: a statement is proposed only if every stored value survives it. What would lose something is a blocker, said in words,
-for a person to decide; a pipeline with a blocker does not start.
+The one rule: a statement is proposed only if every stored value survives it. What would lose data is a blocker, for a user to
+decide; a pipeline with a blocker does not start.
 """
 
 import re
@@ -16,12 +16,12 @@ from holdfast.vocabulary.errors import InvalidError
 
 _REPLICATED: Final = re.compile(r"^(Replicated|Shared)")
 _MERGE_TREE: Final = re.compile(r"MergeTree$")
-_WRITES_ITSELF: Final = ("MATERIALIZED", "ALIAS")
+_COMPUTED: Final = ("MATERIALIZED", "ALIAS")
 
 
 @dataclass(frozen=True, slots=True)
 class ExistingColumn:
-    """A column as `system.columns` has it."""
+    """A column from `system.columns`."""
 
     name: str
     type: str
@@ -31,42 +31,42 @@ class ExistingColumn:
 
 @dataclass(frozen=True, slots=True)
 class ExistingTable:
-    """A table as `system.tables` and `system.columns` have it."""
+    """A table from `system.tables` and `system.columns`."""
 
     engine: str
     columns: Sequence[ExistingColumn]
     sorting_key: Sequence[str] = ()
     window: int = 0
-    """What `non_replicated_deduplication_window` is set to."""
+    """Its `non_replicated_deduplication_window`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnDifference:
-    """A column of another type than the mapping's. `fits`: every mapped value can be stored as it is."""
+    """A column whose type differs from the mapping's. `fits`: every mapped value can be stored unchanged."""
 
     column: str
     has: str
     wants: str
     fits: bool
     why: str
-    """What would be lost or is in the way, when it does not fit and cannot be widened."""
+    """Why it neither fits nor can be widened."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableDifferences:
-    """What is between a table and a pipeline. Empty lists: nothing."""
+    """The differences. All empty: the table fits."""
 
     missing: tuple[str, ...]
     differs: tuple[ColumnDifference, ...]
     extra: tuple[ExistingColumn, ...]
-    """Columns no mapping fills. ClickHouse stores their default."""
+    """Columns that are not mapped. ClickHouse stores their default."""
     statements: tuple[str, ...]
     blockers: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
 def compare_table(table: TableSpec, has: ExistingTable) -> TableDifferences:
-    """Compare a table that should be with one that is."""
+    """Compare the needed table with the existing one."""
     existing = {column.name: column for column in has.columns}
     wanted = table.columns()
     missing = tuple(name for name in wanted if name not in existing)
@@ -76,8 +76,8 @@ def compare_table(table: TableSpec, has: ExistingTable) -> TableDifferences:
         if name not in existing:
             continue
         column = existing[name]
-        if column.default_kind in _WRITES_ITSELF:
-            blockers.append(f"{name} is {column.default_kind}: nothing can be written into it")
+        if column.default_kind in _COMPUTED:
+            blockers.append(f"{name} is {column.default_kind}: it cannot be written")
         elif (found := _differs(name, kind, column, key=name in has.sorting_key)) is not None:
             differs.append(found)
             if found.why:
@@ -95,7 +95,7 @@ def _differs(name: str, wanted: Type, column: ExistingColumn, *, key: bool) -> C
     try:
         has = parse_type(column.type)
     except InvalidError:
-        return ColumnDifference(name, column.type, str(wanted), False, "a pipeline does not write this type")
+        return ColumnDifference(name, column.type, str(wanted), False, "pipelines do not write this type")
     if has == wanted:
         return None
     if conversion(wanted, has).exact:

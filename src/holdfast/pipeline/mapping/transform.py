@@ -1,7 +1,7 @@
-"""Records of a range to rows, and to refusals of those that are none. On an executor, from Arrow to Arrow.
+"""From the records of a range to rows and dead letters, Arrow to Arrow. Runs on executors.
 
-The one rule: the outcome depends on the records and the recipe alone, so that a range that is written again is the same rows. Every
-record is a row, refused with a reason, or dropped by the filter: none gets lost between.
+The one rule: the outcome depends on the records and the revision alone, so a range that is written again has the same rows. Every
+record becomes a row or a dead letter with a reason, or is dropped by the filter; none is lost.
 """
 
 import gc
@@ -23,46 +23,46 @@ from holdfast.pipeline.model.definition import Revision
 from holdfast.pipeline.model.field_paths import parse_path
 from holdfast.pipeline.model.records import DeadLetterRow, SourceRecords
 
-RECIPES_KEPT: Final = 32
+REVISIONS_CACHED_MAX: Final = 32
 REASON_CHARS_MAX: Final = 2_000
 NO_VALUE: Final = "the record has no value"
-_LOOKS_AT_FIELDS: Final = ("overflow", "dlq")
-"""Policies about unknown fields that are carried out record by record."""
+_PER_RECORD_POLICIES: Final = ("overflow", "dlq")
+"""Drift policies that apply record by record."""
 
 _decode: Final = msgspec.json.Decoder().decode
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRevision:
-    """A recipe made ready, in this process."""
+    """A revision with its plan and filter compiled."""
 
     plan: CoercionPlan
     condition: Filter | None
     keys: bool
     headers: bool
-    """Whether anything looks at them."""
-    whole: Any
-    """What `read_json_batch` needs to take a batch at once; None: records are looked at one by one."""
+    """Whether the mapping or the filter uses them."""
+    batch_schema: Any
+    """The schema for `read_json_batch`; None: records are coerced one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class MappedBatch:
-    """What became of a range's records. `rows` is a `pyarrow.RecordBatch` in the order of offsets, with provenance."""
+    """The outcome of a range. `rows` is a `pyarrow.RecordBatch` ordered by offset, with provenance."""
 
     rows: Any
     refused: Sequence[DeadLetterRow]
     filtered: int
     newest_ms: int
-    """The time of the last record."""
+    """The greatest timestamp."""
 
 
-@lru_cache(maxsize=RECIPES_KEPT)
-def prepared_revision(recipe: Revision) -> PreparedRevision:
-    """Made once per process and version."""
-    paths = [parse_path(column.field_path) for column in recipe.mapping.columns]
-    roots = {path.root for path in paths} | {word for word in ("key", "headers") if word in recipe.filters.expression}
-    plan, condition = make_coercion_plan(recipe.mapping), condition_of(recipe.filters)
-    one_by_one = condition is not None or recipe.drift.unknown_fields in _LOOKS_AT_FIELDS
+@lru_cache(maxsize=REVISIONS_CACHED_MAX)
+def prepared_revision(revision: Revision) -> PreparedRevision:
+    """Prepared once per process and revision."""
+    paths = [parse_path(column.field_path) for column in revision.mapping.columns]
+    roots = {path.root for path in paths} | {word for word in ("key", "headers") if word in revision.filters.expression}
+    plan, condition = make_coercion_plan(revision.mapping), condition_of(revision.filters)
+    one_by_one = condition is not None or revision.drift.unknown_fields in _PER_RECORD_POLICIES
     return PreparedRevision(
         plan, condition, "key" in roots, "headers" in roots, None if one_by_one else schema_of(plan)
     )
@@ -70,7 +70,7 @@ def prepared_revision(recipe: Revision) -> PreparedRevision:
 
 @dataclass(slots=True)
 class _DecodedRecords:
-    """Records that were decoded, and beside them those that are refused so far."""
+    """Decoded records, and those rejected so far."""
 
     records: SourceRecords
     keys: list[bytes | None]
@@ -78,7 +78,7 @@ class _DecodedRecords:
     refused: list[DeadLetterRow]
 
     def refuse(self, rows: Sequence[tuple[int, str]]) -> None:
-        """Set records aside, with the reason."""
+        """Reject records, with the reason."""
         offsets = self.records.offsets
         self.refused.extend(
             DeadLetterRow(
@@ -88,7 +88,7 @@ class _DecodedRecords:
         )
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with some of them."""
+        """Continue with some of them."""
         if len(rows) == len(self.records):
             return
         self.records = self.records.take(rows)
@@ -96,20 +96,23 @@ class _DecodedRecords:
         self.payloads = [self.payloads[row] for row in rows]
 
 
-def map_records(recipe: Revision, generation: int, table: Any) -> MappedBatch:
-    """Decode, filter and map the records of one range (a table shaped as Spark's Kafka source has it)."""
-    with _without_cycles():
-        return _mapped(recipe, generation, table)
+def map_records(revision: Revision, generation: int, table: Any) -> MappedBatch:
+    """Decode, filter and map the records of one range (a table with the schema of Spark's Kafka source)."""
+    with _without_gc():
+        return _mapped(revision, generation, table)
 
 
-def _mapped(recipe: Revision, generation: int, table: Any) -> MappedBatch:
-    made = prepared_revision(recipe)
-    if made.whole is not None and (mapped := _whole(made, recipe.source.topic, generation, table)) is not None:
+def _mapped(revision: Revision, generation: int, table: Any) -> MappedBatch:
+    made = prepared_revision(revision)
+    if (
+        made.batch_schema is not None
+        and (mapped := _map_batch(made, revision.source.topic, generation, table)) is not None
+    ):
         return mapped
-    decoded = _decoded(table, recipe.source.topic, made)
+    decoded = _decoded(table, revision.source.topic, made)
     newest_ms = max(decoded.records.timestamps, default=0)
     filtered = _filter(made.condition, decoded)
-    overflow = _drift(recipe, decoded)
+    overflow = _drift(revision, decoded)
     coerced = coerce_all(made.plan, decoded.records)
     decoded.refuse([(row, str(refused)) for row, refused in coerced.refused])
     rows = with_provenance(coerced, decoded.records, generation, overflow)
@@ -117,12 +120,12 @@ def _mapped(recipe: Revision, generation: int, table: Any) -> MappedBatch:
     return MappedBatch(rows, decoded.refused, filtered, newest_ms)
 
 
-def _whole(made: PreparedRevision, topic: str, generation: int, table: Any) -> MappedBatch | None:
-    """All records at once, if all of them are rows."""
+def _map_batch(made: PreparedRevision, topic: str, generation: int, table: Any) -> MappedBatch | None:
+    """All records at once, if all of them fit."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    rows = read_json_batch(made.plan, made.whole, table.column("value").combine_chunks())
+    rows = read_json_batch(made.plan, made.batch_schema, table.column("value").combine_chunks())
     if rows is None:
         return None
     partition, offsets = table.column("partition")[0].as_py(), table.column("offset").combine_chunks()
@@ -132,12 +135,12 @@ def _whole(made: PreparedRevision, topic: str, generation: int, table: Any) -> M
     return MappedBatch(named, (), 0, (newest_us or 0) // 1_000)
 
 
-def survey(recipe: Revision, table: Any) -> Decision:
-    """What the records of a range ask of the mapping, for policies that decide before a range is begun."""
-    made = prepared_revision(recipe)
-    decoded = _decoded(table, recipe.source.topic, made)
+def survey(revision: Revision, table: Any) -> Decision:
+    """The drift decision for a range, for policies that decide before it is begun."""
+    made = prepared_revision(revision)
+    decoded = _decoded(table, revision.source.topic, made)
     _filter(made.condition, decoded)
-    return decide(recipe.drift.unknown_fields.replace("-", "_"), recipe.mapping, decoded.records.fields)
+    return decide(revision.drift.unknown_fields.replace("-", "_"), revision.mapping, decoded.records.fields)
 
 
 def _filter(condition: Filter | None, decoded: _DecodedRecords) -> int:
@@ -149,12 +152,12 @@ def _filter(condition: Filter | None, decoded: _DecodedRecords) -> int:
     return len(selection.dropped)
 
 
-def _drift(recipe: Revision, decoded: _DecodedRecords) -> dict[int, str] | None:
-    """Overflow by record; refusals are set aside. What needs a decision before the range is begun was decided by `survey`."""
-    policy = recipe.drift.unknown_fields
-    if policy not in _LOOKS_AT_FIELDS:
+def _drift(revision: Revision, decoded: _DecodedRecords) -> dict[int, str] | None:
+    """Overflow by record; rejects what the policy rejects. Other policies were decided by `survey` before the range was begun."""
+    policy = revision.drift.unknown_fields
+    if policy not in _PER_RECORD_POLICIES:
         return None
-    match decide(policy, recipe.mapping, decoded.records.fields):
+    match decide(policy, revision.mapping, decoded.records.fields):
         case Overflow(texts):
             return dict(texts)
         case DivertToDlq(refused):
@@ -167,7 +170,7 @@ def _drift(recipe: Revision, decoded: _DecodedRecords) -> dict[int, str] | None:
 
 
 def _decoded(table: Any, topic: str, made: PreparedRevision) -> _DecodedRecords:
-    """Values as JSON. One that is none is refused with its bytes."""
+    """Decode values as JSON; those that are none are rejected with their bytes."""
     keys, payloads = table.column("key").to_pylist(), table.column("value").to_pylist()
     offsets, times = table.column("offset").to_pylist(), _milliseconds(table.column("timestamp"))
     fields, bad = _parsed(payloads)
@@ -193,7 +196,7 @@ def _decoded(table: Any, topic: str, made: PreparedRevision) -> _DecodedRecords:
 
 
 def _parsed(payloads: list[bytes | None]) -> tuple[list[Any], list[tuple[int, str]]]:
-    """The values, and which of them are none. Nearly always all are good, so that is tried first."""
+    """The values, and the rejected ones. Nearly always all are valid, so that is tried first."""
     try:
         return list(map(_decode, payloads)), []  # type: ignore[arg-type]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
@@ -212,8 +215,8 @@ def _parsed(payloads: list[bytes | None]) -> tuple[list[Any], list[tuple[int, st
 
 
 @contextmanager
-def _without_cycles() -> Iterator[None]:
-    """Decoded records have no cycles, and looking for some in hundreds of thousands of them takes longer than decoding does."""
+def _without_gc() -> Iterator[None]:
+    """Without garbage collection: decoded records have no cycles, and scanning hundreds of thousands takes longer than decoding."""
     was = gc.isenabled()
     gc.disable()
     try:

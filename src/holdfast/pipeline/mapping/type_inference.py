@@ -1,6 +1,6 @@
-"""Which type fits what was seen of one field, and why: the rules of inference, one field at a time.
+"""The rules of type inference, one field at a time.
 
-The one rule: every value that was seen fits the proposed type exactly; when in doubt, it is String.
+The one rule: every value of the sample fits the inferred type exactly; when in doubt, it is String.
 """
 
 import re
@@ -44,7 +44,7 @@ class TypeGuess:
 
 
 def guess_type(name: str, seen: FieldStats) -> TypeGuess:
-    """The type for one field, null left aside."""
+    """The type of one field, null disregarded."""
     kinds = set(seen.kinds)
     if not kinds:
         return TypeGuess(STRING, "nothing but null was seen")
@@ -128,7 +128,7 @@ def _array(seen: FieldStats) -> TypeGuess:
 
 
 def _object(seen: FieldStats) -> TypeGuess:
-    """An object that is not taken apart: empty ones, and those whose keys are data."""
+    """An object that is not flattened: empty, or with keys that are data."""
     if not seen.fields:
         return TypeGuess(STRING, "only empty objects were seen, stored as JSON")
     if not keys_are_data(seen):
@@ -142,7 +142,7 @@ def _object(seen: FieldStats) -> TypeGuess:
 
 
 def keys_are_data(seen: FieldStats) -> bool:
-    """Whether an object's keys are values themselves (ids, say): many, and each in few of the objects."""
+    """Whether an object's keys are data, such as ids: many keys, each in few of the objects."""
     if len(seen.fields) < MAP_KEYS_MIN:
         return False
     return (

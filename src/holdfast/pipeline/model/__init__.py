@@ -1,1 +1,1 @@
-"""What a pipeline is made of: definitions, records, identifiers. Data only."""
+"""The data of pipelines: definitions, records, paths, errors. No I/O."""

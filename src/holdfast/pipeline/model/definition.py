@@ -1,7 +1,7 @@
-"""A pipeline as it is stored: its parts as people edit them, and the recipe that work is done by.
+"""A stored pipeline: the parts that users edit, and the revisions that workers run.
 
-The one rule: a recipe never changes. Every edit makes the next version; a range that was begun under one version is finished
-under it, whatever has been edited meanwhile.
+The one rule: a revision never changes. Every edit makes the next one; a range that was begun under a revision is finished under it,
+whatever has been edited meanwhile.
 """
 
 from typing import Final, Literal
@@ -15,13 +15,13 @@ from holdfast.vocabulary.settings import MIB
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 PIPELINE_REGISTRY: Final = "pipeline-"
-"""What the names of all pipelines' registries begin with."""
+"""Prefix of the registry namespaces of pipelines."""
 
 
 class StoredStruct(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=False
 ):
-    """What every stored part is: immutable, camelCase on the wire, strict about what it does not know, discreet in logs."""
+    """Base of stored parts: immutable, camelCase in JSON, no unknown fields, secrets redacted in `repr`."""
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={_redacted_repr(name, getattr(self, name))!r}" for name in self.__struct_fields__)
@@ -35,7 +35,7 @@ def _redacted_repr(name: str, value: object) -> object:
 
 
 class Security(StoredStruct, frozen=True):
-    """How an external Kafka is reached. The password is never echoed."""
+    """Authentication and encryption of an external Kafka. The password is never shown."""
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
@@ -45,19 +45,19 @@ class Security(StoredStruct, frozen=True):
 
 
 class KafkaConfig(StoredStruct, frozen=True):
-    """Where records come from. Without `brokers` it is this cluster's own topic; with them any Kafka, through Spark's connector."""
+    """The source. Without `brokers` a topic of this cluster; with them one of any Kafka, through Spark's connector."""
 
     topic: str
     brokers: tuple[str, ...] = ()
     group_id: str = ""
-    """The group that checkpoints are mirrored to, so that lag tools show them; empty: `holdfast-{pipeline id}`."""
+    """The consumer group that checkpoints are mirrored to, for lag tools; empty: `holdfast-{pipeline id}`."""
     security: Security = Security()
     start: str = EARLIEST
-    """Where a new pipeline begins: `earliest`, `latest`, or an ISO 8601 time."""
+    """Where a new pipeline starts: `earliest`, `latest`, or an ISO 8601 time."""
 
 
 class ClickHouseConfig(StoredStruct, frozen=True, tag="clickhouse", tag_field="kind"):
-    """A table, and how it is written."""
+    """A ClickHouse table, and how it is written."""
 
     dsn: str = ""
     """`http[s]://user:password@host:port/database`; empty: the embedded one."""
@@ -67,7 +67,7 @@ class ClickHouseConfig(StoredStruct, frozen=True, tag="clickhouse", tag_field="k
     batch_bytes: int = 32 * MIB
     batch_flush_interval_ms: int = 2_000
     insert_rate_per_second: float = 0.0
-    """Inserts a second and slot; 0: as many as come."""
+    """Inserts per second and slot; 0: unlimited."""
     create_table_if_missing: bool = True
     engine: Literal["MergeTree", "ReplacingMergeTree"] = "MergeTree"
     order_by: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ SinkConfig = ClickHouseConfig | DeltaConfig | IcebergConfig | ParquetConfig | To
 
 
 class DriftPolicy(StoredStruct, frozen=True):
-    """What happens to fields the mapping does not know, and where rows go that do not fit."""
+    """What to do with fields that are not in the mapping, and how many dead letters are kept."""
 
     unknown_fields: Literal["ignore", "add-column", "overflow", "dlq", "stop"] = "ignore"
     dlq_rows_kept: int = 1_000_000
@@ -137,7 +137,7 @@ class FiltersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SqlConfig(StoredStruct, frozen=True):
-    """Over the mapped view `rows`; row by row and deterministic. Empty: the view as it is."""
+    """SQL over the mapped view `rows`; row by row and deterministic. Empty: the view as it is."""
 
     sql: str = ""
 
@@ -156,43 +156,42 @@ class Revision(StoredStruct, frozen=True):
 
 
 class PipelineState(StoredStruct, frozen=True):
-    """What the operator wants."""
+    """The desired state."""
 
     desired: Literal["started", "stopped"] = "stopped"
     replicas: int = 1
 
 
 class Generation(StoredStruct, frozen=True):
-    """One reading of the source. The live one has no end; a backfill has one per partition, and is done when all are reached.
+    """One pass over the source. The live one has no end; a backfill has one per partition, and is done when all are reached.
 
-    Its registry namespace is `registry_namespace(pipeline id, number)`: a claim, an epoch, a checkpoint and an intent per
-    partition.
+    Its progress is in the registry namespace `registry_namespace(pipeline id, number)`.
     """
 
     number: int
     kind: Literal["live", "backfill"] = "live"
     starts: dict[str, int] = {}
-    """By partition; what is left out begins where `KafkaConfig.start` says."""
+    """Offsets by partition; the others start at `KafkaConfig.start`."""
     ends: dict[str, int] = {}
     retired: bool = False
-    """Nothing more is planned for it: it was rewound away, or it has reached its ends."""
+    """It was replaced by a rewind, or has reached its ends: no more ranges."""
     replaces: int = 0
-    """The generation a rewind took the place of; 0: none."""
+    """The generation that a rewind replaced; 0: none."""
     delete_previous: bool = False
-    """Rows of older generations from `starts` on go once this one has passed where `replaces` had got to."""
+    """Rows of older generations from `starts` on are deleted once this one has passed the checkpoints of `replaces`."""
 
 
 class Pipeline(StoredStruct, frozen=True):
-    """A stored pipeline. `recipe` is the newest version; 0: it is not complete enough to run."""
+    """A stored pipeline. `revision` is the newest one; 0: the pipeline is incomplete."""
 
     id: str
     name: str
     description: str = ""
     version: int = 1
-    """Goes up with every change of anything of the pipeline."""
-    recipe: int = 0
+    """Goes up with every change of the pipeline."""
+    revision: int = msgspec.field(name="recipe", default=0)
     problems: tuple[str, ...] = ("source: not saved yet", "sink: not saved yet", "mapping: not saved yet")
-    """What keeps the parts as they are saved from being a recipe. While there are any, `recipe` is the last that was good."""
+    """Why the saved parts do not form a revision. While there are any, `revision` is the last good one."""
     state: PipelineState = PipelineState()
     generations: tuple[Generation, ...] = (Generation(number=1),)
     created_at_ms: int = 0
@@ -200,14 +199,14 @@ class Pipeline(StoredStruct, frozen=True):
 
 
 class RangeIntent(StoredStruct, frozen=True):
-    """A range somebody is about to write, or wrote without saying so: whoever owns the partition next writes exactly this again."""
+    """A range that is being written, or was written and not recorded: the next owner of the partition writes exactly this again."""
 
     start: int
     end: int
-    recipe: int
+    revision: int = msgspec.field(name="recipe")
     rows: int | None = None
     topic: str = ""
-    """The topic of this cluster whose offsets these are: until the range is finished, its records are kept as they are."""
+    """The topic of this cluster whose offsets these are: its records are kept until the range is finished."""
 
 
 def live_generation(pipeline: Pipeline) -> Generation | None:
@@ -231,5 +230,5 @@ def slot_resource(pipeline_id: str, slot: int) -> str:
 
 
 def insert_token(pipeline_id: str, generation: int, topic: str, partition: int, start: int, end: int) -> str:
-    """What an insert is known by. The epoch is not in it, so that a zombie's insert and its successor's are one."""
+    """The deduplication token of an insert. It has no epoch, so the insert of a zombie and that of its successor are one."""
     return f"{pipeline_id}:{generation}:{topic}:{partition}:{start}-{end}"

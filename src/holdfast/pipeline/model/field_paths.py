@@ -1,10 +1,10 @@
-r"""Where in a record a value is: `user.address.city`, `lines[0].sku`, `lines[].sku`, `$timestamp`.
+r"""Paths of values in a record: `user.address.city`, `lines[0].sku`, `lines[].sku`, `$timestamp`.
 
-A path is keys with dots between them. `[3]` is the fourth element of an array, `[]` every element: what is there, as an array.
+A path is keys with dots between them. `[3]` is the fourth element of an array, `[]` every element, as an array.
 A backslash takes the next character as it is: `a\.b` is the one key `a.b`. A path that begins with `$` starts outside the value:
 `$key`, `$headers.trace`, `$topic`, `$partition`, `$offset`, `$timestamp`; a key that begins with `$` is written `\$…`.
 
-The one rule: what is not there is None, exactly as if it were null. Only a text that is no path is an error.
+The one rule: an absent value is None, exactly as null is. Only a malformed path is an error.
 """
 
 import re
@@ -37,7 +37,7 @@ Step: TypeAlias = str | int | Each
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Steps from the decoded value, or from another part of the record, to what is wanted."""
+    """Steps to a value, from the decoded record or from another attribute of it."""
 
     steps: tuple[Step, ...]
     root: str = "fields"
@@ -57,7 +57,7 @@ class Path:
 
 @lru_cache(maxsize=10_000)
 def parse_path(text: str) -> Path:
-    """The path of a text; `InvalidError` says what is wrong and where."""
+    """Parse a path. `InvalidError` has the position."""
     if not text or len(text) > TEXT_MAX:
         raise InvalidError("path", text[:TEXT_MAX], f"1 to {TEXT_MAX} characters")
     root, at, steps = "fields", 0, list[Step]()
@@ -65,7 +65,7 @@ def parse_path(text: str) -> Path:
         root = re.split(r"[.\[]", text[1:], maxsplit=1)[0]
         if root not in ROOTS:
             raise InvalidError(
-                "path", text, "behind $ one of " + ", ".join(ROOTS) + r"; a key that begins with $ is \$…"
+                "path", text, "$ and one of " + ", ".join(ROOTS) + r"; a key that begins with $ is written \$…"
             )
         at = 1 + len(root)
     while at < len(text):
@@ -76,7 +76,7 @@ def parse_path(text: str) -> Path:
     if root == "headers" and (len(steps) > 1 or not all(isinstance(step, str) for step in steps)):
         raise InvalidError("path", text, "$headers or $headers.name: a header is a plain value")
     if root not in ("fields", "headers") and steps:
-        raise InvalidError("path", text, f"nothing behind ${root}: it is a plain value")
+        raise InvalidError("path", text, f"${root} alone: it is a plain value")
     return Path(tuple(steps), root)
 
 
@@ -84,7 +84,7 @@ def _step(text: str, at: int, *, first: bool) -> tuple[int, Step]:
     if text[at] == "[":
         found = _INDEX.match(text, at)
         if found is None or first:
-            raise InvalidError("path", text, f"a key, or [number] behind one, at character {at + 1}")
+            raise InvalidError("path", text, f"a key, or [number] after one, at character {at + 1}")
         return found.end(), int(found[1]) if found[1] else EACH
     begin = at if first else at + 1
     key = _KEY.match(text, begin)
@@ -94,12 +94,12 @@ def _step(text: str, at: int, *, first: bool) -> tuple[int, Step]:
 
 
 def find(path: Path, record: SourceRecord) -> Any:
-    """What the path leads to in one record; None if there is nothing."""
+    """The value at a path of a record, or None."""
     return follow(path.steps, getattr(record, path.root))
 
 
 def follow(steps: tuple[Step, ...], value: Any) -> Any:
-    """What the steps lead to from a value; None if there is nothing."""
+    """The value that steps lead to from another, or None."""
     for number, step in enumerate(steps):
         if step is EACH:
             if not isinstance(value, list):

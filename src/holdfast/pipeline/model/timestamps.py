@@ -1,7 +1,7 @@
-"""Times as people and programs write them, turned into nanoseconds since 1970 (UTC).
+"""Timestamps as ISO 8601 text or epoch numbers, parsed to nanoseconds since 1970 (UTC).
 
-The one rule: the same text or number means the same instant everywhere in a pipeline: mappings, filters, samples.
-A time without a zone is UTC. How many digits a number has says its unit, see `epoch_ns`.
+The one rule: the same text or number means the same instant in mappings, filters and samples. A time without a zone is UTC. The
+magnitude of a number determines its unit, see `epoch_ns`.
 """
 
 import re
@@ -61,7 +61,7 @@ def _zone_s(zone: str | None) -> int | None:
 
 
 def fraction_digits(text: str) -> int:
-    """How many digits of a second an ISO time has."""
+    """The number of fractional digits of an ISO time."""
     found = _ISO.fullmatch(text)
     return len(found[7] or "") if found is not None else 0
 
@@ -69,10 +69,10 @@ def fraction_digits(text: str) -> int:
 def epoch_ns(number: int | float) -> int:
     """Nanoseconds since 1970 of a finite number: below 10^11 it counts seconds, below 10^14 ms, below 10^17 µs, else ns.
 
-    Seconds reach year 5138 that way, far beyond what a column holds; milliseconds before March 1973 would be taken for seconds.
+    Seconds reach the year 5138 that way, beyond the range of a column; milliseconds before March 1973 are taken for seconds.
     """
     size = abs(number)
     ns_each = NS_PER_S if size < 10**11 else 1_000_000 if size < 10**14 else 1_000 if size < 10**17 else 1
     if isinstance(number, int):
         return number * ns_each
-    return int(Decimal(repr(number)) * ns_each)  # 1731650000.123 is meant, not the binary fraction just below it
+    return int(Decimal(repr(number)) * ns_each)  # 1731650000.123 exactly, not the binary fraction just below it

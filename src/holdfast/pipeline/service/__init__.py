@@ -1,1 +1,1 @@
-"""What gateways call: pipelines, previews, validation, dead letters, reprocessing. Imports no Spark."""
+"""The service that gateways call: pipelines, previews, validation, dead letters, reprocessing. Imports no Spark."""

@@ -1,7 +1,7 @@
-"""How a service reaches the servers of a pipeline: Kafka and ClickHouse, in threads, with time limits.
+"""Calls to the Kafka and ClickHouse servers of a pipeline, in threads, with timeouts.
 
-The one rule: no blocking call on the event loop, and no error that is not one of ours. A server that does not answer or refuses is
-an `UnavailableError` with its own words.
+The one rule: no blocking call on the event loop, and no foreign error. A server that does not answer or refuses is an
+`UnavailableError` with its message.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,9 @@ from typing import TypeVar
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
 from holdfast.client.topic_reader import TopicReader
-from holdfast.pipeline.catalog.settings import ServiceSettings
 from holdfast.pipeline.catalog.source_topic import open_source_topic
 from holdfast.pipeline.model.definition import ClickHouseConfig, KafkaConfig
+from holdfast.pipeline.service.settings import ServiceSettings
 from holdfast.pipeline.service.threads import BoundedThreads
 from holdfast.pipeline.sinks.contract import BlockedError
 from holdfast.vocabulary.clock import Clock
@@ -21,11 +21,11 @@ from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
 T = TypeVar("T")
 
-_BEYOND_MS = 5_000  # for the answer's way back, once the server has given up
+_GRACE_MS = 5_000  # for the response, once the server has timed out
 
 
 class ServerConnections:
-    """The ways of one process. `bootstrap` is this cluster's Kafka address, `embedded` the URL of its own ClickHouse."""
+    """Calls of one process. `bootstrap`: this cluster's Kafka address; `embedded`: the URL of its own ClickHouse."""
 
     def __init__(self, *, bootstrap: str, embedded: str, clock: Clock, settings: ServiceSettings) -> None:
         self.bootstrap, self.settings = bootstrap, settings
@@ -33,36 +33,36 @@ class ServerConnections:
         self._threads = BoundedThreads(threads_max=settings.threads_max, name="pipelines")
 
     async def topic(self, config: KafkaConfig, call: Callable[[TopicReader], T]) -> T:
-        """Ask something of a source's topic."""
+        """Run a call against a source's topic."""
         timeout_ms = self.settings.source_timeout_ms
 
-        def ask() -> T:
+        def run() -> T:
             with open_source_topic(config, self.bootstrap, clock=self._clock, timeout_ms=timeout_ms) as topic:
                 return call(topic)
 
-        place = ",".join(config.brokers) or self.bootstrap
-        return await self._threads.run(f"Kafka at {place}", ask, timeout_ms=timeout_ms + _BEYOND_MS)
+        address = ",".join(config.brokers) or self.bootstrap
+        return await self._threads.run(f"Kafka at {address}", run, timeout_ms=timeout_ms + _GRACE_MS)
 
     async def clickhouse(
         self, sink: ClickHouseConfig, call: Callable[[ClickHouseClient], T], *, timeout_ms: int | None = None
     ) -> T:
-        """Ask something of a sink's server."""
+        """Run a call against a sink's server."""
         limit_ms = timeout_ms or self.settings.clickhouse_timeout_ms
         dsn = sink.dsn or self._embedded
         if not dsn:
             raise InvalidError("sink.dsn", "", "a URL: this cluster has no embedded ClickHouse")
 
-        def ask() -> T:
+        def run() -> T:
             with closing(ClickHouseClient(dsn, timeout_ms=limit_ms)) as connection:
                 try:
                     return call(connection)
                 except (ClickHouseError, ClickHouseUnreachableError, BlockedError) as error:
                     raise UnavailableError("the sink", error.reason) from None
 
-        return await self._threads.run("ClickHouse", ask, timeout_ms=limit_ms + _BEYOND_MS)
+        return await self._threads.run("ClickHouse", run, timeout_ms=limit_ms + _GRACE_MS)
 
     async def work(self, call: Callable[[], T]) -> T:
-        """Do something that takes a while, off the event loop."""
+        """Run a long computation off the event loop."""
         return await self._threads.run("this process", call, timeout_ms=self.settings.clickhouse_timeout_ms)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""The DLQ of a ClickHouse sink: records that were refused, with their bytes and the reason. Looked at here, in threads.
+"""The DLQ of a ClickHouse sink: rejected records with their bytes and the reason. Queries only, for threads.
 
-It is a table beside the pipeline's own, see `sinks.clickhouse.statements`. Which of its rows were replayed stands in a second one,
-so that nothing that was refused is ever changed.
+It is a table beside the pipeline's own, see `sinks.clickhouse.statements`. The one rule: a dead letter is never changed. Which ones
+were replayed is recorded in a second table of marks.
 """
 
 import base64
@@ -19,22 +19,22 @@ REPLAYED_SUFFIX: Final = "_dlq_replayed"
 PAYLOAD_BYTES_SHOWN: Final = 64 * 1024
 REASONS_MAX: Final = 20
 
-_PLACE: Final = "_generation, _partition, _offset"
+_POSITION: Final = "_generation, _partition, _offset"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterFilter:
-    """Which dead letters are meant. What is not said does not matter."""
+    """Selects dead letters; an empty field matches all."""
 
     generation: int | None = None
     partition: int | None = None
     offsets: tuple[int, ...] = ()
     reason: str = ""
-    """A part of the reason, in any case."""
+    """A substring of the reason, ignoring case."""
     since_ms: int | None = None
     until_ms: int | None = None
     waiting: bool = False
-    """Only those that no replay has made anything of."""
+    """Only those that were not replayed yet."""
 
 
 class DeadLetterTable:
@@ -48,10 +48,10 @@ class DeadLetterTable:
         self._marked: bool | None = None
 
     def exists(self) -> bool:
-        """Whether anything was ever able to be refused."""
-        return self._there(self._names[1])
+        """Whether there is a DLQ."""
+        return self._has_table(self._names[1])
 
-    def _there(self, name: str) -> bool:
+    def _has_table(self, name: str) -> bool:
         query = (
             "SELECT count() FROM system.tables "  # noqa: S608 - quoted
             f"WHERE database = {quote_literal(self._names[0])} AND name = {quote_literal(name)}"
@@ -59,7 +59,7 @@ class DeadLetterTable:
         return bool(self._connection.value(query))
 
     def make_marks(self, window: int) -> None:
-        """The table that says what was replayed."""
+        """Create the table of marks."""
         self._connection.command(
             f"CREATE TABLE IF NOT EXISTS {self.marks} (_generation UInt32, _topic LowCardinality(String), "
             "_partition UInt32, _offset UInt64, recipe UInt32, outcome LowCardinality(String), "
@@ -69,23 +69,23 @@ class DeadLetterTable:
         self._marked = True
 
     def page(self, chosen: DeadLetterFilter, *, after: str, limit: int) -> DeadLetters:
-        """The next `limit` letters behind `after`."""
+        """The next `limit` dead letters after the page token `after`."""
         if not self.exists():
             return DeadLetters(letters=())
-        place = "" if not after else f" AND ({_PLACE}) > ({', '.join(map(str, parse_page_token(after)))})"
+        behind = "" if not after else f" AND ({_POSITION}) > ({', '.join(map(str, parse_page_token(after)))})"
         columns = (
             "_generation, _topic, _partition, _offset, recipe, reason, toUnixTimestamp64Milli(time), "
             f"isNull(key), base64Encode(ifNull(key, '')), isNull(payload), length(ifNull(payload, '')), "
             f"base64Encode(substring(ifNull(payload, ''), 1, {PAYLOAD_BYTES_SHOWN})), {self._outcome()} AS outcome"
         )
         query = (
-            f"SELECT {columns} FROM {self.dlq} AS d{self._joined()} WHERE {self._where(chosen)}{place} "  # noqa: S608 - quoted
-            f"ORDER BY {_PLACE} LIMIT {limit + 1}"
+            f"SELECT {columns} FROM {self.dlq} AS d{self._joined()} WHERE {self._where(chosen)}{behind} "  # noqa: S608 - quoted
+            f"ORDER BY {_POSITION} LIMIT {limit + 1}"
         )
         rows = self._connection.rows(query)
-        letters = tuple(_dead_letter(row) for row in rows[:limit])
-        last = f"{letters[-1].generation}:{letters[-1].partition}:{letters[-1].offset}" if len(rows) > limit else ""
-        return DeadLetters(letters=letters, after=last)
+        found = tuple(_dead_letter(row) for row in rows[:limit])
+        last = f"{found[-1].generation}:{found[-1].partition}:{found[-1].offset}" if len(rows) > limit else ""
+        return DeadLetters(letters=found, after=last)
 
     def count(self, chosen: DeadLetterFilter) -> DeadLetterCount:
         """How many, and why."""
@@ -106,9 +106,9 @@ class DeadLetterTable:
         )
 
     def trim(self, kept: int) -> int:
-        """Delete the oldest letters of this topic beyond `kept`, and their marks; how many there were too many.
+        """Delete the oldest dead letters of this topic beyond `kept`, and their marks; how many there were.
 
-        Those of the same instant stay or go together, so that a few more may stay.
+        Those with the same time stay or go together, so a few more may stay.
         """
         if not self.exists():
             return 0
@@ -127,21 +127,21 @@ class DeadLetterTable:
             self._connection.command(f"ALTER TABLE {self.marks} DELETE WHERE {gone}", settings={"mutations_sync": 1})
         return surplus
 
-    def places(
+    def positions(
         self, chosen: DeadLetterFilter, *, after: tuple[int, int, int], limit: int
     ) -> list[tuple[int, int, int, int]]:
-        """Generation, partition, offset and size of the next letters behind `after`, in this order."""
+        """Generation, partition, offset and size of the next dead letters after `after`, in this order."""
         query = (
-            f"SELECT {_PLACE}, max(length(ifNull(payload, ''))) FROM {self.dlq} AS d{self._joined()} "  # noqa: S608 - quoted
-            f"WHERE {self._where(chosen)} AND ({_PLACE}) > ({', '.join(map(str, after))}) "
-            f"GROUP BY {_PLACE} ORDER BY {_PLACE} LIMIT {limit}"
+            f"SELECT {_POSITION}, max(length(ifNull(payload, ''))) FROM {self.dlq} AS d{self._joined()} "  # noqa: S608 - quoted
+            f"WHERE {self._where(chosen)} AND ({_POSITION}) > ({', '.join(map(str, after))}) "
+            f"GROUP BY {_POSITION} ORDER BY {_POSITION} LIMIT {limit}"
         )
         return [(int(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in self._connection.rows(query)]
 
     def payloads(
         self, generation: int, partition: int, offsets: tuple[int, ...]
     ) -> list[tuple[int, bytes | None, bytes | None]]:
-        """Offset, key and payload of some letters, by offset; each once."""
+        """Offset, key and payload of some dead letters, by offset; each once."""
         listed = ", ".join(map(str, offsets))
         query = (
             "SELECT _offset, any(isNull(key)), base64Encode(any(ifNull(key, ''))), any(isNull(payload)), "  # noqa: S608 - quoted
@@ -173,7 +173,7 @@ class DeadLetterTable:
         return " AND ".join(parts)
 
     def _joined(self) -> str:
-        """The marks beside each letter, where there are any."""
+        """The join with the marks, if there is a table of them."""
         if not self._has_marks():
             return ""
         return (
@@ -186,15 +186,15 @@ class DeadLetterTable:
 
     def _has_marks(self) -> bool:
         if self._marked is None:
-            self._marked = self._there(self._names[2])
+            self._marked = self._has_table(self._names[2])
         return self._marked
 
 
 def parse_page_token(after: str) -> tuple[int, int, int]:
-    """The place a page ended at. `InvalidError` for anything else."""
+    """The position at which a page ended. `InvalidError` for anything else."""
     parts = after.split(":")
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) <= 20 for part in parts):
-        raise InvalidError("after", after[:100], "what the page before said, generation:partition:offset")
+        raise InvalidError("after", after[:100], "a page token, generation:partition:offset")
     return int(parts[0]), int(parts[1]), int(parts[2])
 
 
@@ -203,15 +203,15 @@ def _bytes(text: Any) -> bytes:
 
 
 def _dead_letter(row: Any) -> DeadLetter:
-    generation, topic, partition, offset, recipe, reason, at_ms, no_key, key, no_payload, size, payload, outcome = row
+    generation, topic, partition, offset, revision, reason, at_ms, no_key, key, no_payload, size, payload, outcome = row
     key_text, key_base64 = (None, None) if no_key else _shown(str(key))
-    text, encoded = (None, None) if no_payload else _shown(str(payload), cut=int(size) > PAYLOAD_BYTES_SHOWN)
+    text, encoded = (None, None) if no_payload else _shown(str(payload), truncated=int(size) > PAYLOAD_BYTES_SHOWN)
     return DeadLetter(
         generation=int(generation),
         topic=str(topic),
         partition=int(partition),
         offset=int(offset),
-        recipe=int(recipe),
+        revision=int(revision),
         reason=str(reason),
         at_ms=int(at_ms),
         key=key_text,
@@ -223,10 +223,10 @@ def _dead_letter(row: Any) -> DeadLetter:
     )
 
 
-def _shown(encoded: str, *, cut: bool = False) -> tuple[str | None, str | None]:
-    """Text if it is UTF-8 (a cut one may end within a character), else the base64 it came as."""
+def _shown(encoded: str, *, truncated: bool = False) -> tuple[str | None, str | None]:
+    """Text if it is UTF-8 (a truncated one may end within a character), else base64."""
     raw = _bytes(encoded)
-    for end in range(len(raw), len(raw) - (4 if cut else 1), -1):
+    for end in range(len(raw), len(raw) - (4 if truncated else 1), -1):
         try:
             return raw[:end].decode(), None
         except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The DLQ as people use it: pages, counts, replays. What happens at the tables is in `dead_letters` and `replaying`."""
+"""The DLQ as users see it: pages, counts, replays. The SQL is in `dead_letter_table`, the steps of a replay are in `replay`."""
 
 from typing import Final
 
@@ -12,7 +12,8 @@ from holdfast.pipeline.model.errors import NotReadyError
 from holdfast.pipeline.service import replay
 from holdfast.pipeline.service.connections import ServerConnections
 from holdfast.pipeline.service.dead_letter_table import DeadLetterFilter, DeadLetterTable, parse_page_token
-from holdfast.pipeline.service.replay import BEGINNING, ReplaySteps, ReplayTally, ReplayTarget
+from holdfast.pipeline.service.replay import BEGINNING, ReplayTally, ReplayTarget
+from holdfast.pipeline.service.replay_steps import ReplaySteps
 from holdfast.pipeline.service.responses import DeadLetterCount, DeadLetters, Replayed
 from holdfast.pipeline.sinks.clickhouse.statements import is_fence_refusal
 from holdfast.vocabulary.clock import Clock
@@ -20,57 +21,59 @@ from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_between
 
 OFFSETS_MAX: Final = 1_000
-"""Offsets one request may name; without any, all letters that wait are meant."""
+"""Offsets one request may name; none means every waiting dead letter."""
 
 
 class DeadLetterService:
     """The dead letters of one catalog's pipelines."""
 
     def __init__(
-        self, store: Store, catalog: PipelineStore, reaching: ServerConnections, *, clock: Clock, random: Random
+        self, store: Store, catalog: PipelineStore, connections: ServerConnections, *, clock: Clock, random: Random
     ) -> None:
-        self._store, self._catalog, self._connections = store, catalog, reaching
+        self._store, self._catalog, self._connections = store, catalog, connections
         self._clock, self._random = clock, random
 
     async def page(
         self, pipeline_id: str, chosen: DeadLetterFilter | None = None, *, after: str = "", limit: int = 100
     ) -> DeadLetters:
-        """A page of what was refused, oldest generation and lowest offset first."""
+        """A page of dead letters, oldest generation and lowest offset first."""
         check_between("limit", limit, 1, self._connections.settings.dlq_page_max)
         if after:
             parse_page_token(after)
-        _, recipe = await self._recipe(pipeline_id, "listing the DLQ of")
-        sink = _sink(recipe)
+        _, revision = await self._revision(pipeline_id, "listing the DLQ of")
+        sink = _sink(revision)
         return await self._connections.clickhouse(
             sink,
-            lambda connection: _table(recipe, connection).page(chosen or DeadLetterFilter(), after=after, limit=limit),
+            lambda connection: _table(revision, connection).page(
+                chosen or DeadLetterFilter(), after=after, limit=limit
+            ),
         )
 
     async def count(self, pipeline_id: str, chosen: DeadLetterFilter | None = None) -> DeadLetterCount:
-        """How many were refused, and why."""
-        _, recipe = await self._recipe(pipeline_id, "counting the DLQ of")
+        """How many dead letters there are, and why."""
+        _, revision = await self._revision(pipeline_id, "counting the DLQ of")
         return await self._connections.clickhouse(
-            _sink(recipe), lambda connection: _table(recipe, connection).count(chosen or DeadLetterFilter())
+            _sink(revision), lambda connection: _table(revision, connection).count(chosen or DeadLetterFilter())
         )
 
     async def replay(
         self, pipeline_id: str, chosen: DeadLetterFilter | None = None, *, limit: int | None = None
     ) -> Replayed:
-        """Put what waits through the newest recipe. A step that somebody else left behind is finished first.
+        """Map the waiting dead letters by the newest revision. A step that another process left behind is finished first.
 
-        Asking again adds nothing: letters that became rows are marked, and a step is known by its token.
+        Replaying twice adds nothing: dead letters that became rows are marked, and a step has a deduplication token.
         """
         rows_max = self._connections.settings.replay_rows_max
         left = rows_max if limit is None else limit
         check_between("limit", left, 1, rows_max)
         wanted = chosen or DeadLetterFilter()
         check_between("number of offsets", len(wanted.offsets), 0, OFFSETS_MAX)
-        pipeline, recipe = await self._recipe(pipeline_id, "replaying the DLQ of")
-        if reasons := replay.why_not(recipe):
+        pipeline, revision = await self._revision(pipeline_id, "replaying the DLQ of")
+        if reasons := replay.obstacles(revision):
             raise NotReadyError("replaying the DLQ of", pipeline.name, reasons)
-        await self._check_table(pipeline, recipe)
+        await self._check_table(pipeline, revision)
         steps = ReplaySteps(self._store, pipeline.id, clock=self._clock, random=self._random)
-        tally, after = ReplayTally(recipe.version), BEGINNING
+        tally, after = ReplayTally(revision.version), BEGINNING
         while True:
             entry, record = await steps.read()
             if record.pending is not None and entry is not None:
@@ -80,40 +83,40 @@ class DeadLetterService:
                     raise NotReadyError("replaying the DLQ of", pipeline.name, (refused,))
                 continue
             if left <= 0:
-                return tally.answer(more=await self._next(pipeline.id, recipe, wanted, after, 1) is not None)
-            step = await self._next(pipeline.id, recipe, wanted, after, left)
+                return tally.response(more=await self._next(pipeline.id, revision, wanted, after, 1) is not None)
+            step = await self._next(pipeline.id, revision, wanted, after, left)
             if step is None:
-                return tally.answer(more=False)
+                return tally.response(more=False)
             if await steps.begin(entry, record, step):
                 after = (step.generation, step.partition, step.offsets[-1])
                 left -= len(step.offsets)
 
-    async def _check_table(self, pipeline: Pipeline, recipe: Revision) -> None:
-        """Refuse to begin what the table cannot take."""
+    async def _check_table(self, pipeline: Pipeline, revision: Revision) -> None:
+        """Reject a replay whose rows the table cannot store."""
 
-        def ask(connection: ClickHouseClient) -> tuple[str, ...]:
-            target = ReplayTarget(pipeline.id, recipe, connection, random=self._random)
-            return target.misfits() if target.letters.exists() else ()
+        def misfits(connection: ClickHouseClient) -> tuple[str, ...]:
+            target = ReplayTarget(pipeline.id, revision, connection, random=self._random)
+            return target.misfits() if target.dead_letters.exists() else ()
 
-        if reasons := await self._connections.clickhouse(_sink(recipe), ask):
+        if reasons := await self._connections.clickhouse(_sink(revision), misfits):
             raise NotReadyError("replaying the DLQ of", pipeline.name, reasons)
 
     async def trim(self, pipeline: Pipeline) -> int:
-        """Keep the DLQ of a pipeline as long as its drift policy says; how many letters there were too many."""
-        if not pipeline.recipe:
+        """Delete the oldest dead letters beyond `dlqRowsKept`; how many there were."""
+        if not pipeline.revision:
             return 0
-        recipe = await self._catalog.recipe(pipeline.id, pipeline.recipe)
-        if not isinstance(recipe.sink, ClickHouseConfig):
+        revision = await self._catalog.revision(pipeline.id, pipeline.revision)
+        if not isinstance(revision.sink, ClickHouseConfig):
             return 0
-        kept = recipe.drift.dlq_rows_kept
+        kept = revision.drift.dlq_rows_kept
         return await self._connections.clickhouse(
-            recipe.sink,
-            lambda connection: _table(recipe, connection).trim(kept),
+            revision.sink,
+            lambda connection: _table(revision, connection).trim(kept),
             timeout_ms=self._connections.settings.delete_timeout_ms,
         )
 
     async def _next(
-        self, pipeline_id: str, recipe: Revision, chosen: DeadLetterFilter, after: tuple[int, int, int], limit: int
+        self, pipeline_id: str, revision: Revision, chosen: DeadLetterFilter, after: tuple[int, int, int], limit: int
     ) -> PendingReplay | None:
         waiting = DeadLetterFilter(
             generation=chosen.generation,
@@ -125,17 +128,17 @@ class DeadLetterService:
             waiting=True,
         )
 
-        def ask(connection: ClickHouseClient) -> tuple[int, int, tuple[int, ...]] | None:
-            target = ReplayTarget(pipeline_id, recipe, connection, random=self._random)
+        def next_step(connection: ClickHouseClient) -> tuple[int, int, tuple[int, ...]] | None:
+            target = ReplayTarget(pipeline_id, revision, connection, random=self._random)
             return target.next_step(waiting, after, limit) if target.prepare() else None
 
-        found = await self._connections.clickhouse(_sink(recipe), ask)
+        found = await self._connections.clickhouse(_sink(revision), next_step)
         if found is None:
             return None
         generation, partition, offsets = found
-        topic = recipe.source.topic
+        topic = revision.source.topic
         return PendingReplay(
-            recipe=recipe.version,
+            revision=revision.version,
             generation=generation,
             topic=topic,
             partition=partition,
@@ -144,41 +147,43 @@ class DeadLetterService:
         )
 
     async def _finish(self, pipeline_id: str, step: PendingReplay, number: int, tally: ReplayTally) -> str:
-        """Carry a step out. If the server refuses it, it is given up, and the answer is why."""
-        recipe = await self._catalog.recipe(pipeline_id, step.recipe)
-        sink = _sink(recipe)
+        """Execute a step. If the server rejects it, it is abandoned, and the reason is returned."""
+        revision = await self._catalog.revision(pipeline_id, step.revision)
+        sink = _sink(revision)
 
-        def carry_out(connection: ClickHouseClient) -> str:
-            target = ReplayTarget(pipeline_id, recipe, connection, random=self._random)
+        def execute(connection: ClickHouseClient) -> str:
+            target = ReplayTarget(pipeline_id, revision, connection, random=self._random)
             if not target.prepare():
                 return ""
             try:
-                target.carry_out(step, number, tally)
+                target.execute(step, number, tally)
             except ClickHouseError as error:
                 if is_fence_refusal(error):
-                    return ""  # somebody else has done and closed it
-                target.give_up(step, number)
+                    return ""  # another process has finished it
+                target.abandon(step, number)
                 return error.reason
             return ""
 
         timeout_ms = sink.insert_timeout_ms + self._connections.settings.clickhouse_timeout_ms
-        return await self._connections.clickhouse(sink, carry_out, timeout_ms=timeout_ms)
+        return await self._connections.clickhouse(sink, execute, timeout_ms=timeout_ms)
 
-    async def _recipe(self, pipeline_id: str, what: str) -> tuple[Pipeline, Revision]:
+    async def _revision(self, pipeline_id: str, what: str) -> tuple[Pipeline, Revision]:
         pipeline = await self._catalog.get(pipeline_id)
-        if not pipeline.recipe:
+        if not pipeline.revision:
             raise NotReadyError(what, pipeline.name, pipeline.problems)
-        recipe = await self._catalog.recipe(pipeline.id, pipeline.recipe)
-        if not isinstance(recipe.sink, ClickHouseConfig):
-            raise NotReadyError(what, pipeline.name, ("only ClickHouse sinks have a DLQ that is kept in a table",))
-        return pipeline, recipe
+        revision = await self._catalog.revision(pipeline.id, pipeline.revision)
+        if not isinstance(revision.sink, ClickHouseConfig):
+            raise NotReadyError(what, pipeline.name, ("only ClickHouse sinks keep their DLQ in a table",))
+        return pipeline, revision
 
 
-def _sink(recipe: Revision) -> ClickHouseConfig:
-    assert isinstance(recipe.sink, ClickHouseConfig)  # `_recipe` saw to it, and a step begins nowhere else
-    return recipe.sink
+def _sink(revision: Revision) -> ClickHouseConfig:
+    assert isinstance(revision.sink, ClickHouseConfig)  # checked by `_revision`, without which no step begins
+    return revision.sink
 
 
-def _table(recipe: Revision, connection: ClickHouseClient) -> DeadLetterTable:
-    sink = _sink(recipe)
-    return DeadLetterTable(connection, database=sink.database or "default", table=sink.table, topic=recipe.source.topic)
+def _table(revision: Revision, connection: ClickHouseClient) -> DeadLetterTable:
+    sink = _sink(revision)
+    return DeadLetterTable(
+        connection, database=sink.database or "default", table=sink.table, topic=revision.source.topic
+    )

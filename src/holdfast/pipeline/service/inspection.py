@@ -1,7 +1,7 @@
-"""Looking before anything runs: samples, inference, previews, filters tried, servers validated, tables listed and made.
+"""Inspection before anything runs: samples, inference, previews, filter trials, validation of servers, tables.
 
-The one rule: what is looked at may be unsaved. Every question takes parts beside the stored ones, so that an editor sees what an
-edit would do before it is done; a secret that was sent back as `***` is the stored one, under the same rule as when it is saved.
+The one rule: parts may be unsaved. Every call takes parts besides the stored ones, so that an editor sees the effect of an edit
+before saving it; `***` stands for the stored secret, under the same rule as when it is saved.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ from holdfast.pipeline.catalog.revisions import compose, table_of
 from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.filters.evaluation import make_filter
 from holdfast.pipeline.filters.trial import Trial, Tried, try_on
-from holdfast.pipeline.mapping.ddl import create_table
+from holdfast.pipeline.mapping import ddl
 from holdfast.pipeline.mapping.inference import table_name
 from holdfast.pipeline.model.definition import ClickHouseConfig, KafkaConfig, Revision, SqlConfig
-from holdfast.pipeline.model.errors import NotReadyError
+from holdfast.pipeline.model.errors import MissingFieldError, NotReadyError
 from holdfast.pipeline.service import previews, samples, validation
 from holdfast.pipeline.service.connections import ServerConnections
 from holdfast.pipeline.service.responses import Inferred, Preview, Sample, TableDiff, TableSchema, Validation
@@ -31,22 +31,22 @@ from holdfast.vocabulary.settings import check_between
 
 Validated = Literal["kafka", "clickhouse", "clickhouse-table"]
 VALIDATED: tuple[Validated, ...] = ("kafka", "clickhouse", "clickhouse-table")
-INFERRED = "the mapping is not saved yet: this one was inferred from the sample"
+INFERRED = "no mapping is saved yet: this one was inferred from the sample"
 
 
 @dataclass(frozen=True, slots=True)
 class _RawSample:
-    """A sample as it came, and as it is shown."""
+    """A sample, raw and decoded."""
 
     records: Sequence[KafkaRecord]
     sample: Sample
 
 
 class PipelineInspection:
-    """Questions about one catalog's pipelines."""
+    """Inspection of the pipelines of one catalog. Writes nothing, except for `create_table`."""
 
-    def __init__(self, catalog: PipelineStore, reaching: ServerConnections) -> None:
-        self._catalog, self._connections = catalog, reaching
+    def __init__(self, catalog: PipelineStore, connections: ServerConnections) -> None:
+        self._catalog, self._connections = catalog, connections
 
     async def sample(
         self,
@@ -58,7 +58,7 @@ class PipelineInspection:
     ) -> Sample:
         """Some records of the source."""
         parts = await self._parts(pipeline_id, unsaved)
-        return (await self._taken(_source(parts), limit, where)).sample
+        return (await self._read_sample(_source(parts), limit, where)).sample
 
     async def infer(
         self,
@@ -81,7 +81,7 @@ class PipelineInspection:
         where: Where = "last",
         values: Sequence[Any] | None = None,
     ) -> Trial:
-        """What a filter does with a sample, or with the values given instead. `FilterError` says what does not parse."""
+        """A filter applied to a sample, or to the values given instead. `FilterError`."""
         if values is not None:
             check_between("number of values", len(values), 0, self._connections.settings.sample_records_max)
             given = samples.records_of("", 0, samples.synthetic_records(values))
@@ -97,23 +97,23 @@ class PipelineInspection:
         where: Where = "last",
         unsaved: Mapping[str, Given] | None = None,
     ) -> Preview:
-        """Sample, filter, map: the rows, the refusals and why, the DDL, and what is between it and the table there is."""
+        """Sample, filter, map: rows, rejected records and why, the DDL, and the difference to the existing table."""
         parts = await self._parts(pipeline_id, unsaved)
-        taken = await self._taken(_source(parts), limit, where)
+        taken = await self._read_sample(_source(parts), limit, where)
         notes = []
         if "mapping" not in parts:
             inferred = await self._connections.work(lambda: samples.inferred(taken.sample))
             parts["mapping"] = inferred.mapping
             notes.append(INFERRED)
-        recipe = _recipe(parts)
-        shown = await self._connections.work(lambda: previews.preview(recipe, taken.records))
+        revision = _revision(parts)
+        shown = await self._connections.work(lambda: previews.preview(revision, taken.records))
         shown = msgspec.structs.replace(shown, notes=(*notes, *shown.notes))
-        if not isinstance(recipe.sink, ClickHouseConfig) or recipe.sql or "sink" not in parts:
+        if not isinstance(revision.sink, ClickHouseConfig) or revision.sql or "sink" not in parts:
             return shown
-        return msgspec.structs.replace(shown, table=await self._diff(recipe))
+        return msgspec.structs.replace(shown, table=await self._diff(revision))
 
     async def validate(self, pipeline_id: str, what: str, *, unsaved: Mapping[str, Given] | None = None) -> Validation:
-        """Check the source, the server or the table, one thing after the other."""
+        """Check the source, the server or the table, step by step."""
         parts = await self._parts(pipeline_id, unsaved)
         if what == "kafka":
             source = _source(parts)
@@ -125,14 +125,14 @@ class PipelineInspection:
             )
         if what == "clickhouse-table":
             comparable = sink.table and "mapping" in parts and "source" in parts and not _sql(parts)
-            table = table_of(_recipe(parts)) if comparable else None
+            table = table_of(_revision(parts)) if comparable else None
             return await self._connections.clickhouse(
                 sink, lambda connection: validation.validate_table(sink, table, connection)
             )
-        raise InvalidError("what to validate", what, "one of " + ", ".join(VALIDATED))
+        raise InvalidError("validation", what, "one of " + ", ".join(VALIDATED))
 
     async def databases(self, pipeline_id: str, *, unsaved: Mapping[str, Given] | None = None) -> list[str]:
-        """The databases of the sink's server."""
+        """The databases on the sink's server."""
         return await self._connections.clickhouse(
             _clickhouse(await self._parts(pipeline_id, unsaved)), validation.databases
         )
@@ -140,7 +140,7 @@ class PipelineInspection:
     async def tables(
         self, pipeline_id: str, database: str = "", *, unsaved: Mapping[str, Given] | None = None
     ) -> list[str]:
-        """The tables of a database, or of the sink's."""
+        """The tables of a database; by default the sink's."""
         sink = _clickhouse(await self._parts(pipeline_id, unsaved))
         name = database or sink.database
         return await self._connections.clickhouse(sink, lambda connection: validation.tables(connection, name))
@@ -148,60 +148,58 @@ class PipelineInspection:
     async def schema(
         self, pipeline_id: str, database: str = "", table: str = "", *, unsaved: Mapping[str, Given] | None = None
     ) -> TableSchema:
-        """The columns of a table, or of the sink's."""
+        """The columns of a table; by default the sink's."""
         sink = _clickhouse(await self._parts(pipeline_id, unsaved))
         place, name = database or sink.database, table or sink.table
         if not name:
-            raise InvalidError("table", "", "a name: the sink names none yet")
+            raise InvalidError("table", "", "given: the sink has none yet")
         return await self._connections.clickhouse(sink, lambda connection: validation.schema(connection, place, name))
 
     async def diff(self, pipeline_id: str) -> TableDiff:
-        """What is between the sink's table and the one the pipeline needs, with the statements that would help."""
-        return await self._diff(self._whole(pipeline_id, await self._parts(pipeline_id, None)))
+        """The difference between the sink's table and the one the pipeline needs, with the statements that would close it."""
+        return await self._diff(self._composed(pipeline_id, await self._parts(pipeline_id, None)))
 
-    async def make_table(self, pipeline_id: str) -> TableDiff:
-        """Create the sink's table if there is none; the diff with what is there then. An existing table is never changed."""
-        recipe = self._whole(pipeline_id, await self._parts(pipeline_id, None))
-        statement = create_table(table_of(recipe))
-        await self._connections.clickhouse(_sink(recipe), lambda connection: connection.command(statement))
-        return await self._diff(recipe)
-
-    # --- how
+    async def create_table(self, pipeline_id: str) -> TableDiff:
+        """Create the sink's table if it does not exist, then compare. An existing table is never changed."""
+        revision = self._composed(pipeline_id, await self._parts(pipeline_id, None))
+        statement = ddl.create_table(table_of(revision))
+        await self._connections.clickhouse(_sink(revision), lambda connection: connection.command(statement))
+        return await self._diff(revision)
 
     async def _parts(self, pipeline_id: str, unsaved: Mapping[str, Given] | None) -> dict[str, Part]:
         stored = {name: part.value for name, part in (await self._catalog.parts(pipeline_id)).items()}
         return {**stored, **restored_parts(read_parts(unsaved or {}), stored)}
 
-    async def _taken(self, source: KafkaConfig, limit: int, where: Where) -> _RawSample:
+    async def _read_sample(self, source: KafkaConfig, limit: int, where: Where) -> _RawSample:
         check_between("limit", limit, 1, self._connections.settings.sample_records_max)
         if where not in ("first", "last"):
             raise InvalidError("where", where, "first or last")
 
-        def take(topic: TopicReader) -> _RawSample:
+        def read(topic: TopicReader) -> _RawSample:
             bounds = topic.bounds()
             records = topic.records(samples.shares(bounds, limit, where))
             return _RawSample(records, samples.sample(source.topic, len(bounds), records))
 
-        return await self._connections.topic(source, take)
+        return await self._connections.topic(source, read)
 
-    async def _diff(self, recipe: Revision) -> TableDiff:
-        table = table_of(recipe)
+    async def _diff(self, revision: Revision) -> TableDiff:
+        table = table_of(revision)
 
-        def ask(connection: ClickHouseClient) -> TableDiff:
-            return previews.shown_diff(validation.compare(connection, table))
+        def compare(connection: ClickHouseClient) -> TableDiff:
+            return previews.table_diff(validation.compare(connection, table))
 
-        return await self._connections.clickhouse(_sink(recipe), ask)
+        return await self._connections.clickhouse(_sink(revision), compare)
 
-    def _whole(self, pipeline_id: str, parts: dict[str, Part]) -> Revision:
+    def _composed(self, pipeline_id: str, parts: dict[str, Part]) -> Revision:
         made = compose(parts, 1)
         if not isinstance(made, Revision):
-            raise NotReadyError("the table of", pipeline_id, made)
+            raise NotReadyError("comparing the table of", pipeline_id, made)
         return made
 
 
 def _tried(expression: str, sample: Sample) -> Trial:
-    """A filter on a sample: rows are numbered as the sample's records are; what is no JSON is refused before any filter."""
-    make_filter(expression)  # even if there is nothing to try it on
+    """A filter tried on a sample; rows are numbered like its records. A record that is no JSON is an error."""
+    make_filter(expression)  # a filter that does not parse is an error on an empty sample, too
     rows: list[Tried] = [Tried(at, "error", record.error) for at, record in enumerate(sample.records) if record.error]
     for partition in sorted({record.partition for record in sample.records}):
         mine = [at for at, record in enumerate(sample.records) if record.partition == partition and not record.error]
@@ -220,24 +218,25 @@ def _sql(parts: Mapping[str, Part]) -> str:
 def _source(parts: Mapping[str, Part]) -> KafkaConfig:
     source = parts.get("source")
     if not isinstance(source, KafkaConfig):
-        raise InvalidError("source", "not saved yet", "a saved source, or one that is sent along")
+        raise MissingFieldError("source")
     return source
 
 
 def _clickhouse(parts: Mapping[str, Part]) -> ClickHouseConfig:
     sink = parts.get("sink")
     if not isinstance(sink, ClickHouseConfig):
-        given = "not saved yet" if sink is None else str(sink.__struct_config__.tag)
-        raise InvalidError("sink", given, "a ClickHouse")
+        if sink is None:
+            raise MissingFieldError("sink")
+        raise InvalidError("sink.kind", str(sink.__struct_config__.tag), "clickhouse")
     return sink
 
 
-def _sink(recipe: Revision) -> ClickHouseConfig:
-    return _clickhouse({"sink": recipe.sink})
+def _sink(revision: Revision) -> ClickHouseConfig:
+    return _clickhouse({"sink": revision.sink})
 
 
-def _recipe(parts: Mapping[str, Part]) -> Revision:
-    """The parts as a recipe; where the sink or its table is not said yet, a table named after the topic stands in."""
+def _revision(parts: Mapping[str, Part]) -> Revision:
+    """The parts as a revision; without a sink or its table, a table named after the topic stands in."""
     source = _source(parts)
     sink = parts.get("sink", ClickHouseConfig(table=table_name(source.topic)))
     if isinstance(sink, ClickHouseConfig) and not sink.table:

@@ -1,7 +1,7 @@
-"""What a pipeline would do with some records: the rows, the refusals, the table. Nothing is written anywhere.
+"""Previews: what a pipeline would do with some records, and the table it would write. Nothing is written.
 
-The one rule: a preview goes through the same code as the work (`driver.mapping_records`, `mapping.ddl`), so that it cannot be wrong
-about it. What it leaves out is said in its notes.
+The one rule: a preview runs the same code as workers do (`mapping.transform`, `mapping.ddl`), so it cannot differ. What it leaves
+out is listed in its notes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,25 +17,27 @@ from holdfast.pipeline.model.definition import ClickHouseConfig, Revision
 from holdfast.pipeline.service.responses import ColumnDiffers, Preview, PreviewedRefusal, PreviewedRow, TableDiff
 
 PAYLOAD_CHARS_MAX: Final = 10_000
-NO_SQL: Final = "sql is not run in a preview: these are the rows it reads, and the table is that of its result"
+NO_SQL: Final = "sql is not run in a preview: these are the rows it reads; the table is that of its result"
 
 
-def preview(recipe: Revision, records: Sequence[KafkaRecord], *, generation: int = 1) -> Preview:
-    """Map a sample by a recipe. For a thread."""
+def preview(revision: Revision, records: Sequence[KafkaRecord], *, generation: int = 1) -> Preview:
+    """Map a sample by a revision. Blocks: call it in a thread."""
     rows: list[PreviewedRow] = []
     refused: list[PreviewedRefusal] = []
-    filtered, notes = 0, [NO_SQL] if recipe.sql else []
+    filtered, notes = 0, [NO_SQL] if revision.sql else []
     for partition in sorted({record.partition for record in records}):
         mine = sorted((each for each in records if each.partition == partition), key=lambda each: each.offset)
-        mapped = map_records(recipe, generation, kafka_table(recipe.source.topic, mine))
+        mapped = map_records(revision, generation, kafka_table(revision.source.topic, mine))
         filtered += mapped.filtered
         rows += _rows(partition, mapped.rows)
         refused += [
-            PreviewedRefusal(partition=partition, offset=row.offset, payload=_shown(row.payload), reason=row.reason)
+            PreviewedRefusal(
+                partition=partition, offset=row.offset, payload=_payload_text(row.payload), reason=row.reason
+            )
             for row in mapped.refused
         ]
-    notes += _drift(recipe, records)
-    ddl = create_table(table_of(recipe)) if isinstance(recipe.sink, ClickHouseConfig) and not recipe.sql else ""
+    notes += _drift(revision, records)
+    ddl = create_table(table_of(revision)) if isinstance(revision.sink, ClickHouseConfig) and not revision.sql else ""
     return Preview(
         sampled=len(records),
         filtered=filtered,
@@ -46,20 +48,20 @@ def preview(recipe: Revision, records: Sequence[KafkaRecord], *, generation: int
     )
 
 
-def _drift(recipe: Revision, records: Sequence[KafkaRecord]) -> Iterable[str]:
-    """What fields the mapping does not know would lead to, where that is more than a row or a refusal."""
+def _drift(revision: Revision, records: Sequence[KafkaRecord]) -> Iterable[str]:
+    """Notes about unknown fields that would change the table or stop the pipeline."""
     if not records:
         return
-    match survey(recipe, kafka_table(recipe.source.topic, records)):
+    match survey(revision, kafka_table(revision.source.topic, records)):
         case AddColumns(columns=columns):
             added = ", ".join(f"{column.column} {column.kind}" for column in columns)
-            yield f"drift: these columns would be added: {added}"
+            yield f"drift: columns would be added: {added}"
         case StopPipeline(fields=fields, reason=reason):
             yield f"drift: the pipeline would stop: {reason}: {', '.join(fields)}"
 
 
 def kafka_table(topic: str, records: Sequence[KafkaRecord]) -> Any:
-    """Records as a `pyarrow.Table`, shaped as Spark's Kafka source has it."""
+    """Records as a `pyarrow.Table` with the schema of Spark's Kafka source."""
     import pyarrow as pa
 
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -85,12 +87,12 @@ def _rows(partition: int, batch: Any) -> Iterable[PreviewedRow]:
         yield PreviewedRow(partition=partition, offset=row["_offset"], row=row)
 
 
-def _shown(payload: bytes | None) -> str:
+def _payload_text(payload: bytes | None) -> str:
     return (payload or b"")[: PAYLOAD_CHARS_MAX * 4].decode("utf-8", "backslashreplace")[:PAYLOAD_CHARS_MAX]
 
 
-def shown_diff(found: TableDifferences | None) -> TableDiff:
-    """A diff as an answer; None: there is no such table yet."""
+def table_diff(found: TableDifferences | None) -> TableDiff:
+    """Differences as a response; None: the table does not exist."""
     if found is None:
         return TableDiff(exists=False)
     return TableDiff(

@@ -1,33 +1,27 @@
-"""Replaying the DLQ: refused records go through the newest recipe, and those that fit now become rows. Once.
+"""Replays of the DLQ: rejected records are mapped by the newest revision, and those that fit become rows. Exactly once.
 
-The one rule: which letters are replayed, by which recipe and under which token is in the store before the first row is inserted.
-Whoever finds such a step finishes exactly it: what is there already, and what comes under the same token, is not stored twice.
-When it is done the fence is raised above its number, so that an insert of it that comes even later is refused; then the step is
-cleared.
+The one rule: which dead letters are replayed, by which revision and under which token is in the store before the first insert. The
+process that finds such a step finishes exactly that; an insert under the same token is not stored twice. Then the fence is raised
+above the step's number, so that a late insert of it is refused, and the step is cleared.
 
-    1  the step is written into the store (CAS)        die here: the next replay finds and finishes it
-    2  rows into the table, under the token            die here: the same insert again is nothing
-    3  marks beside the DLQ, under token + ":marks"    die here: as before
-    4  the fence is raised; the step is cleared (CAS)  die here: the step is done again, and is nothing
+    1  the step is written into the store (CAS)        crash: the next replay finds and finishes it
+    2  rows into the table, under the token            crash: the repeated insert is deduplicated
+    3  marks beside the DLQ, under token + ":marks"    crash: as before
+    4  the fence is raised; the step is cleared (CAS)  crash: the step is repeated without effect
 
-A step is of one generation and one partition. A letter that is refused again stays in the DLQ, unmarked. A step that the server
-refuses (the table was changed meanwhile) is given up: fenced first, then looked for by its provenance, so that rows of it that are
-there after all are marked; then cleared.
+A step covers one generation and one partition. A dead letter that is rejected again stays in the DLQ, unmarked. A step that the
+server rejects (the table was altered) is abandoned: fenced first; then rows of it that were stored are found by their provenance
+and marked; then cleared. The step in the store is `replay_steps`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
-
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.quoting import quote_literal
 from holdfast.client.topic_reader import KafkaRecord
-from holdfast.contracts.commits import commit_resolved
-from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Entry, Put, Store
-from holdfast.pipeline.catalog.encoding import PendingReplay, ReplayRecord, read_replay
-from holdfast.pipeline.catalog.keys import replay_key
+from holdfast.pipeline.catalog.encoding import PendingReplay
 from holdfast.pipeline.catalog.revisions import table_of
 from holdfast.pipeline.filters.config import condition_of
 from holdfast.pipeline.filters.syntax_tree import Field, Node, children
@@ -42,7 +36,6 @@ from holdfast.pipeline.sinks.clickhouse import statements
 from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_resolved
 from holdfast.pipeline.sinks.clickhouse.tables import check_table, describe_table
 from holdfast.pipeline.sinks.contract import BlockedError
-from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import MIB
 
@@ -63,51 +56,51 @@ _KINDS_OF_MARKS: Final = {
 
 @dataclass(slots=True)
 class ReplayTally:
-    """What a replay has come to so far."""
+    """Running totals of a replay."""
 
-    recipe: int
+    revision: int
     stored: int = 0
     filtered: int = 0
     refused: int = 0
     refusals: list[StillRefused] = field(default_factory=list)
 
-    def answer(self, *, more: bool) -> Replayed:
-        """For whoever asked."""
+    def response(self, *, more: bool) -> Replayed:
+        """The totals as a response."""
         return Replayed(
             stored=self.stored,
             filtered=self.filtered,
             refused=self.refused,
-            recipe=self.recipe,
+            revision=self.revision,
             refusals=tuple(self.refusals[:REFUSALS_SHOWN_MAX]),
             more=more,
         )
 
 
-# --- what happens at ClickHouse, in threads
+# --- ClickHouse, in threads
 
 
 class ReplayTarget:
-    """The tables of one pipeline, for replays. For one thread."""
+    """The tables of one pipeline that a replay writes. For one thread."""
 
-    def __init__(self, pipeline_id: str, recipe: Revision, connection: ClickHouseClient, *, random: Random) -> None:
-        assert isinstance(recipe.sink, ClickHouseConfig)
-        self._recipe, self._sink, self._connection, self._random = recipe, recipe.sink, connection, random
-        self._table = table_of(recipe)
+    def __init__(self, pipeline_id: str, revision: Revision, connection: ClickHouseClient, *, random: Random) -> None:
+        assert isinstance(revision.sink, ClickHouseConfig)
+        self._revision, self._sink, self._connection, self._random = revision, revision.sink, connection, random
+        self._table = table_of(revision)
         self._fence = f"{pipeline_id}:replay"
-        self.letters = DeadLetterTable(
-            connection, database=self._table.database, table=self._table.name, topic=recipe.source.topic
+        self.dead_letters = DeadLetterTable(
+            connection, database=self._table.database, table=self._table.name, topic=revision.source.topic
         )
 
     def prepare(self) -> bool:
-        """Make what a replay needs; False: there is no DLQ, so there is nothing to replay."""
-        if not self.letters.exists():
+        """Create the tables a replay needs; False: there is no DLQ, so nothing to replay."""
+        if not self.dead_letters.exists():
             return False
-        self.letters.make_marks(self._table.window)
+        self.dead_letters.make_marks(self._table.window)
         self._connection.command(statements.create_fence(self._table.database))
         return True
 
     def misfits(self) -> tuple[str, ...]:
-        """Why rows of this recipe cannot be stored in the table there is; nothing if they can."""
+        """Why the existing table cannot store rows of this revision; empty if it can."""
         has = describe_table(self._connection, self._table)
         if has is None:
             return (f"the table {self._table.full_name} does not exist",)
@@ -120,8 +113,8 @@ class ReplayTarget:
     def next_step(
         self, chosen: DeadLetterFilter, after: tuple[int, int, int], limit: int
     ) -> tuple[int, int, tuple[int, ...]] | None:
-        """Generation, partition and offsets of the next letters that wait; None: there are none."""
-        found = self.letters.places(chosen, after=after, limit=min(limit, STEP_ROWS_MAX))
+        """Generation, partition and offsets of the next waiting dead letters; None: there are none."""
+        found = self.dead_letters.positions(chosen, after=after, limit=min(limit, STEP_ROWS_MAX))
         if not found:
             return None
         generation, partition = found[0][:2]
@@ -134,15 +127,15 @@ class ReplayTarget:
             offsets.append(offset)
         return generation, partition, tuple(offsets)
 
-    def carry_out(self, step: PendingReplay, number: int, tally: ReplayTally) -> None:
-        """Insert what fits now and mark it. To do it again changes nothing. `is_fence_refusal`: it was done and closed."""
-        letters = self.letters.payloads(step.generation, step.partition, step.offsets)
-        records = [KafkaRecord(step.partition, offset, 0, key, payload, ()) for offset, key, payload in letters]
-        mapped = map_records(self._recipe, step.generation, kafka_table(step.topic, records))
+    def execute(self, step: PendingReplay, number: int, tally: ReplayTally) -> None:
+        """Insert what fits and mark it. Idempotent. A `ClickHouseError` that `is_fence_refusal`: it was finished before."""
+        payloads = self.dead_letters.payloads(step.generation, step.partition, step.offsets)
+        records = [KafkaRecord(step.partition, offset, 0, key, payload, ()) for offset, key, payload in payloads]
+        mapped = map_records(self._revision, step.generation, kafka_table(step.topic, records))
         refused = {row.offset: row.reason for row in mapped.refused}
         stored = set(mapped.rows.column("_offset").to_pylist())
         outcomes = [
-            (offset, "stored" if offset in stored else "filtered") for offset, _, _ in letters if offset not in refused
+            (offset, "stored" if offset in stored else "filtered") for offset, _, _ in payloads if offset not in refused
         ]
         if stored:
             kinds = statements.kinds_of(self._table, mapped.rows.schema.names)
@@ -158,16 +151,16 @@ class ReplayTarget:
             for offset, reason in refused.items()
         ]
 
-    def give_up(self, step: PendingReplay, number: int) -> None:
-        """Make sure that nothing of a step can land any more, and mark what of it is there."""
+    def abandon(self, step: PendingReplay, number: int) -> None:
+        """Ensure that no insert of a step can land any more, and mark the rows that were stored."""
         self._connection.command(statements.write_fence(self._table.database, self._fence, number + 1))
         mine = quote_literal(f"holdfast:{self._fence}:{number}:")
         self._connection.command(f"KILL QUERY WHERE startsWith(query_id, {mine}) SYNC")
-        there = self._connection.rows(
+        stored = self._connection.rows(
             f"SELECT DISTINCT _offset FROM {self._table.full_name} WHERE {_of_step(step)}"  # noqa: S608 - quoted
         )
-        if there:
-            self._mark(step, [(int(row[0]), "stored") for row in there], number + 1)
+        if stored:
+            self._mark(step, [(int(row[0]), "stored") for row in stored], number + 1)
 
     def _mark(self, step: PendingReplay, outcomes: Sequence[tuple[int, str]], number: int) -> None:
         table, marks = self._table.name + REPLAYED_SUFFIX, _marks(step, outcomes)
@@ -193,7 +186,7 @@ class ReplayTarget:
         insert_resolved(self._connection, insert)
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         self._connection.close()
 
 
@@ -214,34 +207,34 @@ def _marks(step: PendingReplay, outcomes: Sequence[tuple[int, str]]) -> Any:
             "_topic": pa.repeat(pa.scalar(step.topic, pa.string()), count),
             "_partition": pa.repeat(pa.scalar(step.partition, pa.uint32()), count),
             "_offset": pa.array([offset for offset, _ in outcomes], pa.uint64()),
-            "recipe": pa.repeat(pa.scalar(step.recipe, pa.uint32()), count),
+            "recipe": pa.repeat(pa.scalar(step.revision, pa.uint32()), count),
             "outcome": pa.array([outcome for _, outcome in outcomes], pa.string()),
         }
     )
 
 
-# --- what is refused
+# --- limits
 
 
-def why_not(recipe: Revision) -> tuple[str, ...]:
-    """Why the DLQ of this recipe's sink cannot be replayed here; nothing if it can."""
+def obstacles(revision: Revision) -> tuple[str, ...]:
+    """Why the DLQ of this revision cannot be replayed; empty if it can."""
     reasons = []
-    if not isinstance(recipe.sink, ClickHouseConfig):
-        reasons.append("only ClickHouse sinks have a DLQ that is replayed: rewind or backfill instead")
-    if recipe.sql:
-        reasons.append("it has sql, which only workers run: backfill the refused offsets instead")
-    if needs_more_than_dead_letter(recipe):
+    if not isinstance(revision.sink, ClickHouseConfig):
+        reasons.append("only the DLQ of a ClickHouse sink can be replayed: rewind or backfill instead")
+    if revision.sql:
+        reasons.append("it has SQL, which only workers run: backfill the rejected offsets instead")
+    if needs_headers_or_timestamp(revision):
         reasons.append(
             "its mapping or filter uses headers or the timestamp, which the DLQ does not keep: "
-            "backfill the refused offsets instead"
+            "backfill the rejected offsets instead"
         )
     return tuple(reasons)
 
 
-def needs_more_than_dead_letter(recipe: Revision) -> bool:
-    """Whether a row depends on what the DLQ does not keep."""
-    roots = {parse_path(column.field_path).root for column in recipe.mapping.columns}
-    condition = condition_of(recipe.filters)
+def needs_headers_or_timestamp(revision: Revision) -> bool:
+    """Whether a row depends on metadata that the DLQ does not keep."""
+    roots = {parse_path(column.field_path).root for column in revision.mapping.columns}
+    condition = condition_of(revision.filters)
     if condition is not None:
         roots |= _roots(condition.node)
     return bool(roots & {"headers", "timestamp"})
@@ -250,37 +243,3 @@ def needs_more_than_dead_letter(recipe: Revision) -> bool:
 def _roots(node: Node) -> set[str]:
     mine = {node.root} if isinstance(node, Field) else set()
     return mine.union(*(_roots(child) for child in children(node)))
-
-
-# --- the step in the store
-
-
-class ReplaySteps:
-    """The one step of a pipeline's replays that may be under way."""
-
-    def __init__(self, store: Store, pipeline_id: str, *, clock: Clock, random: Random) -> None:
-        self._store, self._key, self._clock, self._random = store, replay_key(pipeline_id), clock, random
-
-    async def read(self) -> tuple[Entry | None, ReplayRecord]:
-        """The record as it is."""
-        entry = await self._store.get(self._key)
-        return entry, ReplayRecord() if entry is None else read_replay(entry)
-
-    async def begin(self, entry: Entry | None, record: ReplayRecord, step: PendingReplay) -> bool:
-        """Say what is going to be done. False: somebody else was faster; read again."""
-        return await self._write(entry, msgspec.structs.replace(record, pending=step))
-
-    async def clear(self, entry: Entry, record: ReplayRecord) -> bool:
-        """Say that it is done. False: somebody else said so."""
-        return await self._write(entry, ReplayRecord(number=record.number + 1))
-
-    async def _write(self, entry: Entry | None, record: ReplayRecord) -> bool:
-        required = Absent(self._key) if entry is None else AtVersion(self._key, entry.version)
-        outcome: Committed | Conflict = await commit_resolved(
-            self._store,
-            clock=self._clock,
-            random=self._random,
-            require=[required],
-            apply=[Put(self._key, msgspec.json.encode(record))],
-        )
-        return isinstance(outcome, Committed)

@@ -1,4 +1,4 @@
-"""What the service answers: values that any face shows as they are. None of them holds a secret."""
+"""Responses of the service: values that a gateway returns as they are. None holds a secret."""
 
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class SampledRecord(Response, frozen=True):
-    """One record of the source. `value` is decoded JSON; `error` says why there is none, and `text` what is there instead."""
+    """One record of the source. `value` is decoded JSON; where that fails, `error` has the reason and `text` the raw value."""
 
     partition: int
     offset: int
@@ -28,13 +28,13 @@ class SampledRecord(Response, frozen=True):
 
 
 class Sample(Response, frozen=True):
-    """Records of the source, in the order of their times."""
+    """Records of the source, by timestamp."""
 
     topic: str
     records: tuple[SampledRecord, ...]
     partitions: int
     not_json: int
-    """How many records hold something that is not JSON. They would go to the DLQ."""
+    """Records that are not JSON. They would go to the DLQ."""
 
 
 class FieldEvidence(Response, frozen=True):
@@ -51,7 +51,7 @@ class FieldEvidence(Response, frozen=True):
 
 
 class Inferred(Response, frozen=True):
-    """A proposal made from a sample."""
+    """A mapping proposed from a sample."""
 
     mapping: Mapping
     order_by: tuple[str, ...]
@@ -90,7 +90,7 @@ class ColumnDiffers(Response, frozen=True):
 
 
 class TableDiff(Response, frozen=True):
-    """What is between the table there is and the one the pipeline needs. `statements` would help; nobody has run them."""
+    """Differences between the existing table and the one the pipeline needs. `statements` would close them; they were not run."""
 
     exists: bool
     missing: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class TableDiff(Response, frozen=True):
 
 
 class Preview(Response, frozen=True):
-    """What the pipeline would do with a sample, and with the table."""
+    """What the pipeline would make of a sample, and of the table."""
 
     sampled: int
     filtered: int
@@ -111,14 +111,14 @@ class Preview(Response, frozen=True):
     ddl: str = ""
     table: TableDiff | None = None
     notes: tuple[str, ...] = ()
-    """What the preview does not show, and why."""
+    """What the preview leaves out, and why."""
 
 
 # --- validation and listings
 
 
 class ValidationCheck(Response, frozen=True):
-    """One thing that was looked at. A `warning` is no obstacle."""
+    """One check. A `warning` is no obstacle."""
 
     name: str
     outcome: Literal["ok", "warning", "failed", "skipped"]
@@ -126,14 +126,14 @@ class ValidationCheck(Response, frozen=True):
 
 
 class Validation(Response, frozen=True):
-    """Checks in the order in which they depend on each other; `ok` if none failed."""
+    """Checks in order of dependency; `ok` if none failed."""
 
     ok: bool
     checks: tuple[ValidationCheck, ...]
 
 
 class TableColumn(Response, frozen=True):
-    """A column as the server has it."""
+    """A column on the server."""
 
     name: str
     type: str
@@ -141,7 +141,7 @@ class TableColumn(Response, frozen=True):
 
 
 class TableSchema(Response, frozen=True):
-    """A table as the server has it."""
+    """A table on the server."""
 
     database: str
     table: str
@@ -155,13 +155,13 @@ class TableSchema(Response, frozen=True):
 
 
 class DeadLetter(Response, frozen=True):
-    """A refused record. Key and payload are text where they are UTF-8, else base64; of a long payload the beginning is shown."""
+    """A rejected record. Key and payload are text if they are UTF-8, else base64; a long payload is truncated."""
 
     generation: int
     topic: str
     partition: int
     offset: int
-    recipe: int
+    revision: int = msgspec.field(name="recipe")
     reason: str
     at_ms: int
     key: str | None = None
@@ -170,25 +170,25 @@ class DeadLetter(Response, frozen=True):
     payload_base64: str | None = None
     payload_bytes: int = 0
     replayed: str = ""
-    """What a replay made of it: `stored` or `filtered`; empty: nothing yet."""
+    """Outcome of its replay: `stored` or `filtered`; empty: not replayed."""
 
 
 class DeadLetters(Response, frozen=True):
-    """A page, oldest first. `after` asks for the next; empty: there is none."""
+    """A page, oldest first. `after` is the token of the next page; empty: this is the last."""
 
     letters: tuple[DeadLetter, ...]
     after: str = ""
 
 
 class ReasonCount(Response, frozen=True):
-    """How many records were refused for one reason."""
+    """How many records were rejected for one reason."""
 
     reason: str
     count: int
 
 
 class DeadLetterCount(Response, frozen=True):
-    """How many there are, and the most frequent reasons of those that were not replayed."""
+    """Counts, and the most frequent reasons of those that were not replayed."""
 
     total: int
     replayed: int
@@ -197,7 +197,7 @@ class DeadLetterCount(Response, frozen=True):
 
 
 class StillRefused(Response, frozen=True):
-    """A record that the newest recipe refuses too."""
+    """A record that the newest revision rejects, too."""
 
     generation: int
     partition: int
@@ -206,11 +206,11 @@ class StillRefused(Response, frozen=True):
 
 
 class Replayed(Response, frozen=True):
-    """What a replay came to. `more`: there are others left, ask again."""
+    """Totals of a replay. `more`: there are others left, replay again."""
 
     stored: int
     filtered: int
     refused: int
-    recipe: int
+    revision: int = msgspec.field(name="recipe")
     refusals: tuple[StillRefused, ...] = ()
     more: bool = False

@@ -1,7 +1,7 @@
-"""Reading again: where a rewind or a backfill begins and ends, and the deletion of what a rewind replaces.
+"""The rules of rewinds and backfills: their offsets, and when the rows that a rewind replaces are deleted.
 
-The one rule: rows of an older generation are deleted only when the generation that replaces it has passed where it had got to, when
-nobody owns a partition of it any more, and after its inserts have been fenced for ever: nothing of it can land behind the deletion.
+The one rule: rows of an older generation are deleted only after the generation that replaces it has passed its checkpoints, no
+worker owns a partition of it, and its inserts are fenced for ever: none can land after the deletion.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,17 +23,17 @@ from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.types import OffsetRange
 
 FOR_EVER: Final = 2**62
-"""The epoch an old generation is fenced with: above every epoch there will be."""
+"""The epoch an old generation is fenced with: above every real epoch."""
 
 _PARTITIONS_PER_DELETE: Final = 200
 _FENCES_PER_INSERT: Final = 1_000
 
 Position = str | Mapping[int, int]
-"""`earliest`, `latest`, an ISO 8601 time, or an offset for each partition that is meant."""
+"""`earliest`, `latest`, an ISO 8601 time, or offsets by partition."""
 
 
 def read_position(given: object, what: str = "to") -> Position:
-    """A position as people write it. `InvalidError`."""
+    """Parse a position. `InvalidError`."""
     allowed = f"{EARLIEST}, {LATEST}, an ISO 8601 time, or an object of offsets by partition"
     if isinstance(given, str):
         if given in (EARLIEST, LATEST) or parse_iso_ns(given) is not None:
@@ -45,13 +45,13 @@ def read_position(given: object, what: str = "to") -> Position:
     for partition, offset in given.items():
         number = int(partition) if str(partition).isascii() and str(partition).isdigit() else -1
         if number < 0 or isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-            raise InvalidError(what, f"{partition}: {offset}"[:100], "whole numbers from 0 on")
+            raise InvalidError(what, f"{partition}: {offset}"[:100], "a whole number of at least 0")
         offsets[number] = offset
     return offsets
 
 
 def resolve(topic: TopicReader, position: Position) -> tuple[dict[int, int], dict[int, OffsetRange]]:
-    """The offsets a position means, and what the partitions hold. For a thread."""
+    """The offsets of a position, and the bounds of the partitions. Blocks: call it in a thread."""
     bounds = topic.bounds()
     if isinstance(position, str):
         if position == EARLIEST:
@@ -59,14 +59,18 @@ def resolve(topic: TopicReader, position: Position) -> tuple[dict[int, int], dic
         if position == LATEST:
             return {number: bound.end for number, bound in bounds.items()}, bounds
         at_ns = parse_iso_ns(position)
-        assert at_ns is not None  # read_position saw to it
+        assert at_ns is not None  # checked by read_position
         return topic.offsets_at(-(-at_ns // 1_000_000)), bounds
     for number, offset in position.items():
         if number not in bounds:
-            raise InvalidError("partition", number, f"0 to {len(bounds) - 1}")
+            raise InvalidError("partition", number, f"between 0 and {len(bounds) - 1}")
         bound = bounds[number]
         if not bound.start <= offset <= bound.end:
-            raise InvalidError(f"offset of partition {number}", offset, f"{bound.start} to {bound.end}, as it is kept")
+            raise InvalidError(
+                f"offset of partition {number}",
+                offset,
+                f"between {bound.start} and {bound.end}",
+            )
     return dict(position), bounds
 
 
@@ -76,22 +80,22 @@ def complete(
     bounds: Mapping[int, OffsetRange],
     progress: Sequence[PartitionState],
     begun_at: Mapping[int, int],
-    busy: tuple[str, ...],
+    owners: tuple[str, ...],
 ) -> dict[int, int]:
-    """A start for every partition: those that are not named go on where they are, which must be known for sure.
+    """A start for every partition: those without an offset continue at their checkpoint, which must not move meanwhile.
 
-    `begun_at` is where the old generation was to begin; one that has no start at all begins where the source says.
+    `begun_at` has the start offsets of the old generation; a partition without any starts as the source is configured.
     """
     others = sorted(set(bounds) - set(starts))
     if not others:
         return dict(starts)
     reasons = []
     if pipeline.state.desired != "stopped":
-        reasons.append("only some partitions are named, and the others move on while it is started: stop it first")
-    reasons += busy
+        reasons.append("only some partitions have an offset, and the others advance while it is started: stop it first")
+    reasons += owners
     at = {state.id: state for state in progress}
     reasons += [
-        f"partition {number} has a range that was begun and not finished: name an offset for it, or start and stop once"
+        f"partition {number} has an unfinished range: give an offset for it, or start and stop the pipeline once"
         for number in others
         if number in at and at[number].intent is not None
     ]
@@ -103,19 +107,19 @@ def complete(
 
 
 def ranges(starts: Mapping[int, int], ends: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
-    """The partitions of a backfill in which there is something to read. `InvalidError` if there is none."""
+    """Start and end of the partitions with anything to read. `InvalidError` if there is none."""
     chosen = [number for number in sorted(starts) if number in ends and starts[number] < ends[number]]
     if not chosen:
-        raise InvalidError("range of a backfill", f"{dict(starts)} to {dict(ends)}"[:200], "one with offsets in it")
+        raise InvalidError("backfill range", f"{dict(starts)} to {dict(ends)}"[:200], "one that contains offsets")
     return {number: starts[number] for number in chosen}, {number: ends[number] for number in chosen}
 
 
-# --- deleting what was replaced
+# --- deletion of replaced rows
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionReadiness:
-    """Whether the rows of older generations may go now, and if not, why."""
+    """Whether the rows of older generations may be deleted now, and if not, why."""
 
     ready: bool
     why: str = ""
@@ -124,7 +128,7 @@ class DeletionReadiness:
 def may_delete(
     fresh: Generation, now: Sequence[PartitionState], before: Mapping[int, Sequence[PartitionState]]
 ) -> DeletionReadiness:
-    """Judge by the registries of the new generation and of the older ones."""
+    """Decide by the checkpoints and owners of the new generation and of the older ones."""
     at = {state.id: state.checkpoint for state in now}
     for number, states in sorted(before.items()):
         for state in states:
@@ -135,20 +139,20 @@ def may_delete(
             behind = max(at.get(state.id, 0), fresh.starts.get(str(state.id), 0))
             if number == fresh.replaces and behind < state.checkpoint:
                 return DeletionReadiness(
-                    False, f"partition {state.id} is at {behind}, generation {number} had got to {state.checkpoint}"
+                    False, f"partition {state.id} is at {behind}, generation {number} was at {state.checkpoint}"
                 )
     return DeletionReadiness(True)
 
 
 def delete_previous(
     pipeline_id: str,
-    recipe: Revision,
+    revision: Revision,
     fresh: Generation,
     before: Mapping[int, Sequence[PartitionState]],
     connection: ClickHouseClient,
 ) -> None:
-    """Fence the older generations for ever, then delete their rows from where the new one began. Doing it again changes nothing."""
-    table, topic = table_of(recipe), recipe.source.topic
+    """Fence the older generations for ever, then delete their rows from the new one's start on. Idempotent."""
+    table, topic = table_of(revision), revision.source.topic
     connection.command(statements.create_fence(table.database))
     for number, states in before.items():
         keys = [f"{pipeline_id}:{number}:{topic}:{state.id}" for state in states]
@@ -170,21 +174,21 @@ def _kill(inserts: str) -> str:
 
 
 def _tables(connection: ClickHouseClient, table: TableSpec) -> Iterable[str]:
-    """The pipeline's table, its DLQ and its marks, as far as they are there."""
+    """The pipeline's table, its DLQ and its marks, as far as they exist."""
     for suffix in ("", statements.DLQ_SUFFIX, REPLAYED_SUFFIX):
-        there = connection.value(
+        exists = connection.value(
             "SELECT count() FROM system.tables "  # noqa: S608 - quoted
             f"WHERE database = {quote_literal(table.database)} AND name = {quote_literal(table.name + suffix)}"
         )
-        if there:
+        if exists:
             yield qualified_name(table.database, table.name + suffix)
 
 
 def _conditions(fresh: Generation, topic: str) -> Iterable[str]:
     starts = [(int(number), offset) for number, offset in sorted(fresh.starts.items(), key=lambda item: int(item[0]))]
     for at in range(0, len(starts), _PARTITIONS_PER_DELETE):
-        places = " OR ".join(
+        ranges_sql = " OR ".join(
             f"(_partition = {number} AND _offset >= {offset})"
             for number, offset in starts[at : at + _PARTITIONS_PER_DELETE]
         )
-        yield f"_generation < {fresh.number} AND _topic = {quote_literal(topic)} AND ({places})"
+        yield f"_generation < {fresh.number} AND _topic = {quote_literal(topic)} AND ({ranges_sql})"

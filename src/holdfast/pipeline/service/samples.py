@@ -1,6 +1,6 @@
-"""Some records of a source, decoded, for people and for inference.
+"""Samples of a source, decoded, for display and for inference.
 
-The one rule: a record that cannot be decoded is shown with the reason, never left out: what a sample hides, a pipeline finds.
+The one rule: a record that cannot be decoded is shown with the reason, never left out, because the pipeline will meet it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ TEXT_CHARS_MAX: Final = 10_000
 
 
 def sample(topic: str, partitions: int, found: Sequence[KafkaRecord]) -> Sample:
-    """Records as people see them, in the order of their times."""
+    """Records for display, by timestamp."""
     in_order = sorted(found, key=lambda record: (record.timestamp_ms, record.partition, record.offset))
     records = tuple(map(shown, in_order))
     not_json = sum(1 for record in records if record.error)
@@ -28,7 +28,7 @@ def sample(topic: str, partitions: int, found: Sequence[KafkaRecord]) -> Sample:
 
 
 def shares(bounds: Mapping[int, OffsetRange], limit: int, where: Where) -> dict[int, OffsetRange]:
-    """What to read of each partition: as equal as they allow, and `limit` together if there are so many."""
+    """What to read of each partition: shares as equal as possible, `limit` records in all."""
     left, chosen = limit, {}
     fewest_first = sorted(bounds.items(), key=lambda item: (item[1].end - item[1].start, item[0]))
     for at, (number, bound) in enumerate(fewest_first):
@@ -42,7 +42,7 @@ def shares(bounds: Mapping[int, OffsetRange], limit: int, where: Where) -> dict[
 
 
 def shown(record: KafkaRecord) -> SampledRecord:
-    """A record as people see it."""
+    """A record for display."""
     value, text, error = decoded(record.value)
     return SampledRecord(
         partition=record.partition,
@@ -57,7 +57,7 @@ def shown(record: KafkaRecord) -> SampledRecord:
 
 
 def decoded(payload: bytes | None) -> tuple[Any, str | None, str]:
-    """The value of a payload; or else its text, and why there is no value."""
+    """The value of a payload; or its text, and the reason why it has no value."""
     if payload is None:
         return None, None, "no value: null"
     try:
@@ -71,12 +71,12 @@ def _text(given: bytes | None) -> str | None:
 
 
 def synthetic_records(values: Sequence[Any]) -> list[SampledRecord]:
-    """Values that somebody typed, as if they were records."""
+    """Values that a user typed, as records."""
     return [SampledRecord(partition=0, offset=at, timestamp=0, value=value) for at, value in enumerate(values)]
 
 
 def records_of(topic: str, partition: int, sampled: Sequence[SampledRecord]) -> SourceRecords:
-    """Records of one partition in the form that filters and mappings take. Those without a value are for the caller to refuse."""
+    """Records of one partition in the form that filters and mappings take. The caller leaves out those without a value."""
     return SourceRecords(
         fields=[record.value for record in sampled],
         keys=[record.key for record in sampled],
@@ -89,7 +89,7 @@ def records_of(topic: str, partition: int, sampled: Sequence[SampledRecord]) -> 
 
 
 def inferred(given: Sample) -> Inferred:
-    """A mapping for a sample. `InvalidError`: there is not one object in it."""
+    """A mapping proposed for a sample. `InvalidError`: it has no object."""
     found = infer([record.value for record in given.records if not record.error], given.topic)
     return Inferred(
         mapping=found.mapping,

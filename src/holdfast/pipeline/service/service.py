@@ -1,10 +1,10 @@
-"""PipelineService: what HTTP and the command line call. Every question about pipelines is answered here, below any protocol.
+"""PipelineService: the API that gateways call, below any protocol.
 
-The one rule: the event loop never waits for a server. ClickHouse and Kafka are asked in threads, with time limits; what they say is
-turned into answers (`answers`) or errors with a reason.
+The one rule: the event loop never waits for a server. ClickHouse and Kafka are called in threads, with timeouts; the outcome is a
+response (`responses`) or an error with a reason.
 
-The rooms: `catalog` (stored objects), `looking` (samples, previews, validation, tables), `letters` (the DLQ), `rewinds` (rewind,
-backfill). Whoever shows a part shows it `shown`: without its secrets.
+Its members: `catalog` (stored pipelines), `inspection` (samples, previews, validation, tables), `dead_letters` (the DLQ) and
+`reprocessing` (rewind, backfill). Parts from `catalog` hold secrets: show them `redacted`.
 """
 
 import logging
@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Self
 
 from holdfast.contracts.store import Store
-from holdfast.pipeline.catalog.settings import CatalogSettings, ServiceSettings
+from holdfast.pipeline.catalog.settings import CatalogSettings
 from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.catalog.worker_status import SlotAssignment, WorkerRecord, list_assignments, list_workers
 from holdfast.pipeline.model.definition import Pipeline
@@ -22,6 +22,7 @@ from holdfast.pipeline.service.connections import ServerConnections
 from holdfast.pipeline.service.dead_letters import DeadLetterService
 from holdfast.pipeline.service.inspection import PipelineInspection
 from holdfast.pipeline.service.reprocessing import Reprocessing
+from holdfast.pipeline.service.settings import ServiceSettings
 from holdfast.pipeline.service.status import PipelineStatus
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError
@@ -32,7 +33,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class PipelineService:
-    """The pipelines of a cluster, as one process serves them. `running` does what goes on by itself."""
+    """The pipelines of a cluster, as one process serves them. `running` adds the maintenance in the background."""
 
     def __init__(
         self,
@@ -45,22 +46,22 @@ class PipelineService:
         settings: ServiceSettings | None = None,
         catalog: CatalogSettings | None = None,
     ) -> None:
-        """`bootstrap` is where this cluster speaks Kafka; `embedded` is the URL of its own ClickHouse."""
+        """`bootstrap`: the Kafka address of this cluster; `embedded`: the URL of its own ClickHouse."""
         self.settings = settings or ServiceSettings()
         self._store, self._clock, self._random = store, clock, random
         self._connections = ServerConnections(
             bootstrap=bootstrap, embedded=embedded, clock=clock, settings=self.settings
         )
         self.catalog = PipelineStore(store, clock=clock, random=random, settings=catalog)
-        self.looking = PipelineInspection(self.catalog, self._connections)
-        self.letters = DeadLetterService(store, self.catalog, self._connections, clock=clock, random=random)
-        self.rewinds = Reprocessing(store, self.catalog, self._connections)
+        self.inspection = PipelineInspection(self.catalog, self._connections)
+        self.dead_letters = DeadLetterService(store, self.catalog, self._connections, clock=clock, random=random)
+        self.reprocessing = Reprocessing(store, self.catalog, self._connections)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        """The service for the body; beside it, what deleted pipelines and rewinds leave to be removed is removed."""
+        """The service for the body, with maintenance in the background."""
         try:
-            async with background_tasks(self._upkeep()):
+            async with background_tasks(self._maintenance()):
                 yield self
         finally:
             self._connections.close()
@@ -68,27 +69,27 @@ class PipelineService:
     # --- state
 
     async def start(self, pipeline_id: str, *, expected: int | None = None) -> Pipeline:
-        """Workers run it from now on. `NotReadyError` lists what is missing."""
+        """Have workers run it. `NotReadyError` lists what is missing."""
         return await self.catalog.set_state(pipeline_id, desired="started", expected=expected)
 
     async def stop(self, pipeline_id: str, *, expected: int | None = None) -> Pipeline:
-        """Workers finish what is under way and let it go."""
+        """Have workers finish their ranges and release it."""
         return await self.catalog.set_state(pipeline_id, desired="stopped", expected=expected)
 
     async def scale(self, pipeline_id: str, replicas: int, *, expected: int | None = None) -> Pipeline:
-        """How many slots it has."""
+        """Set how many slots it has."""
         return await self.catalog.set_state(pipeline_id, replicas=replicas, expected=expected)
 
     async def status(self, pipeline_id: str) -> PipelineStatus:
-        """What it does now, over all workers."""
+        """Its status over all workers."""
         return await status.status_of(self._store, await self.catalog.get(pipeline_id))
 
     async def statuses(self) -> Sequence[PipelineStatus]:
-        """The same of all pipelines, by name."""
+        """The status of every pipeline, by name."""
         return await status.statuses_of(self._store, await self.catalog.list())
 
     async def assignments(self, pipeline_id: str) -> Sequence[SlotAssignment]:
-        """Who holds which slot, and until when."""
+        """The holder of each slot, and until when."""
         await self.catalog.get(pipeline_id)
         return await list_assignments(self._store, pipeline_id)
 
@@ -96,46 +97,46 @@ class PipelineService:
         """Every live worker."""
         return await list_workers(self._store)
 
-    # --- what goes on by itself
+    # --- maintenance
 
-    async def upkeep(self) -> None:
-        """One round: what deleted pipelines left behind, and rows that rewinds replace. Any number of processes may do it."""
+    async def maintain(self) -> None:
+        """One round: remove keys of deleted pipelines and rows that rewinds replace. Any number of processes may run it."""
         await self.catalog.sweep()
         for pipeline in await self.catalog.list():
-            with _log_postponed(pipeline, "what was replaced is deleted"):
-                if why := await self.rewinds.delete_replaced(pipeline):
-                    _log.debug("pipeline %s: what was replaced stays for now: %s", pipeline.name, why)
+            with _log_postponed(pipeline, "deletion of replaced rows"):
+                if why := await self.reprocessing.delete_replaced(pipeline):
+                    _log.debug("pipeline %s: deletion of replaced rows postponed: %s", pipeline.name, why)
 
     async def trim_dead_letters(self) -> None:
-        """Cut every DLQ to the length that is kept. Any number of processes may do it."""
+        """Trim every DLQ to `dlqRowsKept`. Any number of processes may run it."""
         for pipeline in await self.catalog.list():
-            with _log_postponed(pipeline, "the DLQ is cut"):
-                if gone := await self.letters.trim(pipeline):
-                    _log.info("pipeline %s: %d dead letters were more than are kept", pipeline.name, gone)
+            with _log_postponed(pipeline, "DLQ trim"):
+                if gone := await self.dead_letters.trim(pipeline):
+                    _log.info("pipeline %s: deleted %d dead letters beyond dlqRowsKept", pipeline.name, gone)
 
-    async def _upkeep(self) -> None:
+    async def _maintenance(self) -> None:
         trim_at_ms = self._clock.boot_ms() + self._random.jitter(self.settings.dlq_interval_ms)
         while True:
             await self._clock.sleep_ms(self._random.jitter(self.settings.upkeep_interval_ms))
             try:
-                await self.upkeep()
+                await self.maintain()
                 if self._clock.boot_ms() >= trim_at_ms:
                     trim_at_ms = self._clock.boot_ms() + self._random.jitter(self.settings.dlq_interval_ms)
                     await self.trim_dead_letters()
             except ClosedError:
                 raise
             except CorruptError:
-                _log.exception("the upkeep of pipelines failed, and will until somebody has looked at it")
+                _log.exception("pipeline maintenance failed: stored state is corrupt")
             except HoldfastError as error:
-                _log.warning("the upkeep of pipelines is tried again later: %s", error)
+                _log.warning("pipeline maintenance failed, retrying: %s", error)
 
 
 @contextmanager
 def _log_postponed(pipeline: Pipeline, what: str) -> Iterator[None]:
-    """One pipeline's trouble is no other's: it is said, and tried again with the next round."""
+    """A failure for one pipeline does not affect the others: it is logged, and the next round retries."""
     try:
         yield
     except (ClosedError, CorruptError):
         raise
     except HoldfastError as error:
-        _log.warning("pipeline %s: %s later: %s", pipeline.name, what, error)
+        _log.warning("pipeline %s: %s postponed: %s", pipeline.name, what, error)

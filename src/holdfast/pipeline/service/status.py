@@ -1,11 +1,13 @@
-"""A pipeline's state as everybody sees it: what workers say of its slots, and what the registry says of its progress.
+"""The status of a pipeline: its slots as workers publish them, its progress as the registry has it.
 
-The one rule: checkpoints come from the registry, which is the truth; everything else is what somebody alive said last. What nobody
-says (lag, while no worker runs) is not made up.
+The one rule: checkpoints come from the registry, the source of truth; everything else is what a live worker published last. What no
+worker publishes (lag, while none runs) is null.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
+
+import msgspec
 
 from holdfast.contracts.store import Store
 from holdfast.pipeline.catalog.worker_status import SlotStatus, WorkerRecord, list_statuses, list_workers
@@ -22,7 +24,7 @@ from holdfast.registry.queries import partitions_by_namespace
 from holdfast.registry.queries import partitions_of as registry_partitions
 
 NO_LEASES: Final = (
-    "workers run without leases: every worker runs one instance of this pipeline, and replicas are not looked at; "
+    "workers run without leases: every worker runs one instance of this pipeline, and replicas are ignored; "
     "partitions are still claimed by epoch"
 )
 
@@ -30,7 +32,7 @@ State = Literal["stopped", "stopping", "incomplete", "waiting", "starting", "run
 
 
 class PartitionStatus(Response, frozen=True):
-    """Where one partition is. `end` and the lags are null while no worker tells."""
+    """Progress of one partition. `end` and the lags are null while no worker publishes them."""
 
     generation: int
     partition: int
@@ -38,14 +40,14 @@ class PartitionStatus(Response, frozen=True):
     owner: str | None = None
     epoch: int = 0
     pending: bool = False
-    """A range was begun and is not finished yet."""
+    """A range is unfinished."""
     end: int | None = None
     lag_rows: int | None = None
     lag_ms: int | None = None
 
 
 class GenerationStatus(Response, frozen=True):
-    """A generation that is worked on, and how far it is."""
+    """Progress of an active generation."""
 
     number: int
     kind: str
@@ -55,14 +57,14 @@ class GenerationStatus(Response, frozen=True):
 
 
 class PipelineStatus(Response, frozen=True):
-    """Everything at a glance. Counts are since the slots that run now were started."""
+    """The status of a pipeline. Counts are since the current slots were started."""
 
     id: str
     name: str
     state: State
     desired: str
     replicas: int
-    recipe: int
+    revision: int = msgspec.field(name="recipe")
     rows: int = 0
     batches: int = 0
     filtered: int = 0
@@ -89,7 +91,7 @@ async def status_of(store: Store, pipeline: Pipeline) -> PipelineStatus:
 
 
 async def statuses_of(store: Store, pipelines: Sequence[Pipeline]) -> list[PipelineStatus]:
-    """Those of many, for listings and metrics."""
+    """The status of many pipelines, for listings and metrics."""
     slots, workers, progress = (
         await list_statuses(store),
         await list_workers(store),
@@ -113,12 +115,12 @@ async def statuses_of(store: Store, pipelines: Sequence[Pipeline]) -> list[Pipel
 
 
 async def progress_of(store: Store, pipeline: Pipeline) -> dict[int, list[PartitionState]]:
-    """What the registry says of each generation that is worked on."""
+    """The partitions of each active generation."""
     return {each.number: await partitions_of(store, pipeline.id, each.number) for each in active_generations(pipeline)}
 
 
 async def partitions_of(store: Store, pipeline_id: str, generation: int) -> list[PartitionState]:
-    """The partitions of one generation, by number; none before a worker has begun it."""
+    """The partitions of one generation, by number; empty before a worker has started it."""
     return await registry_partitions(store, registry_namespace(pipeline_id, generation))
 
 
@@ -128,7 +130,7 @@ def aggregate(
     workers: Sequence[WorkerRecord],
     progress: Mapping[int, Sequence[PartitionState]],
 ) -> PipelineStatus:
-    """What all of it comes to. No I/O."""
+    """The status from what was read. No I/O."""
     current = [slot for slot in slots if any(slot.generation == each.number for each in active_generations(pipeline))]
     partitions = tuple(_partitions(progress, slots))
     lags = [each.lag_rows for each in partitions if each.lag_rows is not None]
@@ -141,7 +143,7 @@ def aggregate(
         state=state,
         desired=pipeline.state.desired,
         replicas=pipeline.state.replicas,
-        recipe=pipeline.recipe,
+        revision=pipeline.revision,
         rows=sum(slot.rows for slot in slots),
         batches=sum(slot.batches for slot in slots),
         filtered=sum(slot.filtered for slot in slots),
@@ -164,10 +166,10 @@ def aggregate(
 def _partitions(
     progress: Mapping[int, Sequence[PartitionState]], slots: Sequence[SlotStatus]
 ) -> Iterable[PartitionStatus]:
-    told = {(slot.generation, int(number)): seen for slot in slots for number, seen in slot.partitions.items()}
+    published = {(slot.generation, int(number)): seen for slot in slots for number, seen in slot.partitions.items()}
     for generation, states in sorted(progress.items()):
         for state in states:
-            seen = told.get((generation, state.id))
+            seen = published.get((generation, state.id))
             yield PartitionStatus(
                 generation=generation,
                 partition=state.id,
@@ -206,8 +208,8 @@ def _state(
 ) -> tuple[State, tuple[str, ...]]:
     if pipeline.state.desired == "stopped":
         if slots:
-            return "stopping", tuple(f"slot {slot.slot} is let go by {slot.worker_id}" for slot in slots)
-        return ("stopped", ()) if pipeline.recipe and not pipeline.problems else ("incomplete", pipeline.problems)
+            return "stopping", tuple(f"slot {slot.slot} is being released by {slot.worker_id}" for slot in slots)
+        return ("stopped", ()) if pipeline.revision and not pipeline.problems else ("incomplete", pipeline.problems)
     for state in ("failed", "blocked"):
         found = [slot for slot in current if slot.state == state]
         if found:
@@ -217,7 +219,7 @@ def _state(
     if current:
         return "starting", ()
     if not workers:
-        return "waiting", ("there is no worker: start one with holdfast serve --roles worker",)
+        return "waiting", ("no worker is running: start one with holdfast serve --roles worker",)
     unable = tuple(f"{worker.id}: {worker.trouble}" for worker in workers if not worker.able)
     return "waiting", unable if len(unable) == len(workers) else ("no worker has taken a slot yet",)
 
@@ -233,13 +235,13 @@ def _warnings(
 ) -> Iterable[str]:
     for slot in slots:
         yield from slot.warnings
-    if pipeline.problems and pipeline.recipe:
-        yield f"the parts were edited and do not fit; recipe {pipeline.recipe} stays in use: {'; '.join(pipeline.problems)}"
+    if pipeline.problems and pipeline.revision:
+        yield f"the edited parts do not fit together; revision {pipeline.revision} stays in use: {'; '.join(pipeline.problems)}"
     if mode == "no-leases" and pipeline.state.replicas > 1:
-        yield f"replicas {pipeline.state.replicas} is not looked at: workers run without leases"
-    begun = [str(each.partition) for each in partitions if each.pending and each.owner is None]
-    if begun and pipeline.state.desired == "stopped" and not slots:
+        yield f"replicas {pipeline.state.replicas} is ignored: workers run without leases"
+    unfinished = [str(each.partition) for each in partitions if each.pending and each.owner is None]
+    if unfinished and pipeline.state.desired == "stopped" and not slots:
         yield (
-            f"ranges of partitions {', '.join(begun[:20])} were begun and not finished: their records are kept until the pipeline "
-            "is started again, rewound or deleted"
+            f"unfinished ranges of partitions {', '.join(unfinished[:20])}: their records are kept until the pipeline is started, "
+            "rewound or deleted"
         )

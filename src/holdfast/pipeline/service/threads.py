@@ -1,7 +1,8 @@
-"""Blocking calls off the event loop: a bounded number of threads, each call with a time limit.
+"""Blocking calls off the event loop: a bounded number of threads, each call with a timeout.
 
-The one rule: whoever asks is answered in time, and nobody waits for a call that is overdue: it is left behind in its thread, where
-its own socket's limit ends it. Until then it counts against the bound; the end of the process does not wait for it.
+The one rule: a caller waits no longer than its timeout. An overdue call is abandoned in its thread, where its own socket timeout
+ends it. Until then it counts against the bound; the exit of the process does not wait for it. `objects.io_threads` differs there:
+its calls are awaited to their end.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ class BoundedThreads:
         self._name, self._closed = name, False
 
     async def run(self, what: str, call: Callable[[], T], *, timeout_ms: int) -> T:
-        """The call's answer. `UnavailableError` when it does not come in time."""
+        """The result of the call. `UnavailableError`: it took too long."""
         if self._closed:
             raise ClosedError(self._name)
         try:
@@ -40,11 +41,11 @@ class BoundedThreads:
         def done(found: T | None, error: BaseException | None) -> None:
             self._free.release()
             if answer.done():
-                return  # nobody waits any more
+                return  # the caller timed out
             if error is not None:
                 answer.set_exception(error)
             else:
-                answer.set_result(found)  # type: ignore[arg-type]  # without an error it is what the call gave
+                answer.set_result(found)  # type: ignore[arg-type]  # without an error it is the result
 
         def work() -> None:
             found, error = None, None
@@ -52,12 +53,12 @@ class BoundedThreads:
                 found = call()
             except BaseException as raised:
                 error = raised
-            with suppress(RuntimeError):  # the loop is closed, and with it everybody who could have waited
+            with suppress(RuntimeError):  # the loop is closed: no caller is left
                 loop.call_soon_threadsafe(done, found, error)
 
         threading.Thread(target=work, name=self._name, daemon=True).start()
         return answer
 
     def close(self) -> None:
-        """Take no more calls, and wait for none."""
+        """Take no more calls; those under way are abandoned."""
         self._closed = True

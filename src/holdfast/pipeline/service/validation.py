@@ -1,6 +1,6 @@
-"""Whether a pipeline's source and sink are there and fit, looked at one thing after the other. Synchronous, for threads.
+"""Validation of a pipeline's source, sink and table, check by check. Synchronous, for threads.
 
-The one rule: a check that fails says why in words, and what cannot be looked at after it is skipped and says so. Nothing changes.
+The one rule: a check that fails has a reason, and checks that depend on it are skipped. Nothing is changed.
 """
 
 import re
@@ -28,7 +28,7 @@ _PRIVILEGE: Final = re.compile(r"^GRANT (.+?) ON ")
 
 
 class _Checks:
-    """Checks as they are made. Behind one that failed the rest is skipped."""
+    """Checks in their order. After one that failed the rest is skipped."""
 
     def __init__(self) -> None:
         self.made: list[ValidationCheck] = []
@@ -37,23 +37,23 @@ class _Checks:
     def ok(self) -> bool:
         return all(check.outcome != "failed" for check in self.made)
 
-    def make(self, name: str, look_at: Callable[[], str]) -> bool:
-        """Make one; its words are the details. False: it failed or was skipped."""
+    def run(self, name: str, check: Callable[[], str]) -> bool:
+        """Run a check, which returns its detail. False: it failed or was skipped."""
         if not self.ok:
             self.made.append(ValidationCheck(name=name, outcome="skipped", detail="an earlier check failed"))
             return False
         try:
-            self.made.append(ValidationCheck(name=name, outcome="ok", detail=look_at()))
+            self.made.append(ValidationCheck(name=name, outcome="ok", detail=check()))
         except HoldfastError as error:
             self.made.append(ValidationCheck(name=name, outcome="failed", detail=str(error)))
         return self.ok
 
     def warn(self, name: str, detail: str) -> None:
-        """What is no obstacle, but should be known."""
+        """Add a warning."""
         self.made.append(ValidationCheck(name=name, outcome="warning", detail=detail))
 
     def fail(self, name: str, detail: str) -> None:
-        """What is in the way."""
+        """Add a failure."""
         self.made.append(ValidationCheck(name=name, outcome="failed", detail=detail))
 
     def done(self) -> Validation:
@@ -61,18 +61,18 @@ class _Checks:
 
 
 def validate_source(config: KafkaConfig, topic: TopicReader) -> Validation:
-    """Connect, find the topic, see what is in it."""
+    """Connect, find the topic, read its offsets."""
     checks = _Checks()
-    checks.make("topic", lambda: f"{config.topic} has {_count(len(topic.partitions()), 'partition')}")
+    checks.run("topic", lambda: f"{config.topic} has {_count(len(topic.partitions()), 'partition')}")
 
     def offsets() -> str:
         bounds = topic.bounds()
         held = sum(bound.end - bound.start for bound in bounds.values())
         return f"{_count(held, 'offset')} in {_count(len(bounds), 'partition')}"
 
-    checks.make("offsets", offsets)
+    checks.run("offsets", offsets)
     if config.start not in (EARLIEST, LATEST):
-        checks.make("start", lambda: _start(config, topic))
+        checks.run("start", lambda: _start(config, topic))
     return checks.done()
 
 
@@ -89,10 +89,10 @@ def _count(number: int, what: str) -> str:
 
 
 def validate_clickhouse(config: ClickHouseConfig, connection: ClickHouseClient) -> Validation:
-    """Connect, ask for the version, find the database, see what the user may do."""
+    """Connect, read the version, find the database, check the user's grants."""
     checks = _Checks()
-    checks.make("connection", lambda: f"ClickHouse {connection.value('SELECT version()')} at {connection.address}")
-    checks.make("database", lambda: _database(connection, config.database or "default"))
+    checks.run("connection", lambda: f"ClickHouse {connection.value('SELECT version()')} at {connection.address}")
+    checks.run("database", lambda: _database(connection, config.database or "default"))
     if checks.ok:
         _privileges(checks, connection)
     return checks.done()
@@ -105,20 +105,18 @@ def _database(connection: ClickHouseClient, name: str) -> str:
 
 
 def _privileges(checks: _Checks, connection: ClickHouseClient) -> None:
-    """As far as the server tells: roles and embedded servers do not always."""
+    """Check grants, as far as the server lists them: with roles, and embedded, it may not."""
     try:
         grants = [str(row[0]) for row in connection.rows("SHOW GRANTS")]
     except (ClickHouseError, ClickHouseUnreachableError) as error:
-        checks.made.append(
-            ValidationCheck(name="privileges", outcome="skipped", detail=f"the server does not tell: {error}")
-        )
+        checks.made.append(ValidationCheck(name="privileges", outcome="skipped", detail=f"SHOW GRANTS failed: {error}"))
         return
     granted = {name.strip() for grant in grants if (found := _PRIVILEGE.match(grant)) for name in _names(found[1])}
-    wanting = [name for name in NEEDED_GRANTS if not _covers(granted, name)]
+    missing = [name for name in NEEDED_GRANTS if not _covers(granted, name)]
     if not granted:
         checks.made.append(ValidationCheck(name="privileges", outcome="skipped", detail="the server lists no grants"))
-    elif wanting:
-        checks.warn("privileges", f"not seen among the user's grants: {', '.join(wanting)}")
+    elif missing:
+        checks.warn("privileges", f"not among the user's grants: {', '.join(missing)}")
     else:
         checks.made.append(ValidationCheck(name="privileges", outcome="ok", detail=", ".join(NEEDED_GRANTS)))
 
@@ -133,13 +131,13 @@ def _covers(granted: set[str], name: str) -> bool:
 
 
 def validate_table(config: ClickHouseConfig, table: TableSpec | None, connection: ClickHouseClient) -> Validation:
-    """The table the sink names, against the one the mapping needs. `table` is None while there is no mapping."""
+    """Compare the existing table with the one the mapping needs. `table` is None while there is no mapping."""
     checks = _Checks()
     name = config.table
-    checks.make("connection", lambda: f"ClickHouse at {connection.address}, {connection.value('SELECT version()')}")
-    if not checks.make("name", lambda: _table_name(config)):
+    checks.run("connection", lambda: f"ClickHouse at {connection.address}, {connection.value('SELECT version()')}")
+    if not checks.run("name", lambda: _table_name(config)):
         return checks.done()
-    checks.make("database", lambda: _database(connection, config.database or "default"))
+    checks.run("database", lambda: _database(connection, config.database or "default"))
     if not checks.ok:
         return checks.done()
     found = has_table(connection, config.database or "default", name)
@@ -149,20 +147,20 @@ def validate_table(config: ClickHouseConfig, table: TableSpec | None, connection
         else:
             checks.warn("table", f"{name} does not exist: it is created when the pipeline starts")
         return checks.done()
-    checks.make("engine", lambda: found.engine)
-    _judge(checks, table, found)
+    checks.run("engine", lambda: found.engine)
+    _check_columns(checks, table, found)
     return checks.done()
 
 
 def _table_name(config: ClickHouseConfig) -> str:
     if not config.table:
-        raise InvalidError("sink.table", "", "the name of a table")
+        raise InvalidError("sink.table", "", "a table name")
     return config.table
 
 
-def _judge(checks: _Checks, table: TableSpec | None, has: ExistingTable) -> None:
+def _check_columns(checks: _Checks, table: TableSpec | None, has: ExistingTable) -> None:
     if table is None:
-        checks.warn("columns", "there is no mapping to compare them with yet, or sql makes the columns")
+        checks.warn("columns", "not compared: there is no mapping yet, or sql defines the columns")
         return
     found = compare_table(table, has)
     _window(checks, table, has)
@@ -198,13 +196,13 @@ def _window(checks: _Checks, table: TableSpec, has: ExistingTable) -> None:
 
 
 def has_table(connection: ClickHouseClient, database: str, table: str) -> ExistingTable | None:
-    """A table as it is; None: it is not there."""
-    any_mapping = Mapping((make_column("x", "x", parse_type("String")),))  # only the names are looked at
+    """An existing table; None: it does not exist."""
+    any_mapping = Mapping((make_column("x", "x", parse_type("String")),))  # only the names matter
     return describe_table(connection, TableSpec(database=database, name=table, mapping=any_mapping, order_by=("x",)))
 
 
 def compare(connection: ClickHouseClient, table: TableSpec) -> TableDifferences | None:
-    """What is between a table that should be and the one that is; None: there is none."""
+    """The differences between a table as needed and as it exists; None: it does not exist."""
     has = describe_table(connection, table)
     return None if has is None else compare_table(table, has)
 
@@ -213,7 +211,7 @@ def compare(connection: ClickHouseClient, table: TableSpec) -> TableDifferences 
 
 
 def databases(connection: ClickHouseClient) -> list[str]:
-    """All databases a user may have tables in."""
+    """All databases."""
     return [str(row[0]) for row in connection.rows("SELECT name FROM system.databases ORDER BY name")[:NAMES_MAX]]
 
 
@@ -224,7 +222,7 @@ def tables(connection: ClickHouseClient, database: str) -> list[str]:
 
 
 def schema(connection: ClickHouseClient, database: str, table: str) -> TableSchema:
-    """A table's columns. `InvalidError`: there is no such table."""
+    """A table's columns. `InvalidError`: it does not exist."""
     found = has_table(connection, database, table)
     if found is None:
         raise InvalidError("table", f"{database}.{table}", "a table that exists")

@@ -41,7 +41,7 @@ class ClusterView:
     def started(self) -> dict[str, Pipeline]:
         """Pipelines that are to run, and can."""
         there = (pipeline for pipeline in self._pipelines.items.values() if pipeline is not None)
-        return {each.id: each for each in there if each.state.desired == "started" and each.recipe > 0}
+        return {each.id: each for each in there if each.state.desired == "started" and each.revision > 0}
 
     def holders(self) -> dict[SlotId, Held]:
         """Who holds which slot."""

@@ -81,7 +81,7 @@ class PartitionCounts:
         self._known[key] = stored
 
     async def _count_source(self, pipeline: Pipeline) -> int:
-        source = await self._source_of(pipeline.id, pipeline.recipe)
+        source = await self._source_of(pipeline.id, pipeline.revision)
         try:
             return await self._count(source)
         except UnavailableError as error:

@@ -144,7 +144,7 @@ class Reconciler:
             pipeline = started.get(run.slot.pipeline_id)
             counted = (run.slot.pipeline_id, run.generation) in self._wanted.partitions
             run.blocked = "" if counted else self._wanted.blocked.get(run.slot.pipeline_id, "")
-            if self._keeper.ready and pipeline and counted and run.may_begin(now_ms, pipeline.recipe):
+            if self._keeper.ready and pipeline and counted and run.may_begin(now_ms, pipeline.revision):
                 self._keeper.say(run.tell())
                 self._keeper.say(run.claims(self._session.deadline_ms))
 
@@ -257,7 +257,7 @@ class Reconciler:
             max_ms=self._settings.retry_max_ms,
             random=self._random,
         )
-        recipe = pipeline.recipe if pipeline is not None else 0
+        recipe = pipeline.revision if pipeline is not None else 0
         run.on_failed(message, recipe=recipe, retry_at_ms=self._clock.boot_ms() + round(pause_ms))
         again = "when the pipeline is edited" if message.lasting else f"in {pause_ms / 1000:.1f} s"
         _log.error("slot %s failed: %s; again %s", run.name, message.reason, again)

@@ -217,7 +217,7 @@ class PipelineWorker:
         )
 
     async def _source_of(self, pipeline_id: str, recipe: int) -> KafkaConfig:
-        return (await self._catalog.recipe(pipeline_id, recipe)).source
+        return (await self._catalog.revision(pipeline_id, recipe)).source
 
     async def _count(self, source: KafkaConfig) -> int:
         return await count_partitions(source, self._topics, clock=self._clock)

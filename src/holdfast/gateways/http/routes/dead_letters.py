@@ -38,7 +38,7 @@ async def dead_letters(
         generation=generation, partition=partition, reason=reason, since_ms=since_ms, until_ms=until_ms, waiting=waiting
     )
     at = await pipeline_id(pipelines, pipeline)
-    return await pipelines.letters.page(at, chosen, after=after, limit=limit)
+    return await pipelines.dead_letters.page(at, chosen, after=after, limit=limit)
 
 
 @get(f"{PIPELINE_PATH}/dlq/count", tags=["reprocessing"], summary="Count dead letters")
@@ -47,7 +47,7 @@ async def count_dead_letters(
 ) -> DeadLetterCount:
     """Totals, and the most frequent reasons."""
     at = await pipeline_id(pipelines, pipeline)
-    return await pipelines.letters.count(at, DeadLetterFilter(waiting=waiting))
+    return await pipelines.dead_letters.count(at, DeadLetterFilter(waiting=waiting))
 
 
 @post(f"{PIPELINE_PATH}/dlq/replay", tags=["reprocessing"], summary="Replay dead letters", status_code=200)
@@ -64,7 +64,7 @@ async def replay(
         since_ms=asked.since_ms,
         until_ms=asked.until_ms,
     )
-    return await pipelines.letters.replay(await pipeline_id(pipelines, pipeline), chosen, limit=asked.limit)
+    return await pipelines.dead_letters.replay(await pipeline_id(pipelines, pipeline), chosen, limit=asked.limit)
 
 
 HANDLERS = (dead_letters, count_dead_letters, replay)

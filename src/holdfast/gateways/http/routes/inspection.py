@@ -44,7 +44,7 @@ async def sample(
     where: FromQuery[SampleEnd] = "last",
 ) -> Sample:
     """Records of the source, unchanged, in the order of their timestamps."""
-    return await pipelines.looking.sample(await pipeline_id(pipelines, pipeline), limit=limit, where=where)
+    return await pipelines.inspection.sample(await pipeline_id(pipelines, pipeline), limit=limit, where=where)
 
 
 @post(f"{PIPELINE_PATH}/infer", tags=["inspection"], summary="Propose a mapping", status_code=200)
@@ -53,7 +53,7 @@ async def infer(
 ) -> Inferred:
     """A mapping, a sorting key and a table name, proposed from a sample, with the evidence. Nothing is saved."""
     look = data or Look()
-    return await pipelines.looking.infer(
+    return await pipelines.inspection.infer(
         await pipeline_id(pipelines, pipeline), limit=look.limit, where=look.where, unsaved=look.parts
     )
 
@@ -64,7 +64,7 @@ async def preview(
 ) -> Preview:
     """Sample, filter and map: rows, rejected records with reasons, the DDL, and how the existing table differs."""
     look = data or Look(limit=20)
-    return await pipelines.looking.preview(
+    return await pipelines.inspection.preview(
         await pipeline_id(pipelines, pipeline), limit=look.limit, where=look.where, unsaved=look.parts
     )
 
@@ -72,7 +72,7 @@ async def preview(
 @post(f"{PIPELINE_PATH}/filters-eval", tags=["inspection"], summary="Try a filter", status_code=200)
 async def try_filter(pipelines: PipelinesDependency, pipeline: FromPath[str], data: JSONBody[FilterTrial]) -> Trial:
     """For each record of a sample: kept, dropped or an error, and why."""
-    return await pipelines.looking.try_filter(
+    return await pipelines.inspection.try_filter(
         await pipeline_id(pipelines, pipeline), data.expression, limit=data.limit, where=data.where, values=data.values
     )
 
@@ -88,19 +88,19 @@ async def validate(
 ) -> Validation:
     """Check the source, the server or the table, step by step."""
     unsaved = data.parts if data is not None else None
-    return await pipelines.looking.validate(await pipeline_id(pipelines, pipeline), what, unsaved=unsaved)
+    return await pipelines.inspection.validate(await pipeline_id(pipelines, pipeline), what, unsaved=unsaved)
 
 
 @get(f"{PIPELINE_PATH}/clickhouse/databases", tags=["inspection"], summary="List databases")
 async def databases(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> list[str]:
     """The databases of the sink's server."""
-    return await pipelines.looking.databases(await pipeline_id(pipelines, pipeline))
+    return await pipelines.inspection.databases(await pipeline_id(pipelines, pipeline))
 
 
 @get(f"{PIPELINE_PATH}/clickhouse/tables", tags=["inspection"], summary="List tables")
 async def tables(pipelines: PipelinesDependency, pipeline: FromPath[str], database: FromQuery[str] = "") -> list[str]:
     """The tables of a database; by default of the sink's."""
-    return await pipelines.looking.tables(await pipeline_id(pipelines, pipeline), database)
+    return await pipelines.inspection.tables(await pipeline_id(pipelines, pipeline), database)
 
 
 @get(f"{PIPELINE_PATH}/clickhouse/schema", tags=["inspection"], summary="List columns")
@@ -108,19 +108,19 @@ async def schema(
     pipelines: PipelinesDependency, pipeline: FromPath[str], database: FromQuery[str] = "", table: FromQuery[str] = ""
 ) -> TableSchema:
     """The columns of a table; by default of the sink's."""
-    return await pipelines.looking.schema(await pipeline_id(pipelines, pipeline), database, table)
+    return await pipelines.inspection.schema(await pipeline_id(pipelines, pipeline), database, table)
 
 
 @get(f"{PIPELINE_PATH}/table-diff", tags=["inspection"], summary="Compare table and mapping")
 async def table_diff(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> TableDiff:
     """Missing and different columns, and the statements that would fix them; none is run."""
-    return await pipelines.looking.diff(await pipeline_id(pipelines, pipeline))
+    return await pipelines.inspection.diff(await pipeline_id(pipelines, pipeline))
 
 
 @post(f"{PIPELINE_PATH}/table", tags=["inspection"], summary="Create the table", status_code=200)
 async def make_table(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> TableDiff:
     """Create the sink's table if it does not exist. An existing table is never changed."""
-    return await pipelines.looking.make_table(await pipeline_id(pipelines, pipeline))
+    return await pipelines.inspection.create_table(await pipeline_id(pipelines, pipeline))
 
 
 HANDLERS = (

@@ -44,7 +44,7 @@ async def rewind(
     request: HttpRequest, pipelines: PipelinesDependency, pipeline: FromPath[str], data: JSONBody[RewindAsked]
 ) -> Response[Begun]:
     """Retire the live generation and start the next one at `to`."""
-    after, generation = await pipelines.rewinds.rewind(
+    after, generation = await pipelines.reprocessing.rewind(
         await pipeline_id(pipelines, pipeline),
         read_position(data.to),
         delete_previous=data.delete_previous,
@@ -58,7 +58,7 @@ async def backfill(
     request: HttpRequest, pipelines: PipelinesDependency, pipeline: FromPath[str], data: JSONBody[BackfillAsked]
 ) -> Response[Begun]:
     """Read a range of the source again, beside the live generation."""
-    after, generation = await pipelines.rewinds.backfill(
+    after, generation = await pipelines.reprocessing.backfill(
         await pipeline_id(pipelines, pipeline),
         read_position(data.start, "from"),
         read_position(data.end, "to"),
@@ -74,7 +74,9 @@ async def give_up(
     pipelines: PipelinesDependency, pipeline: FromPath[str], generation: FromPath[int]
 ) -> Response[Pipeline]:
     """Cancel a backfill. Rows it has written are kept."""
-    return pipeline_response(await pipelines.rewinds.give_up(await pipeline_id(pipelines, pipeline), generation))
+    return pipeline_response(
+        await pipelines.reprocessing.cancel_backfill(await pipeline_id(pipelines, pipeline), generation)
+    )
 
 
 HANDLERS = (rewind, backfill, give_up)
