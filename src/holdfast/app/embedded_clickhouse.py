@@ -23,6 +23,7 @@ from holdfast.app.config import WORKER, EmbeddedSettings, ServeSettings
 from holdfast.clickhouse.embedded.authentication import load_or_create_password
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.installation import install_hint
 from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.sockets import bind_one, listen
 from holdfast.vocabulary.tasks import background_tasks
