@@ -121,7 +121,7 @@ def test_the_defaults_of_parts_are_those_that_are_applied() -> None:
 
 def test_the_limits_of_the_catalog_are_those() -> None:
     limits = CatalogSettings()
-    assert f"The newest {limits.recipes_kept} recipes" in TEXT
+    assert f"The newest {limits.recipes_kept} revisions" in TEXT
     assert f"`replicas` (1 to {limits.replicas_max})" in TEXT
     assert f"at most {limits.backfills_max} at a time" in TEXT
     assert (f"`{{table}}{DLQ_SUFFIX}`" in TEXT, f"`{{table}}{REPLAYED_SUFFIX}`" in TEXT) == (True, True)
