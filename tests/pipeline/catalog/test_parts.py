@@ -122,7 +122,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("name", "given", "words"), REFUSALS)
-def test_a_refusal_says_what_is_wrong_and_what_may_be(name: str, given: Any, words: str) -> None:
+def test_an_error_names_the_mistake_and_what_is_allowed(name: str, given: Any, words: str) -> None:
     with pytest.raises(InvalidError) as refused:
         read_part(name, given)
     assert words in str(refused.value)
@@ -180,7 +180,7 @@ def test_names_are_checked() -> None:
             validated_name(bad)
 
 
-def test_nobody_is_shown_a_secret() -> None:
+def test_secrets_are_redacted() -> None:
     sink = read_part("sink", {"dsn": DSN, "table": "t"})
     source = read_part("source", {"topic": "t", "brokers": ["a:1"], "security": SASL})
     places = {"catalogUri": "postgresql://ann:pa%3Ass@db/c", "warehouse": "s3://b?secret_access_key=geheim"}

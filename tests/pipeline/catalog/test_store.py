@@ -100,7 +100,7 @@ async def test_an_edit_that_does_not_fit_is_kept_and_the_last_good_revision_stay
     assert (mended.revision, mended.problems) == (2, ())
 
 
-async def test_of_two_editors_who_saw_the_same_version_one_is_told(harness: StoreHarness, store: Store) -> None:
+async def test_of_two_editors_with_the_same_version_one_gets_a_conflict(harness: StoreHarness, store: Store) -> None:
     async with harness.client() as other_store:
         ann, bob = catalog(store), catalog(other_store)
         made = await complete(ann)
@@ -167,7 +167,7 @@ async def test_a_watcher_sees_every_change_of_a_pipeline(store: Store) -> None:
             pass
 
 
-async def test_old_revisions_go_unless_a_begun_range_is_to_be_finished_by_them(store: Store) -> None:
+async def test_old_revisions_are_removed_unless_an_unfinished_range_needs_them(store: Store) -> None:
     pipelines = catalog(store, recipes_kept=2)
     made = await complete(pipelines)
     registry = RegistryStore(
@@ -309,7 +309,7 @@ async def test_a_save_whose_answer_is_lost_is_done_once(store: Store) -> None:
     assert (await pipelines.create("returns")).name == "returns"
 
 
-async def test_a_store_that_is_away_is_said_to_be(store: Store) -> None:
+async def test_an_unavailable_store_is_reported(store: Store) -> None:
     faulty = FaultyStore(store, random=SystemRandom())
     made = await complete(catalog(faulty))
     faulty.reachable = False

@@ -135,7 +135,7 @@ def test_what_has_no_answer_has_a_reason(text: str, reason: str) -> None:
         ("false", "false", False, False),
     ],
 )
-def test_and_and_or_know_three_values(left: str, right: str, both: bool | None, either: bool | None) -> None:
+def test_and_and_or_are_three_valued(left: str, right: str, both: bool | None, either: bool | None) -> None:
     for one, other in ((left, right), (right, left)):
         assert make_filter(f"{one} and {other}").run(RECORD) is both
         assert make_filter(f"{one} or {other}").run(RECORD) is either

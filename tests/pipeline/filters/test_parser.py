@@ -122,7 +122,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
         (r"'it\'s' = a", r"'it\'s' = fields.a"),
     ],
 )
-def test_what_people_write_is_read(text: str, canonical: str) -> None:
+def test_usual_filters_parse(text: str, canonical: str) -> None:
     assert str(parse(text)) == canonical
 
 

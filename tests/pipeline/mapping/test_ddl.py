@@ -173,7 +173,7 @@ def test_a_column_clickhouse_fills_itself_blocks() -> None:
     assert found.blockers == ("name is ALIAS: it cannot be written",)
 
 
-def test_a_table_that_remembers_no_inserts_is_told_to() -> None:
+def test_a_table_without_a_deduplication_window_gets_one_proposed() -> None:
     found = compare_table(table(), existing(window=0))
     assert found.statements == (
         "ALTER TABLE `shop`.`orders` MODIFY SETTING non_replicated_deduplication_window = 10000",
@@ -191,10 +191,10 @@ def test_a_replicated_table_is_warned_about() -> None:
     assert len(found.warnings) == 1
 
 
-def test_another_engine_or_key_is_said() -> None:
+def test_another_engine_or_key_is_a_warning() -> None:
     found = compare_table(table(order_by=("id",), engine="ReplacingMergeTree"), existing())
     assert len(found.warnings) == 2
 
 
-def test_columns_nobody_fills_are_listed() -> None:
+def test_unmapped_columns_are_listed() -> None:
     assert [column.name for column in compare_table(table(), existing(("more", "Int8"))).extra] == ["more"]

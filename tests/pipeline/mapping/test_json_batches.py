@@ -163,5 +163,5 @@ def test_any_batch(payloads: Sequence[bytes | None]) -> None:
         revision(drift={"unknownFields": "dlq"}),
     ],
 )
-def test_what_needs_a_look_at_every_record_gets_it(chosen: Revision) -> None:
+def test_filters_and_drift_policies_get_every_record(chosen: Revision) -> None:
     assert not both([FINE], chosen)[2]

@@ -76,20 +76,20 @@ def test_a_filter_drops_and_its_faults_are_refused() -> None:
     assert mapped.refused[0].reason.startswith("filter: ")
 
 
-def test_headers_are_read_where_something_looks_at_them() -> None:
+def test_headers_are_read_where_they_are_used() -> None:
     columns = (*COLUMNS, Column("$headers.trace", "trace", "String"))
     table = records(b'{"id": 1}', headers=[[{"key": "trace", "value": b"t1"}]])
     assert map_records(revision(columns=columns), 1, table).rows["trace"].to_pylist() == ["t1"]
 
 
-def test_what_the_mapping_does_not_know_overflows() -> None:
+def test_unmapped_fields_overflow() -> None:
     mapped = map_records(revision(drift="overflow"), 1, records(b'{"id": 1, "new": {"a": 1}}', b'{"id": 2}'))
     assert mapped.rows["_overflow"].to_pylist() == ['{"new":{"a":1}}', ""]
     nothing_new = map_records(revision(drift="overflow"), 1, records(b'{"id": 2}'))
     assert nothing_new.rows["_overflow"].to_pylist() == [""]
 
 
-def test_what_the_mapping_does_not_know_is_refused_and_its_neighbours_are_not_moved() -> None:
+def test_records_with_unmapped_fields_are_rejected_and_the_others_keep_their_offsets() -> None:
     values = [b'{"id": 1}', b'{"id": 2, "new": 1}', b'{"id": 3}', b"x", b'{"id": 4}']
     mapped = map_records(revision(drift="dlq"), 1, records(*values))
     assert list(zip(mapped.rows["id"].to_pylist(), mapped.rows["_offset"].to_pylist(), strict=True)) == [

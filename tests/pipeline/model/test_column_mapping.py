@@ -33,7 +33,7 @@ def test_what_is_optional_is_kept() -> None:
     assert mapping_json(read_mapping(json.dumps(given).encode())) == given
 
 
-def test_nullable_is_said_once() -> None:
+def test_nullable_is_a_field_of_its_own() -> None:
     for given in (column(type="Nullable(Int64)", nullable=True), column(type="Nullable(Int64)"), column(nullable=True)):
         read = read_mapping({"columns": [given]}).columns[0]
         assert (read.type, read.nullable) == ("Int64", True)

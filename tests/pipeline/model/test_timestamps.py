@@ -78,5 +78,5 @@ def test_a_date_is_days_and_also_midnight(day: object) -> None:
         (0.5, 500_000_000),
     ],
 )
-def test_the_size_of_a_number_says_its_unit(number: float, ns: int) -> None:
+def test_the_magnitude_of_a_number_determines_its_unit(number: float, ns: int) -> None:
     assert epoch_ns(number) == ns

@@ -45,7 +45,7 @@ async def rows(world: PipelineServiceHarness) -> str:
 EXACT = "0\t3\t3\n1\t2\t12\n1\t9\t19"
 
 
-async def test_letters_are_listed_page_by_page_with_bytes_and_reason(world: PipelineServiceHarness) -> None:
+async def test_dead_letters_are_listed_page_by_page_with_bytes_and_reason(world: PipelineServiceHarness) -> None:
     pipeline = await refused(world)
     first = await world.service.dead_letters.page(pipeline.id, limit=2)
     assert [(each.partition, each.offset, each.payload) for each in first.letters] == [
@@ -68,7 +68,7 @@ async def test_letters_are_listed_page_by_page_with_bytes_and_reason(world: Pipe
         await world.service.dead_letters.page(pipeline.id, after="1; DROP TABLE x")
 
 
-async def test_a_payload_that_is_no_text_is_shown_as_base64(world: PipelineServiceHarness) -> None:
+async def test_a_binary_payload_is_shown_as_base64(world: PipelineServiceHarness) -> None:
     pipeline = await refused(world)
     await world.ask(
         f"INSERT INTO default.{world.name}_dlq (_generation, _topic, _partition, _offset, reason, key, payload) "
@@ -78,14 +78,14 @@ async def test_a_payload_that_is_no_text_is_shown_as_base64(world: PipelineServi
     assert (letter.key, letter.key_base64, letter.payload, letter.payload_base64) == (None, "/wA=", None, "/g==")
 
 
-async def test_there_is_no_dlq_before_anything_was_refused(world: PipelineServiceHarness) -> None:
+async def test_there_is_no_dlq_before_a_record_is_rejected(world: PipelineServiceHarness) -> None:
     pipeline = await world.pipeline()
     assert (await world.service.dead_letters.page(pipeline.id)).letters == ()
     assert (await world.service.dead_letters.count(pipeline.id)).total == 0
     assert (await world.service.dead_letters.replay(pipeline.id)).stored == 0
 
 
-async def test_a_replay_goes_through_the_newest_revision_and_marks_what_became_of_it(
+async def test_a_replay_uses_the_newest_revision_and_marks_the_outcomes(
     world: PipelineServiceHarness,
 ) -> None:
     pipeline = await refused(world)
@@ -114,7 +114,7 @@ async def test_a_repeated_replay_adds_nothing(world: PipelineServiceHarness) -> 
     assert (await world.service.dead_letters.count(pipeline.id)).replayed == 3
 
 
-async def test_two_who_replay_at_once_add_each_row_once(world: PipelineServiceHarness) -> None:
+async def test_concurrent_replays_store_each_row_once(world: PipelineServiceHarness) -> None:
     pipeline = await refused(world)
     other = world.another()
     await asyncio.gather(*(service.dead_letters.replay(pipeline.id) for service in (world.service, other) * 2))
@@ -234,7 +234,7 @@ async def test_a_replay_that_cannot_be_exact_is_refused_with_the_reason(world: P
         await world.service.dead_letters.count(pipeline.id)
 
 
-async def test_a_dlq_is_cut_to_what_is_kept_oldest_first_and_no_neighbours(world: PipelineServiceHarness) -> None:
+async def test_a_dlq_is_trimmed_oldest_first_and_no_other_pipelines(world: PipelineServiceHarness) -> None:
     pipeline = await world.pipeline(drift={"dlqRowsKept": 1_000})
     await world.refuse((0, 0, "x", "bad"))
     await world.ask(
@@ -252,7 +252,9 @@ async def test_a_dlq_is_cut_to_what_is_kept_oldest_first_and_no_neighbours(world
     assert (await world.service.dead_letters.count(pipeline.id)).total == 1_000
 
 
-async def test_a_replay_that_the_table_cannot_take_is_refused_before_it_begins(world: PipelineServiceHarness) -> None:
+async def test_a_replay_whose_rows_the_table_cannot_store_is_refused_before_it_begins(
+    world: PipelineServiceHarness,
+) -> None:
     pipeline = await refused(world)
     wider = {"columns": [*MAPPING["columns"], {"fieldPath": "x", "column": "x", "type": "String", "nullable": True}]}
     await world.service.catalog.put_part(pipeline.id, "mapping", wider)
@@ -264,7 +266,7 @@ async def test_a_replay_that_the_table_cannot_take_is_refused_before_it_begins(w
 
 
 @pytest.mark.parametrize("landed", [False, True])
-async def test_a_step_that_the_server_refuses_is_given_up_and_stands_in_nobodys_way(
+async def test_a_step_that_the_server_rejects_is_abandoned_and_blocks_no_other(
     world: PipelineServiceHarness, landed: bool
 ) -> None:
     """The table was changed between the step's beginning and its end; `landed`: one of its rows was there before that."""

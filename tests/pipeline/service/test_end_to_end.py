@@ -26,7 +26,7 @@ def payload(number: int) -> str:
     return f'{{"id": {number if number % 50 else chr(34) + "bad" + chr(34)}, "n": {number}}}'
 
 
-async def test_a_life(tmp_path: Path, clickhouse: ClickHouseServer) -> None:
+async def test_a_pipeline_from_creation_to_deletion(tmp_path: Path, clickhouse: ClickHouseServer) -> None:
     clock, random = RealClock(), SystemRandom()
 
     async def until(condition: Callable[[], Awaitable[bool]]) -> None:

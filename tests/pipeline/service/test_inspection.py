@@ -161,7 +161,7 @@ async def test_a_source_is_validated_step_by_step(world: PipelineServiceHarness)
         await world.service.inspection.validate(pipeline.id, "oracle")
 
 
-async def test_a_broker_that_is_not_there_is_said_to_be(world: PipelineServiceHarness) -> None:
+async def test_an_unreachable_broker_is_reported(world: PipelineServiceHarness) -> None:
     await world.topic()
     pipeline = await world.pipeline()
     service = world.another(ServiceSettings(source_timeout_ms=1_000))
@@ -234,7 +234,7 @@ async def test_databases_tables_and_columns_are_listed(world: PipelineServiceHar
         await world.service.inspection.schema(pipeline.id, table="nowhere")
 
 
-async def test_a_server_that_hangs_holds_up_nobody_else(world: PipelineServiceHarness) -> None:
+async def test_a_server_that_hangs_does_not_block_other_calls(world: PipelineServiceHarness) -> None:
     pipeline = await world.pipeline()
     service = world.another(ServiceSettings(clickhouse_timeout_ms=1_000))
     await asyncio.to_thread(world.clickhouse.freeze)
@@ -253,7 +253,7 @@ async def test_a_server_that_hangs_holds_up_nobody_else(world: PipelineServiceHa
 
 
 @pytest.mark.long
-async def test_an_apache_kafka_is_looked_at(world: PipelineServiceHarness, tmp_path: Path) -> None:
+async def test_an_apache_kafka_is_inspected(world: PipelineServiceHarness, tmp_path: Path) -> None:
     broker = ApacheKafka(tmp_path)
     try:
         await asyncio.to_thread(broker.prepare)

@@ -26,7 +26,7 @@ async def filled(world: PipelineServiceHarness) -> Pipeline:
     return await world.pipeline()
 
 
-def test_positions_are_read_as_people_write_them() -> None:
+def test_positions_are_parsed() -> None:
     assert read_position("earliest") == "earliest"
     assert read_position("2026-11-15T08:30:00Z") == "2026-11-15T08:30:00Z"
     assert read_position({"0": 5, 1: 7}) == {0: 5, 1: 7}
@@ -40,7 +40,7 @@ def test_positions_are_read_as_people_write_them() -> None:
     assert OffsetRange(1, 2).end == 2
 
 
-async def test_a_rewind_begins_where_it_is_told_to(world: PipelineServiceHarness) -> None:
+async def test_a_rewind_starts_at_the_given_position(world: PipelineServiceHarness) -> None:
     pipeline = await filled(world)
     for to, starts in (
         ("earliest", {"0": 0, "1": 0}),
@@ -61,7 +61,7 @@ async def test_a_rewind_begins_where_it_is_told_to(world: PipelineServiceHarness
         await world.service.reprocessing.rewind(incomplete.id, "earliest")
 
 
-async def test_partitions_that_are_not_named_go_on_where_they_are_known_to_be(world: PipelineServiceHarness) -> None:
+async def test_partitions_without_an_offset_continue_at_their_checkpoint(world: PipelineServiceHarness) -> None:
     pipeline = await filled(world)
     registry = await world.registry(pipeline, 1)
     await world.progress(registry, [8, 3])
@@ -106,7 +106,7 @@ async def test_a_partition_that_was_never_read_begins_where_it_was_to_begin(worl
     assert stated.starts == {"0": 1, "1": 0}, "as the generation before was told"
 
 
-async def test_a_rewind_of_what_somebody_else_has_changed_is_refused(world: PipelineServiceHarness) -> None:
+async def test_a_rewind_of_an_outdated_version_is_refused(world: PipelineServiceHarness) -> None:
     pipeline = await filled(world)
     with pytest.raises(EditConflictError):
         await world.service.reprocessing.rewind(pipeline.id, "earliest", expected=pipeline.version - 1)
@@ -166,7 +166,7 @@ async def test_what_a_rewind_replaces_goes_once_the_new_generation_has_passed_it
     assert fence == f"{FOR_EVER}\t2", "nothing of the old generation can land behind the deletion"
 
 
-async def test_rows_stay_while_somebody_still_owns_a_partition_of_the_old_generation(
+async def test_rows_stay_while_a_worker_owns_a_partition_of_the_old_generation(
     world: PipelineServiceHarness,
 ) -> None:
     pipeline = await filled(world)

@@ -61,7 +61,7 @@ def test_counts_are_added_up_and_lag_is_by_the_registry() -> None:
     ]
 
 
-def test_without_a_worker_there_is_no_lag_and_the_reason_is_said() -> None:
+def test_without_a_worker_there_is_no_lag_and_a_reason() -> None:
     found = seen(STARTED, g1=[PartitionState(id=0, checkpoint=7)])
     assert (found.state, found.lag_rows, found.lag_ms, found.mode) == ("waiting", None, None, "none")
     assert found.reasons == ("no worker is running: start one with holdfast serve --roles worker",)
@@ -71,12 +71,12 @@ def test_without_a_worker_there_is_no_lag_and_the_reason_is_said() -> None:
 
 
 @pytest.mark.parametrize("state", ["blocked", "failed"])
-def test_one_slot_in_trouble_is_the_pipelines_trouble(state: str) -> None:
+def test_one_failed_or_blocked_slot_determines_the_state(state: str) -> None:
     found = seen(STARTED, [slot("0"), slot("1", state=state, reason="the table is gone")], [worker()])
     assert (found.state, found.reasons) == (state, ("the table is gone",))
 
 
-def test_slots_of_a_retired_generation_do_not_speak_for_the_pipeline() -> None:
+def test_slots_of_a_retired_generation_do_not_count_for_the_pipeline() -> None:
     generations = (Generation(number=1, retired=True), Generation(number=2))
     rewound = msgspec.structs.replace(STARTED, generations=generations)
     found = seen(rewound, [slot("0", state="failed", reason="old", rows=5)], [worker()])
@@ -103,7 +103,7 @@ def test_edits_that_do_not_fit_are_a_warning_while_the_old_revision_runs() -> No
     assert warning == "the edited parts do not fit together; revision 1 stays in use: sink and mapping: x"
 
 
-def test_what_a_dead_worker_has_begun_is_said_while_nobody_goes_on_with_it() -> None:
+def test_unfinished_ranges_of_a_dead_worker_are_a_warning_until_they_are_continued() -> None:
     stopped = msgspec.structs.replace(STARTED, state=PipelineState())
     begun = PartitionState(id=3, checkpoint=7, intent='{"start":7,"end":9}')
     (warning,) = seen(stopped, g1=[begun]).warnings

@@ -15,7 +15,7 @@ def refuse() -> None:
     raise InvalidError("x", 1, "2")
 
 
-async def test_answers_and_errors_come_back_and_an_overdue_call_is_left_behind() -> None:
+async def test_results_and_errors_are_returned_and_an_overdue_call_is_abandoned() -> None:
     threads, go_on = BoundedThreads(threads_max=1, name="t"), threading.Event()
     assert await threads.run("a", lambda: 7, timeout_ms=5_000) == 7
     with pytest.raises(InvalidError):
@@ -31,7 +31,7 @@ async def test_answers_and_errors_come_back_and_an_overdue_call_is_left_behind()
         await threads.run("a", lambda: 7, timeout_ms=5_000)
 
 
-async def test_one_who_stops_waiting_leaves_the_others_alone() -> None:
+async def test_a_cancelled_caller_does_not_affect_others() -> None:
     threads, go_on = BoundedThreads(threads_max=2, name="t"), threading.Event()
     waiting = asyncio.ensure_future(threads.run("a", go_on.wait, timeout_ms=60_000))
     assert await threads.run("b", lambda: 7, timeout_ms=5_000) == 7

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.pipeline.catalog.parts import Part
-from holdfast.pipeline.mapping.ddl import TableSpec
-from holdfast.pipeline.mapping.inference import propose_order
+from holdfast.pipeline.mapping.ddl import TableSpec, table_spec
 from holdfast.pipeline.model.column_mapping import Mapping as ColumnMapping
 from holdfast.pipeline.model.definition import (
     ClickHouseConfig,
@@ -73,13 +72,5 @@ def table_of(revision: Revision) -> TableSpec:
     sink = revision.sink
     if not isinstance(sink, ClickHouseConfig):
         raise InvalidError("sink.kind", sink.__struct_config__.tag, "clickhouse")
-    return TableSpec(
-        database=sink.database or "default",
-        name=sink.table,
-        mapping=revision.mapping,
-        order_by=sink.order_by or propose_order(revision.mapping.columns),
-        engine=sink.engine,
-        version_column=sink.version_column or None,
-        window=sink.dedup_window,
-        overflow=revision.drift.unknown_fields == "overflow",
-    )
+    overflow = revision.drift.unknown_fields == "overflow"
+    return table_spec(sink, revision.mapping.columns, database=sink.database or "default", overflow=overflow)

@@ -7,9 +7,11 @@ An editor may pass the version it saw: if that is outdated, nothing is written (
 nothing, so a request whose answer was lost may be repeated. What is read here holds secrets: see `secrets.redacted`.
 """
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -45,6 +47,8 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_between
+
+_log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,7 @@ class PipelineStore:
         outcome = await self._commit([Absent(owner.key), Absent(key)], [owner, Put(key, msgspec.json.encode(pipeline))])
         if isinstance(outcome, Conflict):
             raise PipelineNameTakenError(named)
+        _log.info("pipeline %s: created, id %s", pipeline.name, pipeline.id)
         return pipeline
 
     async def update(
@@ -183,6 +188,12 @@ class PipelineStore:
             return CatalogChange(write.pipeline, write.require, [*puts, *write.apply])
 
         pipeline = await self._change(pipeline_id, decide)
+        if pipeline.problems:
+            _log.info(
+                "pipeline %s: saved %s, incomplete: %s", pipeline.name, ", ".join(saved), "; ".join(pipeline.problems)
+            )
+        else:
+            _log.info("pipeline %s: saved %s, revision %d", pipeline.name, ", ".join(saved), pipeline.revision)
         await cleanup.prune_revisions(self._store, pipeline, kept=self.settings.recipes_kept, commit=self._commit)
         return pipeline, {**await self._parts(pipeline_id), **saved}
 
@@ -209,7 +220,15 @@ class PipelineStore:
             )
             return CatalogChange(msgspec.structs.replace(pipeline, state=state))
 
-        return await self._change(pipeline_id, decide, expected)
+        pipeline = await self._change(pipeline_id, decide, expected)
+        _log.info(
+            "pipeline %s: desired state %s, revision %d, replicas %d",
+            pipeline.name,
+            pipeline.state.desired,
+            pipeline.revision,
+            pipeline.state.replicas,
+        )
+        return pipeline
 
     # --- generations
 
@@ -230,6 +249,7 @@ class PipelineStore:
             return CatalogChange(generations.with_pruned_generations(after, self.settings.generations_max))
 
         pipeline = await self._change(pipeline_id, decide, expected)
+        _log.info("pipeline %s: rewound, generation %d", pipeline.name, pipeline.generations[-1].number)
         return pipeline, pipeline.generations[-1]
 
     async def backfill(
@@ -244,6 +264,7 @@ class PipelineStore:
             return CatalogChange(generations.with_pruned_generations(after, self.settings.generations_max))
 
         pipeline = await self._change(pipeline_id, decide, expected)
+        _log.info("pipeline %s: backfill, generation %d", pipeline.name, pipeline.generations[-1].number)
         return pipeline, pipeline.generations[-1]
 
     async def retire(self, pipeline_id: str, generation: int) -> Pipeline:
@@ -293,6 +314,7 @@ class PipelineStore:
                 f"pipeline {pipeline.name!r}", pipeline.version, encoding.pipeline_of(found).version
             )
         await cleanup.delete_keys(self._store, pipeline_id, commit=self._commit)
+        _log.info("pipeline %s: deleted", pipeline.name)
 
     async def sweep(self) -> int:
         """Remove keys of deleted pipelines and intents of retired generations; how many deleted pipelines there were."""

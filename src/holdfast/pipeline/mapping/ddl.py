@@ -10,7 +10,9 @@ from typing import Final
 
 from holdfast.clickhouse.quoting import qualified_name, quote_identifier
 from holdfast.clickhouse.types import INTEGERS, DateTime, DateTime64, Scalar, Type, is_sortable, parse_type
-from holdfast.pipeline.model.column_mapping import OVERFLOW_COLUMN, PROVENANCE, Mapping
+from holdfast.pipeline.mapping.inference import propose_order
+from holdfast.pipeline.model.column_mapping import OVERFLOW_COLUMN, PROVENANCE, Column, Mapping
+from holdfast.pipeline.model.definition import ClickHouseConfig
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_between, check_one_of
 
@@ -86,6 +88,20 @@ class TableSpec:
     def full_name(self) -> str:
         """Database and name, quoted."""
         return qualified_name(self.database, self.name)
+
+
+def table_spec(sink: ClickHouseConfig, columns: Sequence[Column], *, database: str, overflow: bool) -> TableSpec:
+    """The table that a ClickHouse sink needs for these columns. `InvalidError` if they do not fit its settings."""
+    return TableSpec(
+        database=database,
+        name=sink.table,
+        mapping=Mapping(tuple(columns)),
+        order_by=sink.order_by or propose_order(columns),
+        engine=sink.engine,
+        version_column=sink.version_column or None,
+        window=sink.dedup_window,
+        overflow=overflow,
+    )
 
 
 def _known(what: str, column: str, types: dict[str, Type]) -> Type:

@@ -14,10 +14,8 @@ from typing import Final
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.quoting import qualified_name, quote_literal
-from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, TableSpec, add_columns, create_table
-from holdfast.pipeline.mapping.inference import propose_order
+from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, TableSpec, add_columns, create_table, table_spec
 from holdfast.pipeline.mapping.table_diff import ExistingColumn, ExistingTable, TableDifferences, compare_table
-from holdfast.pipeline.model import column_mapping
 from holdfast.pipeline.model.definition import ClickHouseConfig
 from holdfast.pipeline.sinks.clickhouse import statements
 from holdfast.pipeline.sinks.contract import AT_LEAST_ONCE, EXACTLY_ONCE, BlockedError, SinkTarget
@@ -53,17 +51,7 @@ def config_of(target: SinkTarget) -> ClickHouseConfig:
 
 def table_of(target: SinkTarget) -> TableSpec:
     """The table a target's rows need."""
-    config = config_of(target)
-    return TableSpec(
-        database=database_of(target),
-        name=config.table,
-        mapping=column_mapping.Mapping(target.columns),
-        order_by=config.order_by or propose_order(target.columns),
-        engine=config.engine,
-        version_column=config.version_column or None,
-        window=config.dedup_window,
-        overflow=target.overflow,
-    )
+    return table_spec(config_of(target), target.columns, database=database_of(target), overflow=target.overflow)
 
 
 def prepare_tables(target: SinkTarget, connection: ClickHouseClient) -> TableCheck:
