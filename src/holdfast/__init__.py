@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         InvalidError,
         OutcomeUnknownError,
         UnavailableError,
+        UsageError,
     )
     from holdfast.vocabulary.runtime import Runtime
 
@@ -66,6 +67,7 @@ __all__ = [
     "Session",
     "Store",
     "UnavailableError",
+    "UsageError",
     "__version__",
     "client",
     "connect",
@@ -81,7 +83,8 @@ _HOMES = {
     ),
     "holdfast.sdk": "Held Holdfast Lease Registry Session connect",
     "holdfast.vocabulary.errors": (
-        "ClosedError CorruptError ExpiredError FencedError HoldfastError InvalidError OutcomeUnknownError UnavailableError"
+        "ClosedError CorruptError ExpiredError FencedError HoldfastError InvalidError OutcomeUnknownError"
+        " UnavailableError UsageError"
     ),
     "holdfast.vocabulary.runtime": "Runtime",
 }
