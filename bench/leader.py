@@ -8,27 +8,20 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.agent.publish_scheduler import PublishScheduler, is_due
-from holdfast.agent.settings import AgentCounters, AgentSettings
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Committed, Conflict, Operation, Put, Requirement, Store
 from holdfast.kernel.keys import partition_resource
 from holdfast.kernel.lease import Lease, acquire
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
-from holdfast.log.maintenance import (
-    CleanupPolicy,
-    MaintainedAgent,
-    MaintenanceContext,
-    MaintenanceSettings,
-    run_maintenance,
-)
-from holdfast.log.model import PartitionConfig, PartitionId
-from holdfast.log.partition.dirty_partitions import DirtyPartitions
+from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, MaintenanceSettings, run_maintenance
+from holdfast.log.model import CleanupPolicy, PartitionConfig, PartitionId
 from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.partition.publish_scheduler import PublishScheduler, is_due
 from holdfast.log.partition.publisher import SegmentPublisher
+from holdfast.log.partition.resources import PartitionResources
 from holdfast.log.partition.tail_budget import TailBudget
 from holdfast.log.partition.takeover import open_partition
-from holdfast.log.settings import LogSettings
+from holdfast.log.settings import LeadershipCounters, LeadershipSettings, LogSettings
 from holdfast.log.wal import Wal
 from holdfast.log.wal.identity import wal_identity
 from holdfast.testing.faulty_store import FaultyStore
@@ -76,16 +69,25 @@ class Parts:
 class Leader:
     """Partitions that this process leads. Made by `leading`."""
 
-    def __init__(self, parts: Parts, wal: Wal, session: HeldSession, random: Random) -> None:
+    def __init__(self, parts: Parts, wal: Wal, wal_id: str, session: HeldSession, random: Random) -> None:
         self.parts, self.wal, self.session, self.random = parts, wal, session, random
+        self._resources = PartitionResources(
+            session=session,
+            store=parts.store,
+            objects=parts.objects,
+            wal=wal,
+            wal_id=wal_id,
+            clock=parts.clock,
+            random=random,
+            settings=parts.log,
+            budget=TailBudget(LeadershipSettings().tail_bytes_max),
+        )
         self.partitions: list[LeadingPartition] = []
-        self._dirty_partitions: DirtyPartitions[LeadingPartition] = DirtyPartitions()
-        self._budget = TailBudget(AgentSettings(id=_AGENT).tail_bytes_max)
         self._publisher = SegmentPublisher(
             store=parts.store, objects=parts.objects, clock=parts.clock, random=random, settings=parts.log
         )
 
-    async def take(self, wal_id: str) -> None:
+    async def take(self) -> None:
         """Open every partition."""
         parts = self.parts
         for number in range(parts.partitions):
@@ -94,23 +96,9 @@ class Leader:
                 parts.store, resource, holder=_AGENT, session=self.session.id, clock=parts.clock, random=self.random
             )
             assert isinstance(lease, Lease)
-            self.partitions.append(
-                await open_partition(
-                    PartitionId(topic=_TOPIC, topic_id=_TOPIC_ID, number=number),
-                    lease=lease,
-                    session=self.session,
-                    store=parts.store,
-                    objects=parts.objects,
-                    wal=self.wal,
-                    wal_id=wal_id,
-                    clock=parts.clock,
-                    random=self.random,
-                    settings=parts.log,
-                    partition_config=parts.partition_config,
-                    dirty_partitions=self._dirty_partitions,
-                    budget=self._budget,
-                )
-            )
+            partition_id = PartitionId(topic=_TOPIC, topic_id=_TOPIC_ID, number=number)
+            opened = await open_partition(partition_id, lease, self._resources, config=parts.partition_config)
+            self.partitions.append(opened)
 
     async def publish_due(self) -> None:
         """Publish together what is due together now."""
@@ -121,17 +109,8 @@ class Leader:
 
     async def keep_publishing(self) -> None:
         """The agent's own loop, until cancelled."""
-        await PublishScheduler(
-            self._publisher,
-            wal=self.wal,
-            session=self.session,
-            clock=self.parts.clock,
-            random=self.random,
-            settings=AgentSettings(id=_AGENT, log=self.parts.log),
-            counters=AgentCounters(),
-            dirty_partitions=self._dirty_partitions,
-            budget=self._budget,
-        ).run()
+        settings, counters = LeadershipSettings(), LeadershipCounters()
+        await PublishScheduler(self._publisher, self._resources, settings=settings, counters=counters).run()
 
 
 @asynccontextmanager
@@ -145,8 +124,8 @@ async def leading(parts: Parts) -> AsyncIterator[Leader]:
         session = await stack.enter_async_context(
             hold_session(parts.store, clock=parts.clock, random=random, settings=parts.session)
         )
-        leader = Leader(parts, wal, session, random)
-        await leader.take(wal_id)
+        leader = Leader(parts, wal, wal_id, session, random)
+        await leader.take()
         context = MaintenanceContext(
             store=parts.store,
             objects=parts.objects,

@@ -16,7 +16,8 @@ from bench.figures import Figure
 from bench.leader import Leader, Parts, leading
 from bench.memory import MemoryWatch, watch_memory
 from holdfast.log.batches import Buffer, RecordBatchLimits, split_batches
-from holdfast.log.maintenance import CleanupPolicy, MaintenanceSettings
+from holdfast.log.maintenance import MaintenanceSettings
+from holdfast.log.model import CleanupPolicy
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.settings import LogSettings
 from holdfast.log.slabs import Slabs

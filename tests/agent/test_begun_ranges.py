@@ -5,8 +5,8 @@ import pytest
 from tests.support.cluster import LocalCluster, until
 from tests.support.partitions import batch
 
+from holdfast.kafka.special_offsets import EARLIEST
 from holdfast.log.maintenance import MaintenanceSettings
-from holdfast.log.reader import EARLIEST
 from holdfast.log.service import LogService
 from holdfast.pipeline.model.definition import RangeIntent, registry_namespace
 from holdfast.registry import RegistrySettings, RegistryStore
@@ -46,7 +46,7 @@ async def test_retention_waits_for_a_begun_range_and_for_no_longer(cluster: Loca
         for _ in range(3):
             await ann.service.produce("orders", partition, batch("a", "b", at_ms=1_000))
             await ann.service.flush("orders", partition)
-    led = ann.agent.leading
+    led = ann.agent.log.leading
     await until(lambda: led[TopicPartition("orders", 1)].record.start == 6)
     await ann.service.produce("orders", 1, batch("c", at_ms=1_000))
     await ann.service.flush("orders", 1)
@@ -62,12 +62,12 @@ async def test_records_of_a_begun_range_are_not_deleted_on_demand(cluster: Local
     await until(lambda: len(ann.agent.leading) == 2)
     await ann.service.produce("orders", 0, batch("a", "b", "c", "d", "e"))
     registry = await begun(cluster)
-    await until(lambda: ann.agent._begun.lowest("orders", 0) == 2)
-    with pytest.raises(InvalidError, match="2 at most: a pipeline reads from there"):
+    await until(lambda: ann.agent.log.pending_ranges.lowest("orders", 0) == 2)
+    with pytest.raises(InvalidError, match="at most 2, from where a pipeline reads"):
         await ann.service.delete_records("orders", 0, 3)
     assert await ann.service.delete_records("orders", 0, 2) == 2
     assert await registry.update_checkpoint(0, "worker", 4, 1)
-    await until(lambda: ann.agent._begun.lowest("orders", 0) is None)
+    await until(lambda: ann.agent.log.pending_ranges.lowest("orders", 0) is None)
     assert await ann.service.delete_records("orders", 0, 4) == 4
 
 
@@ -75,7 +75,10 @@ async def test_ranges_of_another_kafka_hold_nothing_here(cluster: LocalCluster) 
     ann = await cluster.node("ann")
     await begun(cluster, topic="")
     await until(
-        lambda: ann.agent._begun._mirror is not None and "registry/pipeline-p-1/meta" in ann.agent._begun._mirror.items
+        lambda: (
+            ann.agent.log.pending_ranges._mirror is not None
+            and "registry/pipeline-p-1/meta" in ann.agent.log.pending_ranges._mirror.items
+        )
     )
-    assert ann.agent._begun.lowest("orders", 0) is None
-    assert ann.agent._begun.lowest("", 0) is None
+    assert ann.agent.log.pending_ranges.lowest("orders", 0) is None
+    assert ann.agent.log.pending_ranges.lowest("", 0) is None

@@ -1,13 +1,16 @@
 """One agent, from creating a topic to reading it after every kind of restart."""
 
+import logging
+
 import pytest
 from tests.support.cluster import SHORT_SESSION, LocalCluster, Node, until
 from tests.support.partitions import batch, records
 
+from holdfast.kafka.special_offsets import EARLIEST, LATEST
 from holdfast.kernel.session import SessionSettings
-from holdfast.log.reader import EARLIEST, LATEST
+from holdfast.log.errors import NotLeaderError
 from holdfast.log.segment_list import load_segments
-from holdfast.log.service import NotLeaderError
+from holdfast.log.service import TimestampOffset
 from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.types import TopicPartition
 
@@ -30,7 +33,7 @@ async def test_a_topic_is_created_written_and_read_by_offset_and_by_time(cluster
         assert records((await ann.service.fetch("orders", partition, 0)).batches) == [(0, "a"), (1, "b"), (2, "c")]
         found = await ann.service.offset_for_timestamp("orders", partition, 1_500)
         assert found is not None
-        assert tuple(found) == (2, 2_000)
+        assert found == TimestampOffset(2, 2_000, leader_epoch=1)
         latest = await ann.service.offset_for_timestamp("orders", partition, LATEST)
         assert latest is not None
         assert latest.offset == 3
@@ -52,7 +55,25 @@ async def test_a_restart_loses_nothing(cluster: LocalCluster, crash: bool, level
     assert again.agent.wal_id == ann.agent.wal_id
 
 
-async def test_a_polite_stop_publishes_everything(cluster: LocalCluster) -> None:
+async def test_the_log_tells_what_was_recovered_after_a_crash_and_why_leadership_ended(
+    cluster: LocalCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="holdfast")
+    ann = await with_topic(cluster, partitions=1)
+    await ann.service.produce("orders", 0, batch("a", "b"))
+    await ann.drop()
+    assert "leadership of 1 partition gained: orders:0 (epoch 1)" in caplog.text
+    assert "leadership of 1 partition ended, session lost: orders:0" in caplog.text
+    again = await cluster.node()
+    await until(lambda: again.agent.leading)
+    await again.stop()
+    assert "recovered 2 unpublished records of 1 partition from the WAL in " in caplog.text
+    assert "leadership of 1 partition gained: orders:0 (epoch 2)" in caplog.text
+    assert "leadership of 1 partition ended, agent stopped: orders:0" in caplog.text
+    assert "frames of 1 partitions in " in caplog.text
+
+
+async def test_a_graceful_stop_publishes_everything(cluster: LocalCluster) -> None:
     ann = await with_topic(cluster)
     await ann.service.produce("orders", 0, batch("a"))
     topic = await ann.service.topics.get("orders")
@@ -66,7 +87,7 @@ async def test_old_segments_are_published_by_age_and_quiet_partitions_become_cle
     ann = await cluster.node(idle_ms=50)
     await ann.service.create_topic("orders", 1, {"roll_ms": 100})
     await until(lambda: ann.agent.leading)
-    (partition,) = ann.agent.leading.values()
+    (partition,) = ann.agent.log.leading.values()
     await ann.service.produce("orders", 0, batch("a"))
     await until(lambda: partition.record.published == 1)
     await until(lambda: partition.record.clean)
@@ -87,7 +108,7 @@ async def test_an_outage_of_object_storage_is_waited_out(cluster: LocalCluster) 
     assert await ann.service.flush("orders", 0) == 10
 
 
-async def test_an_agent_that_loses_its_session_begins_again_over_the_same_wal(cluster: LocalCluster) -> None:
+async def test_an_agent_that_loses_its_session_rejoins_over_the_same_wal(cluster: LocalCluster) -> None:
     ann = await with_topic(cluster, session=SHORT_SESSION)
     await ann.service.produce("orders", 0, batch("a"))
     ann.store.reachable = False
@@ -104,7 +125,7 @@ async def test_an_agent_that_loses_its_session_begins_again_over_the_same_wal(cl
     assert await cluster.read("orders", 0) == [(0, "a"), (1, "b"), (2, "c")]
 
 
-async def test_a_topic_that_is_deleted_and_created_again_begins_empty(cluster: LocalCluster) -> None:
+async def test_a_topic_that_is_deleted_and_created_again_starts_empty(cluster: LocalCluster) -> None:
     ann = await with_topic(cluster)
     await ann.service.produce("orders", 0, batch("old"))
     await ann.service.delete_topic("orders")
@@ -112,7 +133,7 @@ async def test_a_topic_that_is_deleted_and_created_again_begins_empty(cluster: L
     with pytest.raises(UnknownTopicError):
         await ann.service.produce("orders", 0, batch("old"))
     topic = await ann.service.create_topic("orders", 1)
-    await until(lambda: any(each.partition_id.topic_id == topic.id for each in ann.agent.leading.values()))
+    await until(lambda: any(each.partition_id.topic_id == topic.id for each in ann.agent.log.leading.values()))
     assert await cluster.produce("orders", 0, "new") == 0
     assert await cluster.read("orders", 0) == [(0, "new")]
 
@@ -128,7 +149,7 @@ async def test_a_deleted_topic_is_let_go_and_its_wal_frames_with_it(cluster: Loc
 
 async def test_settings_take_effect_while_the_partition_is_led(cluster: LocalCluster) -> None:
     ann = await with_topic(cluster)
-    (partition,) = ann.agent.leading.values()
+    (partition,) = ann.agent.log.leading.values()
     await ann.service.topics.alter("orders", {"roll_ms": "100"})
     await until(lambda: partition.partition_config.roll_ms == 100)
     await ann.service.produce("orders", 0, batch("a"))
@@ -146,7 +167,7 @@ async def test_records_can_be_deleted(cluster: LocalCluster) -> None:
     assert records((await ann.service.fetch("orders", 0, 2)).batches) == [(2, "c")]
 
 
-async def test_a_partition_that_cannot_be_opened_is_listed_and_harms_nobody(cluster: LocalCluster) -> None:
+async def test_a_partition_that_cannot_be_opened_is_listed_and_affects_no_other(cluster: LocalCluster) -> None:
     ann = await with_topic(cluster, partitions=2)
     await ann.service.produce("orders", 0, batch("only in the WAL of ann"))
     await ann.drop()
@@ -163,5 +184,5 @@ async def test_a_partition_that_cannot_be_opened_is_listed_and_harms_nobody(clus
     await bob.stop()
     back = await cluster.node("ann")
     await until(lambda: back.leads() == {0, 1})
-    (left_out,) = back.agent.quarantined
+    (left_out,) = back.agent.log.quarantined
     assert (left_out.partition, left_out.start, left_out.end) == (0, 0, 100)

@@ -6,7 +6,7 @@ import pytest
 from tests.support.cluster import SHORT_SESSION, LocalCluster, Node, until
 from tests.support.partitions import batch
 
-from holdfast.log.service import NotLeaderError
+from holdfast.log.errors import NotLeaderError
 from holdfast.vocabulary.types import TopicPartition
 
 PARTITIONS = 4
@@ -28,7 +28,7 @@ async def check(cluster: LocalCluster, sent: dict[int, list[str]]) -> None:
         assert len({offset for offset, _ in found}) == len(found)
 
 
-async def test_a_topic_is_shared_and_others_are_told_who_leads(cluster: LocalCluster) -> None:
+async def test_a_topic_is_shared_and_requests_are_redirected_to_the_leader(cluster: LocalCluster) -> None:
     ann, bob = await pair(cluster)
     assert ann.leads() | bob.leads() == set(range(PARTITIONS))
     anns = min(ann.leads())
@@ -40,7 +40,7 @@ async def test_a_topic_is_shared_and_others_are_told_who_leads(cluster: LocalClu
 
 
 @pytest.mark.parametrize("level", ["local", "object"])
-async def test_a_polite_stop_moves_partitions_while_producers_write(cluster: LocalCluster, level: str) -> None:
+async def test_a_graceful_stop_moves_partitions_while_producers_write(cluster: LocalCluster, level: str) -> None:
     ann, bob = await pair(cluster, durability=level)
     sent: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
     running = True

@@ -10,7 +10,7 @@ from tests.support.cluster import SHORT_SESSION, LocalCluster, Node, until
 from tests.support.group import join_request
 
 from holdfast.groups.errors import NotCoordinatorError, ShardLoadingError
-from holdfast.groups.keys import GROUP_SHARDS_WORKLOAD
+from holdfast.groups.keys import shard_resource
 from holdfast.groups.model import CommittedOffset, GroupState, JoinResult, SyncRequest
 from holdfast.groups.service import GroupService
 from holdfast.groups.settings import GroupSettings
@@ -108,8 +108,8 @@ async def test_shards_are_spread_and_are_not_a_topic(cluster: LocalCluster) -> N
     await ann.service.create_topic("orders", 1)
     await until(lambda: ann.agent.topic("orders") and bob.agent.topic("orders"))
     assert [topic.name for topic in bob.agent.cluster.topics] == ["orders"]
-    await until(lambda: all(bob.agent.cluster.leader(GROUP_SHARDS_WORKLOAD, number) for number in range(SHARDS)))
-    held = [bob.agent.cluster.leader(GROUP_SHARDS_WORKLOAD, number) for number in range(SHARDS)]
+    await until(lambda: all(bob.agent.cluster.holder(shard_resource(number)) for number in range(SHARDS)))
+    held = [bob.agent.cluster.holder(shard_resource(number)) for number in range(SHARDS)]
     assert sorted(each.holder for each in held if each is not None) == ["ann", "ann", "bob", "bob"]
     assert all(partition.topic == "orders" for each in (ann, bob) for partition in each.agent.leading)
 

@@ -36,7 +36,7 @@ async def test_no_guess_gives_way_while_its_reader_may_come(monkeypatch: pytest.
     assert await ahead.take(HERE._replace(offset=0)) == "0"
 
 
-async def test_a_guess_nobody_came_for_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unused_read_ahead_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.log.read_ahead._STALE_S", 0.0)
     ahead: ReadAhead[bool] = ReadAhead(2)
     for number in range(3):
@@ -47,7 +47,7 @@ async def test_a_guess_nobody_came_for_gives_way(monkeypatch: pytest.MonkeyPatch
     assert len(ahead) == 0
 
 
-async def test_a_guess_that_fails_is_nobodys_trouble(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_read_ahead_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     async def broken() -> str:
         raise ValueError("no")
 

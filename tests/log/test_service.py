@@ -1,11 +1,13 @@
 """The log service: what it judges before anything is appended, and what it passes on."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from tests.support.partitions import PartitionWorld, batch, records
 
+from holdfast.kafka.special_offsets import EARLIEST, LATEST
 from holdfast.log.batches import (
     CorruptBatchError,
     InvalidBatchError,
@@ -15,12 +17,20 @@ from holdfast.log.batches import (
     encode,
     split_batches,
 )
+from holdfast.log.errors import (
+    FencedLeaderEpochError,
+    LeaderEpochError,
+    NotLeaderError,
+    OffsetOutOfRangeError,
+    ProducerRefusal,
+    ProducerRefusedError,
+    UnknownLeaderEpochError,
+)
 from holdfast.log.maintenance import MaintenanceContext, MaintenanceSettings
-from holdfast.log.model import PartitionId
-from holdfast.log.partition.leading_partition import ACKS_LEADER, ACKS_NONE, LeadingPartition
-from holdfast.log.partition.producer_state import ProducerRefusal, ProducerRefusedError
-from holdfast.log.reader import EARLIEST, LATEST, LogReader, OffsetOutOfRangeError
-from holdfast.log.service import LogService, NotLeaderError
+from holdfast.log.model import ACKS_LEADER, ACKS_NONE, PartitionId
+from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.reader import LogReader
+from holdfast.log.service import LogService, PartitionStatus
 from holdfast.log.topics import Topic, Topics, UnknownTopicError
 from holdfast.vocabulary.errors import InvalidError
 
@@ -139,7 +149,7 @@ async def test_the_log_gives_its_own_time_where_the_topic_asks_for_it(setting: S
     assert await setting.service.offset_for_timestamp("orders", 0, produced.append_time_ms) is not None
 
 
-async def test_unknown_topics_and_partitions_are_told_apart_from_those_led_elsewhere(setting: Setting) -> None:
+async def test_unknown_topics_and_partitions_are_distinguished_from_those_led_elsewhere(setting: Setting) -> None:
     topic = await setting.topic()
     service = setting.service
     with pytest.raises(UnknownTopicError):
@@ -153,7 +163,7 @@ async def test_unknown_topics_and_partitions_are_told_apart_from_those_led_elsew
     assert (error.value.topic, error.value.partition, error.value.leader) == ("orders", 0, "bob")
     await service.delete_topic("orders")
     with pytest.raises(UnknownTopicError):
-        await service.led("orders", 0)
+        await service._led("orders", 0)
     assert topic.id not in {each.id for each in await service.list_topics()}
 
 
@@ -181,11 +191,11 @@ async def test_offsets_epochs_and_deleted_records(setting: Setting) -> None:
 
 async def test_what_is_served_is_known_without_waiting_and_what_is_not_is_no_error(setting: Setting) -> None:
     topic = await setting.topic(partitions=2)
-    assert setting.service.serving("orders", 0) is None, "nobody has told this process of the topic"
+    assert not setting.service.is_serving("orders", 0), "nobody has told this process of the topic"
     setting.led.known["orders"] = topic
-    assert setting.service.serving("orders", 1) is setting.led.partitions[topic.id, 1]
+    assert setting.service.is_serving("orders", 1)
     del setting.led.partitions[topic.id, 1]
-    assert [setting.service.serving("orders", number) for number in (1, 2, -1)] == [None] * 3
+    assert [setting.service.is_serving("orders", number) for number in (1, 2, -1)] == [False] * 3
 
 
 async def test_what_a_new_producer_sent_before_anybody_led_is_not_overtaken_by_what_it_sent_after(
@@ -211,3 +221,35 @@ async def test_what_a_new_producer_sent_before_anybody_led_is_not_overtaken_by_w
 async def test_a_producer_nobody_refused_may_start_anywhere(setting: Setting) -> None:
     await setting.topic()
     assert (await setting.service.produce("orders", 0, batch("x", producer=7, sequence=41))).base_offset == 0
+
+
+async def test_a_read_returns_records_epoch_watermark_and_something_to_wait_on(setting: Setting) -> None:
+    await setting.topic()
+    service = setting.service
+    await service.produce("orders", 0, batch("a", "b"))
+    read = await service.read("orders", 0, 1, bytes_max=1_000, leader_epoch=1)
+    assert records(read.batches) == [(0, "a"), (1, "b")]
+    assert (read.size_bytes, read.start_offset, read.high_watermark, read.epoch) == (len(read.batches[0]), 0, 2, 1)
+    waiter = asyncio.get_running_loop().create_future()
+    read.progress.resolve_beyond(read.high_watermark, waiter)
+    assert not waiter.done()
+    await service.produce("orders", 0, batch("c"))
+    await waiter
+    assert read.progress.high_watermark == 3
+    assert await service.describe("orders", 0) == PartitionStatus(1, 0, 3, 0)
+
+
+@pytest.mark.parametrize(("expected", "error"), [(0, FencedLeaderEpochError), (2, UnknownLeaderEpochError)])
+async def test_a_caller_that_expects_another_leader_epoch_is_refused(
+    setting: Setting, expected: int, error: type[LeaderEpochError]
+) -> None:
+    await setting.topic()
+    service = setting.service
+    for call in (
+        service.read("orders", 0, 0, bytes_max=1_000, leader_epoch=expected),
+        service.describe("orders", 0, leader_epoch=expected),
+        service.offset_for_timestamp("orders", 0, LATEST, leader_epoch=expected),
+        service.end_of_epoch("orders", 0, 1, leader_epoch=expected),
+    ):
+        with pytest.raises(error, match=f"is at leader epoch 1, not {expected}"):
+            await call

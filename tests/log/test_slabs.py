@@ -43,7 +43,7 @@ def test_live_data_is_never_handed_out_again() -> None:
     assert kept[0].tobytes() == b"\0" * 100
 
 
-async def test_whoever_waits_gets_the_slab_that_another_thread_drops() -> None:
+async def test_a_waiter_gets_the_slab_that_another_thread_drops() -> None:
     slabs = Slabs(SlabSettings(slab_bytes=4096, bytes_max=4096))
     held = [slabs.take()]
     got: list[int] = []

@@ -12,7 +12,7 @@ from holdfast.contracts.validation import StoreLimits
 from holdfast.kernel.keys import workload_key
 from holdfast.kernel.placement import Workload
 from holdfast.log.keys import deleted_key, topic_id_key, topic_key
-from holdfast.log.maintenance import DeletedTopic
+from holdfast.log.metadata import DeletedTopic
 from holdfast.log.topic_config import TopicConfig, read_config
 from holdfast.log.topics import PARTITIONS_MAX, Topic, TopicExistsError, Topics, UnknownTopicError, check_name
 from holdfast.stores.memory import MemoryStore
@@ -161,7 +161,7 @@ async def test_two_who_alter_at_once_lose_nothing(store: MemoryStore, topics: To
     assert altered.overrides == {"roll_ms": 200, "retention_ms": 7}
 
 
-async def test_a_deleted_topic_leaves_a_mark_for_upkeep_and_its_name_is_free(
+async def test_a_deleted_topic_leaves_a_mark_for_maintenance_and_its_name_is_free(
     store: MemoryStore, topics: Topics
 ) -> None:
     old = await topics.create("orders", 1)

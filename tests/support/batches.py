@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 
 from holdfast.log.batches import BatchHeader, Record, encode, parse_header
 from holdfast.log.batches.header import CRC_AT, HEADER, HEADER_BYTES, checksum
-from holdfast.log.batches.pure.record_writer import put_bytes, put_varint
+from holdfast.log.batches.pure.record_writer import put_bytes
+from holdfast.vocabulary.varint import put_varint
 
 MAYBE_BYTES = st.none() | st.binary(max_size=40)
 HEADERS = st.lists(st.tuples(st.text(max_size=20), MAYBE_BYTES), max_size=4).map(tuple)

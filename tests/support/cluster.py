@@ -12,7 +12,8 @@ from holdfast.kernel.membership import MembershipSettings
 from holdfast.kernel.plan_executor import PlanExecutorSettings
 from holdfast.kernel.planner import PlannerSettings
 from holdfast.kernel.session import SessionSettings
-from holdfast.log.service import LogService, NotLeaderError
+from holdfast.log.errors import NotLeaderError
+from holdfast.log.service import LogService
 from holdfast.log.settings import LogSettings
 from holdfast.log.topics import UnknownTopicError
 from holdfast.log.wal import WalSettings
@@ -49,7 +50,7 @@ def fast_settings(name: str, **changes: object) -> AgentSettings:
 
 
 class Node:
-    """One agent: a task that is stopped politely, dropped, or cut off."""
+    """One agent: a task that is stopped gracefully, dropped, or cut off."""
 
     def __init__(self, world: "LocalCluster", name: str, **changes: object) -> None:
         self.world, self.name = world, name
@@ -87,19 +88,19 @@ class Node:
         return self.agent.service
 
     async def stop(self) -> None:
-        """Politely: everything is published and handed over."""
+        """Gracefully: everything is published and handed over."""
         self._end.set()
         await self.task
 
     async def drop(self) -> None:
         """As a crash does, once the store has noticed it: nothing is published, nothing is handed over."""
         self.objects.reachable = False
-        self.agent.graceful = False
+        self.agent.sessions.graceful = False
         self._end.set()
-        tenant = self.agent._partition_handler
-        if tenant is not None:
-            tenant._session.deadline_ms = 0
-            await self.world.store.close_session(tenant._session.id)
+        session = self.agent.sessions.session
+        if session is not None:
+            session.deadline_ms = 0
+            await self.world.store.close_session(session.id)
         await self.task
 
     def leads(self) -> set[int]:

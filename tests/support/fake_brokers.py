@@ -9,7 +9,8 @@ from holdfast.client.producer import SEQUENCE_MODULUS, OutOfSequenceError, Seque
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
 from holdfast.log.batches import Record, RecordBatchLimits, decode, split_batches
-from holdfast.log.partition.producer_state import ProducerRefusal, ProducerRefusedError, ProducerStates
+from holdfast.log.errors import ProducerRefusal, ProducerRefusedError
+from holdfast.log.partition.producer_state import ProducerStates
 from holdfast.spark.sink.encoder import SinkTopic
 from holdfast.spark.sink.options import SinkOptions
 from holdfast.spark.sink.pieces import StagedPieceList, merge_piece_lists
@@ -52,7 +53,7 @@ class FakePartition:
 
     def append(self, data: bytes) -> None:
         (batch,) = split_batches(data, limits=LIMITS)
-        if self.producers.judge(batch.header) is not None:
+        if self.producers.validate(batch.header) is not None:
             return
         self.producers.append(batch.header, self.end, 0)
         self.end += batch.header.count

@@ -1,8 +1,8 @@
 """A log world in RAM: real partitions, publisher, store and objects; only the WAL's disk is left out. No real time passes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -25,18 +25,19 @@ from holdfast.log.maintenance import (
 )
 from holdfast.log.maintenance.index_objects import read_index_object
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
-from holdfast.log.model import PartitionId
+from holdfast.log.model import OnDurable, PartitionId
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publisher import SegmentPublisher
+from holdfast.log.partition.resources import PartitionResources
 from holdfast.log.partition.takeover import open_partition
 from holdfast.log.segment_list import load_segments
 from holdfast.log.segments import SegmentReader
 from holdfast.log.settings import LogSettings
 from holdfast.log.wal import Wal, WalFrame
-from holdfast.log.wal.writer import OnAppended
 from holdfast.objects.memory import MemoryObjects
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.random import SeededRandom
 
@@ -57,8 +58,8 @@ class RamWal:
         done.set_result(frame.base_offset)
         return done
 
-    def append_with_callback(self, frame: WalFrame, on_durable: OnAppended) -> None:
-        asyncio.get_running_loop().call_soon(on_durable, frame.base_offset, None)
+    def append_with_callback(self, frame: WalFrame, on_durable: OnDurable) -> None:
+        asyncio.get_running_loop().call_soon(on_durable, None)
 
     async def room(self, size_bytes: int) -> None:
         return
@@ -81,9 +82,7 @@ class MaintenanceWorld:
         self.log_settings = LogSettings(reserve_offsets=1_000_000)
         self.settings = MaintenanceSettings()
 
-    def context(
-        self, steps: Callable[[str], None] = lambda _: None, *, store: Store | None = None
-    ) -> MaintenanceContext:
+    def context(self, *, store: Store | None = None) -> MaintenanceContext:
         return MaintenanceContext(
             store=store or self.store,
             objects=self.objects,
@@ -91,17 +90,15 @@ class MaintenanceWorld:
             random=self.random,
             log=self.log_settings,
             settings=self.settings,
-            steps=steps,
         )
 
-    def publisher(self, steps: Callable[[str], None] = lambda _: None) -> SegmentPublisher:
+    def publisher(self) -> SegmentPublisher:
         return SegmentPublisher(
             store=self.store,
             objects=self.objects,
             clock=self.clock,
             random=self.random,
             settings=self.log_settings,
-            steps=steps,
         )
 
     async def lease(self, resource: str, holder: str = "ann") -> Lease:
@@ -119,9 +116,7 @@ class MaintenanceWorld:
     async def open(self, number: int = 0, *, topic: str = "orders") -> LeadingPartition:
         """Open a partition anew, as after a crash: whoever led it is fenced."""
         partition_id = PartitionId(topic=topic, topic_id=topic.encode().hex(), number=number)
-        return await open_partition(
-            partition_id,
-            lease=await self.lease(f"partition/{topic}/{number:05d}"),
+        resources = PartitionResources(
             session=self.session,
             store=self.store,
             objects=self.objects,
@@ -130,8 +125,9 @@ class MaintenanceWorld:
             clock=self.clock,
             random=self.random,
             settings=self.log_settings,
-            leftovers=_nothing,
         )
+        lease = await self.lease(f"partition/{topic}/{number:05d}")
+        return await open_partition(partition_id, lease, resources, frames=_nothing)
 
     async def append(
         self,
@@ -222,9 +218,9 @@ class MaintenanceWorld:
     async def there(self) -> set[str]:
         return {info.key async for info in self.objects.list("")}
 
-    async def sweep(self, steps: Callable[[str], None] = lambda _: None) -> None:
+    async def sweep(self) -> None:
         lease = await self.lease(SWEEPER)
-        context = self.context(steps)
+        context = self.context()
         await purge_deleted(lease, context)
         await collect_trash(lease, context)
         await expire_deletion_marks(lease, context)
@@ -249,30 +245,34 @@ class MaintenanceWorld:
         return await self.keys(DELETION_MARKS)
 
 
-def crash_at(step: int) -> Callable[[str], None]:
-    """A `steps` that ends the process at its step number `step`."""
+@contextmanager
+def crash_at(step: int) -> Iterator[None]:
+    """End the process at its failpoint number `step`."""
     left = step
 
-    def steps(label: str) -> None:
+    def reached(name: str) -> None:
         nonlocal left
         if left == 0:
-            raise CrashError(label)
+            raise CrashError(name)
         left -= 1
 
-    return steps
+    with failpoints.installed(reached):
+        yield
 
 
-def crash_on(label: str, *, time: int = 1) -> Callable[[str], None]:
-    """A `steps` that ends the process when a step of that name is reached for the first, second, … time."""
+@contextmanager
+def crash_on(failpoint: str, *, time: int = 1) -> Iterator[None]:
+    """End the process when it reaches this failpoint for the first, second, … time."""
     left = time
 
-    def steps(reached: str) -> None:
+    def reached(name: str) -> None:
         nonlocal left
-        left -= reached == label
-        if left == 0 and reached == label:
-            raise CrashError(label)
+        left -= name == failpoint
+        if left == 0 and name == failpoint:
+            raise CrashError(name)
 
-    return steps
+    with failpoints.installed(reached):
+        yield
 
 
 @asynccontextmanager

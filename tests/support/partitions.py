@@ -18,10 +18,13 @@ from holdfast.kernel.session import HeldSession, SessionSettings
 from holdfast.log.batches import Buffer, Record, RecordBatchLimits, decode, encode, split_batches
 from holdfast.log.keys import state_key
 from holdfast.log.metadata import PartitionRecord
-from holdfast.log.model import PartitionConfig, PartitionId
-from holdfast.log.partition.leading_partition import ACKS_ALL, AppendResult, LeadingPartition
+from holdfast.log.model import ACKS_ALL, PartitionConfig, PartitionId
+from holdfast.log.partition.dirty_partitions import DirtyPartitions
+from holdfast.log.partition.leading_partition import AppendResult, LeadingPartition
 from holdfast.log.partition.published_tail_cache import PublishedTailCache
 from holdfast.log.partition.publisher import SegmentPublisher
+from holdfast.log.partition.resources import PartitionResources
+from holdfast.log.partition.tail_budget import TailBudget
 from holdfast.log.partition.takeover import open_partition
 from holdfast.log.segment_list import load_segments
 from holdfast.log.segments import SegmentReader
@@ -63,7 +66,7 @@ def records(buffers: Sequence[Buffer]) -> list[tuple[int, str]]:
 
 
 async def append(partition: LeadingPartition, *payloads: bytes, acks: int = ACKS_ALL) -> AppendResult:
-    """Append as a face does: judged, then handed over."""
+    """Append as the service does: split and validated first."""
     batches = [each for payload in payloads for each in split_batches(payload, limits=RecordBatchLimits())]
     return await partition.append(batches, acks=acks)
 
@@ -139,9 +142,23 @@ class Owner:
             for frame in leftovers:
                 yield frame
 
+        resources = self.resources(published_tail_cache=published_tail_cache or PublishedTailCache(0))
         return await open_partition(
             partition_id,
-            lease=lease or await self.acquire(partition_id),
+            lease or await self.acquire(partition_id),
+            resources,
+            config=partition_config,
+            frames=frames,
+        )
+
+    def resources(
+        self,
+        *,
+        published_tail_cache: PublishedTailCache | None = None,
+        dirty_partitions: DirtyPartitions[LeadingPartition] | None = None,
+        budget: TailBudget | None = None,
+    ) -> PartitionResources:
+        return PartitionResources(
             session=self.session,
             store=self.store,
             objects=self.objects,
@@ -150,13 +167,13 @@ class Owner:
             clock=self.world.clock,
             random=self.world.random,
             settings=self.world.settings,
-            partition_config=partition_config,
-            leftovers=frames,
-            published_tail_cache=published_tail_cache,
+            dirty_partitions=dirty_partitions or DirtyPartitions(),
+            published_tail_cache=published_tail_cache or PublishedTailCache(0),
+            budget=budget,
         )
 
     async def hand_back(self, partition: LeadingPartition) -> None:
-        """The polite end: drain, publish, release."""
+        """Graceful: drain, publish, release."""
         partition.stop_accepting()
         await partition.wait_durable()
         assert await self.publisher.publish([partition], closing=True) == []

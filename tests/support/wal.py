@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from holdfast.log.wal import Wal, WalDisk, WalFrame, WalSettings
-from holdfast.log.wal.disk import Failpoint, no_failpoint
 from holdfast.log.wal.files import live_files
 from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.random import SeededRandom
@@ -34,7 +33,6 @@ async def opened(
     *,
     settings: WalSettings = SMALL,
     disk: WalDisk | None = None,
-    failpoint: Failpoint = no_failpoint,
     seed: int = 1,
     clock: Clock | None = None,
 ) -> AsyncIterator[Wal]:
@@ -44,7 +42,6 @@ async def opened(
         random=SeededRandom(seed),
         settings=settings,
         disk=disk,
-        failpoint=failpoint,
     ) as wal:
         yield wal
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.support.wal import TOPIC, frame, opened, places
 
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.random import SeededRandom
 
 
@@ -23,14 +24,15 @@ def say(*words: object) -> None:
 async def main(directory: Path, seed: int, label: str, hit: int) -> None:
     passed: Counter[str] = Counter()
 
-    def failpoint(name: str) -> None:
+    def reached(name: str) -> None:
         passed[name] += 1
         if name == label and passed[name] == hit:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    failpoints.install(reached)
     rng = SeededRandom(seed).random
     ends: defaultdict[int, int] = defaultdict(int)
-    async with opened(directory, failpoint=failpoint, seed=seed) as wal:
+    async with opened(directory, seed=seed) as wal:
         async for partition, offset in places(wal):
             ends[partition] = offset + 1
         for partition, end in ends.items():
@@ -55,7 +57,7 @@ async def main(directory: Path, seed: int, label: str, hit: int) -> None:
                 partition = rng.randrange(3)
                 say("release", partition, ends[partition])
                 wal.release(TOPIC, partition, ends[partition])
-            if label == "mark synced" and turn == 5:
+            if label == "wal.mark-synced" and turn == 5:
                 return
 
 

@@ -1,4 +1,4 @@
-"""A process that owns partitions: it follows the plan, opens, publishes and hands over, and serves the log of what it leads."""
+"""A process that owns leases: it executes the plan, serves each lease by the handler of its kind, and hands over."""
 
 from holdfast.agent.agent import Agent, running_agent
 from holdfast.agent.settings import AgentSettings

@@ -1,13 +1,13 @@
-"""The cluster as this process sees it: topics, members, and who leads what. Mirrors of the store, a moment behind at most.
+"""The cluster as this process sees it: topics, members, and lease holders. Mirrors of the store, slightly behind it.
 
-For answers about others (metadata, redirects). Whoever acts on it acts through a commit that checks.
+For answers about other nodes (metadata, redirects). Nothing is decided from it alone: every change is a commit that checks.
 """
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from holdfast.contracts.store import Store
-from holdfast.kernel.keys import MEMBERS, PLANNER, holder_key, member_key, partition_resource
+from holdfast.kernel.keys import MEMBERS, PLACED, PLANNER, holder_key, member_key, partition_resource
 from holdfast.kernel.lease import Held, read_holder
 from holdfast.kernel.membership import read_member
 from holdfast.kernel.mirror import Mirror, open_mirror
@@ -17,8 +17,6 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import Notify, background_tasks
 from holdfast.vocabulary.types import Member, TopicPartition
-
-_PARTITIONS = "partition/"
 
 
 class Cluster:
@@ -30,11 +28,12 @@ class Cluster:
         self._topics, self._holders, self._members, self._planners = topics, holders, members, planners
         self._ids: dict[str, str] = {}
         self._ids_at = -1
-        self.changed = Notify()  # rings when topics, holders or members change
+        self.changed = Notify()  # topics, holders or members changed
+        self.on_topics: Callable[[], None] = lambda: None  # called after every change of a topic
 
     @property
     def version(self) -> tuple[int, int, int]:
-        """Grows with every change of a topic, a holder or a member: what was made of them is good as long as it is the same."""
+        """Changes with every topic, holder or member: what was derived from them is valid as long as it is the same."""
         return self._topics.version, self._holders.version, self._members.version
 
     @property
@@ -64,8 +63,12 @@ class Cluster:
         return [self._members.items[key] for key in sorted(self._members.items)]
 
     def leader(self, topic: str, number: int) -> Held | None:
-        """Who holds the lease of a partition, and at which epoch."""
-        return self._holders.items.get(holder_key(partition_resource(TopicPartition(topic, number))))
+        """Who holds the lease of a log partition, and at which epoch."""
+        return self.holder(partition_resource(TopicPartition(topic, number)))
+
+    def holder(self, resource: str) -> Held | None:
+        """Who holds a placed lease, and at which epoch."""
+        return self._holders.items.get(holder_key(resource))
 
     def leaders(self, topic: str, count: int) -> list[Held | None]:
         """Who holds the leases of the partitions from 0 to `count`: `leader` for thousands at a time."""
@@ -80,15 +83,13 @@ class Cluster:
 
 
 @asynccontextmanager
-async def watching_cluster(
-    store: Store, *, clock: Clock, random: Random, on_topics: Callable[[], None]
-) -> AsyncIterator[Cluster]:
-    """The cluster for the body; `on_topics` is called after every change of a topic."""
+async def watching_cluster(store: Store, *, clock: Clock, random: Random) -> AsyncIterator[Cluster]:
+    """The cluster for the body."""
     topics_changed, owners_changed = Notify(), Notify()
     async with (
         open_mirror(store, TOPICS, read_topic, clock=clock, random=random, notify=topics_changed) as topics,
         open_mirror(
-            store, holder_key(_PARTITIONS), read_holder, clock=clock, random=random, notify=owners_changed
+            store, holder_key(PLACED), read_holder, clock=clock, random=random, notify=owners_changed
         ) as holders,
         open_mirror(
             store, f"{MEMBERS}agent/", read_member, clock=clock, random=random, notify=owners_changed
@@ -97,16 +98,16 @@ async def watching_cluster(
     ):
         cluster = Cluster(topics, holders, members, planners)
 
-        async def tell_topics() -> None:
+        async def notify_of_topics() -> None:
             while True:
                 await topics_changed.wait()
-                on_topics()
+                cluster.on_topics()
                 cluster.changed.notify()
 
-        async def tell_others() -> None:
+        async def notify_of_owners() -> None:
             while True:
                 await owners_changed.wait()
                 cluster.changed.notify()
 
-        async with background_tasks(tell_topics(), tell_others()):
+        async with background_tasks(notify_of_topics(), notify_of_owners()):
             yield cluster

@@ -13,9 +13,10 @@ from holdfast.app.config import ServeSettings
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
 from holdfast.groups.service import GroupService
+from holdfast.log.errors import NotLeaderError
 from holdfast.log.maintenance import MaintenanceContext
 from holdfast.log.reader import LogReader
-from holdfast.log.service import LogService, NotLeaderError
+from holdfast.log.service import LogService
 from holdfast.log.topics import Topic, Topics
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
@@ -49,7 +50,7 @@ async def running_api_node(
     settings: ServeSettings, *, store: Store, objects: Objects, clock: Clock, random: Random
 ) -> AsyncIterator[ApiNode]:
     """An API-only node, for the body."""
-    async with watching_cluster(store, clock=clock, random=random, on_topics=lambda: None) as cluster:
+    async with watching_cluster(store, clock=clock, random=random) as cluster:
         tuning = settings.agent
         context = MaintenanceContext(
             store=store, objects=objects, clock=clock, random=random, log=tuning.log, settings=tuning.upkeep

@@ -62,9 +62,9 @@ def fast_loop() -> asyncio.AbstractEventLoop:
 async def run_serve(args: argparse.Namespace) -> int:
     """Serve until a signal."""
     # Imported here: the help must not wait for a server.
-    from holdfast.agent.agent import leaf_errors
     from holdfast.app.log_format import configure_logging
     from holdfast.app.process import ShutdownSignal, raise_open_file_limit, serve, shorten_switch_interval
+    from holdfast.vocabulary.tasks import leaf_errors
 
     effective = effective_settings_for(args)
     settings = effective.settings

@@ -19,7 +19,7 @@ from holdfast.client.connection import BrokerConnection
 from holdfast.kafka.enums import ConfigResourceType
 from holdfast.kafka.error_codes import RETRIABLE, ErrorCode, error_name
 from holdfast.kafka.special_offsets import EARLIEST, LATEST
-from holdfast.log.reader import OffsetOutOfRangeError
+from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError

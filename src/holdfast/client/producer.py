@@ -20,7 +20,7 @@ from holdfast.kafka.error_codes import RETRIABLE, ErrorCode, error_name
 from holdfast.kafka.special_offsets import LATEST
 from holdfast.log.batches import parse_header
 from holdfast.log.batches.header import HEADER_BYTES
-from holdfast.log.reader import OffsetOutOfRangeError
+from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, InvalidError, UnavailableError
 from holdfast.vocabulary.settings import MIB
 

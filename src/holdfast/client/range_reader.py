@@ -21,9 +21,9 @@ from holdfast.client.types import DataLossError, PartitionRange, ReadCounters, T
 from holdfast.contracts.objects import Missing, Objects
 from holdfast.log.batches import Buffer, RecordBatchLimits, parse_header, split_batches
 from holdfast.log.batches.header import HEADER_BYTES
+from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.log.metadata import SegmentRecord
 from holdfast.log.published_log import PublishedLog
-from holdfast.log.reader import OffsetOutOfRangeError
 from holdfast.log.segments import SegmentReader
 from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.errors import CorruptError, InvalidError

@@ -16,11 +16,12 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
-from holdfast.kernel.keys import partition_resource
+from holdfast.kernel.keys import LeaseKind, kind_workload, parse_placed_resource, placed_resource
+from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.hashing import fmix_64, fnv1a_64
-from holdfast.vocabulary.types import TopicPartition
 
-GROUP_SHARDS_WORKLOAD: Final = "~groups"  # no topic can have this name
+GROUP_SHARD: Final = LeaseKind("groups")
+GROUP_SHARDS_WORKLOAD: Final = kind_workload(GROUP_SHARD)
 PARTITIONS_PER_KEY: Final = 16
 
 _ESCAPED: Final = frozenset("/%~")
@@ -35,7 +36,15 @@ def shard_of(group_id: str, shards: int) -> int:
 
 def shard_resource(shard: int) -> str:
     """The lease of a shard."""
-    return partition_resource(TopicPartition(GROUP_SHARDS_WORKLOAD, shard))
+    return placed_resource(GROUP_SHARDS_WORKLOAD, shard)
+
+
+def shard_from_resource(resource: str) -> int:
+    """The shard whose lease this is."""
+    kind, _, number = parse_placed_resource(resource)
+    if kind != GROUP_SHARD:
+        raise InvalidError("resource", resource, "the lease of a group shard")
+    return number
 
 
 @lru_cache(maxsize=8_192)  # members commit under the same id again and again

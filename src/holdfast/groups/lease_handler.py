@@ -6,15 +6,15 @@ The one rule: a shard that cannot be loaded affects no other. Loading is retried
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from holdfast.contracts.store import Store
 from holdfast.groups.errors import ShardLoadingError
+from holdfast.groups.keys import shard_from_resource
 from holdfast.groups.offset_expiration import TopicIdLookup
 from holdfast.groups.settings import GroupCounters, GroupSettings
 from holdfast.groups.shard import GroupShard
-from holdfast.kernel.keys import partition_from_resource
 from holdfast.kernel.lease import Lease, release
 from holdfast.kernel.session import HeldSession
 from holdfast.vocabulary.clock import Clock
@@ -48,9 +48,13 @@ class GroupShardLeaseHandler:
         self._locks: dict[int, asyncio.Lock] = {}
         self._shards: dict[int, GroupShard] = {}
         self._lost: dict[int, str] = {}  # commits to resolve before the shard is loaded again
-        self.leases: dict[int, Lease] = {}
+        self._leases: dict[int, Lease] = {}
         self.loading: dict[int, str] = {}  # leased and not served yet → why
-        self.retiring = False  # `close` leaves the shards to `retire`
+
+    @property
+    def leases(self) -> Collection[Lease]:
+        """The leases of this handler, served or loading."""
+        return list(self._leases.values())
 
     def shard(self, number: int) -> GroupShard | None:
         """The shard if it is served here. `ShardLoadingError`: it is loading."""
@@ -67,32 +71,30 @@ class GroupShardLeaseHandler:
 
     async def open(self, lease: Lease) -> None:
         """Load the shard, or list it as loading. `FencedError`, `ExpiredError`: the lease is lost."""
-        number = partition_from_resource(lease.resource).number
-        self.leases[number] = lease
+        number = shard_from_resource(lease.resource)
+        self._leases[number] = lease
         self.loading.setdefault(number, "")
         async with self._lock(number):
             await self._load(number, lease)
 
     async def drain(self, lease: Lease) -> None:
         """Accept nothing more and flush."""
-        shard = self._shards.get(partition_from_resource(lease.resource).number)
+        shard = self._shards.get(shard_from_resource(lease.resource))
         if shard is not None:
             shard.accepting = False
             await shard.writer.flush()
 
     async def resume(self, lease: Lease) -> None:
         """Serve again."""
-        shard = self._shards.get(partition_from_resource(lease.resource).number)
+        shard = self._shards.get(shard_from_resource(lease.resource))
         if shard is not None:
             shard.accepting = True
 
     async def close(self, lease: Lease) -> None:
         """Stop serving the shard: waiting calls get `NotCoordinatorError`."""
-        if self.retiring:
-            return
-        number = partition_from_resource(lease.resource).number
+        number = shard_from_resource(lease.resource)
         async with self._lock(number):
-            self.leases.pop(number, None)
+            self._leases.pop(number, None)
             await self._let_go(number)
         self._locks.pop(number, None)
 
@@ -100,13 +102,13 @@ class GroupShardLeaseHandler:
         """Graceful shutdown, after the plan executor has stopped: flush everything, release every lease."""
         try:
             async with asyncio.timeout(within_ms / 1000):
-                await asyncio.gather(*(self._retire(lease) for lease in list(self.leases.values())))
+                await asyncio.gather(*(self._retire(lease) for lease in list(self._leases.values())))
         except TimeoutError:
             _log.warning("not every group shard was released in time; their leases end with the session")
         finally:
-            for number in list(self.leases):
+            for number in list(self._leases):
                 await self._let_go(number)
-            self.leases.clear()
+            self._leases.clear()
 
     async def run(self) -> None:
         """Serve deadlines and retry failed loads, until cancelled."""
@@ -128,13 +130,13 @@ class GroupShardLeaseHandler:
 
     async def _reload_broken(self) -> bool:
         """Reload broken shards and those that failed to load; whether some are left."""
-        for number, lease in list(self.leases.items()):
+        for number, lease in list(self._leases.items()):
             shard = self._shards.get(number)
             if (shard is None or shard.writer.broken is not None) and not self._lock(number).locked():
                 async with self._lock(number):
-                    if self.leases.get(number) is lease:
+                    if self._leases.get(number) is lease:
                         await self._reload(number, lease)
-        return any(number not in self._shards for number in self.leases)
+        return any(number not in self._shards for number in self._leases)
 
     async def _reload(self, number: int, lease: Lease) -> None:
         shard = self._shards.get(number)

@@ -15,7 +15,7 @@ from holdfast.groups.committed_state import CommittedState
 from holdfast.groups.description import describe
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError, NotCoordinatorError
 from holdfast.groups.group import Group, Reply
-from holdfast.groups.keys import groups_prefix, offsets_prefix
+from holdfast.groups.keys import groups_prefix, offsets_prefix, shard_from_resource
 from holdfast.groups.model import (
     CommittedOffset,
     GroupDescription,
@@ -34,7 +34,6 @@ from holdfast.groups.settings import GroupCounters, GroupSettings
 from holdfast.groups.shard_offsets import OffsetResults, ShardOffsets
 from holdfast.groups.timers import DeadlineQueue
 from holdfast.groups.writer import ShardWriter
-from holdfast.kernel.keys import partition_from_resource
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.mirror import scan_all
 from holdfast.vocabulary.clock import Clock
@@ -66,7 +65,7 @@ class GroupShard:
         topic_id: TopicIdLookup,
         notify: Notify,
     ) -> None:
-        self.lease, self.number = lease, partition_from_resource(lease.resource).number
+        self.lease, self.number = lease, shard_from_resource(lease.resource)
         self.groups: dict[str, Group] = {}
         self.accepting = True
         self._store, self._clock, self._random, self._settings = store, clock, random, settings

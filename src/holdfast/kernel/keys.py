@@ -10,10 +10,11 @@
     plan/{topic}              {"agents", "owners"}               who owns each partition, by index into agents
     transfer/{resource}       {"state", "source", "target", "epoch", "since_ms"}   the latest transfer of a lease
 
-A resource is a path: `partition/{topic}/{number:05d}` for a log partition, `planner` for the planner's own lease.
+A resource is a path: `planner` for the planner's own lease, `partition/{workload}/{number:05d}` for what the planner places. The
+workload of a log partition is its topic; every other kind of lease has one workload, `~{kind}`, which no topic can be called.
 """
 
-from typing import Final
+from typing import Final, NewType
 
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.types import TopicPartition
@@ -28,6 +29,12 @@ WORKLOADS: Final = "workload/"
 PLANS: Final = "plan/"
 TRANSFERS: Final = "transfer/"
 PLANNER: Final = "planner"
+PLACED: Final = "partition/"  # resources that the planner places
+
+LeaseKind = NewType("LeaseKind", str)
+"""What a placed lease is about: an agent has a handler for each kind."""
+
+LOG_PARTITION: Final = LeaseKind("partition")
 
 
 def holder_key(resource: str) -> str:
@@ -67,13 +74,31 @@ def transfer_key(resource: str) -> str:
 
 def partition_resource(partition: TopicPartition) -> str:
     """The lease of a log partition."""
-    return f"partition/{partition.topic}/{partition.number:05d}"
+    return placed_resource(partition.topic, partition.number)
+
+
+def placed_resource(workload: str, number: int) -> str:
+    """The lease number `number` of a workload."""
+    return f"{PLACED}{workload}/{number:05d}"
+
+
+def kind_workload(kind: LeaseKind) -> str:
+    """The workload of a kind other than log partitions."""
+    return f"~{kind}"
+
+
+def parse_placed_resource(resource: str) -> tuple[LeaseKind, str, int]:
+    """Kind, workload and number of a placed lease."""
+    workload, _, number = resource.removeprefix(PLACED).rpartition("/")
+    if not resource.startswith(PLACED) or not workload or not number.isdecimal():
+        raise InvalidError("resource", resource, f"{PLACED}{{workload}}/{{number}}")
+    kind = LeaseKind(workload[1:]) if workload.startswith("~") else LOG_PARTITION
+    return kind, workload, int(number)
 
 
 def partition_from_resource(resource: str) -> TopicPartition:
     """The log partition whose lease this is."""
-    kind, _, rest = resource.partition("/")
-    topic, _, number = rest.rpartition("/")
-    if kind != "partition" or not topic or not number.isdecimal():
-        raise InvalidError("resource", resource, "partition/{topic}/{number}")
-    return TopicPartition(topic, int(number))
+    kind, topic, number = parse_placed_resource(resource)
+    if kind != LOG_PARTITION:
+        raise InvalidError("resource", resource, "the lease of a log partition")
+    return TopicPartition(topic, number)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from holdfast.contracts.store import Entry, Store
-from holdfast.kernel.keys import MEMBERS, PLANS, TRANSFERS, holder_key
+from holdfast.kernel.keys import MEMBERS, PLACED, PLANS, TRANSFERS, holder_key
 from holdfast.kernel.lease import Held, Lease, acquire, read_holder, release
 from holdfast.kernel.membership import read_member
 from holdfast.kernel.mirror import Mirror, open_mirror
@@ -128,7 +128,7 @@ class PlanExecutor:
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             mirrors = _Mirrors(
                 await stack.enter_async_context(self._mirror(PLANS, lambda entry: decode_placements(entry.value))),
-                await stack.enter_async_context(self._mirror(holder_key("partition/"), read_holder)),
+                await stack.enter_async_context(self._mirror(holder_key(PLACED), read_holder)),
                 await stack.enter_async_context(self._mirror(TRANSFERS, read_transfer)),
                 await stack.enter_async_context(self._mirror(f"{MEMBERS}agent/", read_member)),
             )

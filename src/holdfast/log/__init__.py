@@ -1,1 +1,1 @@
-"""The log: record batches, write-ahead log, segments, partitions. Knows the contracts and the kernel, never an engine."""
+"""The log: record batches, write-ahead log, segments, partitions. It imports the contracts and the kernel, never an engine."""

@@ -22,7 +22,7 @@ _Tables = tuple[tuple[int, ...], ...]  # what each of the four bytes of a checks
 
 
 def joined_by_tables(first: int, second: int, second_bytes: int, /) -> int:
-    """The twin of the C kernel's `joined`: the checksum of two parts one behind the other, from theirs and a length."""
+    """The pure Python `joined`: the checksum of two parts one behind the other, from theirs and a length."""
     power = 0
     while second_bytes:
         if second_bytes & 1:

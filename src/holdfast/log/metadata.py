@@ -1,4 +1,4 @@
-"""What the store knows of a partition. Data only; `log.keys` says where it stands."""
+"""What the store holds of a partition. Data only; `log.keys` has its keys."""
 
 import msgspec
 
@@ -16,7 +16,7 @@ class OffsetGap(msgspec.Struct, frozen=True, kw_only=True):
 class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A partition's state. Offsets below `published` are in object storage; `reserved` is the ceiling of what was handed out.
 
-    `reserved > published` means there may be an unpublished tail, and `wal` says in whose WAL; `level` is what
+    `reserved > published` means there may be an unpublished tail, and `wal` is the id of the WAL that has it; `level` is what
     its acknowledgements meant: at `object` nothing of it was acknowledged. `epochs` is the leader history,
     oldest first: enough to tell which epoch wrote any offset from `start` on. `gaps` are what unclean takeovers left out.
     """
@@ -63,3 +63,10 @@ class IndexRecord(msgspec.Struct, frozen=True, kw_only=True):
     entries: int
     size_bytes: int  # of the segments listed, for retention
     dirty_bytes: int = 0  # of those among them that were never compacted
+
+
+class DeletedTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """The mark of a deleted topic, until its partitions are purged."""
+
+    topic: str
+    deleted_at_ms: int

@@ -1,10 +1,20 @@
-"""Which partition, and on which terms it is kept. Data only."""
+"""Which partition, how it is configured, and when an append counts as done. Data only."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
-from holdfast.vocabulary.settings import MIB, check_at_least, check_one_of
+from holdfast.vocabulary.settings import MIB, check_at_least, check_between, check_one_of
 
-DURABILITY_LEVELS = ("local", "object")
+DURABILITY_LEVELS: Final = ("local", "object")
+
+# Kafka's acks: wait for the topic's durability level, for this leader's disk, or for nothing.
+ACKS_ALL: Final = -1
+ACKS_LEADER: Final = 1
+ACKS_NONE: Final = 0
+
+OnDurable = Callable[[BaseException | None], None]
+"""Called on the event loop once an append is durable (None), or has failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +34,7 @@ class PartitionConfig:
     """What a topic's configuration means for one of its partitions.
 
     `level`: when an append counts as durable. `roll_*`: when what is durable is published. `unclean_takeover`: whether a
-    partition whose last records are in somebody else's WAL may go on without them.
+    partition whose last records are in another agent's WAL may continue without them.
     """
 
     level: str = "local"
@@ -36,3 +46,26 @@ class PartitionConfig:
         check_one_of("level", self.level, DURABILITY_LEVELS)
         check_at_least("roll_bytes", self.roll_bytes, 1)
         check_at_least("roll_ms", self.roll_ms, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanupPolicy:
+    """What a topic's configuration asks of maintenance. `None` is no limit.
+
+    `delete` and `compact` are the two cleanup policies; a topic may have either or both.
+    """
+
+    delete: bool = True
+    compact: bool = False
+    retention_ms: int | None = 7 * 86_400_000
+    retention_bytes: int | None = None
+    delete_retention_ms: int = 86_400_000
+    min_compaction_lag_ms: int = 0
+    min_dirty_ratio: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("retention_ms", "retention_bytes"):
+            check_at_least(name, getattr(self, name) or 0, 0)
+        check_at_least("delete_retention_ms", self.delete_retention_ms, 0)
+        check_at_least("min_compaction_lag_ms", self.min_compaction_lag_ms, 0)
+        check_between("min_dirty_ratio", self.min_dirty_ratio, 0, 1)

@@ -1,9 +1,9 @@
-"""Ids of idempotent producers: 64-bit numbers that nobody else is ever given.
+"""Ids of idempotent producers: 64-bit numbers, each given once.
 
     counter/producer   {"next"}   the first id of the next block
 
 The one rule: a block of ids belongs to the process whose commit took it. What a process has not handed out when it ends is left out
-for ever, and so is a block whose commit was lost on the way: gaps harm nobody, an id given twice loses records.
+for ever, and so is a block whose commit was lost on the way: gaps are harmless, an id given twice loses records.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class _ProducerIdCounter(msgspec.Struct, frozen=True):
 
 
 class ProducerIds:
-    """The ids one process hands out. Safe for many tasks: one commit per block, whoever waits for it shares it."""
+    """The ids one process hands out. Safe for many tasks: one commit per block, shared by all that wait for it."""
 
     def __init__(self, store: Store, *, clock: Clock, random: Random) -> None:
         self._store, self._clock, self._random = store, clock, random
@@ -36,17 +36,17 @@ class ProducerIds:
         """An id that was never given out before. `UnavailableError`, `OutcomeUnknownError`: ask again, nothing is harmed."""
         if not self._block:
             async with self._taking:
-                if not self._block:  # whoever held the lock may have taken one
+                if not self._block:  # the task that held the lock may have taken one
                     self._block = await self._take()
                 return self._first()
         return self._first()
 
     async def was_given(self, producer_id: int) -> bool:
-        """Whether somebody has, or may have, this id."""
+        """Whether this id was given, or may have been."""
         return 1 <= producer_id < _next_block(await self._store.get(PRODUCER_COUNTER))
 
     def _first(self) -> int:
-        """The first id of the block. No await: nobody else gets it."""
+        """The first id of the block. No await: no other task gets it."""
         first, self._block = self._block[0], self._block[1:]
         return first
 

@@ -1,7 +1,7 @@
 """The published part of a partition, as any process sees it from the store and object storage alone.
 
-It shows everything below `published`, and never the tail: for that, ask the leader. What it knows is as old as the last `refresh`;
-that is no harm, because what is published does not change, it only grows, and shrinks at the old end.
+It shows everything below `published`, and never the tail: for that, ask the leader. It is as old as the last `refresh`,
+which is harmless: what is published does not change, it only grows, and shrinks at the old end.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class PublishedLog:
 
     @classmethod
     async def open(cls, partition_id: PartitionId, *, store: Store, clock: Clock) -> "PublishedLog":
-        """The partition as it is published now; one that nobody has opened yet is empty."""
+        """The partition as it is published now; one that was never opened is empty."""
         log = cls(partition_id, store=store, clock=clock)
         await log.refresh()
         return log
@@ -54,10 +54,10 @@ class PublishedLog:
         return self._record.epochs
 
     def check_readable(self) -> None:
-        """Published is published."""
+        """Always: what is published stays published."""
 
     async def refresh(self) -> None:
-        """Read anew what the store says."""
+        """Read record and segments from the store again."""
         entry = await self._store.get(self._key)
         if entry is not None and entry.version != self._version:
             self._take(entry)
@@ -91,7 +91,7 @@ class PublishedLog:
         finally:
             sleep.cancel()
             change.cancel()
-            await asyncio.wait((change,))  # the watch must not be left while somebody reads it
+            await asyncio.wait((change,))  # the watch must not be closed while it is read
 
     def _take(self, entry: Entry) -> None:
         self._record = msgspec.json.decode(entry.value, type=PartitionRecord)

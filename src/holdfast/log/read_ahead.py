@@ -1,7 +1,7 @@
 """Reading ahead: what a reader that goes through a partition will ask for next is read while its last answer is on its way.
 
 The one rule: it is a guess, and costs nothing but a read. It is made only for who reads on where a read ended, there are at most so
-many at a time, and one that nobody came for in a while gives way to the next, with what it read.
+many at a time, and one that was not used for a while gives way to the next, with what it read.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ class ReadAhead(Generic[T]):
         while len(self._guesses) >= self._count_max and self._guesses:
             spot, oldest = next(iter(self._guesses.items()))
             if now - oldest.begun_at < _STALE_S:
-                return False  # it would be read in vain: its reader is about to come
+                return False  # its reader is about to read it itself
             del self._guesses[spot]
             oldest.read.cancel()
         return len(self._guesses) < self._count_max
@@ -117,6 +117,6 @@ class ReadAhead(Generic[T]):
 
 
 def _seen(read: "asyncio.Future[Any]") -> None:
-    """A guess that failed and that nobody came for harms nobody: whoever needs the bytes reads again, and is told."""
+    """A failed read ahead is ignored: a reader that needs the bytes reads again, and gets the error."""
     if not read.cancelled():
         read.exception()

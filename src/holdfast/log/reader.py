@@ -1,8 +1,8 @@
 """Reading a partition: from the tail in RAM, or from segments in object storage; by offset and by time.
 
-It reads what a `Readable` shows: a leading partition, or the published part as any process sees it (`log.published`). The rules:
+It reads a `ReadablePartition`: one that is led here, or the published part as any process sees it (`published_log`). The rules:
 nothing at or above the high watermark is returned; batches are returned whole, so the first may begin before the offset asked for;
-a segment that is gone was unlinked meanwhile (retention, compaction), so the plan is made again.
+a segment that is gone was unlinked meanwhile (retention, compaction), so the read is planned again.
 """
 
 import asyncio
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.contracts.objects import Missing, Objects
+from holdfast.kafka.special_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from holdfast.log import leader_epochs
 from holdfast.log.batches import Buffer, decode, parse_header
+from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.log.metadata import SegmentRecord
 from holdfast.log.model import PartitionId
 from holdfast.log.partition.tail import Tail
@@ -22,22 +24,9 @@ from holdfast.log.segment_list import SegmentList, StaleListingError
 from holdfast.log.segments import EpochStart, OffsetAndTimestamp, SegmentReader
 from holdfast.log.settings import LogSettings
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import CorruptError, InvalidError
-
-EARLIEST: Final = -2
-LATEST: Final = -1
-MAX_TIMESTAMP: Final = -3
+from holdfast.vocabulary.errors import CorruptError
 
 _PLANS_MAX: Final = 5  # so often may retention be faster than a reader before it is no coincidence
-
-
-class OffsetOutOfRangeError(InvalidError):
-    """There is nothing at this offset (any more, or yet). `start` to `end` is where a reader may begin."""
-
-    def __init__(self, partition: str, offset: int, start: int, end: int) -> None:
-        super().__init__(f"offset in partition {partition}", offset, f"{start} to {end}")
-        self.args = (partition, offset, start, end)
-        self.partition, self.offset, self.start, self.end = partition, offset, start, end
 
 
 class ReadablePartition(Protocol):
@@ -65,7 +54,7 @@ class ReadablePartition(Protocol):
         ...
 
     async def refresh(self) -> None:
-        """Learn anew which segments there are."""
+        """Reload the list of segments."""
         ...
 
 
@@ -102,7 +91,7 @@ class _SegmentRead(NamedTuple):
 
 
 class LogReader:
-    """Reads partitions of one process: keeps the indexes of segments that were read lately, bounds reads side by side."""
+    """Reads partitions of one process: keeps the indexes of segments that were read lately, bounds concurrent reads."""
 
     def __init__(self, objects: Objects, *, clock: Clock, settings: LogSettings) -> None:
         self.objects = objects
@@ -163,7 +152,7 @@ class LogReader:
                 await log.refresh()
                 continue
             if segment is None or segment.base_offset >= log.tail.start:
-                return (), log.tail.start  # a gap: an unclean takeover, or retention was faster than we
+                return (), log.tail.start  # a gap: an unclean takeover, or retention was faster
             piece = await self._next_of(log, segment, max(at, segment.base_offset), bytes_max)
             if piece is not None:
                 return piece.batches, piece.end
@@ -171,16 +160,16 @@ class LogReader:
             await log.refresh()
             if log.start_offset > at:
                 raise OffsetOutOfRangeError(str(log.partition_id), at, log.start_offset, log.high_watermark)
-        raise CorruptError(f"partition {log.partition_id}", f"the segment of offset {at} is listed and is not there")
+        raise CorruptError(f"partition {log.partition_id}", f"the segment of offset {at} is listed and missing")
 
     async def _next_of(
         self, log: ReadablePartition, segment: SegmentRecord, at: int, bytes_max: int
     ) -> _SegmentRead | None:
-        """The batches of a segment from `at` on; whoever reads on where a read ended finds them read ahead. None: it is gone."""
+        """The batches of a segment from `at` on; a sequential reader finds them read ahead. None: it is gone."""
         spot = ReadPosition(log.partition_id.topic_id, log.partition_id.number, at)
         goes_on = self._ahead.continues(spot) or at == segment.base_offset
         piece = await self._ahead.take(spot)
-        if piece is None or piece.segment != segment:  # nobody guessed, or the segment was replaced meanwhile
+        if piece is None or piece.segment != segment:  # not read ahead, or the segment was replaced meanwhile
             piece = await self._read_from(segment, at, bytes_max)
         if piece is None or not piece.batches:
             return piece
@@ -244,7 +233,7 @@ class LogReader:
                 return await self._first_at(log, timestamp_ms)
             except StaleListingError:
                 await log.refresh()
-        raise CorruptError(f"partition {log.partition_id}", "a segment is listed and is not there")
+        raise CorruptError(f"partition {log.partition_id}", "a segment is listed and missing")
 
     async def _first_at(self, log: ReadablePartition, timestamp_ms: int) -> OffsetAndTimestamp | None:
         seen = log.start_offset
@@ -276,7 +265,7 @@ class LogReader:
                 return max(times, default=-1)
             except StaleListingError:
                 await log.refresh()
-        raise CorruptError(f"partition {log.partition_id}", "its list of segments is not there")
+        raise CorruptError(f"partition {log.partition_id}", "its list of segments is missing")
 
     def _reader(self, segment: SegmentRecord) -> SegmentReader:
         partition_id = (segment.object, segment.start)

@@ -85,12 +85,12 @@ def _base(segment: SegmentRecord) -> int:
 
 
 def read_segment(entry: Entry) -> SegmentRecord:
-    """The segment a store entry speaks of."""
+    """The segment in a store entry."""
     return msgspec.json.decode(entry.value, type=SegmentRecord)
 
 
 def read_index(entry: Entry) -> IndexRecord:
-    """The index object a store entry speaks of."""
+    """The index object in a store entry."""
     return msgspec.json.decode(entry.value, type=IndexRecord)
 
 

@@ -1,48 +1,42 @@
-"""The log as its faces use it: topics, produce, fetch, offsets, deleting records. Every face calls this, and none goes around it.
+"""The log as gateways use it: topics, produce, read, offsets, deleting records. Every gateway calls this, and nothing below it.
 
-What it does itself is judging: limits, keys of compacted topics, the log's own time. Leading, publishing and upkeep are the
-agent's; a partition somebody else leads is a `NotLeaderError`, and the face redirects or forwards.
+It validates requests itself: limits, keys of compacted topics, append time, leader epochs. Leading, publishing and maintenance are
+the agent's. A partition that another agent leads is a `NotLeaderError`, and the gateway redirects or forwards.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from holdfast.kafka.special_offsets import LATEST, NO_EPOCH
 from holdfast.log.batches import BatchHeader, Buffer, RecordBatch, parse_header, set_append_time, split_batches
 from holdfast.log.batches.header import HEADER_BYTES
+from holdfast.log.errors import FencedLeaderEpochError, NotLeaderError, UnknownLeaderEpochError
+from holdfast.log.leader_epochs import epoch_at
 from holdfast.log.maintenance import MaintenanceContext, check_keys, delete_records
-from holdfast.log.model import PartitionId
-from holdfast.log.partition.leading_partition import ACKS_ALL, ACKS_LEADER, ACKS_NONE, AppendResult, LeadingPartition
+from holdfast.log.model import ACKS_ALL, ACKS_LEADER, ACKS_NONE, PartitionId
+from holdfast.log.partition.leading_partition import AppendResult, LeadingPartition
 from holdfast.log.partition.producer_state import MISSED_MAX, MISSED_MS
 from holdfast.log.published_log import PublishedLog
 from holdfast.log.reader import FetchedBatches, LogReader, end_of_epoch
-from holdfast.log.segments import OffsetAndTimestamp
+from holdfast.log.segments import ProducerSnapshot
 from holdfast.log.topic_config import TopicConfig
 from holdfast.log.topics import Topic, Topics, UnknownTopicError
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
+if TYPE_CHECKING:
+    import asyncio
+
 _PUBLISHED_MAX: Final = 1_024
 
 
-class NotLeaderError(HoldfastError):
-    """This agent does not lead the partition (now). Ask `leader`, or try again. `reason` says why it is offline, if it is."""
-
-    def __init__(self, topic: str, partition: int, leader: str = "", reason: str = "") -> None:
-        super().__init__(topic, partition, leader, reason)
-        self.topic, self.partition, self.leader, self.reason = topic, partition, leader, reason
-
-    def __str__(self) -> str:
-        why = self.reason or (f"{self.leader} does" if self.leader else "nobody does yet")
-        return f"partition {self.topic}:{self.partition} is not led here: {why}"
-
-
 class LeaderLookup(Protocol):
-    """What this process knows of topics, and leads."""
+    """The topics visible to this process, and the partitions it leads."""
 
     def topic(self, name: str) -> Topic | None:
-        """The topic, as far as it is known here: a new one may be missing for a moment."""
+        """The topic, if it is known here: a new one may be missing for a moment."""
         ...
 
     def partition(self, topic: Topic, number: int) -> LeadingPartition:
@@ -50,9 +44,54 @@ class LeaderLookup(Protocol):
         ...
 
 
+class ReadProgress(Protocol):
+    """The visible end of a partition that is led here, to wait on. Nothing awaits: a reader of many partitions asks often."""
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below is visible."""
+        ...
+
+    def resolve_beyond(self, offset: int, waiter: "asyncio.Future[None]") -> None:
+        """Resolve `waiter` (shared by several partitions) once the high watermark is above `offset`, or fail it."""
+        ...
+
+    def forget(self, offset: int) -> None:
+        """A waiter for `offset` has stopped waiting."""
+        ...
+
+
+class PartitionRead(NamedTuple):
+    """Whole batches in offset order, the log's bounds and leader epoch when they were read, and what to wait on for more."""
+
+    batches: Sequence[Buffer]
+    size_bytes: int
+    start_offset: int
+    high_watermark: int
+    epoch: int
+    progress: ReadProgress
+
+
+class PartitionStatus(NamedTuple):
+    """A partition that is led here, now."""
+
+    epoch: int
+    start_offset: int
+    high_watermark: int
+    published_until: int
+
+
+class TimestampOffset(NamedTuple):
+    """The offset of a timestamp, with the timestamp of its record (-1: none) and the epoch that wrote it."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
 @dataclass(frozen=True, slots=True)
 class ProduceResult:
-    """What a producer is told. `append_time_ms` is -1 unless the log gave the records their time."""
+    """Where records went. `append_time_ms` is -1 unless the topic takes append time."""
 
     base_offset: int
     end_offset: int
@@ -65,31 +104,32 @@ class ProduceResult:
 class PendingProduce:
     """Batches on their way into a partition; `appended` once they have their offsets."""
 
-    led: LeadingPartition
-    batches: Sequence[RecordBatch]
-    append_time_ms: int
+    _partition: LeadingPartition
+    _batches: Sequence[RecordBatch]
+    _append_time_ms: int
     appended: AppendResult | None = None
 
     async def finish(self, *, acks: int) -> ProduceResult:
         """Return once they are as durable as `acks` asks for. Raises what `LogService.produce` raises."""
-        led, appended = self.led, self.appended
+        partition, appended = self._partition, self.appended
         if appended is None:
-            appended = await led.append(self.batches, acks=acks)
+            appended = await partition.append(self._batches, acks=acks)
         else:
-            await led.acknowledged(appended, acks=acks)
-        return self._produced(appended)
+            await partition.acknowledged(appended, acks=acks)
+        return self._result(appended)
 
-    def tell(self, on_durable: Callable[[ProduceResult | BaseException], None], *, acks: int) -> None:
-        """`finish` for what is `appended`, without a task: `told` hears what it would return, or raise."""
+    def notify(self, on_result: Callable[[ProduceResult | BaseException], None], *, acks: int) -> None:
+        """`finish` for what is `appended`, without a task: `on_result` is called with what it would return or raise."""
         appended = self.appended
         assert appended is not None
-        self.led.tell(
-            appended, lambda error: on_durable(self._produced(appended) if error is None else error), acks=acks
+        self._partition.notify_durable(
+            appended, lambda error: on_result(self._result(appended) if error is None else error), acks=acks
         )
 
-    def _produced(self, appended: AppendResult) -> ProduceResult:
+    def _result(self, appended: AppendResult) -> ProduceResult:
+        start_offset = self._partition.start_offset
         return ProduceResult(
-            appended.base_offset, appended.end_offset, self.led.start_offset, self.append_time_ms, appended.duplicate
+            appended.base_offset, appended.end_offset, start_offset, self._append_time_ms, appended.duplicate
         )
 
 
@@ -107,16 +147,15 @@ class LogService:
         directory: Path | None = None,
     ) -> None:
         self.topics = topics
-        self.directory = directory  # where what is not published yet is kept; None: this process keeps nothing
+        self.directory = directory  # of the WAL; None: this process leads nothing
         self._leading, self._reading, self._context, self._clock = leading, reading, context, clock
         self._configs: dict[str, tuple[Topic, TopicConfig]] = {}
-        self._missed: dict[
-            tuple[str, int], dict[tuple[int, int], tuple[BatchHeader, int]]
-        ] = {}  # sent while it was not led here
-        self._published: dict[PartitionId, PublishedLog] = {}  # those read lately that others lead
+        # By topic id and partition, then by producer id and epoch: what was sent while it was not led here.
+        self._missed: dict[tuple[str, int], dict[tuple[int, int], tuple[BatchHeader, int]]] = {}
+        self._published: dict[PartitionId, PublishedLog] = {}  # read lately, led elsewhere
 
     async def close(self) -> None:
-        """End what goes on in the background. Nothing is asked afterwards."""
+        """Stop reading ahead. Call nothing afterwards."""
         await self._reading.close()
 
     async def create_topic(self, name: str, partitions: int, config: Mapping[str, object] | None = None) -> Topic:
@@ -139,29 +178,29 @@ class LogService:
         """
         if acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
             raise InvalidError("acks", acks, f"{ACKS_NONE}, {ACKS_LEADER} or {ACKS_ALL}")
-        found, config = await self._topic(topic)
-        return await self._judge(found, config, partition, payload).finish(acks=acks)
+        found = await self._topic(topic)
+        return await self._validate(found, self._config(found), partition, payload).finish(acks=acks)
 
-    def begin_produce(self, topic: str, partition: int, payload: Buffer) -> "PendingProduce | None":
-        """`produce` without waiting: appended at once if nothing is in the way. None: the topic is not known here (yet).
+    def begin_produce(self, topic: str, partition: int, payload: Buffer) -> PendingProduce | None:
+        """`produce` without waiting: appended at once unless an append has to wait. None: the topic is not known here (yet).
 
-        Raises what `produce` raises. Whoever gets one `finish`es it, in the order of the calls.
+        Raises what `produce` raises. The caller finishes each one, in the order of the calls.
         """
         found = self._leading.topic(topic)
         if found is None:
             return None
-        begun = self._judge(found, self._config(found), partition, payload)
+        pending = self._validate(found, self._config(found), partition, payload)
         try:
-            begun.appended = begun.led.append_now(begun.batches)
+            pending.appended = pending._partition.append_now(pending._batches)
         except InvalidError:
             raise
         except HoldfastError:
-            self._note_missed(found, partition, payload)  # led anew, it should know
+            self._note_missed(found, partition, payload)  # the next leadership of ours must know
             raise
-        return begun
+        return pending
 
-    def _judge(self, topic: Topic, config: TopicConfig, partition: int, payload: Buffer) -> "PendingProduce":
-        """What a producer sent, judged: who takes it, and as what."""
+    def _validate(self, topic: Topic, config: TopicConfig, partition: int, payload: Buffer) -> PendingProduce:
+        """The batches of a payload, checked against the topic's configuration, and the partition that takes them."""
         try:
             led = self._leading.partition(topic, self._number(topic, partition))
         except NotLeaderError:
@@ -174,9 +213,7 @@ class LogService:
         batches = split_batches(payload, limits=limits)
         for header, _ in batches:
             if header.is_transactional:
-                raise InvalidError(
-                    "attributes of a batch", "transactional", "not transactional: there are no transactions"
-                )
+                raise InvalidError("batch attributes", "transactional", "not transactional: unsupported")
         if config.compacted:
             check_keys(batches, limits=limits)
         append_time_ms = -1
@@ -195,22 +232,35 @@ class LogService:
         wait_ms: float = 0,
         bytes_min: int = 1,
     ) -> FetchedBatches:
-        """Whole batches from the one that holds `offset` on; see `Reading.fetch`."""
-        led = await self.led(topic, partition)
+        """Whole batches from the one that holds `offset` on, waiting for `bytes_min`; see `LogReader.fetch`."""
+        led = await self._led(topic, partition)
         return await self._reading.fetch(led, offset, bytes_max=bytes_max, wait_ms=wait_ms, bytes_min=bytes_min)
 
-    async def read(self, led: LeadingPartition, offset: int, *, bytes_max: int) -> FetchedBatches:
-        """What a partition led here holds from `offset` on, without waiting."""
-        return await self._reading.fetch(led, offset, bytes_max=bytes_max)
+    async def read(
+        self, topic: str, partition: int, offset: int, *, bytes_max: int, leader_epoch: int = NO_EPOCH
+    ) -> PartitionRead:
+        """Whole batches from the one that holds `offset` on, without waiting. `OffsetOutOfRangeError`, `NotLeaderError`.
+
+        With `leader_epoch`, any method raises `FencedLeaderEpochError` or `UnknownLeaderEpochError` if ours is another one.
+        """
+        found = self._leading.topic(topic) or await self.topics.get(topic)
+        led = self._leading.partition(found, self._number(found, partition))
+        epoch = led.lease.epoch
+        if 0 <= leader_epoch != epoch:
+            _check_epoch(led, leader_epoch)
+        fetched = await self._reading.fetch(led, offset, bytes_max=bytes_max)
+        return PartitionRead(
+            fetched.batches, fetched.size_bytes, fetched.start_offset, fetched.high_watermark, epoch, led
+        )
 
     async def fetch_published(
         self, topic: str, partition: int, offset: int, *, bytes_max: int
     ) -> FetchedBatches | None:
-        """The same of a partition led elsewhere, as far as it is published; None: `offset` lies beyond that.
+        """`read` of a partition led elsewhere, from object storage; None: `offset` is not published.
 
-        The high watermark it shows is where the published part ends, as far as this process knows.
+        Its high watermark is where the published part ends, as of its last refresh.
         """
-        found, _ = await self._topic(topic)
+        found = await self._topic(topic)
         partition_id = PartitionId(topic=topic, topic_id=found.id, number=self._number(found, partition))
         log = self._published.pop(partition_id, None) or await PublishedLog.open(
             partition_id, store=self._context.store, clock=self._clock
@@ -224,31 +274,53 @@ class LogService:
                 return None
         return await self._reading.fetch(log, offset, bytes_max=bytes_max)
 
-    async def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """The first record at or after a time; EARLIEST, LATEST and MAX_TIMESTAMP as in `reading`."""
-        return await self._reading.offset_for_timestamp(await self.led(topic, partition), timestamp_ms)
+    async def describe(self, topic: str, partition: int, *, leader_epoch: int = NO_EPOCH) -> PartitionStatus:
+        """Bounds and epoch of a partition that is led here."""
+        led = await self._readable(topic, partition, leader_epoch)
+        return PartitionStatus(led.lease.epoch, led.start_offset, led.high_watermark, led.record.published)
 
-    async def end_of_epoch(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
-        """Kafka's OffsetForLeaderEpoch."""
-        return end_of_epoch(await self.led(topic, partition), epoch)
+    async def offset_for_timestamp(
+        self, topic: str, partition: int, timestamp_ms: int, *, leader_epoch: int = NO_EPOCH
+    ) -> TimestampOffset | None:
+        """The first record at or after a time; EARLIEST, LATEST and MAX_TIMESTAMP as in `LogReader`."""
+        led = await self._readable(topic, partition, leader_epoch)
+        reached = await self._reading.offset_for_timestamp(led, timestamp_ms)
+        if reached is None:
+            return None
+        epoch = led.lease.epoch if timestamp_ms == LATEST else epoch_at(led.epochs, reached.offset)
+        return TimestampOffset(reached.offset, reached.timestamp_ms, epoch)
+
+    async def end_of_epoch(
+        self, topic: str, partition: int, epoch: int, *, leader_epoch: int = NO_EPOCH
+    ) -> tuple[int, int]:
+        """Kafka's OffsetForLeaderEpoch: the largest known epoch ≤ `epoch`, and where it ended."""
+        return end_of_epoch(await self._readable(topic, partition, leader_epoch), epoch)
+
+    async def producers(self, topic: str, partition: int) -> Sequence[ProducerSnapshot]:
+        """The idempotent producers a partition remembers."""
+        led = await self._readable(topic, partition, NO_EPOCH)
+        return led.producers_at(led.next_offset)
 
     async def delete_records(self, topic: str, partition: int, offset: int) -> int:
         """Delete everything below `offset` (-1: everything visible); where the partition starts now."""
-        return await delete_records(await self.led(topic, partition), offset, self._context)
+        return await delete_records(await self._led(topic, partition), offset, self._context)
 
     async def flush(self, topic: str, partition: int) -> int:
-        """Have everything appended so far published; up to where the partition is published then."""
-        led = await self.led(topic, partition)
+        """Publish everything appended so far; the offset up to which the partition is published then."""
+        led = await self._led(topic, partition)
         await led.wait_published()
         return led.record.published
 
-    async def led(self, topic: str, partition: int) -> LeadingPartition:
-        """The partition, if it is led here. `NotLeaderError`, `UnknownTopicError`."""
-        found, _ = await self._topic(topic)
-        return self._leading.partition(found, self._number(found, partition))
+    def is_serving(self, topic: str, partition: int) -> bool:
+        """Whether the partition is known and led here now."""
+        return self._serving(topic, partition) is not None
 
-    def serving(self, topic: str, partition: int) -> LeadingPartition | None:
-        """The partition, if it is known and led here now. No waiting."""
+    def size_bytes(self, topic: str, partition: int) -> int | None:
+        """What the partition holds, published or not; None: it is not led here."""
+        led = self._serving(topic, partition)
+        return None if led is None else led.segments.size_bytes + led.unpublished_bytes
+
+    def _serving(self, topic: str, partition: int) -> LeadingPartition | None:
         found = self._leading.topic(topic)
         if found is None or not 0 <= partition < found.partitions:
             return None
@@ -257,14 +329,22 @@ class LogService:
         except NotLeaderError:
             return None
 
-    async def _topic(self, name: str) -> tuple[Topic, TopicConfig]:
-        topic = self._leading.topic(name)
-        if topic is None:
-            topic = await self.topics.get(name)  # created a moment ago, perhaps elsewhere
-        return topic, self._config(topic)
+    async def _led(self, topic: str, partition: int) -> LeadingPartition:
+        found = await self._topic(topic)
+        return self._leading.partition(found, self._number(found, partition))
+
+    async def _readable(self, topic: str, partition: int, leader_epoch: int) -> LeadingPartition:
+        led = await self._led(topic, partition)
+        led.check_readable()
+        if leader_epoch != NO_EPOCH:
+            _check_epoch(led, leader_epoch)
+        return led
+
+    async def _topic(self, name: str) -> Topic:
+        return self._leading.topic(name) or await self.topics.get(name)  # created a moment ago, perhaps elsewhere
 
     def _note_missed(self, topic: Topic, partition: int, payload: Buffer) -> None:
-        """Remember the first batch a producer sent in vain, for the case that we lead the partition in a moment."""
+        """Remember the first batch of a producer that was refused: this process may lead the partition in a moment."""
         if len(payload) < HEADER_BYTES:
             return
         header, now_ms = parse_header(payload), self._clock.now_ms()
@@ -290,8 +370,17 @@ class LogService:
         return partition
 
 
+def _check_epoch(led: LeadingPartition, expected: int) -> None:
+    """Raise unless the caller's leader epoch is ours: an older one is fenced, a newer one has not reached this agent."""
+    current = led.lease.epoch
+    if expected < current:
+        raise FencedLeaderEpochError(str(led.partition_id), expected, current)
+    if expected > current:
+        raise UnknownLeaderEpochError(str(led.partition_id), expected, current)
+
+
 def _with_append_time(batches: Sequence[RecordBatch], append_time_ms: int) -> list[RecordBatch]:
-    """The batches with the log's time, copied unless they may be written to."""
+    """The batches with the append time as their timestamp, copied unless they are writable."""
     stamped: list[RecordBatch] = []
     for _, view in batches:
         data = memoryview(bytearray(view)) if view.readonly else view

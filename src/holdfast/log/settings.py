@@ -1,4 +1,4 @@
-"""What an operator may tune about the log of one agent. Per-topic settings are in `topics`."""
+"""What an operator may tune about the log of one agent, and what leading partitions counts. Per-topic settings are in `topics`."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,13 @@ from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
 class LogSettings:
     """Values an operator may tune. Stores, objects, WALs and clocks are components, passed separately.
 
-    `reserve_offsets`: how many offsets a leader books in the store at a time (SAFETY 8).
-    `unpublished_bytes_max`: how much a partition may hold that object storage has not taken yet; then producers wait.
+    `reserve_offsets`: how many offsets a leader reserves in the store at a time (docs/safety.md, rule 8).
+    `unpublished_bytes_max`: limit of unpublished bytes of a partition; beyond it producers wait.
     `copy_below_bytes`: smaller tail batches are copied out of the slab they arrived in, so that they do not pin it.
-    `segment_reads_max`: how many segments are read side by side; `segment_readers_max`: whose indexes are kept in RAM.
-    `reads_ahead_max`: so many reads are begun before somebody asks for them, as those who read on will; `reads_ahead_depth`: so
-    many of one partition; `read_ahead_bytes`: of one such read.
-    `fetch_enough_bytes`: a fetch that has so much does not go on to another segment, even if it may return more.
+    `segment_reads_max`: concurrent reads of segments; `segment_readers_max`: whose indexes are kept in RAM.
+    `reads_ahead_max`: reads ahead of sequential readers, of all partitions; `reads_ahead_depth`: of one partition;
+    `read_ahead_bytes`: of one such read.
+    `fetch_enough_bytes`: a fetch that has so much does not continue to another segment, even if it may return more.
     """
 
     reserve_offsets: int = 1_000_000
@@ -59,3 +59,57 @@ class LogSettings:
             "read_ahead_bytes",
         ):
             check_at_least(name, getattr(self, name), 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipSettings:
+    """How an agent serves the partitions it leads.
+
+    `open_retry_ms`: between attempts to open a partition that is offline. `idle_ms`: how long a partition must have been idle
+    before its reserved offsets are released, so that it can move at once. `publications_max`: concurrent publications.
+    `publish_slow_ms`: a publication that takes longer is logged.
+    `tail_bytes_max`: limit of unpublished bytes of all partitions; from half of it on the largest are published.
+    `afterglow_bytes_max`: how much published data stays in memory for readers close behind.
+    `together_bytes_max`: how much one publication takes. `wal_bytes_max`: beyond it, the partitions that keep the oldest WAL
+    file from being recycled are published first.
+    """
+
+    open_retry_ms: int = 5_000
+    idle_ms: int = 30_000
+    publications_max: int = 4
+    publish_backoff_max_ms: int = 30_000
+    publish_slow_ms: int = 5_000
+    tail_bytes_max: int = 256 * MIB
+    afterglow_bytes_max: int = 128 * MIB
+    together_bytes_max: int = 64 * MIB
+    wal_bytes_max: int = 1024 * MIB
+
+    def __post_init__(self) -> None:
+        for name in (
+            "open_retry_ms",
+            "idle_ms",
+            "publications_max",
+            "publish_backoff_max_ms",
+            "publish_slow_ms",
+            "tail_bytes_max",
+            "together_bytes_max",
+            "wal_bytes_max",
+        ):
+            check_at_least(name, getattr(self, name), 1)
+        check_at_least("afterglow_bytes_max", self.afterglow_bytes_max, 0)
+
+
+@dataclass(slots=True)
+class LeadershipCounters:
+    """Since the process started. The field names are metric names."""
+
+    opened: int = 0
+    open_failures: int = 0
+    drained: int = 0
+    closed: int = 0
+    publications: int = 0
+    segments_published: int = 0
+    bytes_published: int = 0
+    publish_failures: int = 0
+    lost_while_publishing: int = 0
+    bookings_returned: int = 0

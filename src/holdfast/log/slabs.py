@@ -1,8 +1,8 @@
 """Slabs: memory that is taken once, kept warm and used again, for bytes on their way from the network to the disk.
 
 `take` hands out a whole slab as a memoryview; slices of it may go anywhere. The one rule: a slab comes back by itself when the last
-view of it is gone, so live data is never overwritten and nobody has to give anything back. That also means that a view of ten
-bytes pins the whole slab, and the budget counts it so (SAFETY 19): copy small things out.
+view of it is gone, so live data is never overwritten and nothing has to be returned. That also means that a view of ten
+bytes pins the whole slab, and the budget counts it so (docs/safety.md, rule 19): copy small things out.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class Slabs:
         return len(self._idle) * self._settings.slab_bytes
 
     def take(self) -> memoryview | None:
-        """A slab nobody else sees, with whatever was in it; None if the budget is spent: `await room()`, then ask again."""
+        """A slab of its own, not cleared; None if the budget is spent: `await room()`, then try again."""
         if self._idle:
             slab = self._idle.pop()  # the one used last is warmest
         elif self._has_room():
@@ -99,7 +99,7 @@ class Slabs:
             self._waiters[0].set_result(None)
 
     def _make(self) -> "_Slab":
-        """A slab nobody has had yet. They come from arenas, so that large pages serve several."""
+        """A new slab. They come from arenas, so that large pages serve several."""
         size = self._settings.slab_bytes
         if not self._fresh:
             arena = anonymous_mmap(max(_ARENA_BYTES // size, 1) * size)
@@ -117,5 +117,5 @@ class Slabs:
         self._idle.append(slab)
         del self._lent[slab]
         if self._waiters and self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed: there are no waiters
                 self._loop.call_soon_threadsafe(self._wake)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from holdfast.log.batches import RecordBatchLimits
-from holdfast.log.maintenance.settings import CleanupPolicy
-from holdfast.log.model import DURABILITY_LEVELS, PartitionConfig
+from holdfast.log.model import DURABILITY_LEVELS, CleanupPolicy, PartitionConfig
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between, check_one_of, settings_from
 
@@ -23,7 +22,7 @@ _YEARS_MS: Final = 1_000 * 365 * _DAY_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """A topic's settings. `docs/topics.md` says what each means."""
+    """A topic's settings. `docs/topics.md` explains them."""
 
     retention_ms: int = 7 * _DAY_MS
     retention_bytes: int = NO_LIMIT
@@ -75,7 +74,7 @@ class TopicConfig:
         )
 
     def policy(self) -> CleanupPolicy:
-        """What it asks of upkeep."""
+        """Its cleanup policy."""
         return CleanupPolicy(
             delete="delete" in self.cleanup_policy,
             compact=self.compacted,

@@ -19,7 +19,7 @@ from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.keys import workload_key
 from holdfast.kernel.placement import Workload
 from holdfast.log.keys import TOPICS, deleted_key, topic_id_key, topic_key
-from holdfast.log.maintenance.deleted_topics import DeletedTopic
+from holdfast.log.metadata import DeletedTopic
 from holdfast.log.topic_config import NAMES, TopicConfig, read_config, typed
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
@@ -84,7 +84,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, dict=True):  # the dict h
 
 
 def read_topic(entry: Entry) -> Topic:
-    """The topic a store entry speaks of."""
+    """The topic in a store entry."""
     return msgspec.json.decode(entry.value, type=Topic)
 
 
@@ -166,13 +166,13 @@ class Topics:
             given = typed({setting: value for setting, value in changes.items() if value is not None})
             kept = {setting: value for setting, value in topic.overrides.items() if setting not in changes}
             altered = msgspec.structs.replace(topic, overrides={**kept, **given})
-            _ = altered.config  # together they must make sense, too
+            _ = altered.config  # together they must be valid, too
             return Swap(altered, [Put(topic_key(name), msgspec.json.encode(altered))])
 
         return await self._change(name, decide)
 
     async def delete(self, name: str, *, topic_id: str | None = None) -> Topic:
-        """Delete the topic. Its records are out of reach at once, and removed by upkeep afterwards.
+        """Delete the topic. Its records are out of reach at once, and removed by maintenance afterwards.
 
         With `topic_id`, only if it still has this id: a new topic of the same name is another one.
         """

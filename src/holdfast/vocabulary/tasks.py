@@ -1,7 +1,7 @@
 """Structured concurrency: no task that nobody awaits."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -17,6 +17,15 @@ def unwrap_exception_group(group: BaseExceptionGroup[BaseException]) -> BaseExce
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def leaf_errors(error: BaseException) -> Iterator[BaseException]:
+    """The errors inside nested groups: one cause is often noticed by several tasks at once."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from leaf_errors(each)
+    else:
+        yield error
 
 
 @asynccontextmanager

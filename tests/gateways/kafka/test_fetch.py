@@ -46,7 +46,7 @@ async def test_a_long_poll_is_woken_by_the_first_of_many_partitions(tmp_path: Pa
     async with gateway_on(tmp_path, topics={"orders": 5}) as gateway:
         client = await gateway.client()
         correlation = await client.send(FETCH, 12, fetch_request("orders", dict.fromkeys(range(5), 0), wait_ms=60_000))
-        led = await gateway.backend.log.led("orders", 3)
+        led = await gateway.backend.log._led("orders", 3)
         await until(lambda: led._visible._waiters)
         await gateway.backend.log.produce("orders", 3, batch("now"))
         async with asyncio.timeout(10):
@@ -66,7 +66,7 @@ async def test_a_long_poll_waits_for_its_min_bytes(tmp_path: Path) -> None:
         client = await gateway.client()
         one = len(batch("a"))
         correlation = await client.send(FETCH, 12, fetch_request("orders", {0: 0}, wait_ms=60_000, bytes_min=3 * one))
-        led = await gateway.backend.log.led("orders", 0)
+        led = await gateway.backend.log._led("orders", 0)
         for value in "abc":
             await until(
                 lambda: any(
@@ -115,7 +115,7 @@ async def test_unknown_partitions_end_the_wait(tmp_path: Path, topic: str, numbe
 async def test_a_wrong_leader_epoch_gets_its_code(tmp_path: Path, ahead: int, code: ErrorCode) -> None:
     async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
         client = await gateway.client()
-        epoch = (await gateway.backend.log.led("orders", 0)).lease.epoch
+        epoch = (await gateway.backend.log._led("orders", 0)).lease.epoch
         answer = await client.ask(FETCH, 12, fetch_request("orders", {0: 0}, leader_epoch=epoch + ahead))
         assert answer.responses[0].partitions[0].error_code.value == code
 

@@ -32,7 +32,7 @@ async def filled(admin: Admin, partitions: int = 1) -> int:
         for at_ms in (500, 1_000, 3_000, 2_000, 3_000):
             await admin.backend.log.produce("orders", number, batch("x", at_ms=at_ms))
         await admin.backend.log.delete_records("orders", number, 1)
-    return (await admin.backend.log.led("orders", 0)).lease.epoch
+    return (await admin.backend.log.describe("orders", 0)).epoch
 
 
 async def asked(admin: Admin, time_ms: int, version: int | None = None, **given: Any) -> tuple[ErrorCode, int, int]:
@@ -121,8 +121,8 @@ async def test_partitions_led_elsewhere_get_their_code_and_the_others_a_result(t
     async with admin_of(tmp_path, topics={"orders": 2}) as admin:
         await filled(admin)
         agent = admin.gateway.node.agent
-        assert agent._partition_handler is not None
-        del agent._partition_handler.leading[next(each for each in agent.leading if each.number == 1)]
+        assert agent.log._handler is not None
+        del agent.log._handler.leading[next(each for each in agent.leading if each.number == 1)]
         answer = await admin.ask(
             "ListOffsets",
             replica_id=-1,

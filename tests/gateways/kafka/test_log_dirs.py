@@ -23,7 +23,7 @@ async def test_every_version_returns_published_and_unpublished_bytes(tmp_path: P
         await admin.backend.log.produce("orders", 0, batch("x" * 1_000))
         await admin.backend.log.flush("orders", 0)
         await admin.backend.log.produce("orders", 0, batch("y" * 1_000))
-        led = await admin.backend.log.led("orders", 0)
+        led = await admin.backend.log._led("orders", 0)
         assert led.segments.size_bytes > 0
         for version in versions("DescribeLogDirs"):
             answer = await admin.ask("DescribeLogDirs", version, topics=None)

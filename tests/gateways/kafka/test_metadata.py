@@ -41,7 +41,7 @@ def names(*wanted: str) -> list[dict[str, Any]]:
 
 async def test_every_version_names_brokers_topics_and_leaders(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 3}) as admin:
-        led = [await admin.backend.log.led("orders", number) for number in range(3)]
+        led = [await admin.backend.log._led("orders", number) for number in range(3)]
         for version in versions("Metadata"):
             answer = await admin.ask("Metadata", version, topics=names("orders"))
             (broker,) = answer.brokers

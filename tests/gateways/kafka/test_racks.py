@@ -27,7 +27,7 @@ async def test_a_reader_is_sent_to_its_own_zone_and_back_where_the_published_par
             await until(lambda: ann.node.leads() and bob.node.leads())
             near, far = (await ann.client()), (await bob.client())
             (number,) = ann.node.leads()
-            led = ann.backend.log.serving("orders", number)
+            led = ann.backend.log._serving("orders", number)
             assert led is not None
             for value in ("one", "two"):
                 await cluster.produce("orders", number, value)

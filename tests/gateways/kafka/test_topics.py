@@ -281,8 +281,8 @@ async def test_records_that_cannot_be_deleted_get_their_code(tmp_path: Path) -> 
 async def test_records_of_a_partition_led_elsewhere_are_not_deleted_here(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"a": 1}) as admin:
         agent = admin.gateway.node.agent
-        assert agent._partition_handler is not None
-        agent._partition_handler.leading.clear()
+        assert agent.log._handler is not None
+        agent.log._handler.leading.clear()
         answer = await admin.ask("DeleteRecords", topics=[records("a", {0: 0})], timeout=SOON)
         assert code(answer.topics[0].partitions[0]) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -68,11 +68,11 @@ def test_without_the_extension_everything_works() -> None:
 import sys
 sys.modules["holdfast._native"] = None  # as if it had not been built
 from holdfast.log.batches import *
-from holdfast.log.batches import native
-assert native.NATIVE is None and native.BEST is native.PURE
+from holdfast.log.batches import kernels
+assert kernels.NATIVE is None and kernels.BEST is kernels.PURE
 records = [Record(n, n, b"k", b"v" * 20, (("h", None),)) for n in range(3)]
 batch = encode(records, compression="snappy")
-(found,) = split(batch, limits=BatchLimits())
+(found,) = split_batches(batch, limits=RecordBatchLimits())
 validate_records(found)
 assert list(decode(found)) == records
 assert to_arrow([batch], include_headers=True).num_rows == 3

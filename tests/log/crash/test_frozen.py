@@ -35,7 +35,7 @@ async def test_clean_partitions_are_taken_over_and_late_effects_refused(world: C
 
 async def test_a_publication_that_comes_late_is_refused(world: CrashWorld) -> None:
     """Stopped between upload and commit. The tail of the local partitions is in its WAL, so these stay offline for others."""
-    ann = world.begin(*ANN, "--quota", "0", "--stop-at", "segment uploaded:4")
+    ann = world.begin(*ANN, "--quota", "0", "--stop-at", "publish.segments-uploaded:4")
     history = await world.becomes(lambda history: history.said("stopped"))
     world.work_off(*BOB)
     taken = world.history()

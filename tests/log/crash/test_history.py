@@ -62,7 +62,7 @@ def test_a_producer_goes_on_with_the_first_batch_that_was_not_acknowledged() -> 
     assert history.next_batch(0, 2) == 0
 
 
-def test_a_damaged_value_is_nobodys() -> None:
+def test_a_damaged_value_belongs_to_no_producer() -> None:
     value = value_of(Name(1, 2, 3))
     assert name_in(value) == Name(1, 2, 3)
     assert name_in(value[:-1] + b"!") is None

@@ -12,65 +12,65 @@ OPENING = (
     "before the WAL opens",
     "WAL opened",
     "lease acquired",
-    "record read",
-    "tail recovered",
-    "producers recovered",
-    "partition taken",
+    "takeover.record-read",
+    "takeover.tail-recovered",
+    "takeover.producers-recovered",
+    "takeover.committed",
 )
-MENDING = ("tail struck", "tail synced", "mark synced")
+MENDING = ("wal.torn-tail-invalidated", "wal.tail-synced", "wal.mark-synced")
 WORKING = (
     "before write",
-    "group written",
+    "wal.group-written",
     "before sync",
-    "group synced",
-    "file zeroed",
-    "file headed",
-    "file live",
-    "file opened",
-    "file retired",
-    "space refused",
+    "wal.group-synced",
+    "wal.file-zeroed",
+    "wal.file-header-written",
+    "wal.file-live",
+    "wal.file-opened",
+    "wal.file-retired",
+    "wal.space-refused",
     "before acknowledging",
     "acknowledged",
     "store asked",
     "store answered",
-    "segment built",
+    "publish.segments-built",
     "object asked",
     "object stored",
-    "segment uploaded",
-    "before the commit",
-    "segment committed",
-    "segment released",
-    "index uploaded",
-    "before relisting",
-    "relisted",
-    "before deleting trash",
-    "trash deleted",
-    "trash forgotten",
-    "before dooming",
-    "doomed",
-    "before deleting orphans",
-    "orphans deleted",
+    "publish.segments-uploaded",
+    "publish.before-commit",
+    "publish.committed",
+    "publish.applied",
+    "maintenance.index-uploaded",
+    "maintenance.before-relisting",
+    "maintenance.relisted",
+    "maintenance.before-trash-deletion",
+    "maintenance.trash-deleted",
+    "maintenance.trash-record-removed",
+    "maintenance.before-deletion-mark",
+    "maintenance.deletion-marked",
+    "maintenance.before-orphan-deletion",
+    "maintenance.orphans-deleted",
 )
 CLOSING = (
     "closing",
     "drained",
-    "reservation given back",
+    "publish.reservation-released",
     "published to the end",
     "lease released",
     "before the session closes",
 )
 STEPS = (*OPENING, *MENDING, *WORKING, *CLOSING)
 ONCE_PER_LIFE = ("before the WAL opens", "WAL opened", *MENDING, *CLOSING)
-TOLD = {"file zeroed": ("--spares", "0"), "space refused": ("--disk-full-ms", "400")}
+TOLD = {"wal.file-zeroed": ("--spares", "0"), "wal.space-refused": ("--disk-full-ms", "400")}
 
 
 def die(world: CrashWorld, step: str, nth: int, leftovers: str) -> None:
     """Die at the step's n-th time; where it comes once per life, simply once more."""
     if step in MENDING:
-        world.die_at(f"group written:{5 + nth}", "--quota", "0", "--leftovers", CUT)
+        world.die_at(f"wal.group-written:{5 + nth}", "--quota", "0", "--leftovers", CUT)
     time = 1 if step in ONCE_PER_LIFE else nth
     # A mark is written when a file is gone on with, which a full one is not; and, failing that, at the end.
-    quota = "3" if step in (*CLOSING, "mark synced") else "0"
+    quota = "3" if step in (*CLOSING, "wal.mark-synced") else "0"
     world.die_at(f"{step}:{time}", "--quota", quota, "--leftovers", leftovers, *TOLD.get(step, ()))
 
 
@@ -87,7 +87,7 @@ def test_nothing_is_lost_or_doubled_by_a_death_at(step: str, world: CrashWorld) 
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("step", STEPS)
 def test_nothing_is_lost_or_doubled_by_one_death_at(step: str, nth: int, leftovers: str, world: CrashWorld) -> None:
-    if leftovers == "real" and step in ("before write", "before sync", "space refused", *MENDING):
+    if leftovers == "real" and step in ("before write", "before sync", "wal.space-refused", *MENDING):
         pytest.skip("steps of the disk that this form does without")
     die(world, step, nth, leftovers)
     world.check()  # as it was left

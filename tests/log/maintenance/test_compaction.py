@@ -12,8 +12,9 @@ from tests.support.maintenance import HOUR_MS, CrashError, MaintenanceWorld, cra
 from holdfast.contracts.store import Put
 from holdfast.log.batches import Record, decode, encode, parse_header
 from holdfast.log.keys import deletion_mark_key
-from holdfast.log.maintenance import CleanupPolicy, compact, delete_records, roll_up_segment_keys
+from holdfast.log.maintenance import compact, delete_records, roll_up_segment_keys
 from holdfast.log.maintenance.compaction_filter import ENTRY_BYTES
+from holdfast.log.model import CleanupPolicy
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.reader import LogReader
 from holdfast.log.segment_list import load_segments
@@ -253,7 +254,8 @@ async def test_a_crash_at_any_step_of_compaction_leaves_a_valid_log(world: Maint
         before = await world.read()
         crashed = False
         try:
-            await compact(partition, NOW, world.context(crash_at(step)))
+            with crash_at(step):
+                await compact(partition, NOW, world.context())
         except CrashError:
             crashed = True
         check_left(before, await world.read())

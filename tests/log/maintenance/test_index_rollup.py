@@ -34,7 +34,7 @@ async def test_a_thousand_segments_leave_few_keys_and_every_record_is_found(worl
     assert len(await world.there()) == 1_000 + 1
 
 
-async def test_a_thousand_segments_that_nobody_folded_are_folded_in_lawful_commits(world: MaintenanceWorld) -> None:
+async def test_a_thousand_segments_are_rolled_up_in_commits_within_the_limits(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await world.fill(partition, 1_000, each_ms=1)
     assert await roll_up_segment_keys(partition, world.context()) >= 1_000 - 64
@@ -68,7 +68,8 @@ async def test_a_crash_at_any_step_of_folding_leaves_the_log_whole(world: Mainte
         await world.fill(partition, 12)
         expected = await world.read()
         try:
-            await roll_up_segment_keys(partition, world.context(crash_at(step)))
+            with crash_at(step):
+                await roll_up_segment_keys(partition, world.context())
         except CrashError:
             partition = await world.open()
             assert await world.read() == expected
@@ -82,7 +83,7 @@ async def test_a_crash_at_any_step_of_folding_leaves_the_log_whole(world: Mainte
         pytest.fail("there are more steps than crashes")
 
 
-async def test_an_index_that_was_doomed_is_not_listed(world: MaintenanceWorld) -> None:
+async def test_an_index_that_was_marked_for_deletion_is_not_listed(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await world.fill(partition, 70)
     expected = await world.read()

@@ -12,14 +12,8 @@ from tests.support.maintenance import HOUR_MS, MaintenanceWorld
 from holdfast.kernel.keys import holder_key
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.log.keys import DELETED
-from holdfast.log.maintenance import (
-    SWEEPER,
-    CleanupPolicy,
-    MaintainedAgent,
-    MaintenanceSettings,
-    delete_records,
-    run_maintenance,
-)
+from holdfast.log.maintenance import SWEEPER, MaintainedAgent, MaintenanceSettings, delete_records, run_maintenance
+from holdfast.log.model import CleanupPolicy
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.vocabulary.errors import ExpiredError, InvalidError
 from holdfast.vocabulary.tasks import background_tasks
@@ -122,7 +116,7 @@ async def test_a_deleted_topic_goes_by_itself(world: MaintenanceWorld) -> None:
     assert await world.keys(DELETED) == []
 
 
-async def test_a_lost_partition_does_not_stop_the_upkeep_of_the_others(world: MaintenanceWorld) -> None:
+async def test_a_lost_partition_does_not_stop_the_maintenance_of_the_others(world: MaintenanceWorld) -> None:
     lost, kept = await world.open(0), await world.open(1)
     for partition in (lost, kept):
         await world.fill(partition, 70, each_ms=0)
@@ -132,7 +126,7 @@ async def test_a_lost_partition_does_not_stop_the_upkeep_of_the_others(world: Ma
     assert len(lost.segments.recent) == 70
 
 
-async def test_damage_is_noted_and_passed_over(world: MaintenanceWorld, caplog: pytest.LogCaptureFixture) -> None:
+async def test_damage_is_logged_and_skipped(world: MaintenanceWorld, caplog: pytest.LogCaptureFixture) -> None:
     damaged, sound = await world.open(0), await world.open(1)
     for partition in (damaged, sound):
         await world.fill(partition, 150, each_ms=0)
@@ -142,7 +136,7 @@ async def test_damage_is_noted_and_passed_over(world: MaintenanceWorld, caplog: 
         for partition in (damaged, sound):
             await world.fill(partition, 70, each_ms=0)
         await until(world, lambda: len(sound.segments.recent) <= 64)
-    assert "failed, and will until somebody has looked at it" in caplog.text
+    assert "failed, and will fail until the damage is repaired" in caplog.text
 
 
 async def test_a_store_that_is_away_for_a_while_is_waited_for(world: MaintenanceWorld) -> None:
@@ -157,7 +151,7 @@ async def test_a_store_that_is_away_for_a_while_is_waited_for(world: Maintenance
     assert len(await world.read()) == 140
 
 
-async def test_upkeep_ends_with_the_session(world: MaintenanceWorld) -> None:
+async def test_maintenance_ends_with_the_session(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await world.fill(partition, 2)
     running = asyncio.ensure_future(run_maintenance(maintained(world, partition), world.context()))

@@ -13,13 +13,13 @@ from holdfast.contracts.store import Operation, Put, Requirement
 from holdfast.log.keys import DELETED, DELETION_MARKS, TRASH, deleted_key
 from holdfast.log.maintenance import (
     SWEEPER,
-    DeletedTopic,
     delete_records,
     expire_deletion_marks,
     purge_deleted,
     roll_up_segment_keys,
     sweep_orphans,
 )
+from holdfast.log.metadata import DeletedTopic
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.vocabulary.errors import ClosedError, FencedError
@@ -29,8 +29,8 @@ async def leave_orphans(world: MaintenanceWorld, *partitions: LeadingPartition) 
     """Upload, and crash before the commit."""
     for partition in partitions:
         await world.append(partition, [(b"k", b"v")])
-    with pytest.raises(CrashError):
-        await world.publisher(crash_on("segment uploaded")).publish(partitions)
+    with pytest.raises(CrashError), crash_on("publish.segments-uploaded"):
+        await world.publisher().publish(partitions)
 
 
 async def test_an_orphan_goes_once_it_is_old_and_not_before(world: MaintenanceWorld) -> None:
@@ -62,7 +62,7 @@ async def test_what_is_named_or_in_the_trash_is_no_orphan(world: MaintenanceWorl
     assert await world.there() == before
 
 
-async def test_what_nobody_can_judge_is_never_deleted(world: MaintenanceWorld) -> None:
+async def test_what_cannot_be_checked_is_never_deleted(world: MaintenanceWorld) -> None:
     await world.objects.put("shared/foreign.strm", [b"no directory"])
     await world.objects.put("segments/odd/name", [b"?"])
     world.clock.advance_ms(2 * HOUR_MS)
@@ -90,7 +90,9 @@ class SlowObjects:
 
 
 @pytest.mark.parametrize("together", [1, 2])
-async def test_a_publication_after_the_doom_is_refused_and_done_again(world: MaintenanceWorld, together: int) -> None:
+async def test_a_publication_after_the_deletion_mark_is_refused_and_repeated(
+    world: MaintenanceWorld, together: int
+) -> None:
     partitions = [await world.open(number) for number in range(together)]
     for partition in partitions:
         await world.append(partition, [(b"k", b"v")])
@@ -135,7 +137,7 @@ class Meddling:
         return await self._world.store.commit(require=require, apply=apply)
 
 
-async def test_a_publication_before_the_doom_is_seen_and_the_object_spared(world: MaintenanceWorld) -> None:
+async def test_a_publication_before_the_deletion_mark_is_seen_and_the_object_spared(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await world.append(partition, [(b"k", b"v")])
     slow = SlowObjects(world)
@@ -173,7 +175,8 @@ async def test_a_crash_at_any_step_of_a_sweep_is_finished_by_the_next(world: Mai
         world.clock.advance_ms(2 * HOUR_MS)
         crashed = False
         try:
-            await sweep_orphans(await world.lease(SWEEPER), world.context(crash_at(step)))
+            with crash_at(step):
+                await sweep_orphans(await world.lease(SWEEPER), world.context())
         except CrashError:
             crashed = True
         assert await world.read() == expected
@@ -186,7 +189,7 @@ async def test_a_crash_at_any_step_of_a_sweep_is_finished_by_the_next(world: Mai
     pytest.fail("there are more steps than crashes")
 
 
-async def test_every_object_is_judged_once_and_all_of_them_now_and_then(world: MaintenanceWorld) -> None:
+async def test_every_object_is_checked_once_and_all_of_them_now_and_then(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await world.fill(partition, 5)
     lease = await world.lease(SWEEPER)
@@ -241,7 +244,8 @@ async def test_a_crash_between_commits_of_a_purge_is_finished_by_the_next(world:
         await delete_topic(world, topic)
         crashed = False
         try:
-            await purge_deleted(await world.lease(SWEEPER), world.context(crash_at(step)))
+            with crash_at(step):
+                await purge_deleted(await world.lease(SWEEPER), world.context())
         except CrashError:
             crashed = True
         await world.settle()
@@ -251,20 +255,20 @@ async def test_a_crash_between_commits_of_a_purge_is_finished_by_the_next(world:
     pytest.fail("there are more steps than crashes")
 
 
-async def test_nobody_publishes_to_a_topic_that_is_half_purged(world: MaintenanceWorld) -> None:
+async def test_a_topic_that_is_half_purged_takes_no_publication(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await world.fill(partition, 60)
     await world.append(partition, [(b"k", b"v")])
     await delete_topic(world)
-    with pytest.raises(CrashError):
-        await purge_deleted(await world.lease(SWEEPER), world.context(crash_at(0)))
+    with pytest.raises(CrashError), crash_at(0):
+        await purge_deleted(await world.lease(SWEEPER), world.context())
     assert await world.keys("log/") != []
     assert await world.publisher().publish([partition]) == [partition]
     await world.settle()
     assert await world.there() == set()
 
 
-async def test_a_leader_that_has_not_heard_of_the_deletion_cannot_publish(world: MaintenanceWorld) -> None:
+async def test_a_leader_that_has_not_seen_the_deletion_cannot_publish(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await world.fill(partition, 2)
     await world.append(partition, [(b"k", b"v")])

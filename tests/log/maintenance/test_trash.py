@@ -49,8 +49,8 @@ async def test_a_shared_object_whose_publication_is_half_done_is_not_deleted(wor
     partitions = [await world.open(number) for number in range(25)]
     for partition in partitions:
         await world.append(partition, [(b"k", b"v")])
-    with pytest.raises(CrashError):  # two commits are needed: the process ends before the second
-        await world.publisher(crash_on("before the commit", time=2)).publish(partitions)
+    with pytest.raises(CrashError), crash_on("publish.before-commit", time=2):  # before the second of two commits
+        await world.publisher().publish(partitions)
     done = [each for each in partitions if (await world.state(each.partition_id.number)).published]
     assert 0 < len(done) < 25
     leaders = [await world.open(each.partition_id.number) for each in done]
@@ -85,7 +85,8 @@ async def test_a_crash_at_any_step_of_a_collection_is_finished_by_the_next(world
         lease = await world.lease(SWEEPER)
         crashed = False
         try:
-            await collect_trash(lease, world.context(crash_at(step)))
+            with crash_at(step):
+                await collect_trash(lease, world.context())
         except CrashError:
             crashed = True
         assert await world.read(1) == expected
@@ -97,7 +98,7 @@ async def test_a_crash_at_any_step_of_a_collection_is_finished_by_the_next(world
     pytest.fail("there are more steps than crashes")
 
 
-async def test_a_reader_that_planned_with_a_deleted_object_is_told_so(world: MaintenanceWorld) -> None:
+async def test_a_reader_whose_plan_has_a_deleted_object_gets_missing(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await world.fill(partition, 3)
     plan = list(partition.segments.recent)

@@ -39,7 +39,7 @@ async def test_a_crash_loses_nothing_that_was_acknowledged(world: PartitionWorld
     assert str(again.partition_id) == str(ORDERS)
 
 
-async def test_a_partition_of_a_deleted_topic_is_not_brought_back_by_an_agent_that_heard_late(
+async def test_a_partition_of_a_deleted_topic_is_not_brought_back_by_an_agent_that_sees_the_deletion_late(
     world: PartitionWorld,
 ) -> None:
     ann = await world.owner()

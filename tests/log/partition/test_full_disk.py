@@ -7,8 +7,8 @@ import pytest
 from tests.support.partitions import PartitionWorld, append, batch, records, until
 
 from holdfast.log.batches import RecordBatchLimits, split_batches
-from holdfast.log.partition.leading_partition import ACKS_LEADER
-from holdfast.log.partition.producer_state import ProducerRefusedError
+from holdfast.log.errors import ProducerRefusedError
+from holdfast.log.model import ACKS_LEADER
 from holdfast.vocabulary.errors import UnavailableError
 
 
@@ -27,7 +27,7 @@ async def test_a_burst_that_meets_a_full_disk_is_taken_back_whole(world: Partiti
     assert partition.tail.end == 1
     ann.disk.full = False
     # Sent again, as a producer does, out of its order on purpose: the producer's state was taken back too.
-    with pytest.raises(ProducerRefusedError, match="to come again"):
+    with pytest.raises(ProducerRefusedError, match="to be sent again"):
         await append(partition, sent(2))
     again = [await append(partition, sent(n)) for n in range(1, 6)]
     assert [(each.base_offset, each.duplicate) for each in again] == [(n, False) for n in range(1, 6)]
@@ -60,7 +60,7 @@ async def test_the_first_batches_of_a_new_producer_come_back_in_order_too(world:
     answers = await asyncio.gather(*(append(partition, sent(n)) for n in range(3)), return_exceptions=True)
     assert all(isinstance(answer, UnavailableError) for answer in answers)
     ann.disk.full = False
-    with pytest.raises(ProducerRefusedError, match="to come again"):
+    with pytest.raises(ProducerRefusedError, match="to be sent again"):
         await append(partition, sent(3))  # it was on its way when the others were refused
     assert [(await append(partition, sent(n))).base_offset for n in range(4)] == [0, 1, 2, 3]
 
@@ -83,7 +83,7 @@ async def test_who_sends_again_the_moment_it_is_refused_is_not_refused_with_the_
                 ann.disk.full = False
                 send(then)
 
-        partition.tell(appended, on_durable, acks=ACKS_LEADER)
+        partition.notify_durable(appended, on_durable, acks=ACKS_LEADER)
 
     ann.disk.full = True
     send("b", then="again")

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from tests.support.partitions import PartitionWorld, append, batch, records
 
+from holdfast.log.errors import ProducerRefusal, ProducerRefusedError
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.partition.producer_state import ProducerRefusal, ProducerRefusedError
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -112,7 +112,7 @@ async def test_a_first_batch_refused_while_the_partition_moves_is_not_overtaken(
 
 async def test_a_first_batch_nobody_waited_for_is_not_overtaken(world: PartitionWorld) -> None:
     partition = await (await world.owner()).open()
-    async with partition.quiet():
+    async with partition.appends_paused():
         impatient = asyncio.ensure_future(append(partition, sent(0)))
         await RealClock().sleep_ms(1)
         impatient.cancel()

@@ -71,7 +71,7 @@ async def test_the_newest_footer_knows_the_producers(world: PartitionWorld) -> N
     assert (await append(bobs, batch("10:", producer=7, sequence=10))).base_offset == 10
 
 
-async def test_if_one_is_doomed_none_is_named_and_all_are_uploaded_again(world: PartitionWorld) -> None:
+async def test_if_one_is_marked_for_deletion_none_is_listed_and_all_are_uploaded_again(world: PartitionWorld) -> None:
     world.settings = LogSettings(reserve_offsets=100, shared_below_bytes=1)  # or they would share an object
     ann = await world.owner()
     partition = await grown(ann)

@@ -9,13 +9,8 @@ from tests.support.partitions import batch
 
 from holdfast.log.batches import BatchHeader, parse_header
 from holdfast.log.batches.header import CONTROL, TRANSACTIONAL
-from holdfast.log.partition.producer_state import (
-    MISSED_MAX,
-    MISSED_MS,
-    ProducerRefusal,
-    ProducerRefusedError,
-    ProducerStates,
-)
+from holdfast.log.errors import ProducerRefusal, ProducerRefusedError
+from holdfast.log.partition.producer_state import MISSED_MAX, MISSED_MS, ProducerStates
 
 
 def header(sequence: int, *, count: int = 1, producer: int = 7, epoch: int = 0) -> BatchHeader:
@@ -25,20 +20,20 @@ def header(sequence: int, *, count: int = 1, producer: int = 7, epoch: int = 0) 
 def appended(*sequences: int) -> ProducerStates:
     producers = ProducerStates()
     for offset, sequence in enumerate(sequences):
-        assert producers.judge(header(sequence)) is None
+        assert producers.validate(header(sequence)) is None
         producers.append(header(sequence), offset, 1_000)
     return producers
 
 
 def refused(producers: ProducerStates, given: BatchHeader) -> ProducerRefusal:
     with pytest.raises(ProducerRefusedError) as error:
-        producers.judge(given)
+        producers.validate(given)
     return error.value.refusal
 
 
 def test_each_of_the_last_five_batches_is_known_again() -> None:
     producers = appended(0, 1, 2, 3, 4)
-    assert [producers.judge(header(sequence)) for sequence in range(5)] == [0, 1, 2, 3, 4]
+    assert [producers.validate(header(sequence)) for sequence in range(5)] == [0, 1, 2, 3, 4]
 
 
 def test_the_sixth_oldest_is_a_duplicate_whose_place_is_forgotten() -> None:
@@ -69,27 +64,27 @@ def test_what_came_before_the_first_batch_we_know_of_may_never_have_come() -> No
 
 def test_sequences_wrap_to_zero() -> None:
     producers = appended(2**31 - 1)
-    assert producers.judge(header(0)) is None
+    assert producers.validate(header(0)) is None
     assert refused(producers, header(1)) is ProducerRefusal.OUT_OF_ORDER
 
 
 def test_a_batch_may_span_the_wrap() -> None:
     producers = ProducerStates()
     producers.append(header(2**31 - 1, count=3), 0, 1_000)
-    assert producers.judge(header(2**31 - 1, count=3)) == 0
-    assert producers.judge(header(2)) is None
+    assert producers.validate(header(2**31 - 1, count=3)) == 0
+    assert producers.validate(header(2)) is None
 
 
 def test_a_new_epoch_starts_over_at_zero() -> None:
     producers = appended(0, 1)
     assert refused(producers, header(2, epoch=1)) is ProducerRefusal.OUT_OF_ORDER
-    assert producers.judge(header(0, epoch=1)) is None
+    assert producers.validate(header(0, epoch=1)) is None
     producers.append(header(0, epoch=1), 2, 1_000)
     assert refused(producers, header(2)) is ProducerRefusal.OLD_EPOCH
 
 
 def test_an_unknown_producer_may_start_anywhere() -> None:
-    assert ProducerStates().judge(header(41)) is None
+    assert ProducerStates().validate(header(41)) is None
 
 
 def marker(*, epoch: int = 0) -> BatchHeader:
@@ -98,10 +93,10 @@ def marker(*, epoch: int = 0) -> BatchHeader:
 
 def test_a_marker_leaves_the_sequence_where_it_is() -> None:
     producers = appended(0, 1)
-    assert producers.judge(marker()) is None
+    assert producers.validate(marker()) is None
     producers.append(marker(), 2, 1_000)
-    assert producers.judge(header(1)) == 1
-    assert producers.judge(header(2)) is None
+    assert producers.validate(header(1)) == 1
+    assert producers.validate(header(2)) is None
     assert refused(producers, header(3)) is ProducerRefusal.OUT_OF_ORDER
 
 
@@ -110,7 +105,7 @@ def test_a_marker_of_an_older_epoch_is_refused_and_one_of_a_newer_begins_it() ->
     producers.append(marker(epoch=2), 2, 1_000)
     assert refused(producers, marker(epoch=1)) is ProducerRefusal.OLD_EPOCH
     assert refused(producers, header(2)) is ProducerRefusal.OLD_EPOCH
-    assert producers.judge(header(0, epoch=2)) is None
+    assert producers.validate(header(0, epoch=2)) is None
 
 
 def test_a_marker_of_an_unknown_producer_makes_it_known_without_a_sequence() -> None:
@@ -118,21 +113,21 @@ def test_a_marker_of_an_unknown_producer_makes_it_known_without_a_sequence() -> 
     producers.append(marker(epoch=3), 0, 1_000)
     (known,) = producers.snapshot(1)
     assert (known.producer_epoch, known.batches) == (3, ())
-    assert producers.judge(header(41, epoch=3)) is None
+    assert producers.validate(header(41, epoch=3)) is None
 
 
 def test_a_marker_that_is_taken_back_takes_its_epoch_with_it() -> None:
     producers = appended(0, 1)
     producers.append(marker(epoch=2), 2, 1_000)
     producers.forget_from(2)
-    assert producers.judge(header(2)) is None
+    assert producers.validate(header(2)) is None
 
 
-def test_batches_without_a_producer_are_never_judged() -> None:
+def test_batches_without_a_producer_are_not_deduplicated() -> None:
     producers = ProducerStates()
     plain = parse_header(batch("x"))
     producers.append(plain, 0, 1_000)
-    assert producers.judge(plain) is None
+    assert producers.validate(plain) is None
     assert len(producers) == 0
 
 
@@ -140,7 +135,7 @@ def test_what_is_taken_back_was_never_seen() -> None:
     producers = appended(0, 1, 2)
     producers.settle(1)
     producers.forget_from(1)
-    assert producers.judge(header(1)) is None
+    assert producers.validate(header(1)) is None
     assert refused(producers, header(2)) is ProducerRefusal.OUT_OF_ORDER
 
 
@@ -148,7 +143,7 @@ def test_taking_five_back_brings_back_the_five_before_them() -> None:
     producers = appended(*range(10))
     producers.settle(5)
     producers.forget_from(5)
-    assert [producers.judge(header(sequence)) for sequence in range(5)] == [0, 1, 2, 3, 4]
+    assert [producers.validate(header(sequence)) for sequence in range(5)] == [0, 1, 2, 3, 4]
     assert refused(producers, header(6)) is ProducerRefusal.OUT_OF_ORDER
 
 
@@ -156,8 +151,8 @@ def test_taking_a_new_epoch_back_brings_back_the_old_one() -> None:
     producers = appended(0, 1)
     producers.append(header(0, epoch=1), 2, 1_000)
     producers.forget_from(2)
-    assert producers.judge(header(1)) == 1
-    assert producers.judge(header(2)) is None
+    assert producers.validate(header(1)) == 1
+    assert producers.validate(header(2)) is None
 
 
 def test_a_snapshot_shows_the_producers_as_they_were_at_its_offset() -> None:
@@ -174,8 +169,8 @@ def test_a_snapshot_shows_the_producers_as_they_were_at_its_offset() -> None:
 
 def test_a_snapshot_is_enough_to_go_on_from() -> None:
     producers = ProducerStates(appended(0, 1).snapshot(2))
-    assert producers.judge(header(1)) == 1
-    assert producers.judge(header(2)) is None
+    assert producers.validate(header(1)) == 1
+    assert producers.validate(header(2)) is None
 
 
 def test_silent_producers_are_forgotten_and_so_are_the_most_silent_of_too_many() -> None:
@@ -190,27 +185,27 @@ def test_the_second_batch_of_an_unknown_producer_does_not_overtake_the_first_tha
     producers = ProducerStates()
     producers.record_missed(header(0), 1_000)
     producers.record_missed(header(2), 1_000)
-    with pytest.raises(ProducerRefusedError, match="to come again"):
-        producers.judge(header(1), 1_500)
-    assert producers.judge(header(0), 1_500) is None
+    with pytest.raises(ProducerRefusedError, match="to be sent again"):
+        producers.validate(header(1), 1_500)
+    assert producers.validate(header(0), 1_500) is None
     producers.append(header(0), 0, 1_500)
-    assert producers.judge(header(1), 1_500) is None
+    assert producers.validate(header(1), 1_500) is None
 
 
 def test_a_batch_that_was_not_taken_is_not_waited_for_for_ever() -> None:
     producers = ProducerStates()
     producers.record_missed(header(0), 1_000)
-    assert producers.judge(header(1), 1_000 + MISSED_MS) is None
+    assert producers.validate(header(1), 1_000 + MISSED_MS) is None
 
 
-def test_the_next_batch_of_a_known_producer_comes_again_with_the_one_that_was_not_taken() -> None:
+def test_the_next_batch_of_a_known_producer_is_sent_again_with_the_one_that_was_refused() -> None:
     producers = appended(0, 1)
     producers.record_missed(header(2), 1_000)
     assert refused(producers, header(3)) is ProducerRefusal.TOO_SOON
-    assert producers.judge(header(1)) is not None  # one that is here is known all the same
-    assert producers.judge(header(2)) is None
+    assert producers.validate(header(1)) is not None  # one that is here is known all the same
+    assert producers.validate(header(2)) is None
     producers.append(header(2), 2, 1_000)
-    assert producers.judge(header(3)) is None
+    assert producers.validate(header(3)) is None
     assert refused(producers, header(5)) is ProducerRefusal.OUT_OF_ORDER
 
 
@@ -218,18 +213,18 @@ def test_what_was_not_taken_concerns_neither_others_nor_a_later_epoch() -> None:
     producers = appended(0, 1)
     producers.record_missed(header(0, producer=8), 1_000)
     assert refused(producers, header(3)) is ProducerRefusal.OUT_OF_ORDER
-    assert producers.judge(header(5, producer=9), 1_000) is None
-    assert producers.judge(header(5, producer=8, epoch=1), 1_000) is None
-    assert producers.judge(parse_header(batch("x")), 1_000) is None
+    assert producers.validate(header(5, producer=9), 1_000) is None
+    assert producers.validate(header(5, producer=8, epoch=1), 1_000) is None
+    assert producers.validate(parse_header(batch("x")), 1_000) is None
 
 
 def test_only_so_many_producers_are_waited_for() -> None:
     producers = ProducerStates()
     for producer in range(MISSED_MAX + 1):
         producers.record_missed(header(0, producer=producer), 1_000)
-    assert producers.judge(header(1, producer=0), 1_000) is None
+    assert producers.validate(header(1, producer=0), 1_000) is None
     with pytest.raises(ProducerRefusedError):
-        producers.judge(header(1, producer=1), 1_000)
+        producers.validate(header(1, producer=1), 1_000)
 
 
 class Wire:
@@ -257,7 +252,7 @@ class Wire:
         count = self.outstanding[first]
         sequences = [(first + at) % 2**31 for at in range(count)]
         try:
-            offset = self.producers.judge(header(first, count=count))
+            offset = self.producers.validate(header(first, count=count))
         except ProducerRefusedError as error:
             if error.refusal is not ProducerRefusal.DUPLICATE:
                 return  # the client tries again

@@ -22,8 +22,8 @@ from tests.support.partitions import (
 from holdfast.contracts.objects import Buffer
 from holdfast.contracts.store import Put
 from holdfast.log.keys import deletion_mark_key, segment_entry_key
-from holdfast.log.model import PartitionConfig, PartitionId
-from holdfast.log.partition.leading_partition import ACKS_LEADER, ACKS_NONE, LeadingPartition
+from holdfast.log.model import ACKS_LEADER, ACKS_NONE, PartitionConfig, PartitionId
+from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.log.settings import LogSettings
 from holdfast.vocabulary.errors import FencedError, UnavailableError
@@ -98,7 +98,7 @@ async def test_a_lost_partition_is_left_out_and_the_others_are_published(world: 
     assert bob.session.alive()
 
 
-async def test_an_object_that_a_sweeper_has_doomed_is_uploaded_again_and_not_named(world: PartitionWorld) -> None:
+async def test_an_object_that_a_sweeper_has_marked_is_uploaded_again_and_not_listed(world: PartitionWorld) -> None:
     ann = await world.owner()
     partitions = await three(ann)
     real_put = ann.objects.put
@@ -230,12 +230,12 @@ async def test_appends_go_on_while_a_segment_is_uploaded(world: PartitionWorld) 
     assert records(partition.read_tail(1, bytes_max=1) or []) == [(1, "b")]
 
 
-async def test_producers_wait_for_room_and_are_told_when_there_is_none(world: PartitionWorld) -> None:
+async def test_producers_wait_while_too_much_is_unpublished_and_fail_in_the_end(world: PartitionWorld) -> None:
     world.settings = LogSettings(reserve_offsets=100, unpublished_bytes_max=4 * KIB, room_wait_ms=200)
     ann = await world.owner()
     partition = await ann.open()
     await append(partition, batch("x" * 5_000))
-    with pytest.raises(UnavailableError, match="wait for object storage"):
+    with pytest.raises(UnavailableError, match="unpublished bytes exceed the limit"):
         await append(partition, batch("y"))
     assert partition.publish_requested
     waiting = asyncio.ensure_future(append(partition, batch("z")))

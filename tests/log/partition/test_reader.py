@@ -9,20 +9,14 @@ import pytest
 from tests.support.partitions import ORDERS, Owner, PartitionWorld, append, batch, records, until
 
 from holdfast.contracts.store import Delete, Put
+from holdfast.kafka.special_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
+from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.log.keys import index_entry_key, segment_entry_key
 from holdfast.log.metadata import IndexRecord
 from holdfast.log.model import PartitionConfig
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.published_log import PublishedLog
-from holdfast.log.reader import (
-    EARLIEST,
-    LATEST,
-    MAX_TIMESTAMP,
-    LogReader,
-    OffsetOutOfRangeError,
-    ReadablePartition,
-    end_of_epoch,
-)
+from holdfast.log.reader import LogReader, ReadablePartition, end_of_epoch
 from holdfast.log.segment_list import load_segments
 from holdfast.log.settings import LogSettings
 from holdfast.vocabulary.errors import ClosedError, CorruptError, ExpiredError, InvalidError
@@ -125,7 +119,7 @@ async def test_a_long_poll_waits_for_as_many_bytes_as_it_asks_for(world: Partiti
     assert [value for _, value in records((await polling).batches)] == ["a", "b"]
 
 
-async def test_a_long_poll_hears_that_the_partition_is_gone(world: PartitionWorld, reading: LogReader) -> None:
+async def test_a_long_poll_fails_when_the_partition_is_closed(world: PartitionWorld, reading: LogReader) -> None:
     partition = await (await world.owner()).open()
     polling = asyncio.ensure_future(reading.fetch(partition, 0, bytes_max=1, wait_ms=30_000))
     await until(lambda: partition._visible._waiters)
@@ -157,7 +151,7 @@ async def test_anybody_reads_what_is_published_and_nothing_else(world: Partition
     assert (await reading.fetch(log, 6, bytes_max=1, wait_ms=20)).batches == []
 
 
-async def test_a_partition_nobody_has_opened_is_empty(world: PartitionWorld, reading: LogReader) -> None:
+async def test_a_partition_that_was_never_opened_is_empty(world: PartitionWorld, reading: LogReader) -> None:
     log = await PublishedLog.open(ORDERS, store=world.store, clock=world.clock)
     assert (await reading.fetch(log, 0, bytes_max=1)).batches == []
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from tests.support.partitions import PartitionWorld, append, batch, published, records, stored, until
 
+from holdfast.log.errors import TailNotLocalError
 from holdfast.log.model import PartitionConfig
 from holdfast.log.partition.publisher import release_reservation
-from holdfast.log.partition.takeover import TailNotLocalError
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -20,7 +20,7 @@ async def test_an_idle_partition_is_clean_and_a_partition_in_use_is_not(world: P
     assert not (await stored(world)).clean
 
 
-async def test_no_offset_is_handed_out_above_what_the_store_has_booked(world: PartitionWorld) -> None:
+async def test_no_offset_is_assigned_above_what_the_store_has_reserved(world: PartitionWorld) -> None:
     ann = await world.owner()
     partition = await ann.open()
     for _ in range(60):
@@ -37,7 +37,7 @@ async def test_a_batch_larger_than_a_booking_gets_a_larger_booking(world: Partit
     assert (await stored(world)).reserved >= 250
 
 
-async def test_nothing_is_appended_while_no_offset_can_be_booked(world: PartitionWorld) -> None:
+async def test_nothing_is_appended_while_no_offset_can_be_reserved(world: PartitionWorld) -> None:
     ann = await world.owner()
     partition = await ann.open()
     ann.store.reachable = False
@@ -82,7 +82,9 @@ async def test_a_partition_that_still_accepts_does_not_give_its_booking_back(wor
     assert (await stored(world)).reserved >= 2
 
 
-async def test_a_partition_that_has_gone_quiet_gives_back_and_books_again_when_it_wakes(world: PartitionWorld) -> None:
+async def test_an_idle_partition_releases_its_offsets_and_reserves_again_at_the_next_append(
+    world: PartitionWorld,
+) -> None:
     ann = await world.owner()
     partition = await ann.open()
     await append(partition, batch("a"))
@@ -93,7 +95,7 @@ async def test_a_partition_that_has_gone_quiet_gives_back_and_books_again_when_i
     assert not (await stored(world)).clean
 
 
-async def test_a_drain_that_comes_to_nothing_books_again(world: PartitionWorld) -> None:
+async def test_a_drain_that_is_called_off_reserves_again(world: PartitionWorld) -> None:
     ann = await world.owner()
     partition = await ann.open()
     await append(partition, batch("a"))

@@ -8,42 +8,42 @@ from tests.support.wal import turns
 from holdfast.log.partition.watermark import Watermark
 
 
-async def test_who_is_called_hears_once_in_the_order_of_offsets() -> None:
+async def test_callbacks_run_once_in_the_order_of_offsets() -> None:
     mark = Watermark(0)
     heard: list[tuple[int, BaseException | None]] = []
     for value in (3, 1, 2):
-        mark.call(value, lambda error, value=value: heard.append((value, error)))  # type: ignore[misc]
+        mark.on_reached(value, lambda error, value=value: heard.append((value, error)))  # type: ignore[misc]
     mark.set(2)
     assert heard == [(1, None), (2, None)]
     mark.set(9)
-    mark.call(5, lambda error: heard.append((5, error)))
+    mark.on_reached(5, lambda error: heard.append((5, error)))
     assert heard[2:] == [(3, None), (5, None)]
 
 
-async def test_who_is_called_may_ask_again_at_once() -> None:
+async def test_a_callback_may_register_another() -> None:
     mark = Watermark(0)
     heard: list[int] = []
 
     def again(error: BaseException | None) -> None:
         heard.append(mark.value)
         if len(heard) < 3:
-            mark.call(mark.value + 1, again)
+            mark.on_reached(mark.value + 1, again)
 
-    mark.call(1, again)
+    mark.on_reached(1, again)
     for value in (1, 2, 3):
         mark.set(value)
     assert heard == [1, 2, 3]
 
 
-async def test_a_failure_is_told_after_its_owner_has_taken_everything_back() -> None:
+async def test_a_failure_is_reported_after_its_owner_has_undone_everything() -> None:
     mark, other = Watermark(0), Watermark(0)
     heard: list[str] = []
 
     def on_durable(error: BaseException | None) -> None:
         heard.append(f"failed: {error}")
-        other.call(5, lambda error: heard.append("there" if error is None else "failed, though it came later"))
+        other.on_reached(5, lambda error: heard.append("there" if error is None else "failed, though it came later"))
 
-    mark.call(5, on_durable)
+    mark.on_reached(5, on_durable)
     waiting = asyncio.ensure_future(mark.reaches(5))
     await turns()
     error = ValueError("lost")
@@ -59,7 +59,7 @@ async def test_a_failure_is_told_after_its_owner_has_taken_everything_back() -> 
 async def test_what_lies_below_a_failure_is_still_waited_for() -> None:
     mark = Watermark(0)
     heard: list[BaseException | None] = []
-    mark.call(3, heard.append)
+    mark.on_reached(3, heard.append)
     mark.fail_above(3, ValueError("lost"))
     await turns()
     assert not heard

@@ -103,7 +103,7 @@ def test_version_1_comes_in_and_goes_out(tmp_path: Path, capsys: Captured) -> No
     assert import_v1(back.read_bytes()) == records
 
 
-def test_export_refuses_what_it_cannot_keep_until_told(tmp_path: Path, capsys: Captured) -> None:
+def test_export_refuses_what_it_cannot_keep_unless_flags_allow_it(tmp_path: Path, capsys: Captured) -> None:
     source, target = tmp_path / "a.strm", tmp_path / "b.strm"
     null = encode([Record(3, 5, None, None)], base_offset=3)
     marker = encode([Record(4, 5, b"\0\0\0\1", b"\0\0\0\0\0\0")], base_offset=4, control=True, producer_id=1)

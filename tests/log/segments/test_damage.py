@@ -103,7 +103,7 @@ def test_damage_within_a_batch_is_found_by_the_batchs_own_checksum() -> None:
     assert [check.what for check in report.checks if not check.ok] == ["block 0"]
 
 
-def test_a_newer_version_is_told_from_damage() -> None:
+def test_a_newer_version_is_distinguished_from_damage() -> None:
     sound = bytearray(whole())
     footer = read_footer(sound)
     fields = bytearray(sound[-FOOTER_BYTES:-8])

@@ -168,7 +168,7 @@ async def test_frames_are_found_again_after_every_reopening(tmp_path: Path, disk
     assert all(path.stat().st_size % KIB == 0 for _, path in live_files(tmp_path / "wal"))
 
 
-def test_the_twin_finishes_short_writes_and_says_when_nothing_is_taken() -> None:
+def test_the_pure_python_writer_finishes_short_writes_and_reports_when_nothing_is_taken() -> None:
     written = bytearray(3 * DISK_BLOCK_BYTES)
 
     def short(view: memoryview, at: int) -> int:

@@ -1,5 +1,6 @@
 """kill -9 at every step and at random: what a process was promised, the next one finds, once and in order."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -9,24 +10,25 @@ from pathlib import Path
 import pytest
 from tests.support.wal import frame, opened, overwrite, places
 
-from holdfast.log.wal.disk import FAILPOINTS
+from holdfast.log import wal
 from holdfast.log.wal.frames import encode_head
 from holdfast.log.wal.recovery import scan_directory
 from holdfast.vocabulary.random import SeededRandom
 
 # At which passing of each step a child kills itself. A full disk is another test's: test_disk.py.
 STEPS = {
-    "group written": (1, 2, 20),
-    "group synced": (1, 2, 20),
-    "file zeroed": (1, 2),
-    "file headed": (1, 2, 5),
-    "file live": (1, 2, 5),
-    "file opened": (1, 2, 5),
-    "file retired": (1, 2, 5),
-    "tail struck": (1,),
-    "tail synced": (1,),
-    "mark synced": (1, 2),
+    "wal.group-written": (1, 2, 20),
+    "wal.group-synced": (1, 2, 20),
+    "wal.file-zeroed": (1, 2),
+    "wal.file-header-written": (1, 2, 5),
+    "wal.file-live": (1, 2, 5),
+    "wal.file-opened": (1, 2, 5),
+    "wal.file-retired": (1, 2, 5),
+    "wal.torn-tail-invalidated": (1,),
+    "wal.tail-synced": (1,),
+    "wal.mark-synced": (1, 2),
 }
+NEED_UNSYNCED_TAIL = ("wal.torn-tail-invalidated", "wal.tail-synced", "wal.mark-synced")
 
 
 class Promises:
@@ -55,8 +57,8 @@ class Promises:
 
     async def check(self, directory: Path) -> None:
         read: defaultdict[int, list[int]] = defaultdict(list)
-        async with opened(directory) as wal:
-            async for partition, offset in places(wal):
+        async with opened(directory) as found_wal:
+            async for partition, offset in places(found_wal):
                 read[partition].append(offset)
         for partition, end in self.ends.items():
             found, released = read[partition], self._released[partition]
@@ -93,17 +95,22 @@ def tear(directory: Path) -> None:
     overwrite(last.path, last.end, head + bytes(torn.payload[0][:200]))
 
 
-def test_every_step_is_tried() -> None:
-    assert {*STEPS, "space refused"} == {*FAILPOINTS}
+def test_every_failpoint_of_the_wal_is_tried() -> None:
+    source = "".join(path.read_text() for path in Path(wal.__file__).parent.glob("*.py"))
+    assert {*STEPS, "wal.space-refused"} == {*re.findall(r'failpoints\.reached\("([^"]+)"\)', source)}
 
 
 @pytest.mark.parametrize("label", STEPS)
 async def test_killed_at_a_step(tmp_path: Path, label: str) -> None:
     promises = Promises()
     for hit in STEPS[label]:
-        if label in ("tail struck", "tail synced", "mark synced"):  # these need a tail that nobody proved synced
+        if label in (
+            "wal.torn-tail-invalidated",
+            "wal.tail-synced",
+            "wal.mark-synced",
+        ):  # these need a tail that nobody proved synced
             assert run_child(tmp_path / "wal", promises, hit, lines_max=50) == -signal.SIGKILL
-        if label == "tail struck":
+        if label == "wal.torn-tail-invalidated":
             tear(tmp_path / "wal")
         assert run_child(tmp_path / "wal", promises, 100 + hit, label, hit) == -signal.SIGKILL
         await promises.check(tmp_path / "wal")

@@ -30,7 +30,7 @@ async def test_reading_every_partition_by_itself_reads_each_frame_once(
     assert len(read) == PARTITIONS * EACH
 
 
-async def test_a_frame_that_became_unreadable_is_told(tmp_path: Path) -> None:
+async def test_a_frame_that_became_unreadable_is_reported(tmp_path: Path) -> None:
     await fill(tmp_path / "wal", (frame(offset, partition=offset % 2, size=500) for offset in range(20)))
     async with opened(tmp_path / "wal") as wal:
         file = wal._file_references.files[0]

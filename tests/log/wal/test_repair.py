@@ -67,7 +67,7 @@ async def test_a_damaged_payload_costs_its_partition_alone(tmp_path: Path) -> No
     assert all(each.payload[0] == payload_of(1, each.base_offset, 100) for each in aside)
 
 
-async def test_a_damaged_head_puts_in_doubt_whoever_cannot_prove_to_be_whole(tmp_path: Path) -> None:
+async def test_a_damaged_head_puts_partitions_in_doubt_that_cannot_be_proven_whole(tmp_path: Path) -> None:
     file = await two_partitions(tmp_path / "wal")
     flip(file, FRAMES_AT + 3 * STEP + 5)
     report = repaired(tmp_path / "wal")

@@ -16,8 +16,8 @@ from holdfast.kernel.membership import MembershipSettings
 from holdfast.kernel.plan_executor import PlanExecutorSettings
 from holdfast.kernel.planner import PlannerSettings
 from holdfast.kernel.session import SessionSettings
+from holdfast.log.errors import NotLeaderError
 from holdfast.log.reader import FetchedBatches
-from holdfast.log.service import NotLeaderError
 from holdfast.log.topics import UnknownTopicError
 from holdfast.log.wal import WalSettings
 from holdfast.vocabulary.clock import Clock
@@ -102,7 +102,7 @@ async def live_whole(
         )  # fmt: skip
         if told.read:
             await clients.read_everything()
-            agent.graceful = False
+            agent.sessions.graceful = False
             return
         async with background_tasks(*clients.readers()):
             await clients.produce()
@@ -114,7 +114,7 @@ async def _until_leading(agent: Agent, clock: Clock, say: Callable[[str], None])
     for number, (topic, partition) in enumerate(PARTITIONS):
         while True:
             try:
-                led = await agent.service.led(topic, partition)
+                led = await agent.service._led(topic, partition)
                 break
             except (NotLeaderError, UnknownTopicError, UnavailableError):
                 await clock.sleep_ms(5)

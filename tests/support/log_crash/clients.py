@@ -14,7 +14,7 @@ from tests.support.log_crash.kill_points import Steps
 from tests.support.log_crash.workload import Sequences, name_in, producers_of
 
 from holdfast.log.batches import Record, RecordBatchLimits, decode, split_batches
-from holdfast.log.partition.producer_state import ProducerRefusedError
+from holdfast.log.errors import ProducerRefusedError
 from holdfast.log.reader import FetchedBatches
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ClosedError, ExpiredError, FencedError, OutcomeUnknownError, UnavailableError

@@ -1,6 +1,7 @@
 """How a process dies here: at the n-th time it comes to a labelled step, by SIGKILL, with a disk that forgets what was not synced.
 
-`Steps` is handed to everything that has labelled steps. `CachedDisk` keeps what the WAL writes in this process's memory until it
+`Steps` is installed as the handler of all failpoints, and called by the wrappers of store, objects and disk.
+`CachedDisk` keeps what the WAL writes in this process's memory until it
 is synced, so that a kill loses what a power cut would lose. What of it reaches the disk all the same is a choice (`LEFTOVERS`).
 """
 

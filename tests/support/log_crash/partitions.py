@@ -13,11 +13,13 @@ from holdfast.contracts.store import Store
 from holdfast.kernel.lease import Held, acquire, release
 from holdfast.kernel.session import HeldSession
 from holdfast.log.batches import RecordBatchLimits, split_batches
+from holdfast.log.errors import TailNotLocalError
 from holdfast.log.model import PartitionId
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publisher import SegmentPublisher, release_reservation
-from holdfast.log.partition.takeover import TailNotLocalError, open_partition
+from holdfast.log.partition.resources import PartitionResources
+from holdfast.log.partition.takeover import open_partition
 from holdfast.log.reader import FetchedBatches, LogReader
 from holdfast.log.settings import LogSettings
 from holdfast.log.wal import Wal
@@ -98,9 +100,7 @@ class LedPartitions:
                 break
             await parts.clock.sleep_ms(20)
         parts.steps("lease acquired")
-        return await open_partition(
-            partition_id,
-            lease=lease,
+        resources = PartitionResources(
             session=parts.session,
             store=parts.store,
             objects=parts.objects,
@@ -109,10 +109,9 @@ class LedPartitions:
             clock=parts.clock,
             random=parts.random,
             settings=parts.settings,
-            partition_config=TERMS[partition_id.number],
             dirty_partitions=parts.dirty_partitions,
-            steps=parts.steps,
         )
+        return await open_partition(partition_id, lease, resources, config=TERMS[partition_id.number])
 
     async def publish_when_due(self) -> None:
         """Roll and publish, until cancelled."""
@@ -149,7 +148,7 @@ class LedPartitions:
             await self._parts.clock.sleep_ms(20)
 
     async def hand_back(self) -> None:
-        """The polite end."""
+        """Graceful shutdown."""
         parts = self._parts
         parts.steps("closing")
         for each in self.partitions():

@@ -1,6 +1,6 @@
 """One life of an agent, as far as the log needs one: it opens what an earlier life left, works, and dies where it was told to.
 
-    python -m tests.support.log_crash.process FOLDER --die-at "segment uploaded:3"
+    python -m tests.support.log_crash.process FOLDER --die-at "publish.segments-uploaded:3"
 
 Everything it did is in FOLDER/history.txt (`history.py` says how), from where the next life knows what its producers have to send
 again. It judges nothing. Without `--die-at` it works off its quota, hands its partitions back and ends.
@@ -27,7 +27,8 @@ from tests.support.log_crash.step_wrappers import SteppingObjects, SteppingStore
 from tests.support.log_crash.workload import PLACES
 
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
-from holdfast.log.maintenance import CleanupPolicy, MaintainedAgent, MaintenanceContext, run_maintenance
+from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, run_maintenance
+from holdfast.log.model import CleanupPolicy
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.log.reader import LogReader
@@ -37,6 +38,7 @@ from holdfast.objects.folder import FolderObjects, FolderSettings
 from holdfast.objects.retry import RetryingObjects
 from holdfast.stores.urls import open_store
 from holdfast.testing.faulty_objects import FaultyObjects
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import ExpiredError, HoldfastError
 from holdfast.vocabulary.random import SeededRandom, SystemRandom
@@ -97,6 +99,7 @@ async def live(told: argparse.Namespace, say: Callable[[str], None]) -> None:
     cached = CachedDisk("lost" if told.leftovers == "real" else told.leftovers, clock)
     steps = Steps(say, cached, die_at=told.die_at, stop_at=told.stop_at)
     cached.steps = steps
+    failpoints.install(steps)
     cached.lying = told.planted == "ack-before-sync"
     disk: WalDisk = WalDisk() if told.leftovers == "real" else cached
     history = History.load(told.folder / HISTORY)
@@ -129,7 +132,6 @@ async def live(told: argparse.Namespace, say: Callable[[str], None]) -> None:
                 random=random,
                 settings=settings,
                 disk=disk,
-                failpoint=steps,
             )
         )
         steps("WAL opened")
@@ -137,7 +139,7 @@ async def live(told: argparse.Namespace, say: Callable[[str], None]) -> None:
         session = await enter(session_of(told, store, clock))
         say(f"session {told.agent} {session.id}")
         publishing = ClearingPublisher if told.planted == "clear-buffer" else SegmentPublisher
-        publisher = publishing(store=store, objects=objects, clock=clock, random=random, settings=LOG, steps=steps)
+        publisher = publishing(store=store, objects=objects, clock=clock, random=random, settings=LOG)
         if isinstance(publisher, ClearingPublisher):
             publisher.wal = wal
         parts = Parts(
@@ -203,7 +205,6 @@ async def _upkeep(leading: LedPartitions, parts: Parts, *, reckless: bool) -> No
         random=parts.random,
         log=LOG,
         settings=UPKEEP,
-        steps=parts.steps,
     )
     keep_all = CleanupPolicy(retention_ms=None)
     maintained = MaintainedAgent(

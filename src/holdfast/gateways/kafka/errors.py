@@ -9,9 +9,14 @@ from typing import Final
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError, NotCoordinatorError, ShardLoadingError
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.batches import BatchRule, CorruptBatchError, InvalidBatchError
-from holdfast.log.partition.producer_state import ProducerRefusal, ProducerRefusedError
-from holdfast.log.reader import OffsetOutOfRangeError
-from holdfast.log.service import NotLeaderError
+from holdfast.log.errors import (
+    FencedLeaderEpochError,
+    NotLeaderError,
+    OffsetOutOfRangeError,
+    ProducerRefusal,
+    ProducerRefusedError,
+    UnknownLeaderEpochError,
+)
 from holdfast.log.topics import TopicExistsError, TopicNameError, UnknownTopicError
 from holdfast.vocabulary.errors import (
     ClosedError,
@@ -56,6 +61,8 @@ _CODES: Final[tuple[tuple[type[HoldfastError], ErrorCode], ...]] = (
     (OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
     (CorruptBatchError, ErrorCode.CORRUPT_MESSAGE),
     (NotLeaderError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (FencedLeaderEpochError, ErrorCode.FENCED_LEADER_EPOCH),
+    (UnknownLeaderEpochError, ErrorCode.UNKNOWN_LEADER_EPOCH),
     (NotCoordinatorError, ErrorCode.NOT_COORDINATOR),
     (ShardLoadingError, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
     (InvalidError, ErrorCode.INVALID_REQUEST),

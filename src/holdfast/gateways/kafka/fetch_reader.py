@@ -19,9 +19,8 @@ from holdfast.gateways.kafka.fetch_sessions import FetchPartition
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_NODE, NO_OFFSET
 from holdfast.log.batches import Buffer
-from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.reader import OffsetOutOfRangeError
-from holdfast.log.service import NotLeaderError
+from holdfast.log.errors import NotLeaderError, OffsetOutOfRangeError
+from holdfast.log.service import ReadProgress
 from holdfast.vocabulary.errors import HoldfastError
 
 _NEARLY_FULL: Final = 16
@@ -48,7 +47,7 @@ class PartitionRead:
     batches: Sequence[Buffer] = ()
     size: int = 0
     preferred: int = NO_NODE
-    led: LeadingPartition | None = field(default=None, repr=False)
+    progress: ReadProgress | None = field(default=None, repr=False)
 
 
 async def read_partitions(
@@ -63,7 +62,7 @@ async def read_partitions(
         settled = False
         for at, each in enumerate(wanted):
             known = reads[at]
-            if known is None or (known.led is not None and known.led.high_watermark > known.high_watermark):
+            if known is None or (known.progress is not None and known.progress.high_watermark > known.high_watermark):
                 # Nearly full: a read would mostly return more than fits, and be wasted.
                 room = left if left == limits.bytes_max or left > limits.bytes_max // _NEARLY_FULL else 0
                 known = reads[at] = await _read(call, each, room, limits)
@@ -82,9 +81,9 @@ async def read_partitions(
 async def _wait_for_records(reads: Sequence[PartitionRead], wait_s: float) -> bool:
     """Wait until a partition has new records; False: one of them is no longer led here."""
     waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    waiting = [(read.led, read.high_watermark) for read in reads if read.led is not None]
-    for led, seen in waiting:
-        led.resolve_beyond(seen, waiter)
+    waiting = [(read.progress, read.high_watermark) for read in reads if read.progress is not None]
+    for progress, seen in waiting:
+        progress.resolve_beyond(seen, waiter)
     try:
         async with asyncio.timeout(wait_s):
             await waiter
@@ -93,8 +92,8 @@ async def _wait_for_records(reads: Sequence[PartitionRead], wait_s: float) -> bo
     except HoldfastError:
         return False
     finally:
-        for led, seen in waiting:
-            led.forget(seen)
+        for progress, seen in waiting:
+            progress.forget(seen)
     return True
 
 
@@ -115,30 +114,34 @@ async def _read(call: RequestContext, wanted: FetchPartition, left: int, limits:
 
 
 async def _fill(call: RequestContext, read: PartitionRead, topic: str, number: int, bytes_max: int, rack: str) -> None:
-    log, offset = call.backend.log, read.wanted.offset
+    log, offset, epoch = call.backend.log, read.wanted.offset, read.wanted.leader_epoch
     try:
-        led = await log.led(topic, number)
+        if rack and await _redirect(call, read, topic, number, rack):
+            return
+        found = await log.read(topic, number, offset, bytes_max=bytes_max, leader_epoch=epoch)
     except NotLeaderError:
         me = call.backend.me()
         if not rack or me is None or me.rack != rack:
             raise
-        fetched = await log.fetch_published(topic, number, offset, bytes_max=bytes_max)
-        if fetched is None:
-            raise  # the rest is only at the leader
-    else:
-        epoch = read.wanted.leader_epoch
-        if epoch >= 0 and epoch != led.lease.epoch:
-            read.code = ErrorCode.FENCED_LEADER_EPOCH if epoch < led.lease.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
-            return
-        read.led = led
-        if rack and led.start_offset <= offset < led.record.published:
-            read.preferred = _preferred_replica(call, rack)
-            if read.preferred >= 0:
-                read.high_watermark, read.start_offset = led.high_watermark, led.start_offset
-                return
-        fetched = await log.read(led, offset, bytes_max=bytes_max)
-    read.high_watermark, read.start_offset = fetched.high_watermark, fetched.start_offset
-    read.batches, read.size = fetched.batches, fetched.size_bytes
+        published = await log.fetch_published(topic, number, offset, bytes_max=bytes_max)
+        if published is None:
+            raise  # only the leader has it
+        read.high_watermark, read.start_offset = published.high_watermark, published.start_offset
+        read.batches, read.size = published.batches, published.size_bytes
+        return
+    read.batches, read.size, read.start_offset, read.high_watermark, _, read.progress = found
+
+
+async def _redirect(call: RequestContext, read: PartitionRead, topic: str, number: int, rack: str) -> bool:
+    """Send a reader whose offset is published to an agent of its own zone, if there is one and we are in another."""
+    preferred = _preferred_replica(call, rack)
+    if preferred < 0:
+        return False
+    status = await call.backend.log.describe(topic, number, leader_epoch=read.wanted.leader_epoch)
+    if not status.start_offset <= read.wanted.offset < status.published_until:
+        return False
+    read.preferred, read.high_watermark, read.start_offset = preferred, status.high_watermark, status.start_offset
+    return True
 
 
 def _preferred_replica(call: RequestContext, rack: str) -> int:

@@ -25,7 +25,7 @@ from holdfast.gateways.kafka.errors import group_code_of
 from holdfast.gateways.kafka.leaders import broker
 from holdfast.gateways.kafka.placement_wait import wait_until
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError, ShardLoadingError
-from holdfast.groups.keys import GROUP_SHARDS_WORKLOAD
+from holdfast.groups.keys import shard_resource
 from holdfast.groups.model import (
     AssignmentProtocol,
     GroupDescription,
@@ -100,7 +100,7 @@ async def _coordinator(backend: KafkaBackend, kind: int, key: str, deadline_ms: 
 
 def _shard_leader(backend: KafkaBackend, shard: int) -> Member | None:
     """The agent that coordinates a shard, if it has an address."""
-    held = backend.cluster.leader(GROUP_SHARDS_WORKLOAD, shard)
+    held = backend.cluster.holder(shard_resource(shard))
     member = backend.cluster.member(held.holder) if held is not None else None
     return member if member is not None and member.address else None
 

@@ -30,8 +30,6 @@ from holdfast.kafka.special_offsets import (
     NO_OFFSET,
     NO_TIMESTAMP,
 )
-from holdfast.log.leader_epochs import epoch_at
-from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.topics import TopicNameError
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.tasks import gather_limited
@@ -83,14 +81,13 @@ async def _offset(call: RequestContext, name: str, asked: Any) -> ResponseFields
     number, timestamp = asked.partition_index, asked.timestamp
     if timestamp < 0 and call.version < _TIMESTAMP_SINCE_VERSION.get(timestamp, call.version + 1):
         return _none(number, ErrorCode.UNSUPPORTED_VERSION)
-    led = await call.backend.log.led(name, number)
-    led.check_readable()
-    code = check_leader_epoch(led, getattr(asked, "current_leader_epoch", NO_EPOCH))
-    if code is not ErrorCode.NONE or timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return _none(number, code)
+    epoch = getattr(asked, "current_leader_epoch", NO_EPOCH)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        await call.backend.log.describe(name, number, leader_epoch=epoch)
+        return _none(number, ErrorCode.NONE)
     if timestamp == EARLIEST_LOCAL:
         timestamp = EARLIEST
-    reached = await call.backend.log.offset_for_timestamp(name, number, timestamp)
+    reached = await call.backend.log.offset_for_timestamp(name, number, timestamp, leader_epoch=epoch)
     if reached is None:
         return _none(number, ErrorCode.NONE)
     return {
@@ -98,7 +95,7 @@ async def _offset(call: RequestContext, name: str, asked: Any) -> ResponseFields
         "error_code": ErrorCode.NONE,
         "timestamp": reached.timestamp_ms,
         "offset": reached.offset,
-        "leader_epoch": led.lease.epoch if timestamp == LATEST else epoch_at(led.epochs, reached.offset),
+        "leader_epoch": reached.leader_epoch,
     }
 
 
@@ -124,13 +121,6 @@ async def check_topic(backend: KafkaBackend, name: str) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def check_leader_epoch(led: LeadingPartition, epoch: int) -> ErrorCode:
-    """Compare the client's leader epoch with ours: an older one is fenced, a newer one has not reached this node."""
-    if epoch == NO_EPOCH or epoch == led.lease.epoch:
-        return ErrorCode.NONE
-    return ErrorCode.FENCED_LEADER_EPOCH if epoch < led.lease.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
-
-
 async def offset_for_leader_epoch(call: RequestContext, request: Any) -> ResponseFields:
     """The end offset of an epoch, by which a reader detects truncation."""
     topics = []
@@ -146,10 +136,10 @@ async def _end_of_epoch(backend: KafkaBackend, name: str, asked: Any, refusal: E
     if refusal is not ErrorCode.NONE:
         return {"error_code": refusal, "partition": asked.partition, "leader_epoch": epoch, "end_offset": end}
     try:
-        led = await backend.log.led(name, asked.partition)
-        code = check_leader_epoch(led, asked.current_leader_epoch)
-        if code is ErrorCode.NONE:
-            epoch, end = await backend.log.end_of_epoch(name, asked.partition, asked.leader_epoch)
+        code = ErrorCode.NONE
+        epoch, end = await backend.log.end_of_epoch(
+            name, asked.partition, asked.leader_epoch, leader_epoch=asked.current_leader_epoch
+        )
     except HoldfastError as error:
         code = code_of(error)
     return {"error_code": code, "partition": asked.partition, "leader_epoch": epoch, "end_offset": end}

@@ -71,8 +71,7 @@ def _topics(backend: KafkaBackend, request: Any) -> list[ResponseFields]:
 
 
 def _size(backend: KafkaBackend, name: str, number: int) -> int | None:
-    led = backend.log.serving(name, number)
-    return None if led is None else led.segments.size_bytes + led.unpublished_bytes
+    return backend.log.size_bytes(name, number)
 
 
 APIS: Final = (Api(key=ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5), flexible_from=2, control=describe_log_dirs),)

@@ -38,7 +38,7 @@ class PlacementWait:
         backend = self._backend
         leader, me = leader_of(backend.cluster, name, number), backend.me()
         ours = me is not None and leader.node == me.node
-        if leader.node == NO_NODE or (ours and backend.log.serving(name, number) is None):
+        if leader.node == NO_NODE or (ours and not backend.log.is_serving(name, number)):
             return False
         self._number = number + 1
         return True

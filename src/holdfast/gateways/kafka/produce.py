@@ -164,7 +164,7 @@ class _PendingProduce:
             self.settle(at, _failed(data, error))
             return
         if begun is not None and begun.appended is not None:
-            begun.tell(partial(self._on_result, at), acks=self._acks)
+            begun.notify(partial(self._on_result, at), acks=self._acks)
             return
         if begun is None:
             task = asyncio.ensure_future(log.produce(data.topic, data.number, data.records, acks=self._acks))

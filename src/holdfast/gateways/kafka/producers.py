@@ -63,8 +63,6 @@ async def describe_producers(call: RequestContext, request: Any) -> ResponseFiel
 async def _described(backend: KafkaBackend, name: str, number: int) -> ResponseFields:
     code, text, active = ErrorCode.NONE, None, []
     try:
-        led = await backend.log.led(name, number)
-        led.check_readable()
         active = [
             {
                 "producer_id": each.producer_id,
@@ -74,7 +72,7 @@ async def _described(backend: KafkaBackend, name: str, number: int) -> ResponseF
                 "coordinator_epoch": each.coordinator_epoch,
                 "current_txn_start_offset": each.transaction_offset,
             }
-            for each in led.producers_at(led.next_offset)
+            for each in await backend.log.producers(name, number)
         ]
     except HoldfastError as error:
         code, text = code_of(error), str(error)

@@ -1,12 +1,12 @@
 """Kafka's RecordBatch v2, the form in which the log receives, stores and serves records.
 
-    batches = split(payload, limits=BatchLimits())      # judge what a producer sent
+    split_batches(payload, limits=RecordBatchLimits())  # validate what a producer sent
     patch(batch, base_offset=41, leader_epoch=3)        # the only bytes a leader changes
-    encode([Record(0, now_ms, b"key", b"value")])       # for those who have records, not batches
+    encode([Record(0, now_ms, b"key", b"value")])       # for callers that have records, not batches
     decode(batch), to_arrow(buffers, include_headers=True)
 
-The one rule: batches travel as the bytes they are; records are looked at only by who needs records. Rules and errors are
-in `rules`, the two kernels (C and its twin in Python) behind `native`, the format is described in docs/formats/batches.md.
+The one rule: batches are passed on as the bytes they are; records are decoded only where they are needed. Rules and errors
+are in `rules`, the two implementations (C and pure Python) behind `kernels`, the format is described in docs/formats/batches.md.
 """
 
 from holdfast.log.batches.arrow import to_arrow

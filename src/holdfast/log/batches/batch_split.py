@@ -1,6 +1,6 @@
 """Judging what a producer sent, and cutting it into batches.
 
-The one rule: `split` accepts all of a payload or nothing. It judges headers and checksums, not the records inside: that
+The one rule: `split` accepts all of a payload or nothing. It validates headers and checksums, not the records inside: that
 costs a decompression and is `records.validate_records`' work, for topics that need it.
 """
 
@@ -24,7 +24,7 @@ class RecordBatch(NamedTuple):
 def split_batches(
     buffer: Buffer, *, limits: RecordBatchLimits, stored: bool = False, kernel: BatchKernel = BEST
 ) -> list[RecordBatch]:
-    """The batches of a payload, every one judged; the first fault raises an `InvalidBatchError`.
+    """The batches of a payload, every one validated; the first fault raises an `InvalidBatchError`.
 
     With `stored`, the bytes are our own: gaps, control batches, empty batches and sizes beyond the limits are lawful, no
     batch at all is an answer, and a fault raises a `CorruptBatchError`.

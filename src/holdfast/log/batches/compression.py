@@ -130,7 +130,7 @@ def _inflate_snappy(data: memoryview, bytes_max: int) -> bytes:
 
 def _inflate_snappy_block(data: memoryview, bytes_max: int, before: int) -> bytes:
     try:
-        # The announced length is what the codec allocates: judge it first.
+        # The announced length is what the codec allocates: check it first.
         if before + cramjam.snappy.decompress_raw_len(data) > bytes_max:
             raise _too_large(bytes_max)
         return bytes(cramjam.snappy.decompress_raw(data))

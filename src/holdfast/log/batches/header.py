@@ -83,14 +83,14 @@ class BatchHeader(NamedTuple):
 
 
 def parse_header(buffer: Buffer, at: int = 0) -> BatchHeader:
-    """The fields at position `at`, unjudged. Fewer than 61 bytes are an `InvalidError`."""
+    """The fields at position `at`, not validated. Fewer than 61 bytes are an `InvalidError`."""
     if not 0 <= at <= len(buffer) - HEADER_BYTES:
         raise InvalidError("bytes of a batch header", len(buffer) - at, f"at least {HEADER_BYTES}")
     return BatchHeader._make(HEADER.unpack_from(buffer, at))
 
 
 def checksum(batch: Buffer) -> int:
-    """The CRC-32C of one whole batch, as its header should say it."""
+    """The CRC-32C of one whole batch, as its header should have it."""
     return crc32c(memoryview(batch)[CRC_COVERS_FROM:])
 
 
@@ -106,7 +106,7 @@ def patch(batch: bytearray | memoryview, *, base_offset: int, leader_epoch: int)
 
 
 def set_append_time(batch: bytearray | memoryview, *, timestamp_ms: int) -> None:
-    """Give every record of one batch the log's time, in place, and checksum the batch again."""
+    """Set the append time of every record of one batch, in place, and its checksum."""
     if not 0 <= timestamp_ms < 1 << 63:
         raise InvalidError("append time", timestamp_ms, "milliseconds since 1970")
     _check_whole(batch)
@@ -120,4 +120,4 @@ def _check_whole(batch: bytearray | memoryview) -> None:
     """Refuse a buffer that is not exactly one batch: a patch must not land in a neighbour."""
     size_bytes = parse_header(batch).size_bytes
     if size_bytes != len(batch):
-        raise InvalidError("bytes of the batch", len(batch), f"the {size_bytes} its header says")
+        raise InvalidError("bytes of the batch", len(batch), f"the {size_bytes} of its header")

@@ -1,6 +1,6 @@
-"""Which kernel does the work on bytes: the C extension where it was built, its twin in Python elsewhere.
+"""Which kernel does the work on bytes: the C extension where it was built, pure Python elsewhere.
 
-The one rule: both answer every call with equal values, faults included; the tests hold them to it. Nobody needs to choose:
+The one rule: both return equal values for every call, faults included; the tests compare them. Callers do not choose:
 `BEST` is the default of every function that takes a kernel. After a change of the C sources, install the package again.
 """
 
@@ -20,7 +20,7 @@ T = TypeVar("T", bound=tuple[object, ...])
 
 
 class HeaderColumns(NamedTuple):
-    """All headers of all rows, one after another; `lists` says where each row's begin."""
+    """All headers of all rows, one after another; `lists` has where each row's begin."""
 
     entries: int
     lists: Buffer
@@ -53,11 +53,11 @@ class BatchKernel(Protocol):
     def scan(
         self, buffer: Buffer, stored: bool, batch_bytes_max: int, records_max: int, kind: type[T], /
     ) -> list[T] | FaultTuple:
-        """The headers of all batches in `buffer`, judged but for their checksums, as tuples of type `kind`."""
+        """The headers of all batches in `buffer`, validated except for their checksums, as tuples of type `kind`."""
         ...
 
     def check(self, payload: Buffer, header: tuple[object, ...], contiguous: bool, /) -> FaultTuple | None:
-        """Judge every record of a decompressed payload against its header."""
+        """Validate every record of a decompressed payload against its header."""
         ...
 
     def read(

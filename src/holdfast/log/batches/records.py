@@ -66,7 +66,9 @@ def encode(
     try:
         written = kernel.write(records, base_offset, HEADER_BYTES)
     except (OverflowError, UnicodeEncodeError) as error:
-        raise InvalidError("record", str(error), "64-bit numbers and header keys that are valid text") from None
+        raise InvalidError(
+            "field of a record", str(error), "a 64-bit number, or a header key that is valid text"
+        ) from None
     if len(written) == 4:
         raise fault_error(written, stored=False)
     batch, count, last_offset_delta, base_timestamp, max_timestamp = written
@@ -75,7 +77,7 @@ def encode(
             raise InvalidError("last offset", last_offset, "that of the last record or more, within 31 bits")
         last_offset_delta = last_offset - base_offset
     elif not count:
-        raise InvalidError("number of records", 0, "at least 1, unless last_offset says what the batch covers")
+        raise InvalidError("number of records", 0, "at least 1, unless last_offset is given")
     if codec and count:  # an empty batch has no payload, so nothing to compress
         batch[HEADER_BYTES:] = compress(codec, memoryview(batch)[HEADER_BYTES:].toreadonly())
     header = BatchHeader(
@@ -125,7 +127,7 @@ def validate_records(
     stored: bool = False,
     kernel: BatchKernel = BEST,
 ) -> None:
-    """Judge every record of one batch: lengths, varints, offsets, and timestamps against the header's maximum.
+    """Validate every record of one batch: lengths, varints, offsets, and timestamps against the header's maximum.
 
     For topics that need it, because it decompresses: compaction, append time, untrusted producers. From a producer the
     offsets must have no gap (`InvalidBatchError`); in a stored batch they may (`CorruptBatchError`).
@@ -160,7 +162,7 @@ def inflate_payload(codec: int, payload: memoryview, *, at: int, limits: RecordB
 def _whole(
     batch: RecordBatch | Buffer, *, stored: bool, kernel: BatchKernel, limits: RecordBatchLimits = DEFAULT_LIMITS
 ) -> tuple[BatchHeader, memoryview]:
-    """The header and bytes of exactly one batch. One that `split` returned was judged there."""
+    """The header and bytes of exactly one batch. One that `split_batches` returned was validated there."""
     if isinstance(batch, RecordBatch):
         return batch
     headers = kernel.scan(batch, stored, limits.batch_bytes_max, limits.records_max, BatchHeader)

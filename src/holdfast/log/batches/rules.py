@@ -1,7 +1,7 @@
 """The rules a record batch can break, and the errors that say which one it broke, where, and with what.
 
 The one rule: a kernel (native or pure) answers with a `Fault`, and only this page turns it into an error. What a producer
-sent wrongly is an `InvalidError`; what our own storage holds wrongly is a `CorruptError`. Faces map `error.rule`.
+sent wrongly is an `InvalidError`; what our own storage holds wrongly is a `CorruptError`. Gateways map `error.rule`.
 """
 
 from enum import IntEnum
@@ -46,7 +46,7 @@ class BatchRule(IntEnum):
 # (what the given value is, what would be allowed)
 _TEXTS: Final[dict[BatchRule, tuple[str, str]]] = {
     BatchRule.EMPTY: ("number of batches", "at least one record batch"),
-    BatchRule.CUT: ("bytes left", "the whole batch, as long as its length field says"),
+    BatchRule.CUT: ("bytes left", "the whole batch, as long as its length field"),
     BatchRule.MAGIC: ("magic", "2"),
     BatchRule.LENGTH: ("length field", "at least 49"),
     BatchRule.SIZE: ("bytes of the batch", "at most the limit of the topic"),
@@ -96,8 +96,11 @@ class InvalidBatchError(InvalidError):
     def __init__(self, fault: BatchFault) -> None:
         self.fault, self.rule = fault, BatchRule(fault.rule)
         what, allowed = _TEXTS[self.rule]
-        super().__init__(f"{fault.place}: {what}", fault.given, allowed)
+        super().__init__(what, fault.given, allowed)
         self.args = (fault,)  # what pickles and compares
+
+    def __str__(self) -> str:
+        return f"{self.fault.place}: {super().__str__()}"
 
 
 class CorruptBatchError(CorruptError):

@@ -1,11 +1,12 @@
-"""Compaction: of each key the last record stays (`survivors`), segment by segment, in place of what was there.
+"""Compaction: of each key the last record stays (`compaction_filter`), segment by segment, in place of the old segments.
 
-A pass surveys segments that were never compacted, as many as its RAM budget allows, and then rewrites everything up to there from
+A pass scans segments that were never compacted, as many as its memory budget allows, and then rewrites everything up to there from
 the oldest on. Small neighbours are joined on the way. Each rewritten run of segments is one fenced commit, so the log is valid
 after every step, and a crash costs only the rest of the pass: oldest first means that a segment is marked compacted only when all
 that its records replace has gone. Readers in the middle find the old objects until their grace is over, then plan again.
 
-It stops below what a pipeline has to read again (SAFETY 18), below open transactions, and below `min_compaction_lag_ms`.
+It stops below what a pipeline has to read again (docs/safety.md, rule 18), below open transactions, and below
+`min_compaction_lag_ms`.
 """
 
 import asyncio
@@ -22,11 +23,13 @@ from holdfast.log.maintenance.compaction_filter import ENTRY_BYTES, CompactionFi
 from holdfast.log.maintenance.index_objects import entries_of
 from holdfast.log.maintenance.retention import Protect, empty_batch, nothing_protected
 from holdfast.log.maintenance.segment_replacement import replace_segments
-from holdfast.log.maintenance.settings import CleanupPolicy, MaintenanceContext
+from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.metadata import SegmentRecord
+from holdfast.log.model import CleanupPolicy
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.segments import ProducerSnapshot, SegmentReader, build_segment
 from holdfast.log.segments.keys import segment_key
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import UnavailableError
 
 T = TypeVar("T")
@@ -57,7 +60,7 @@ class _ListedSegment:
 class _CompactionPass:
     """One pass: what was learned, up to which offset it counts, and whether what is rewritten counts as compacted then."""
 
-    survey: CompactionScan
+    scan: CompactionScan
     until: int
     mark: bool
     now_ms: int
@@ -89,14 +92,14 @@ async def compact(
     start, until = chosen[0].base_offset, chosen[-1].end_offset
     done.surveyed = len(chosen)
     for number in range(slices):
-        survey = await _survey(partition, start, until, CompactionScan(KeyOffsetMap(number, slices)), context)
+        scan = await _scan(partition, start, until, CompactionScan(KeyOffsetMap(number, slices)), context)
         end = until
-        if survey.first_open is not None:
-            end = min(until, survey.first_open)
-            survey = await _survey(
-                partition, start, until, CompactionScan(KeyOffsetMap(number, slices), first=survey), context
+        if scan.first_open is not None:
+            end = min(until, scan.first_open)
+            scan = await _scan(
+                partition, start, until, CompactionScan(KeyOffsetMap(number, slices), first=scan), context
             )
-        await _rewrite(partition, _CompactionPass(survey, end, number == slices - 1, now_ms, policy), context, done)
+        await _rewrite(partition, _CompactionPass(scan, end, number == slices - 1, now_ms, policy), context, done)
     return done
 
 
@@ -111,7 +114,7 @@ def _may_be_due(partition: LeadingPartition, policy: CleanupPolicy) -> bool:
 def _cleanable(
     segments: Sequence[SegmentRecord], policy: CleanupPolicy, now_ms: int, protect_from: int | None
 ) -> list[SegmentRecord]:
-    """The segments from the oldest on that are old enough, and that nobody has to read again as they are."""
+    """The segments from the oldest on that are old enough, and that no pipeline has to read again as they are."""
 
     def lawful(segment: SegmentRecord) -> bool:
         protected = protect_from is not None and segment.end_offset > protect_from
@@ -122,7 +125,7 @@ def _cleanable(
 
 
 def _within_budget(dirty: Sequence[SegmentRecord], bytes_max: int) -> tuple[list[SegmentRecord], int]:
-    """How many segments one survey takes, and in how many slices of the keys. Every record might be a key of its own."""
+    """How many segments one scan takes, and in how many slices of the keys. Every record might be a key of its own."""
     chosen: list[SegmentRecord] = []
     left_bytes = bytes_max
     for segment in dirty:
@@ -146,22 +149,22 @@ async def _list(partition: LeadingPartition, context: MaintenanceContext) -> lis
     return [*listed, *(_ListedSegment(each, None) for each in recent if each.end_offset > start)]
 
 
-async def _survey(
-    partition: LeadingPartition, start: int, until: int, survey: CompactionScan, context: MaintenanceContext
+async def _scan(
+    partition: LeadingPartition, start: int, until: int, scan: CompactionScan, context: MaintenanceContext
 ) -> CompactionScan:
     for each in await _list(partition, context):
         if start <= each.segment.base_offset and each.segment.end_offset <= until:
             batches = await _read(each.segment, context)
-            await asyncio.to_thread(survey.add, batches)
-    context.steps("keys surveyed")
-    return survey
+            await asyncio.to_thread(scan.add, batches)
+    failpoints.reached("maintenance.keys-scanned")
+    return scan
 
 
 async def _rewrite(
     partition: LeadingPartition, plan: _CompactionPass, context: MaintenanceContext, done: CompactionResult
 ) -> None:
     listed = [each for each in await _list(partition, context) if each.segment.end_offset <= plan.until]
-    unchanged: list[_ListedSegment] = []  # only to be marked; many at once, because a list is written anew for it
+    unchanged: list[_ListedSegment] = []  # only to be marked; many at once, because a list is rewritten for it
     while listed:
         run = _next_run(listed, context.settings.merge_bytes_max)
         del listed[: len(run)]
@@ -204,9 +207,9 @@ async def _filter(
     left: list[Buffer] = []
     dropped = 0
     for each in run:
-        sieve = CompactionFilter(plan.survey, drop_tombstones=_tombstones_expired(each.segment, plan))
-        left += await asyncio.to_thread(sieve.pass_all, await _read(each.segment, context))
-        dropped += sieve.dropped
+        kept = CompactionFilter(plan.scan, drop_tombstones=_tombstones_expired(each.segment, plan))
+        left += await asyncio.to_thread(kept.pass_all, await _read(each.segment, context))
+        dropped += kept.dropped
     return left, dropped
 
 
@@ -255,7 +258,7 @@ async def _upload(
     )
     key = segment_key(partition_id.topic_id, partition_id.number, base, end, epoch, context.random.token())
     await context.objects.put(key, built.parts)
-    context.steps("compacted segment uploaded")
+    failpoints.reached("maintenance.compacted-segment-uploaded")
     meta = built.meta
     return SegmentRecord(
         base_offset=base,
@@ -291,6 +294,6 @@ async def _producers(segment: SegmentRecord, context: MaintenanceContext) -> tup
 
 def _found(segment: SegmentRecord, found: T | Missing) -> T:
     if isinstance(found, Missing):
-        # Retention was here meanwhile, or another leader: whoever compacts next sees the list as it is.
+        # Retention, or another leader, changed the list meanwhile: the next compaction plans again.
         raise UnavailableError(f"object {segment.object}", "it was unlinked while it was being compacted")
     return found

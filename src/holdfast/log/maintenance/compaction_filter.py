@@ -4,8 +4,8 @@ A record survives as the last of its key. A record without a key survives: nothi
 transaction does not survive, and replaces nothing. A tombstone (a null value) survives until readers have had time to see it.
 Markers of transactions survive. A batch from which records were taken still covers the offsets it covered; one that lost all goes.
 
-Two passes. `Survey` reads the part that was never compacted and learns the last offset of each key; `sieve` then goes over
-everything up to there. Keys are kept as they are up to 15 bytes, longer ones as 16 bytes of BLAKE2b: RAM per key is bounded.
+Two passes. `CompactionScan` reads the part that was never compacted and finds the last offset of each key; `CompactionFilter` goes
+over everything up to there. Keys are kept as they are up to 15 bytes, longer ones as 16 bytes of BLAKE2b: RAM per key is bounded.
 """
 
 from bisect import bisect_right
@@ -70,7 +70,7 @@ class CompactionScan:
     """The first pass. `aborted` are ranges of offsets per producer; `first_open` is where the oldest open transaction begins.
 
     What follows an open transaction must not be compacted yet, so it must not replace anything either: then `below` it a second
-    survey is needed, which knows from the first how the transactions before it ended.
+    scan is needed, which takes from the first how the transactions before it ended.
     """
 
     def __init__(self, keys: KeyOffsetMap, *, first: "CompactionScan | None" = None) -> None:
@@ -117,8 +117,8 @@ class CompactionScan:
 class CompactionFilter:
     """The second pass, over one segment. `drop_tombstones`: readers have had time to see those of this segment."""
 
-    def __init__(self, survey: CompactionScan, *, drop_tombstones: bool) -> None:
-        self._keys, self._aborted, self._drop_tombstones = survey.keys, survey.aborted, drop_tombstones
+    def __init__(self, scan: CompactionScan, *, drop_tombstones: bool) -> None:
+        self._keys, self._aborted, self._drop_tombstones = scan.keys, scan.aborted, drop_tombstones
         self.dropped = 0
 
     def pass_all(self, batches: Iterable[Buffer]) -> list[Buffer]:
@@ -158,7 +158,7 @@ def was_aborted(header: BatchHeader, aborted: Mapping[int, Sequence[tuple[int, i
 
 
 def rebuild_batch(header: BatchHeader, records: Sequence[Record]) -> bytes:
-    """A batch with only these of its records, which otherwise says the same."""
+    """A batch with only these of its records, otherwise unchanged."""
     batch = encode(
         records,
         compression=header.compression,
@@ -188,7 +188,7 @@ def check_keys(batches: Sequence[RecordBatch], *, limits: RecordBatchLimits) -> 
         raise fault_error(found, stored=False)  # type: ignore[arg-type]  # the only answer of four fields
     without = Columns._make(found).key_nulls
     if without:
-        raise InvalidError("records without a key", without, "none: the topic is compacted, which goes by key")
+        raise InvalidError("number of records without a key", without, "0: the topic is compacted")
 
 
 def _records(header: BatchHeader, data: Buffer) -> Iterable[Record]:

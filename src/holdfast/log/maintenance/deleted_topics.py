@@ -2,10 +2,10 @@
 
     deleted/{topic id}     {"topic": …, "deleted_at_ms": …}
 
-The topic's record went when the mark came. A partition's record goes with the first of its segments: from then on nobody can
+The topic's record went when the mark came. A partition's record goes with the first of its segments: from then on no agent can
 publish to it. Objects go by way of the trash, so that readers finish in peace and shared objects stay for those who share them;
-what was uploaded and never named is an orphan like any other. The mark stays for a while, because an agent that has not heard yet
-may open a partition anew; the next pass finds what it left.
+what was uploaded and never listed is an orphan like any other. The mark stays for a while, because an agent that has not seen it
+yet may open a partition again; the next pass finds what it left.
 """
 
 import msgspec
@@ -16,16 +16,11 @@ from holdfast.kernel.lease import Lease, commit_fenced
 from holdfast.log.keys import DELETED, LOGS, state_key
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.maintenance.trash import to_trash
+from holdfast.log.metadata import DeletedTopic
 from holdfast.log.segment_list import read_index, read_segment
+from holdfast.vocabulary import failpoints
 
 _ENTRIES_PER_COMMIT = 45  # a key and its object each, and the partition's record
-
-
-class DeletedTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic that is no more."""
-
-    topic: str
-    deleted_at_ms: int
 
 
 async def purge_deleted(lease: Lease, context: MaintenanceContext) -> int:
@@ -37,7 +32,7 @@ async def purge_deleted(lease: Lease, context: MaintenanceContext) -> int:
         while found := (await context.store.scan(prefix, prefix_end(prefix), limit=_ENTRIES_PER_COMMIT)).entries:
             operations = _unlink(found, context)
             await commit_fenced(context.store, lease, clock=context.clock, random=context.random, apply=operations)
-            context.steps("topic purged")
+            failpoints.reached("maintenance.topic-purged")
             removed += len(found)
         record = msgspec.json.decode(mark.value, type=DeletedTopic)
         if removed == before and context.clock.now_ms() - record.deleted_at_ms >= context.settings.deleted_keep_ms:

@@ -3,7 +3,7 @@
     indexes/{topic id}/{partition}/{base offset}-{end offset}-{epoch}-{upload id}.v1.json
 
 The body is a JSON list of segment records, oldest first. Like every object it never changes: a longer list is another object.
-Entries that end at or below the partition's start are dead: retention need not write an index anew for every segment it drops.
+Entries that end at or below the partition's start are dead: retention need not rewrite an index for every segment it drops.
 """
 
 import re
@@ -27,7 +27,7 @@ _KEY: Final = re.compile(
 
 
 def parse_index_key(key: str) -> SegmentKey | None:
-    """What the key of an index object says; None for any other key."""
+    """The parts of an index object's key; None for any other key."""
     found = _KEY.fullmatch(key)
     if found is None:
         return None
@@ -61,11 +61,11 @@ async def read_index_object(key: str, objects: Objects) -> tuple[SegmentRecord, 
 
 
 async def entries_of(partition: LeadingPartition, index: IndexRecord, objects: Objects) -> list[SegmentRecord]:
-    """What an index object of this partition lists, without what is dead. The caller knows that the store names it.
+    """What an index object of this partition lists, without what is dead. The caller has seen it referenced in the store.
 
     Not kept: thousands of partitions with thousands of entries each would fill the RAM of an agent.
     """
     listed = await read_index_object(index.object, objects)
     if isinstance(listed, Missing):
-        raise CorruptError(f"object {index.object}", "it is named by the store and is not there")
+        raise CorruptError(f"object {index.object}", "it is referenced by the store and missing")
     return [each for each in listed if each.end_offset > partition.record.start]

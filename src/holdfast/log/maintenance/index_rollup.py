@@ -1,7 +1,8 @@
-"""Folding: a partition keeps a bounded number of segment keys in the store, and lists older segments in index objects (SAFETY 14).
+"""Roll-up: a partition keeps a bounded number of segment keys in the store, and lists older segments in index objects
+(docs/safety.md, rule 14).
 
 The list is uploaded first; one fenced commit then takes the folded keys out and puts the index in. A crash in between leaves an
-object nobody names. An index grows by being written anew until it is full, then another one begins.
+orphan object. An index grows by being rewritten until it is full, then another one begins.
 """
 
 from holdfast.log.maintenance.index_objects import entries_of, index_record, write_index
@@ -14,6 +15,7 @@ from holdfast.log.maintenance.listing_change import (
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.metadata import IndexRecord, SegmentRecord
 from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.vocabulary import failpoints
 
 
 async def roll_up_segment_keys(partition: LeadingPartition, context: MaintenanceContext) -> int:
@@ -50,7 +52,7 @@ async def _roll_up(partition: LeadingPartition, count: int, context: Maintenance
             trash[newest.object] = False
         index = index_record(partition, entries, context.random)
         await write_index(index, entries, context.objects)
-        context.steps("index uploaded")
+        failpoints.reached("maintenance.index-uploaded")
         indexes.append(index)
         fresh = (index.object,)
     record = partition.record

@@ -1,8 +1,8 @@
-"""Changing which segments a partition lists: one fenced commit, in step with what this process knows.
+"""Changing which segments a partition lists: one fenced commit, applied to the partition in memory as well.
 
-The one rule (SAFETY 13): unlink first. The commit that takes an object from the list puts it into the trash, from where it is
-deleted after a grace; and it requires that no object it adds to the list has been doomed meanwhile. Everything that shortens,
-folds or rewrites a log goes through here; publishing, which only adds, has its own commit.
+The one rule (docs/safety.md, rule 13): unlink first. The commit that takes an object from the list puts it into the trash, from
+where it is deleted after a grace; and it requires that no object it adds to the list has been marked for deletion meanwhile.
+Everything that shortens, folds or rewrites a log goes through here; publishing, which only adds, has its own commit.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -21,6 +21,7 @@ from holdfast.log.metadata import IndexRecord, PartitionRecord, SegmentRecord
 from holdfast.log.partition.cancellation import run_to_completion
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.segment_list import load_segments
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import CorruptError, FencedError, OutcomeUnknownError, UnavailableError
 
 # What is left of a commit for keys of segments and trash, after fence, record and the marks of what is new.
@@ -53,15 +54,15 @@ async def exclusive_listing(partition: LeadingPartition, context: MaintenanceCon
 async def commit_listing_change(
     partition: LeadingPartition, change: ListingChange, context: MaintenanceContext
 ) -> None:
-    """List the partition as `change` says, in one commit. The caller is inside `changing`.
+    """Apply `change` in one commit. The caller is inside `changing`.
 
     `FencedError`: the partition is lost. `UnavailableError`: nothing was changed, plan again. `OutcomeUnknownError`: it may have
-    been, and whoever comes next finds out. A cancellation waits for the answer first: a change nobody has heard of would make
-    the next one look like somebody else's.
+    been, and the next change resolves it. A cancellation waits for the answer first: an unrecorded change would make the next
+    one look like another writer's.
     """
-    context.steps("before relisting")
+    failpoints.reached("maintenance.before-relisting")
     await run_to_completion(_commit(partition, change, context))
-    context.steps("relisted")
+    failpoints.reached("maintenance.relisted")
 
 
 async def _commit(partition: LeadingPartition, change: ListingChange, context: MaintenanceContext) -> None:
@@ -80,7 +81,7 @@ async def _commit(partition: LeadingPartition, change: ListingChange, context: M
             apply=(fenced_record.put(change.record), *_difference(partition, change, context)),
         )
     except OutcomeUnknownError as lost:
-        fenced_record.doubt(lost, change.record)
+        fenced_record.mark_unresolved(lost, change.record)
         raise
     except (UnavailableError, FencedError):
         segments.stale = False
@@ -89,14 +90,12 @@ async def _commit(partition: LeadingPartition, change: ListingChange, context: M
     if isinstance(outcome, Conflict):
         present = outcome.found.get(fenced_record.key)
         if present is None or present.version != fenced_record.version:
-            raise CorruptError(
-                f"partition {partition.partition_id}", "its record was changed by somebody without the lease"
-            )
+            raise CorruptError(f"partition {partition.partition_id}", "its record was changed without the lease")
         raise UnavailableError(
             f"partition {partition.partition_id}",
             "a sweeper took a new object for an orphan; it has to be written again",
         )
-    fenced_record.took(change.record, outcome.version)
+    fenced_record.applied(change.record, outcome.version)
     segments.recent, segments.indexes = change.recent, change.indexes
 
 

@@ -1,7 +1,7 @@
-"""The upkeep of one agent: its partitions in turn, and, on one agent at a time, what belongs to nobody.
+"""The maintenance of one agent: its partitions in turn, and, on one agent of the cluster at a time, objects without an owner.
 
-The one rule: upkeep never stops anything else. A partition that is lost, a store or object storage that is away, or one damaged
-object is noted and passed over; the next round tries again. Only the end of the agent's session ends it.
+The one rule: maintenance never stops anything else. A partition that is lost, a store or object storage that is unavailable, or one
+damaged object is logged and skipped; the next round tries again. Only the end of the agent's session ends it.
 """
 
 import asyncio
@@ -17,8 +17,9 @@ from holdfast.log.maintenance.deleted_topics import purge_deleted
 from holdfast.log.maintenance.index_rollup import roll_up_segment_keys
 from holdfast.log.maintenance.orphan_sweeper import SWEEPER, expire_deletion_marks, sweep_orphans
 from holdfast.log.maintenance.retention import apply_retention
-from holdfast.log.maintenance.settings import CleanupPolicy, MaintenanceContext
+from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.maintenance.trash import collect_trash
+from holdfast.log.model import CleanupPolicy
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.vocabulary.errors import ClosedError, CorruptError, ExpiredError, FencedError, HoldfastError
 from holdfast.vocabulary.tasks import background_tasks
@@ -28,7 +29,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintainedAgent:
-    """Whose upkeep it is. `partitions` and `policy` are asked every round; `protect` is where a pipeline has to read again."""
+    """The agent to maintain. `partitions` and `policy` are called every round; `protect`: the offset a pipeline may read from."""
 
     agent: str
     session: HeldSession
@@ -41,7 +42,7 @@ async def run_maintenance(maintained: MaintainedAgent, context: MaintenanceConte
     """Keep the logs of one agent bounded, until cancelled. `ExpiredError`: the agent's session has ended."""
     settings = context.settings
 
-    async def folding(partition: LeadingPartition) -> None:
+    async def rolling_up(partition: LeadingPartition) -> None:
         await roll_up_segment_keys(partition, context)
 
     async def retaining(partition: LeadingPartition) -> None:
@@ -55,7 +56,7 @@ async def run_maintenance(maintained: MaintainedAgent, context: MaintenanceConte
             await compact(partition, policy, context, protect=lambda: maintained.protect(partition))
 
     async with background_tasks(
-        _rounds("fold", folding, settings.index_interval_ms, maintained, context),
+        _rounds("segment key roll-up", rolling_up, settings.index_interval_ms, maintained, context),
         _rounds("retention", retaining, settings.retention_interval_ms, maintained, context),
         _rounds("compaction", compacting, settings.compaction_interval_ms, maintained, context),
         _sweeper(maintained, context),
@@ -83,7 +84,7 @@ async def _rounds(
 
 
 async def _sweeper(maintained: MaintainedAgent, context: MaintenanceContext) -> None:
-    """Be the sweeper, when nobody else is."""
+    """Be the sweeper, when no other agent is."""
     while True:
         maintained.session.check()
         await _attempt("sweeping", lambda: _sweep_while_held(maintained, context))
@@ -127,8 +128,8 @@ async def _attempt(what: str, work: Callable[[], Awaitable[None]]) -> None:
     except (ExpiredError, ClosedError):
         raise
     except FencedError as error:
-        _log.info("%s ends: %s", what, error)
+        _log.info("%s stopped: %s", what, error)
     except CorruptError:
-        _log.exception("%s failed, and will until somebody has looked at it", what)
+        _log.exception("%s failed, and will fail until the damage is repaired", what)
     except HoldfastError as error:
-        _log.warning("%s is tried again later: %s", what, error)
+        _log.warning("%s failed, retrying later: %s", what, error)

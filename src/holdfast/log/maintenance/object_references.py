@@ -1,9 +1,9 @@
 """Who names an object: the question before anything is deleted.
 
-An object says itself where it can be named from: an own segment or an index by its key, a shared object by its directory. So one
-look at the few partitions concerned answers it, however large the log is.
+An object itself shows which partitions can reference it: an own segment or an index by its key, a shared object by its directory.
+So one look at the few partitions concerned answers it, however large the log is.
 
-The one rule: in doubt an object is named. What cannot be judged (a foreign key, an unreadable directory) is never deleted.
+The one rule: in doubt an object is referenced. What cannot be checked (a foreign key, an unreadable directory) is never deleted.
 """
 
 from bisect import bisect_right
@@ -33,9 +33,9 @@ class ReferenceStatus(Enum):
     """What is to become of an object."""
 
     NAMED = "a partition lists it"
-    AWAITED = "somebody may be about to publish it"
-    FREE = "nobody lists it, nobody can any more"
-    UNKNOWN = "nobody can tell"
+    AWAITED = "a publication may still list it"
+    FREE = "it is not listed, and cannot be any more"
+    UNKNOWN = "it cannot be checked"
 
 
 class PartitionOffsetRange(NamedTuple):
@@ -158,7 +158,7 @@ class ListingCache:
             del self._loaded[claim.topic_id, claim.number]
             listing = await self.of(claim)
             if index in listing.indexes:
-                raise CorruptError(f"object {index.object}", "it is named by the store and is not there")
+                raise CorruptError(f"object {index.object}", "it is referenced by the store and missing")
             return await self._names(key, claim)
         return key in entries
 

@@ -1,10 +1,10 @@
-"""Orphans: objects nobody names, left behind by uploads whose commit never came.
+"""Orphans: unreferenced objects, left by uploads that were never committed.
 
-The one rule (SAFETY 13): deletion cannot race publication. An object that is old and named by nobody is first doomed, by a commit;
-publication requires that it is not. Then it is looked for again: either the publication came before, and the object is seen to
-be named; or it comes after, and is refused. Only then it is deleted.
+The one rule (docs/safety.md, rule 13): deletion cannot race publication. An old unreferenced object is first marked for deletion,
+by a commit; publication requires that it is not. Then it is looked for again: either the publication came before, and the object is
+seen to be named; or it comes after, and is refused. Only then it is deleted.
 
-The doom stays until no late publication can come any more: until every partition the object could belong to was published beyond
+The mark stays until no late publication can come any more: until every partition the object could belong to was published beyond
 it and has changed its record since, or is gone. A publication prepared before then asks for a record that is no longer there.
 
     doomed/{object key}     {"at_ms": …, "claims": {topic id: [[partition, end offset], …]}}
@@ -26,6 +26,7 @@ from holdfast.log.maintenance.object_references import ListingCache, PartitionOf
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.maintenance.trash import in_trash
 from holdfast.log.segments.keys import SEGMENTS, SHARED
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.settings import KIB
 
 SWEEPER = "sweeper"  # the lease, and the key
@@ -36,14 +37,14 @@ _MARK_BYTES_MAX = 256 * KIB
 
 
 class SweepRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the last sweep came: what was written before was judged; `full_at_ms` is when everything was."""
+    """How far the last sweep came: what was written before was checked; `full_at_ms` is when everything was."""
 
     judged_until_ms: int = 0
     full_at_ms: int = 0
 
 
 class DeletionMark(msgspec.Struct, frozen=True, kw_only=True):
-    """A doomed object: since when, and where it could be published: partitions and end offsets by topic."""
+    """An object marked for deletion: since when, and where it could be published: partitions and end offsets by topic."""
 
     at_ms: int
     claims: dict[str, list[tuple[int, int]]]
@@ -51,7 +52,7 @@ class DeletionMark(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class SweepResult:
-    """What a sweep did. `spared`: doomed, and then found to be named; `unjudged`: nobody can tell whose they are."""
+    """What a sweep did. `spared`: marked, and then found to be referenced; `unjudged`: their references cannot be checked."""
 
     judged: int = 0
     deleted: int = 0
@@ -60,9 +61,9 @@ class SweepResult:
 
 
 async def sweep_orphans(lease: Lease, context: MaintenanceContext) -> SweepResult:
-    """Judge every object that was written since the last sweep and is old enough; now and then all of them.
+    """Check every object that was written since the last sweep and is old enough; now and then all of them.
 
-    Once is enough: an object that was named when it was old is unlinked through the trash. `FencedError`: somebody else sweeps.
+    Once is enough: an object that was referenced when it was old goes through the trash. `FencedError`: another agent sweeps.
     """
     entry = await context.store.get(SWEEPER)
     known = SweepRecord() if entry is None else msgspec.json.decode(entry.value, type=SweepRecord)
@@ -98,15 +99,15 @@ async def _sweep(keys: Sequence[str], lease: Lease, context: MaintenanceContext,
     # After the look at the lists: whatever is on no list because it was unlinked is in the trash by now, and has its own time.
     waiting = await in_trash(context)
     suspects = {key: claims for key, claims in suspects.items() if key not in waiting}
-    context.steps("before dooming")
+    failpoints.reached("maintenance.before-deletion-mark")
     await _mark_for_deletion(suspects, lease, context)
-    context.steps("doomed")
+    failpoints.reached("maintenance.deletion-marked")
     listings = ListingCache(context)
     orphans = [key for key, claims in suspects.items() if not await listings.named(key, claims)]
     spared = [key for key in suspects if key not in set(orphans)]
-    context.steps("before deleting orphans")
+    failpoints.reached("maintenance.before-orphan-deletion")
     await context.objects.delete(orphans)
-    context.steps("orphans deleted")
+    failpoints.reached("maintenance.orphans-deleted")
     for at in range(0, len(spared), _MARKS_PER_COMMIT):
         await _commit([Delete(deletion_mark_key(key)) for key in spared[at : at + _MARKS_PER_COMMIT]], lease, context)
     swept.deleted += len(orphans)
@@ -133,29 +134,29 @@ async def _unnamed(
 async def _mark_for_deletion(
     suspects: Mapping[str, Sequence[PartitionOffsetRange]], lease: Lease, context: MaintenanceContext
 ) -> None:
-    dooms: list[Operation] = []
+    marks: list[Operation] = []
     size_bytes = 0
     for key, claims in suspects.items():
         by_topic: dict[str, list[tuple[int, int]]] = {}
         for claim in claims:
             by_topic.setdefault(claim.topic_id, []).append((claim.number, claim.end_offset))
-        doom = msgspec.json.encode(DeletionMark(at_ms=context.clock.now_ms(), claims=by_topic))
-        if dooms and (len(dooms) == _MARKS_PER_COMMIT or size_bytes + len(doom) > _MARK_BYTES_MAX):
-            await _commit(dooms, lease, context)
-            dooms, size_bytes = [], 0
-        dooms.append(Put(deletion_mark_key(key), doom))
-        size_bytes += len(doom)
-    if dooms:
-        await _commit(dooms, lease, context)
+        mark = msgspec.json.encode(DeletionMark(at_ms=context.clock.now_ms(), claims=by_topic))
+        if marks and (len(marks) == _MARKS_PER_COMMIT or size_bytes + len(mark) > _MARK_BYTES_MAX):
+            await _commit(marks, lease, context)
+            marks, size_bytes = [], 0
+        marks.append(Put(deletion_mark_key(key), mark))
+        size_bytes += len(mark)
+    if marks:
+        await _commit(marks, lease, context)
 
 
 async def expire_deletion_marks(lease: Lease, context: MaintenanceContext) -> int:
-    """Take back dooms that no publication can meet any more; how many."""
+    """Remove marks that no publication can meet any more; how many."""
     listings = ListingCache(context)
     forgotten = 0
     for entry in (await context.store.scan(DELETION_MARKS, prefix_end(DELETION_MARKS))).entries:
-        doom = msgspec.json.decode(entry.value, type=DeletionMark)
-        for topic_id, places in doom.claims.items():
+        mark = msgspec.json.decode(entry.value, type=DeletionMark)
+        for topic_id, places in mark.claims.items():
             late = [
                 await _may_be_published(
                     PartitionOffsetRange(topic_id, *partition_id, partition_id[1]), entry.version, listings

@@ -1,7 +1,7 @@
-"""Pending ranges: ranges of offsets that somebody has begun to process and may have to read again, exactly as they were.
+"""Pending ranges: offsets that a pipeline has begun to process and may have to read again, exactly as they were.
 
-Whoever begins a range records it in a registry first; an intent that names a `topic` is about offsets of that topic. The one rule:
-retention and compaction leave everything at or above the lowest begun start of a partition. The mirror lags a little: a
+Each range is recorded in a registry first; an intent with a `topic` is about offsets of that topic. The one rule: retention and
+compaction keep everything at or above the lowest begun start of a partition. The mirror lags a little: a
 range begun a moment ago can still lose a race with retention; its reader then finds the offsets gone, never other records in their
 place.
 """

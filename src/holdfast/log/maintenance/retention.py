@@ -4,8 +4,8 @@
 leaves a valid log, so a crash between them costs nothing but the rest of the work. The tail is never touched; only
 `delete_records` may move the start into it, and what is published below the start later goes with the next pass.
 
-What producers sent last is in the footer of the newest segment. When that segment goes, a husk takes its place: no records, only
-the producers, so that a duplicate is still a duplicate after the partition was opened again.
+What producers sent last is in the footer of the newest segment. When that segment goes, a placeholder takes its place: no records,
+only the producers, so that a duplicate is still a duplicate after the partition was opened again.
 """
 
 import asyncio
@@ -25,14 +25,16 @@ from holdfast.log.maintenance.listing_change import (
     commit_listing_change,
     exclusive_listing,
 )
-from holdfast.log.maintenance.settings import CleanupPolicy, MaintenanceContext
+from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
+from holdfast.log.model import CleanupPolicy
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.segments import SegmentReader, build_segment
 from holdfast.log.segments.keys import segment_key
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
-Protect = Callable[[], int | None]  # the first offset somebody still has to read, if there is one
+Protect = Callable[[], int | None]  # the first offset a pipeline still has to read, if there is one
 
 KAFKA_HIGH_WATERMARK = -1  # "delete everything that is visible"
 
@@ -166,19 +168,17 @@ async def delete_records(
     """
     if protect is None:
         partition_id = partition.partition_id
-        protect = lambda: context.begun(partition_id.topic, partition_id.number)  # noqa: E731 - asked again for every commit
+        protect = lambda: context.pending_from(partition_id.topic, partition_id.number)  # noqa: E731 - asked again for every commit
     high_watermark = partition.high_watermark
     target = high_watermark if offset == KAFKA_HIGH_WATERMARK else offset
     if not 0 <= target <= high_watermark:
-        raise InvalidError(
-            f"offset below which {partition.partition_id} is deleted", offset, f"0 to {high_watermark}, or -1"
-        )
+        raise InvalidError(f"offset to delete {partition.partition_id} up to", offset, f"0 to {high_watermark}, or -1")
     protected = protect()
     if protected is not None and max(protected, partition.record.start) < target:
         raise InvalidError(
-            f"offset below which {partition.partition_id} is deleted",
+            f"offset to delete {partition.partition_id} up to",
             offset,
-            f"{protected} at most: a pipeline reads from there",
+            f"at most {protected}, from where a pipeline reads",
         )
     await _move_start(partition, target, context, protect)
     return partition.record.start
@@ -223,19 +223,19 @@ async def _next_recent(partition: LeadingPartition, target: int, context: Mainte
     indexes, recent = partition.segments.indexes, partition.segments.recent
     below = [each for each in recent if each.end_offset <= target]
     dead = below[: OPERATIONS_MAX // 2]
-    husk: tuple[SegmentRecord, ...] = ()
+    placeholder: tuple[SegmentRecord, ...] = ()
     if dead and dead[-1] is recent[-1]:
-        husk = await _placeholder(partition, recent[-1], context)
-        if husk == (recent[-1],):
-            dead, husk = dead[:-1], ()
-    start = target if len(dead) + len(husk) >= len(below) or not dead else dead[-1].end_offset
+        placeholder = await _placeholder(partition, recent[-1], context)
+        if placeholder == (recent[-1],):
+            dead, placeholder = dead[:-1], ()
+    start = target if len(dead) + len(placeholder) >= len(below) or not dead else dead[-1].end_offset
     if not dead and start <= partition.record.start:
         return None
     return ListingChange(
         record=_started(partition.record, start),
-        recent=[*husk, *recent[len(dead) :]],
+        recent=[*placeholder, *recent[len(dead) :]],
         indexes=indexes,
-        fresh=tuple(each.object for each in husk),
+        fresh=tuple(each.object for each in placeholder),
         trash={each.object: False for each in dead},
     )
 
@@ -249,12 +249,12 @@ def _started(record: PartitionRecord, start: int) -> PartitionRecord:
 async def _placeholder(
     partition: LeadingPartition, newest: SegmentRecord, context: MaintenanceContext
 ) -> tuple[SegmentRecord, ...]:
-    """What takes the place of the newest segment; the segment itself if it is a husk already; nothing if no producer is known."""
+    """What takes the place of the newest segment; itself if it is a placeholder already; nothing if no producer is known."""
     if newest.records == 0:
         return (newest,)
     producers = await SegmentReader(context.objects, newest.object, newest.start, newest.end).producers()
     if isinstance(producers, Missing):
-        raise CorruptError(f"object {newest.object}", "it is named by the store and is not there")
+        raise CorruptError(f"object {newest.object}", "it is referenced by the store and missing")
     if not producers:
         return ()
     partition_id, end = partition.partition_id, newest.end_offset
@@ -271,7 +271,7 @@ async def _placeholder(
     token = context.random.token()
     key = segment_key(partition_id.topic_id, partition_id.number, newest.base_offset, end, partition.lease.epoch, token)
     await context.objects.put(key, built.parts)
-    context.steps("husk uploaded")
+    failpoints.reached("maintenance.placeholder-uploaded")
     return (
         msgspec.structs.replace(
             newest,

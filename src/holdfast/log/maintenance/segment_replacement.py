@@ -1,7 +1,7 @@
 """Replacing a run of segments by others that cover the same offsets.
 
 New segments were uploaded without the partition's record being held; a slow upload may have been taken for an orphan since. So they
-are looked for again under the lock: what is there then and doomed later is seen by the commit.
+are checked again under the lock: a deletion mark that comes later fails the commit.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,14 @@ from holdfast.log.maintenance.listing_change import ListingChange, commit_listin
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.metadata import IndexRecord, SegmentRecord
 from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import UnavailableError
 
 
 async def replace_segments(
     partition: LeadingPartition, old: Sequence[SegmentRecord], new: Sequence[SegmentRecord], context: MaintenanceContext
 ) -> None:
-    """List `new` instead of `old`. `UnavailableError`: they are no longer listed side by side; plan again."""
+    """List `new` instead of `old`. `UnavailableError`: they are no longer listed next to each other; plan again."""
     async with exclusive_listing(partition, context):
         segments, record = partition.segments, partition.record
         before, after = {each.object for each in old}, {each.object for each in new}
@@ -34,7 +35,7 @@ async def replace_segments(
             entries = _replaced(partition, await entries_of(partition, index, context.objects), old, new)
             longer = index_record(partition, entries, context.random)
             await write_index(longer, entries, context.objects)
-            context.steps("index uploaded")
+            failpoints.reached("maintenance.index-uploaded")
             change = ListingChange(
                 record=record,
                 recent=segments.recent,

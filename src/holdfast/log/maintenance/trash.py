@@ -20,6 +20,7 @@ from holdfast.log.keys import TRASH, trash_key
 from holdfast.log.maintenance.index_objects import read_index_object
 from holdfast.log.maintenance.object_references import ListingCache, ReferenceStatus
 from holdfast.log.maintenance.settings import MaintenanceContext
+from holdfast.vocabulary import failpoints
 
 _LEFT = (ReferenceStatus.AWAITED, ReferenceStatus.UNKNOWN)  # what stays in the trash
 _PER_ROUND = StoreLimits().ops_max - 1  # one is the fence
@@ -42,7 +43,7 @@ class _TrashEntry:
 
 @dataclass(slots=True)
 class CollectionResult:
-    """What a collection did. `kept`: somebody still lists it; `awaited`: left where it is, somebody may be about to publish it."""
+    """What a collection did. `kept`: it is still listed; `awaited`: left where it is, a publication may still list it."""
 
     deleted: int = 0
     kept: int = 0
@@ -95,12 +96,12 @@ async def _collect(
             free.append(waste.object)
         if verdict not in _LEFT:
             done.append(Delete(waste.key))
-    context.steps("before deleting trash")
+    failpoints.reached("maintenance.before-trash-deletion")
     await context.objects.delete(free)
-    context.steps("trash deleted")
+    failpoints.reached("maintenance.trash-deleted")
     if done:
         await commit_fenced(context.store, lease, clock=context.clock, random=context.random, apply=done)
-        context.steps("trash forgotten")
+        failpoints.reached("maintenance.trash-record-removed")
 
 
 async def _collect_contents(
@@ -111,9 +112,9 @@ async def _collect_contents(
     if isinstance(entries, Missing):
         return True
     verdicts = {entry.object: collected.count(await listings.verdict(entry.object)) for entry in entries}
-    context.steps("before deleting contents")
+    failpoints.reached("maintenance.before-content-deletion")
     await context.objects.delete([key for key, verdict in verdicts.items() if verdict is ReferenceStatus.FREE])
-    context.steps("contents deleted")
+    failpoints.reached("maintenance.contents-deleted")
     return not any(verdict in _LEFT for verdict in verdicts.values())
 
 

@@ -1,4 +1,4 @@
-"""Awaiting to the end what must not be left half known."""
+"""Cancellation that waits for an outcome."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -15,5 +15,5 @@ async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait((task,))
         if not task.cancelled():
-            task.exception()  # looked at: the cancellation is what our caller hears
+            task.exception()  # retrieved: the caller gets the cancellation
         raise

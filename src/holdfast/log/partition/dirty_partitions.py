@@ -1,7 +1,7 @@
-"""Attention: which partitions have something to publish or booked offsets to give back, so that nobody looks at all the others.
+"""The partitions that have something to publish or reserved offsets to release, so that the others cost nothing.
 
-Thousands of quiet partitions cost nothing: a partition enters when something is appended or booked, and is dropped by whoever
-looks once everything is published and given back. Ringing asks for a look at once.
+A partition is added when something is appended or reserved, and removed by `dirty` once everything is published and released.
+`notify` wakes the publish scheduler at once.
 """
 
 from typing import Generic, Protocol, TypeVar
@@ -12,7 +12,7 @@ from holdfast.vocabulary.tasks import Notify
 class _Quiescent(Protocol):
     @property
     def is_quiescent(self) -> bool:
-        """Whether there is nothing to publish and nothing to give back."""
+        """Whether there is nothing to publish and nothing to release."""
         ...
 
 
@@ -20,14 +20,14 @@ P = TypeVar("P", bound=_Quiescent)
 
 
 class DirtyPartitions(Notify, Generic[P]):
-    """The partitions of one agent that are not at rest."""
+    """The dirty partitions of one agent."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._dirty: dict[P, None] = {}  # in the order in which they stirred
+        self._dirty: dict[P, None] = {}  # in the order in which they became dirty
 
     def mark_dirty(self, partition: P) -> None:
-        """It has something to publish, or offsets booked."""
+        """It has something to publish, or reserved offsets."""
         self._dirty[partition] = None
 
     def forget(self, partition: P) -> None:
@@ -35,7 +35,7 @@ class DirtyPartitions(Notify, Generic[P]):
         self._dirty.pop(partition, None)
 
     def dirty(self) -> list[P]:
-        """Those not at rest."""
+        """Those that still are."""
         for partition in [each for each in self._dirty if each.is_quiescent]:
             del self._dirty[partition]
         return list(self._dirty)

@@ -1,7 +1,8 @@
 """The partition's record in the store: written under the lease, and never by guess.
 
-The one rule (SAFETY 10): after a change whose answer was lost, nothing else is written before `settle` has found out what became of
-it. Under the lease nobody else writes the record, so one that differs from what we know is a contradiction, not a race.
+The one rule (docs/safety.md, rule 10): after a change whose answer was lost, nothing else is written before `resolve` has found its
+outcome. Under the lease nobody else writes the record, so a record that differs from the last one
+written is corruption, not a race.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ class _UnresolvedChange:
 
 
 class FencedRecord:
-    """The record of one partition as the store holds it. Whoever changes it holds `lock`."""
+    """The record of one partition as the store holds it. Every change holds `lock`."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class FencedRecord:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the answer to a change was lost, and nobody has asked since."""
+        """Whether the answer to a change was lost, and it is not resolved yet."""
         return self._doubt is not None
 
     def require(self) -> tuple[Requirement, ...]:
@@ -63,18 +64,18 @@ class FencedRecord:
         """The operation that writes `record`."""
         return Put(self.key, msgspec.json.encode(record))
 
-    def took(self, record: PartitionRecord, version: int) -> None:
+    def applied(self, record: PartitionRecord, version: int) -> None:
         """The store now holds `record` as of commit `version`."""
         self.record, self.version = record, version
 
-    def doubt(
+    def mark_unresolved(
         self, lost: OutcomeUnknownError, record: PartitionRecord, segments: tuple[SegmentRecord, ...] = ()
     ) -> None:
         """The answer to a change was lost for good."""
         self._doubt = _UnresolvedChange(lost.commit_id, record, segments)
 
-    async def settle(self) -> tuple[SegmentRecord, ...]:
-        """Find out what became of a change in doubt; segments that were published after all are returned."""
+    async def resolve(self) -> tuple[SegmentRecord, ...]:
+        """Resolve an unresolved change; returns the segments that were published after all."""
         if self._doubt is None:
             return ()
         doubt = self._doubt
@@ -82,7 +83,7 @@ class FencedRecord:
         self._doubt = None
         if not isinstance(outcome, Committed):
             return ()
-        self.took(doubt.record, outcome.version)
+        self.applied(doubt.record, outcome.version)
         return doubt.segments
 
     async def change(
@@ -90,7 +91,7 @@ class FencedRecord:
     ) -> None:
         """Write the record, fenced, together with what belongs to it. `FencedError`: the partition is lost.
 
-        A cancellation waits for the answer: a change nobody has heard of would make the next one look like somebody else's.
+        A cancellation waits for the answer: an unrecorded change would make the next one look like another writer's.
         """
         await run_to_completion(self._change(record, require, apply))
 
@@ -107,7 +108,7 @@ class FencedRecord:
                 apply=(self.put(record), *apply),
             )
         except OutcomeUnknownError as lost:
-            self.doubt(lost, record)
+            self.mark_unresolved(lost, record)
             raise
         if isinstance(outcome, Conflict):
             present = outcome.found.get(self.key)
@@ -115,5 +116,5 @@ class FencedRecord:
                 raise CorruptError(
                     f"partition {self.partition_id}", f"what belongs to its record was changed: {outcome.found}"
                 )
-            raise CorruptError(f"partition {self.partition_id}", "its record was changed by somebody without the lease")
-        self.took(record, outcome.version)
+            raise CorruptError(f"partition {self.partition_id}", "its record was changed without the lease")
+        self.applied(record, outcome.version)

@@ -1,48 +1,36 @@
-"""A partition under this agent's lease: append, read the tail, know what is durable, and say what is to be published.
+"""A partition under this agent's lease: append, read the tail, track what is durable and what is to be published.
 
-Rules it keeps (SAFETY 7–9):
+Its rules (docs/safety.md, rules 7–9):
 - Offsets are handed out only below the ceiling reserved in the store, and never twice.
 - Nothing is visible before it is durable at the topic's level: `high_watermark` moves after fdatasync (`local`) or after the fenced
   commit that names the object (`object`), and reads stop there.
-- Before an acknowledgement the session is looked at again: an owner that slept does not answer for what may be somebody else's.
+- Before an acknowledgement the session is checked again: an agent that was suspended does not acknowledge for a newer leader.
 
-It does no uploading (`publishing`), no recovering (`opening`) and no reading of segments (`log.reading`).
+It does not upload (`publisher`), recover (`takeover`) or read segments (`log.reader`).
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
 
 import msgspec
 
 from holdfast.contracts.store import Operation, Requirement
 from holdfast.kernel.lease import Lease
-from holdfast.kernel.session import HeldSession
 from holdfast.log.batches import BatchHeader, Buffer, RecordBatch
+from holdfast.log.errors import ProducerRefusedError
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
-from holdfast.log.model import PartitionConfig, PartitionId
+from holdfast.log.model import ACKS_ALL, ACKS_NONE, OnDurable, PartitionId
 from holdfast.log.partition.backpressure import Backpressure
-from holdfast.log.partition.dirty_partitions import DirtyPartitions
-from holdfast.log.partition.fenced_record import FencedRecord
 from holdfast.log.partition.offset_assignment import assign_offsets, extent, wal_frame
-from holdfast.log.partition.producer_state import ProducerRefusedError, ProducerStates
-from holdfast.log.partition.published_tail_cache import PublishedTailCache
-from holdfast.log.partition.tail import Tail, TailBatch
-from holdfast.log.partition.tail_budget import TailBudget
-from holdfast.log.partition.watermark import OnDurable, Watermark
-from holdfast.log.segment_list import SegmentList
+from holdfast.log.partition.resources import PartitionResources, PartitionState
+from holdfast.log.partition.tail import TailBatch
+from holdfast.log.partition.watermark import Watermark
 from holdfast.log.segments import EpochStart, ProducerSnapshot
-from holdfast.log.settings import LogSettings
-from holdfast.log.wal import Wal, WalFrame
-from holdfast.vocabulary.clock import Clock
+from holdfast.log.wal import WalFrame
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 from holdfast.vocabulary.tasks import Notify
-
-ACKS_ALL: Final = -1
-ACKS_LEADER: Final = 1
-ACKS_NONE: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,64 +46,44 @@ class LeadingPartition:
     """One partition that this agent leads. Made by `opening.open_partition`."""
 
     def __init__(
-        self,
-        partition_id: PartitionId,
-        *,
-        lease: Lease,
-        session: HeldSession,
-        wal: Wal,
-        clock: Clock,
-        settings: LogSettings,
-        partition_config: PartitionConfig,
-        fenced_record: FencedRecord,
-        segments: SegmentList,
-        producers: ProducerStates,
-        tail: Tail,
-        dirty_partitions: "DirtyPartitions[LeadingPartition]",
-        published_tail_cache: PublishedTailCache,
-        budget: TailBudget | None = None,
+        self, partition_id: PartitionId, lease: Lease, state: PartitionState, resources: PartitionResources
     ) -> None:
-        self.partition_id, self.lease, self.segments, self.tail = partition_id, lease, segments, tail
-        self.level = fenced_record.record.level  # until it is opened again: what was visible must not become invisible
-        self.partition_config = partition_config
-        self.fenced_record = fenced_record
-        self.record_lock = fenced_record.lock  # whoever changes the record in the store holds it
+        self.partition_id, self.lease, self.segments, self.tail = partition_id, lease, state.segments, state.tail
+        self.level = state.record.record.level  # until it is opened again: what was visible must not become invisible
+        self.partition_config = state.config
+        self.fenced_record = state.record
+        self.record_lock = state.record.lock  # held by every change of the record in the store
         self.publish_lock = asyncio.Lock()  # one publication at a time
-        self._session, self._wal, self._clock, self._settings = session, wal, clock, settings
-        self._producers = producers
+        self._session, self._wal, self._clock = resources.session, resources.wal, resources.clock
+        self._settings = resources.settings
+        self._dirty_partitions = resources.dirty_partitions
+        self._published_tail_cache = resources.published_tail_cache
+        self._producers = state.producers
         self._order = asyncio.Lock()  # first come, first numbered
         self._queued = 0  # appends that wait for their turn
-        self._next = self._durable = max(tail.end, fenced_record.record.published)
+        self._next = self._durable = max(state.tail.end, state.record.record.published)
         self._visible, self._synced = Watermark(self.high_watermark), Watermark(self._durable)
-        self._burst = 0  # failures of the WAL so far
+        self._wal_failures = 0
         self._topic_bytes = bytes.fromhex(partition_id.topic_id)
         self._accepting = True
         self._closed: HoldfastError | None = None
         self._published = Notify()
         self._settled = Notify()
-        if budget is not None:
-            tail.join_budget(budget)
-        self._dirty_partitions, self._published_tail_cache = dirty_partitions, published_tail_cache
+        if resources.budget is not None:
+            state.tail.join_budget(resources.budget)
         self._backpressure = Backpressure(
-            partition_id,
-            tail,
-            published=self._published,
-            request_publish=self.request_publish,
-            dirty_partitions=dirty_partitions,
-            budget=budget,
-            settings=settings,
-            clock=clock,
+            partition_id, state.tail, resources, published=self._published, request_publish=self.request_publish
         )
-        self.publish_requested = False  # somebody waits for this partition to be published
+        self.publish_requested = False  # publish without waiting for size or age
         self.segments_published = 0
-        self.oldest_unpublished_ms: int | None = clock.boot_ms() if tail.size_bytes else None
-        self.appended_at_ms = clock.boot_ms()
+        self.appended_at_ms = self._clock.boot_ms()
+        self.oldest_unpublished_ms: int | None = self.appended_at_ms if state.tail.size_bytes else None
         if not self.is_quiescent:
-            dirty_partitions.mark_dirty(self)
+            self._dirty_partitions.mark_dirty(self)
 
     @property
     def is_quiescent(self) -> bool:
-        """Whether there is nothing to publish and nothing to give back."""
+        """Whether there is nothing to publish and nothing to release."""
         return self.oldest_unpublished_ms is None and self.record.clean and self._next == self.record.published
 
     @property
@@ -159,14 +127,14 @@ class LeadingPartition:
         `acks`: `ALL` returns once they are durable at the topic's level, `LEADER` once they are on this disk, `NONE` at once.
 
         `ProducerRefusedError`: they do not follow what their producer sent. `UnavailableError`: nothing was appended, try again.
-        `ExpiredError`, `FencedError`, `ClosedError`: somebody else leads, or may; what became of the batches is not known here.
+        `ExpiredError`, `FencedError`, `ClosedError`: another agent leads, or may; the outcome is unknown.
         """
         count, size = extent(batches)
         self._queued += 1
         try:
             async with self._order:
                 await self._until_ready(count, size)
-                appended = self._number(batches)
+                appended = self._append_in_order(batches)
         except ProducerRefusedError:
             raise
         except BaseException:
@@ -178,7 +146,7 @@ class LeadingPartition:
         return appended
 
     def append_now(self, batches: Sequence[RecordBatch]) -> AppendResult | None:
-        """`append` up to where it would wait: None if there is no room yet or somebody came first, and nothing was appended.
+        """`append` without waiting: None if it would have to wait, and nothing was appended.
 
         Nothing is durable before `acknowledged` returns. Raises what `append` raises.
         """
@@ -196,10 +164,10 @@ class LeadingPartition:
         except HoldfastError:
             self.record_missed(header for header, _ in batches)
             raise
-        return self._number(batches)
+        return self._append_in_order(batches)
 
     def record_missed(self, headers: Iterable[BatchHeader], at_ms: int | None = None) -> None:
-        """These batches came (now, or at `at_ms`) and were not appended: what their producers send next must not overtake them."""
+        """These batches were refused (now, or at `at_ms`): what their producers send next must not overtake them."""
         at_ms = self._clock.now_ms() if at_ms is None else at_ms
         for header in headers:
             self._producers.record_missed(header, at_ms)
@@ -210,13 +178,13 @@ class LeadingPartition:
             await (self._visible if acks == ACKS_ALL else self._synced).reaches(appended.end_offset)
             self._session.check()
 
-    def tell(self, appended: AppendResult, on_durable: OnDurable, *, acks: int = ACKS_ALL) -> None:
-        """Call `told` when what was appended is as durable as `acks` asks for: with None, or with what `append` raises."""
+    def notify_durable(self, appended: AppendResult, on_durable: OnDurable, *, acks: int = ACKS_ALL) -> None:
+        """Call `on_durable` when what was appended is as durable as `acks` asks for: with None, or with what `append` raises."""
         if acks == ACKS_NONE:
             on_durable(None)
         else:
             mark = self._visible if acks == ACKS_ALL else self._synced
-            mark.call(appended.end_offset, lambda error: on_durable(error or self._session.expiry_error()))
+            mark.on_reached(appended.end_offset, lambda error: on_durable(error or self._session.expiry_error()))
 
     async def _until_ready(self, count: int, size: int) -> None:
         """Wait for room in RAM, for offsets, and for room in the WAL, until all hold at once."""
@@ -232,11 +200,11 @@ class LeadingPartition:
             if self._next + count <= self.fenced_record.record.reserved:
                 return
 
-    def _number(self, batches: Sequence[RecordBatch]) -> AppendResult:
-        """Judge, assign offsets, hand to the WAL and put on the tail: no await, so nothing comes in between."""
+    def _append_in_order(self, batches: Sequence[RecordBatch]) -> AppendResult:
+        """Deduplicate, assign offsets, queue for the WAL and put on the tail: no await, so nothing comes in between."""
         base = self._next
         try:
-            fresh, appended = self._judge(batches)
+            fresh, appended = self._deduplicate(batches)
             if fresh:
                 self._log(fresh)
         except BaseException:
@@ -244,14 +212,14 @@ class LeadingPartition:
             raise
         return appended
 
-    def _judge(self, batches: Sequence[RecordBatch]) -> tuple[list[RecordBatch], AppendResult]:
+    def _deduplicate(self, batches: Sequence[RecordBatch]) -> tuple[list[RecordBatch], AppendResult]:
         """Which of the batches are new, and where all of them are (going to be)."""
         fresh: list[RecordBatch] = []
         offsets: list[tuple[int, int]] = []
         at, now_ms = self._next, self._clock.now_ms()
         for batch in batches:
             count = batch.header.last_offset_delta + 1
-            offset = self._producers.judge(batch.header, now_ms)
+            offset = self._producers.validate(batch.header, now_ms)
             if offset is None:
                 offset = at
                 self._producers.append(batch.header, offset, now_ms)
@@ -265,9 +233,9 @@ class LeadingPartition:
         made = assign_offsets(batches, base, epoch, copy_below_bytes=self._settings.copy_below_bytes)
         at = made[-1].end_offset
         frame = wal_frame(self._topic_bytes, self.partition_id.number, epoch, made)
-        burst = self._burst
-        # Told by the WAL, not in the caller's coroutine: a producer that hangs up must not hold back what it wrote.
-        self._wal.append_with_callback(frame, lambda _, error: self._written(error, base, at, burst))
+        wal_failures = self._wal_failures
+        # A callback of the WAL, not the caller's coroutine: a producer that disconnects must not hold back what it wrote.
+        self._wal.append_with_callback(frame, lambda error: self._on_wal_result(error, base, at, wal_failures))
         for batch in made:
             self.tail.append(batch)
         self._next = at
@@ -276,9 +244,9 @@ class LeadingPartition:
             self.oldest_unpublished_ms = self.appended_at_ms
             self._dirty_partitions.mark_dirty(self)
 
-    def _written(self, error: HoldfastError | None, base: int, end: int, burst: int) -> None:
-        if burst != self._burst:
-            return  # an earlier frame failed and took this one's offsets back with it; recovery skips it too
+    def _on_wal_result(self, error: BaseException | None, base: int, end: int, wal_failures: int) -> None:
+        if wal_failures != self._wal_failures:
+            return  # an earlier frame failed, and this one's offsets were reassigned; recovery skips it, too
         if error is None:
             self._durable = end
             self._producers.settle(end)
@@ -287,7 +255,7 @@ class LeadingPartition:
             if self.tail.size_bytes >= self.partition_config.roll_bytes and not self.publish_requested:
                 self.request_publish()  # once until it is published: this is the hot path
         else:
-            self._burst += 1
+            self._wal_failures += 1
             lost = [batch.header for batch in self.tail.between(base, self._next)]
             self._producers.forget_from(base)
             self.record_missed(lost)
@@ -298,7 +266,7 @@ class LeadingPartition:
         self._settled.notify()
 
     async def reserve(self, count: int = 0) -> None:
-        """Book offsets in the store, at least `count` beyond the next one."""
+        """Reserve offsets in the store, at least `count` beyond the next one."""
         async with self.record_lock:
             await self.resolve_record()
             ceiling = self._next + max(count, self._settings.reserve_offsets)
@@ -310,12 +278,12 @@ class LeadingPartition:
     ) -> None:
         """Write the record, fenced, together with what belongs to it. The caller holds `record_lock`.
 
-        `UnavailableError` also when the answer to an earlier change had been lost: it is known now, so begin again.
+        `UnavailableError` also when the answer to an earlier change had been lost: it is resolved now, so start over.
         """
         if self.fenced_record.in_doubt:
             await self.resolve_record()
             raise UnavailableError(
-                f"partition {self.partition_id}", "the answer to the change before was lost; it is known now"
+                f"partition {self.partition_id}", "the outcome of the change before was unknown, and is resolved now"
             )
         await self.fenced_record.change(record, require=require, apply=apply)
         if not record.clean:
@@ -323,13 +291,13 @@ class LeadingPartition:
         self._visible.set(self.high_watermark)
 
     async def resolve_record(self) -> None:
-        """Find out what became of a change whose answer was lost. The caller holds `record_lock`."""
-        if done := await self.fenced_record.settle():
+        """Resolve a change whose answer was lost. The caller holds `record_lock`."""
+        if done := await self.fenced_record.resolve():
             self.apply_published(done)
         self._visible.set(self.high_watermark)
 
     def next_record(self, published: int, *, closing: bool) -> PartitionRecord:
-        """The record once everything below `published` is; a publication books offsets ahead, or gives them back, for free."""
+        """The record once everything below `published` is; a publication reserves or releases offsets in the same commit."""
         record = self.record
         if closing and not self._accepting and self._next == published:
             reserved = published
@@ -340,7 +308,7 @@ class LeadingPartition:
         return msgspec.structs.replace(record, published=published, reserved=reserved)
 
     def apply_published(self, segments: Sequence[SegmentRecord]) -> None:
-        """The store names the segments: forget here what is in them."""
+        """The segments are committed: drop what is in them from the tail and the WAL."""
         self.segments.recent.extend(segments)
         self.segments_published += len(segments)
         end_offset = segments[-1].end_offset
@@ -352,39 +320,39 @@ class LeadingPartition:
         self._published.notify()
 
     def evict_rewritten(self, end_offset: int) -> None:
-        """Object storage holds something else than was published, up to here: that is what readers are to see."""
+        """Segments up to here were rewritten: readers must not see the tail's older copy."""
         self.tail.forget_until(min(end_offset, self.record.published))
 
     @asynccontextmanager
-    async def quiet(self) -> AsyncIterator[None]:
+    async def appends_paused(self) -> AsyncIterator[None]:
         """No append is numbered during the body."""
         async with self._order:
             yield
 
     def request_publish(self) -> None:
-        """Have it published as soon as can be."""
+        """Ask for a publication without delay."""
         self.publish_requested = True
         self._dirty_partitions.mark_dirty(self)
         self._dirty_partitions.notify()
 
     def check_readable(self) -> None:
-        """Raise unless this partition may still be answered for."""
+        """Raise unless this partition is still served under a live session."""
         if self._closed is not None:
             raise self._closed
         self._session.check()
 
     def read_tail(self, offset: int, *, bytes_max: int) -> list[Buffer] | None:
-        """Visible batches from `offset` on; None: it is no longer in the tail, read segments."""
+        """Visible batches from `offset` on; None: not in the tail any more, read segments."""
         if offset < self.tail.start:
             return None
         return self.tail.read(offset, below=self.high_watermark, bytes_max=bytes_max)
 
     def resolve_beyond(self, offset: int, waiter: "asyncio.Future[None]") -> None:
-        """Resolve `waiter` (which may wait for others, too) once the high watermark is above `offset`, or fail it."""
-        self._visible.tell(offset + 1, waiter)
+        """Resolve `waiter` (shared by several partitions) once the high watermark is above `offset`, or fail it."""
+        self._visible.resolve_at(offset + 1, waiter)
 
     def forget(self, offset: int) -> None:
-        """Somebody who was to be told about `offset` no longer waits."""
+        """A waiter for `offset` has stopped waiting."""
         self._visible.forget(offset + 1)
 
     async def wait_beyond(self, offset: int, wait_ms: float) -> bool:
@@ -393,7 +361,7 @@ class LeadingPartition:
         return await self._visible.reaches_within(offset + 1, self._clock, wait_ms)
 
     async def refresh(self) -> None:
-        """A leader's list of segments is the newest there is."""
+        """Nothing to do: the leader's list of segments is current."""
 
     def publishable(self) -> list[TailBatch]:
         """Durable batches that object storage does not have."""
@@ -413,11 +381,11 @@ class LeadingPartition:
         self._published.notify()
 
     def resume_accepting(self) -> None:
-        """A drain came to nothing."""
+        """The drain was called off."""
         self._accepting = self._closed is None
 
     async def wait_published(self) -> None:
-        """Have everything appended so far published, and return when it is."""
+        """Ask for everything appended so far to be published, and return when it is."""
         end = self._next
         while self.record.published < end:
             self.check_readable()
@@ -430,7 +398,7 @@ class LeadingPartition:
             await self._settled.wait()
 
     def close(self, error: HoldfastError) -> None:
-        """Stop; everybody who waits here hears `error`."""
+        """Stop serving; everything that waits here fails with `error`."""
         self._accepting = False
         self._closed = error
         self._dirty_partitions.forget(self)
@@ -441,7 +409,7 @@ class LeadingPartition:
         self._published.notify()
 
     def unpublished_frames(self) -> list[WalFrame]:
-        """What is durable here and not published, for whoever opens the partition next in this process."""
+        """What is durable here and not published, for the next takeover in this process."""
         return [
             wal_frame(self._topic_bytes, self.partition_id.number, batch.header.leader_epoch, (batch,))
             for batch in self.publishable()

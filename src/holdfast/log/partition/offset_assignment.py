@@ -1,6 +1,6 @@
 """Numbering: batches get their offsets and their epoch, and become what the tail keeps and the WAL writes. No I/O, no state.
 
-The one rule: what is given here may be written to, or is copied; nobody else sees it before it is numbered.
+The one rule: a batch is written to only if its buffer is ours, else copied; no reader sees it before it has its offset.
 """
 
 from collections.abc import Sequence

@@ -1,54 +1,34 @@
 """Idempotent producers of one partition: what each sent last. Pure; time is an argument.
 
 A producer may have five batches in flight. A batch that was seen before is answered with its first offset and not appended again;
-one that skips ahead, or comes from a former life of the producer, is refused. A producer nobody remembers may start anywhere, as
-with Kafka since 2.5: its state may have expired, and refusing would lose data for nothing. So nobody is ever told that his producer
-id is unknown.
+one that skips ahead, or has an older producer epoch, is refused. An unknown producer may start at any sequence, as with
+Kafka since 2.5: its state may have expired, and refusing would lose data for nothing. So no producer id is ever refused as unknown.
 
-A client takes DUPLICATE for success. It is said only of a batch all of whose records are surely here: one that lies within what is
-remembered, or further back than five whole batches, which nobody who keeps to five in flight can still be waiting for.
+A client takes DUPLICATE for success. It is returned only for a batch all of whose records are here: one within what is remembered,
+or further back than five whole batches, which no client with five in flight can still be waiting for.
 
-What was refused for a moment (no leader yet, no room) is noted for a while, and what comes after it is told to come again, too: the
-client sends both again, in order. Otherwise the second batch of a producer nobody remembers would be taken, and its first be out of
+What was refused for a moment (no leader yet, back-pressure) is noted for a while, and what follows it is refused as retriable, too:
+the client sends both again, in order. Otherwise the second batch of an unknown producer would be taken, and its first be out of
 order for ever; and the second batch of one that is known would be out of order, for which librdkafka starts over with a new epoch
 and new numbers, under which a batch that did reach us before a crash is appended once more.
 
-Markers of transactions are not numbered: they are judged by their epoch alone, and leave the sequence where it is.
+Transaction markers have no sequence: they are validated by their epoch alone, and leave the sequence where it is.
 
-What was appended and is not durable yet can be taken back: each append keeps what it replaced until `settle` says it is safe.
+What was appended and is not durable yet can be undone: each append keeps what it replaced until `settle`.
 """
 
 from collections import deque
 from collections.abc import Iterable
-from enum import StrEnum
 from typing import NamedTuple
 
 from holdfast.log.batches import BatchHeader
+from holdfast.log.errors import ProducerRefusal, ProducerRefusedError
 from holdfast.log.segments.model import BATCHES_REMEMBERED_MAX, ProducerSnapshot, SequenceRange
-from holdfast.vocabulary.errors import InvalidError
 
 _SEQUENCES = 1 << 31  # after 2³¹-1 comes 0
 
 MISSED_MS = 60_000  # so long is a batch that was not taken waited for: longer than clients pause between tries
 MISSED_MAX = 1_000
-
-
-class ProducerRefusal(StrEnum):
-    """Why a batch of an idempotent producer was refused; each has a Kafka error code."""
-
-    OUT_OF_ORDER = "out of order sequence"
-    DUPLICATE = "duplicate sequence older than those remembered"
-    OLD_EPOCH = "producer epoch older than the newest"
-    TOO_SOON = "the one before it was refused for a moment"
-
-
-class ProducerRefusedError(InvalidError):
-    """The batch does not follow what this producer sent before."""
-
-    def __init__(self, refusal: ProducerRefusal, producer_id: int, given: str, allowed: str) -> None:
-        super().__init__(f"batch of producer {producer_id} ({refusal})", given, allowed)
-        self.args = (refusal, producer_id, given, allowed)
-        self.refusal, self.producer_id = refusal, producer_id
 
 
 class _ProducerState(NamedTuple):
@@ -87,7 +67,7 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._producers)
 
-    def judge(self, header: BatchHeader, now_ms: int = 0) -> int | None:
+    def validate(self, header: BatchHeader, now_ms: int = 0) -> int | None:
         """None: append it. An offset: it was appended there before. Raises `ProducerRefusedError`."""
         if header.producer_id < 0:
             return None
@@ -147,11 +127,11 @@ class ProducerStates:
                 ProducerRefusal.TOO_SOON,
                 header,
                 f"sequence {header.base_sequence}",
-                f"{noted.sequence}, which is to come again",
+                f"{noted.sequence}, which is to be sent again",
             )
 
     def append(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """Remember a batch that `judge` let through."""
+        """Remember a batch that `validate` accepted."""
         if header.producer_id < 0:
             return
         known = self._producers.get(header.producer_id)

@@ -1,7 +1,7 @@
-"""Afterglow: what was published last stays in RAM for a while, for readers who are close behind.
+"""The published tail cache: what was published last stays in memory, for readers who are close behind.
 
-Object storage does not keep what it was given at hand, and a reader a second behind should not have to fetch it back. One budget
-for all partitions of an agent; what was published first goes first. Nothing here is needed: it may go at any time.
+A reader a second behind should not have to fetch it from object storage. One budget for all partitions of an agent; the oldest goes
+first. Nothing depends on it: an entry may go at any time.
 """
 
 from collections import deque
@@ -37,7 +37,7 @@ class PublishedTailCache:
             self.used_bytes -= oldest.size_bytes
 
     def drop(self, tail: Tail) -> None:
-        """Nobody reads this tail any more."""
+        """This tail is not read any more."""
         gone = [each for each in self._kept if each.tail is tail]
         if gone:
             self._kept = deque(each for each in self._kept if each.tail is not tail)

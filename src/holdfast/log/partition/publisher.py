@@ -1,13 +1,13 @@
-"""Publishing: durable batches become segments in object storage, named by one fenced commit.
+"""Publishing: durable batches become segments in object storage, listed by one fenced commit.
 
-Body first, index second: a crash in between leaves an object nobody names, which the sweeper removes; the other order would leave a
-name that points at nothing. A failed upload changes nothing: the tail and the WAL keep what they have until a commit says it is
+Body first, index second: a crash in between leaves an orphan object, which the sweeper removes; the other order would leave a
+reference to nothing. A failed upload changes nothing: the tail and the WAL keep what they have until it is committed as
 published. Partitions that are due together go together: small ones share an object, all share commits. What has grown to several
-segments meanwhile becomes so many, built and uploaded side by side, and named by the same commit.
+segments meanwhile becomes so many, built and uploaded concurrently, and committed together.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -33,12 +33,13 @@ from holdfast.log.segments import (
     shared_key,
 )
 from holdfast.log.settings import LogSettings
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError
 from holdfast.vocabulary.random import Random
 
 _OPERATIONS_PER_PARTITION = 3  # fence, record; record
-_OPERATIONS_PER_SEGMENT = 2  # doom mark; segment
+_OPERATIONS_PER_SEGMENT = 2  # deletion mark; segment
 _SEGMENTS_MAX = 8  # of one partition in one publication
 
 
@@ -55,8 +56,8 @@ class _UploadedSegments:
         return _OPERATIONS_PER_PARTITION + _OPERATIONS_PER_SEGMENT * len(self.segments)
 
     def require(self) -> tuple[Requirement, ...]:
-        undoomed = (Absent(deletion_mark_key(each.object)) for each in self.segments)
-        return *self.partition.fenced_record.require(), *undoomed
+        unmarked = (Absent(deletion_mark_key(each.object)) for each in self.segments)
+        return *self.partition.fenced_record.require(), *unmarked
 
     def apply(self, record: PartitionRecord) -> tuple[Operation, ...]:
         partition_id = self.partition.partition_id
@@ -80,8 +81,8 @@ class _UploadedSegments:
             or state.version != fenced_record.version
         )
 
-    def doomed(self, found: Mapping[str, Entry | None]) -> bool:
-        """Whether a sweeper took an object for an orphan: the upload was too slow, and has to be done again."""
+    def marked_for_deletion(self, found: Mapping[str, Entry | None]) -> bool:
+        """Whether a sweeper took an object for an orphan: the upload was too slow, and has to be repeated."""
         return any(found.get(deletion_mark_key(each.object)) is not None for each in self.segments)
 
 
@@ -89,7 +90,7 @@ _Built = tuple[LeadingPartition, BuiltSegment]
 
 
 class SegmentPublisher:
-    """Publishes partitions of one agent. `steps` is called at labelled points, for tests that crash there."""
+    """Publishes partitions of one agent."""
 
     def __init__(
         self,
@@ -99,10 +100,9 @@ class SegmentPublisher:
         clock: Clock,
         random: Random,
         settings: LogSettings,
-        steps: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store, self._objects, self._clock, self._random = store, objects, clock, random
-        self._settings, self._step = settings, steps
+        self._settings = settings
 
     async def publish(self, partitions: Iterable[LeadingPartition], *, closing: bool = False) -> list[LeadingPartition]:
         """Publish everything durable of these partitions; the ones that turned out to be lost are returned.
@@ -120,9 +120,9 @@ class SegmentPublisher:
                     await partition.resolve_record()
             pieces = [(each, *piece) for each in chosen for piece in _cut_into_segments(each)]
             built = await asyncio.gather(*(self._build(*piece) for piece in pieces))
-            self._step("segment built")
+            failpoints.reached("publish.segments-built")
             ready = await self._upload(built)
-            self._step("segment uploaded")
+            failpoints.reached("publish.segments-uploaded")
             lost: list[LeadingPartition] = []
             # Every chunk comes to its end before the locks are let go, whatever became of the others.
             commits = (self._commit(chunk, closing) for chunk in _chunks(ready))
@@ -132,7 +132,7 @@ class SegmentPublisher:
                     raise outcome
                 lost.extend(outcome)
             if closing:
-                lost.extend(await self._give_back([each for each in chosen if each not in lost]))
+                lost.extend(await self._release_reservations([each for each in chosen if each not in lost]))
             return lost
 
     async def _build(
@@ -206,15 +206,15 @@ class SegmentPublisher:
                     break
                 gone = [each for each in left if each.lost(found)]
                 lost.extend(each.partition for each in gone)
-                # What a sweeper has doomed stays in the tail, and the next publication uploads it again.
-                fit = [each for each in left if each not in gone and not each.doomed(found)]
+                # What a sweeper has marked for deletion stays in the tail, and the next publication uploads it again.
+                fit = [each for each in left if each not in gone and not each.marked_for_deletion(found)]
                 left = fit if len(fit) < len(left) else []
         return lost
 
     async def _name(self, ready: Sequence[_UploadedSegments], closing: bool) -> Mapping[str, Entry | None] | None:
         """One commit for all of them: None, or what was found instead of what was required."""
         named = [(each, each.partition.next_record(each.segments[-1].end_offset, closing=closing)) for each in ready]
-        self._step("before the commit")
+        failpoints.reached("publish.before-commit")
         try:
             outcome = await commit_resolved(
                 self._store,
@@ -225,33 +225,33 @@ class SegmentPublisher:
             )
         except OutcomeUnknownError as lost:
             for each, record in named:
-                each.partition.fenced_record.doubt(lost, record, each.segments)
+                each.partition.fenced_record.mark_unresolved(lost, record, each.segments)
             raise
         if isinstance(outcome, Conflict):
             return outcome.found
-        self._step("segment committed")
+        failpoints.reached("publish.committed")
         for each, record in named:
-            each.partition.fenced_record.took(record, outcome.version)
+            each.partition.fenced_record.applied(record, outcome.version)
             each.partition.apply_published(each.segments)
-        self._step("segment released")
+        failpoints.reached("publish.applied")
         return None
 
-    async def _give_back(self, partitions: Sequence[LeadingPartition]) -> list[LeadingPartition]:
+    async def _release_reservations(self, partitions: Sequence[LeadingPartition]) -> list[LeadingPartition]:
         """Lower the reservation of partitions with nothing left to publish."""
         lost = []
         for partition in partitions:
             try:
                 if await release_reservation(partition):
-                    self._step("reservation given back")
+                    failpoints.reached("publish.reservation-released")
             except FencedError:
                 lost.append(partition)
         return lost
 
 
 def _cut_into_segments(partition: LeadingPartition) -> list[tuple[list[TailBatch], tuple[ProducerSnapshot, ...]]]:
-    """What is durable and not published, as so many segments as it has grown to, and what each footer says of producers.
+    """What is durable and not published, cut into segments, and the producers of each footer.
 
-    Only the last one's is ever asked for: the others are never the newest, as one commit names them all.
+    Only the last footer has them: the others are never the newest, because one commit lists them all.
     """
     batches = partition.publishable()
     if not batches:
@@ -284,7 +284,7 @@ def _chunks(ready: Sequence[_UploadedSegments]) -> list[list[_UploadedSegments]]
 
 async def release_reservation(partition: LeadingPartition) -> bool:
     """Lower the reservation to what was handed out, if all of that is published: the partition is clean then."""
-    async with partition.quiet(), partition.record_lock:
+    async with partition.appends_paused(), partition.record_lock:
         await partition.resolve_record()
         record = partition.record
         if not record.reserved > record.published == partition.next_offset:

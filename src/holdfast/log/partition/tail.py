@@ -1,7 +1,7 @@
 """The tail: batches that are not yet in object storage, and before them some that only just are, in offset order, in RAM.
 
 Reading is a bisect; forgetting is amortised (a list with a moving first index, compacted in large steps: deleting from the front
-of a long list one by one collapses throughput). The tail knows nothing of durability: callers say up to where they may read.
+of a long list one by one collapses throughput). The tail does not track durability: callers pass up to where they may read.
 """
 
 from bisect import bisect_right
@@ -108,7 +108,7 @@ class Tail:
         budget.charge(self.size_bytes)
 
     def leave_budget(self) -> None:
-        """Nobody serves this tail any more: it no longer counts."""
+        """This tail is not served any more: it no longer counts."""
         if self._budget is not None:
             self._budget.charge(-self.size_bytes)
             self._budget = None

@@ -5,7 +5,7 @@ from holdfast.vocabulary.tasks import Notify
 
 
 class TailBudget:
-    """What the tails that share it hold together. `freed` rings when something was published or dropped."""
+    """What the tails that share it hold together. `freed` is notified when something was published or dropped."""
 
     def __init__(self, bytes_max: int) -> None:
         check_at_least("tail_bytes_max", bytes_max, 1)

@@ -1,23 +1,21 @@
-"""A watermark: an offset that only grows, and everybody who waits for it to reach somewhere.
+"""A watermark: an offset that only grows, and what waits for it to be reached.
 
-It knows nothing of durability: whoever owns it says where it stands.
+It does not track durability: its owner sets it.
 """
 
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable
 from typing import Final
 
+from holdfast.log.model import OnDurable
 from holdfast.vocabulary.clock import Clock
 
 _SWEEP_MIN: Final = 64
 
-OnDurable = Callable[[BaseException | None], None]
-
 
 class Watermark:
-    """Who waits, and how far the watermark has to come."""
+    """An offset and its waiters."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -26,7 +24,7 @@ class Watermark:
         self._gone = 0  # waiters that gave up and are still in the heap
 
     def set(self, value: int) -> None:
-        """It stands at `value` now, if that is further than before."""
+        """Advance to `value`, if that is further than before."""
         self.value = max(self.value, value)
         while self._waiters and self._waiters[0][0] <= self.value:
             waiter = heapq.heappop(self._waiters)[2]
@@ -38,32 +36,32 @@ class Watermark:
                 waiter.set_result(None)
 
     def fail_above(self, value: int, error: BaseException) -> None:
-        """Whoever waits for more than `value` hears `error`."""
+        """Fail every waiter for more than `value` with `error`."""
         failed = [each for each in self._waiters if each[0] > value]
         self._waiters = [each for each in self._waiters if each[0] <= value and not _is_done(each[2])]
         heapq.heapify(self._waiters)
         self._gone = 0
         for _, _, waiter in failed:
             if not isinstance(waiter, asyncio.Future):
-                # A moment later: what it does about it must not meet an owner who is still taking things back.
+                # Later in the loop: the callback must not run while the owner is still undoing appends.
                 asyncio.get_running_loop().call_soon(waiter, error)
             elif not waiter.done():
                 waiter.set_exception(error)
 
-    def call(self, value: int, on_durable: OnDurable) -> None:
-        """Call `told` with None when it stands at `value` or beyond (at once, if it does), or with what `fail_above` says."""
+    def on_reached(self, value: int, on_durable: OnDurable) -> None:
+        """Call `on_durable` with None once `value` is reached (now, if it is), or with the error of `fail_above`."""
         if self.value < value:
             heapq.heappush(self._waiters, (value, next(self._turn), on_durable))
         else:
             on_durable(None)
 
     async def reaches(self, value: int) -> None:
-        """Return when it stands at `value` or beyond; raises what `fail_above` says."""
+        """Return once `value` is reached; raises the error of `fail_above`."""
         if self.value < value:
             await self._wait(value, None)
 
     async def reaches_within(self, value: int, clock: Clock, wait_ms: float) -> bool:
-        """Whether it stands at `value` or beyond within `wait_ms`; raises what `fail_above` says."""
+        """Whether `value` is reached within `wait_ms`; raises the error of `fail_above`."""
         if self.value < value and wait_ms > 0:
             # The sleeping task is cancelled, not awaited: awaiting it here could swallow our own cancellation.
             sleep = asyncio.ensure_future(clock.sleep_ms(wait_ms))
@@ -73,15 +71,15 @@ class Watermark:
                 sleep.cancel()
         return self.value >= value
 
-    def tell(self, value: int, waiter: "asyncio.Future[None]") -> None:
-        """Resolve `waiter` when it stands at `value` or beyond, or fail it. Several may tell it: the first counts."""
+    def resolve_at(self, value: int, waiter: "asyncio.Future[None]") -> None:
+        """Resolve `waiter` once `value` is reached, or fail it. Several watermarks may share it: the first counts."""
         if self.value < value:
             heapq.heappush(self._waiters, (value, next(self._turn), waiter))
         elif not waiter.done():
             waiter.set_result(None)
 
     def forget(self, value: int) -> None:
-        """A waiter that was to be told about `value` is done with otherwise."""
+        """A waiter for `value` has stopped waiting."""
         if self.value < value:
             self._gave_up()
 

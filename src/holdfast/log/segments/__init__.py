@@ -5,7 +5,7 @@
     reader = SegmentReader(objects, key, 0, built.meta.bytes)
     batches = await reader.read(offset, bytes_max)
 
-The one rule: a segment never changes, and says all of itself: a reader needs an object's key and a byte range. Which
+The one rule: a segment never changes, and describes itself: a reader needs an object's key and a byte range. Which
 segments count is the store's to say; when to roll and publish is the partition's. The format: docs/formats/strm.md.
 """
 

@@ -1,6 +1,6 @@
 """Blocks: batches one behind another, packed with LZ4 unless their producers packed them.
 
-The one rule: a block is believed only after its CRC; what it unpacks to must then be exactly the batches it announces.
+The one rule: a block is trusted only after its CRC; what it unpacks to must then be exactly the batches it announces.
 Unpacking releases the GIL. Nothing here looks at records.
 """
 
@@ -48,7 +48,7 @@ class Block(NamedTuple):
 def encode_block(raw: Buffer, *, at: int, batch_count: int, first_offset: int, pack: bool) -> tuple[bytes, Buffer, int]:
     """The header and payload of a block of batches: `raw` itself, unless `pack` and LZ4 saves a quarter or more.
 
-    And the payload's checksum, so that nobody has to go over it again. `at` is where the block will lie in its segment: a
+    And the payload's checksum, so that it is not computed again. `at` is where the block will lie in its segment: a
     large payload gets a gap before it, so that it can be stored from where it is.
     """
     codec, payload = STORED, raw
@@ -110,7 +110,7 @@ def walk_blocks(data: Buffer, *, at: int = 0) -> Iterator[Block]:
 
 
 def decode_block(block: Block) -> tuple[list[BatchHeader], list[memoryview]]:
-    """The batches of one block, judged by the block's CRC: views of the block's bytes, or of what they unpack to."""
+    """The batches of one block, verified by the block's CRC: views of the block's bytes, or of what they unpack to."""
     header, what = block.header, f"segment block at byte {block.at}"
     check_crc(what, block.data[BLOCK_BYTES:], header.crc, seed=crc32c(block.data[: BLOCK_BYTES - CRC_BYTES]))
     raw = memoryview(_unpack(header, block.data[header.header_bytes :], what))

@@ -1,6 +1,6 @@
 """The index: where the block is that holds an offset or a time. One entry per block, deltas as varints.
 
-The one rule: an entry says where its block's offsets *end*, so that the first block that ends behind an offset is the
+The one rule: an entry holds where its block's offsets *end*, so that the first block that ends behind an offset is the
 right one, gap or not; and the greatest timestamp in it, so that the first block that reaches a time holds the first
 record that does, however disordered the timestamps are.
 """
@@ -12,8 +12,9 @@ from typing import Final, NamedTuple
 from holdfast.log.batches import Buffer
 from holdfast.log.segments.layout import BLOCK_BYTES, SegmentFooter, check_crc, read_footer, text
 from holdfast.log.segments.model import EpochStart, SegmentMeta
-from holdfast.log.segments.varints import Cursor, put_uvarint, put_varint
+from holdfast.log.segments.section_reader import SectionReader
 from holdfast.vocabulary.errors import CorruptError, InvalidError
+from holdfast.vocabulary.varint import put_uvarint, put_varint
 
 _WHAT: Final = "segment index"
 
@@ -84,7 +85,7 @@ class SegmentIndex:
 
 
 def read_tail(tail: Buffer) -> tuple[SegmentFooter, SegmentIndex]:
-    """Footer and index of the segment whose last bytes are `tail`; `read_footer` says how many bytes that takes."""
+    """Footer and index of the segment whose last bytes are `tail`; `read_footer` has how many bytes that takes."""
     footer = read_footer(tail)
     if len(tail) < footer.tail_bytes:
         raise InvalidError("bytes of the tail", len(tail), f"at least {footer.tail_bytes}, index and footer")
@@ -111,45 +112,45 @@ def _read_index(view: memoryview, footer: SegmentFooter) -> SegmentIndex:
     at = len(view) - footer.tail_bytes
     section = view[at : at + footer.index_bytes]
     check_crc(_WHAT, section, footer.index_crc)
-    cursor = Cursor(section, _WHAT)
-    topic_id = text(_WHAT, bytes(cursor.take(cursor.uvarint())))
-    epochs = _read_epochs(cursor)
-    blocks = _read_blocks(cursor, footer)
+    reader = SectionReader(section, _WHAT)
+    topic_id = text(_WHAT, bytes(reader.take(reader.uvarint())))
+    epochs = _read_epochs(reader)
+    blocks = _read_blocks(reader, footer)
     return SegmentIndex(topic_id, epochs, blocks)
 
 
-def _read_epochs(cursor: Cursor) -> list[EpochStart]:
+def _read_epochs(reader: SectionReader) -> list[EpochStart]:
     epochs: list[EpochStart] = []
     epoch = start_offset = 0
-    for _ in range(_count(cursor, entry_bytes_min=2)):
-        epoch += cursor.uvarint()
-        start_offset += cursor.uvarint()
+    for _ in range(_count(reader, entry_bytes_min=2)):
+        epoch += reader.uvarint()
+        start_offset += reader.uvarint()
         epochs.append(EpochStart(epoch, start_offset))
     return epochs
 
 
-def _read_blocks(cursor: Cursor, footer: SegmentFooter) -> list[BlockLocation]:
+def _read_blocks(reader: SectionReader, footer: SegmentFooter) -> list[BlockLocation]:
     blocks: list[BlockLocation] = []
-    start = cursor.uvarint()
+    start = reader.uvarint()
     end_offset, timestamp_ms = footer.base_offset, 0
-    for _ in range(_count(cursor, entry_bytes_min=5)):
-        first_offset = end_offset + cursor.uvarint()
-        end_offset = first_offset + cursor.uvarint()
-        end = start + cursor.uvarint()
-        raw_bytes = cursor.uvarint()
-        timestamp_ms += cursor.varint()
+    for _ in range(_count(reader, entry_bytes_min=5)):
+        first_offset = end_offset + reader.uvarint()
+        end_offset = first_offset + reader.uvarint()
+        end = start + reader.uvarint()
+        raw_bytes = reader.uvarint()
+        timestamp_ms += reader.varint()
         if end - start <= BLOCK_BYTES or end_offset <= first_offset:
             raise CorruptError(_WHAT, f"block {len(blocks)} is empty")
         blocks.append(BlockLocation(start, end, first_offset, end_offset, raw_bytes, timestamp_ms))
         start = end
     if len(blocks) != footer.block_count or start != footer.producers_at or end_offset > footer.end_offset:
-        raise CorruptError(_WHAT, "its blocks are not those the footer tells of")
+        raise CorruptError(_WHAT, "its blocks are not those of the footer")
     return blocks
 
 
-def _count(cursor: Cursor, *, entry_bytes_min: int) -> int:
+def _count(reader: SectionReader, *, entry_bytes_min: int) -> int:
     """How many entries follow; never more than there can be."""
-    count = cursor.uvarint()
-    if count * entry_bytes_min > cursor.left:
-        raise CorruptError(_WHAT, f"{count} entries announced, {cursor.left} bytes are left")
+    count = reader.uvarint()
+    if count * entry_bytes_min > reader.left:
+        raise CorruptError(_WHAT, f"{count} entries announced, {reader.left} bytes are left")
     return count

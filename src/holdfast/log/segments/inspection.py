@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class IntegrityCheck:
-    """One thing that was verified; `found` says what is wrong, or what was seen."""
+    """One thing that was verified; `found`: what is wrong, or what was seen."""
 
     what: str
     ok: bool
@@ -117,7 +117,7 @@ def _inspect_shared(view: memoryview, report: ObjectReport) -> None:
         meta = segment.meta
         if meta is not None and entry[2:] != (meta.topic_id, meta.partition, meta.base_offset, meta.end_offset):
             report.checks.append(
-                IntegrityCheck("directory", False, f"another segment at byte {entry.start} than it tells of")
+                IntegrityCheck("directory", False, f"another segment at byte {entry.start} than it lists")
             )
 
 
@@ -147,7 +147,7 @@ def inspect_segment(view: memoryview, *, start: int = 0) -> SegmentReport:
 def _whole_footer(view: memoryview) -> SegmentFooter:
     footer = read_footer(view)
     if footer.segment_bytes != len(view):
-        raise CorruptError("segment", f"{len(view)} bytes, its footer says {footer.segment_bytes}")
+        raise CorruptError("segment", f"{len(view)} bytes, its footer has {footer.segment_bytes}")
     return footer
 
 
@@ -155,17 +155,17 @@ def _inspect_sections(view: memoryview, report: SegmentReport, footer: SegmentFo
     section = view[footer.producers_at : footer.producers_at + footer.producers_bytes]
     report.producers = _checked_read(report, "producers", lambda: read_producers(section, footer)) or ()
     found = crc32c(view[: len(view) - footer.footer_bytes])
-    seen = f"CRC-32C {found:08x}, the footer says {footer.body_crc:08x}"
+    seen = f"CRC-32C {found:08x}, the footer has {footer.body_crc:08x}"
     report.checks.append(IntegrityCheck("whole segment", found == footer.body_crc, seen))
     header = report.header
     if header is not None and (header.partition, header.base_offset) != (footer.partition, footer.base_offset):
-        report.checks.append(IntegrityCheck("header", False, "the footer tells of another partition or offset"))
+        report.checks.append(IntegrityCheck("header", False, "the footer has another partition or offset"))
 
 
 def _inspect_blocks(view: memoryview, report: SegmentReport, index: SegmentIndex, footer: SegmentFooter) -> None:
-    """Each block where the index says it is. One line for all of them when all are right."""
+    """Each block where the index lists it. One line for all of them when all are right."""
     if report.header is not None and report.header.topic_id != index.topic_id:
-        report.checks.append(IntegrityCheck("index", False, f"it tells of topic {index.topic_id}"))
+        report.checks.append(IntegrityCheck("index", False, f"it is of topic {index.topic_id}"))
     for number, place in enumerate(index.blocks):
         _checked_read(report, f"block {number}", partial(_inspect_place, view, report, place), quiet=True)
     if len(report.blocks) == len(index.blocks):
@@ -183,10 +183,10 @@ def _inspect_place(view: memoryview, report: SegmentReport, place: BlockLocation
         raise CorruptError("segment index", f"{1 + len(others)} blocks in the place of one, at byte {place.start}")
     _inspect_block(report, block)
     seen = report.blocks[-1]
-    said = place.first_offset, place.end_offset, place.raw_bytes, place.max_timestamp_ms
+    listed = place.first_offset, place.end_offset, place.raw_bytes, place.max_timestamp_ms
     held = seen.first_offset, seen.end_offset, seen.raw_bytes, seen.max_timestamp_ms
-    if said != held:
-        raise CorruptError("segment index", f"first and end offset, bytes, latest time: {said}, in the block {held}")
+    if listed != held:
+        raise CorruptError("segment index", f"first and end offset, bytes, latest time: {listed}, in the block {held}")
 
 
 def _inspect_sequentially(view: memoryview, report: SegmentReport, at: int) -> None:
@@ -223,7 +223,7 @@ def _block_report(number: int, block: Block, headers: Sequence[BatchHeader]) -> 
 def _checked_read(
     report: SegmentReport | ObjectReport, what: str, read: Callable[[], T], *, quiet: bool = False
 ) -> T | None:
-    """What `read` returns, with a check that says how it went (only if it went wrong, with `quiet`)."""
+    """What `read` returns, with a check of its outcome (only if it failed, with `quiet`)."""
     try:
         found = read()
     except (CorruptError, InvalidError) as error:

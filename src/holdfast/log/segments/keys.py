@@ -25,7 +25,7 @@ _PARTITION_MAX: Final = 2**31 - 1
 
 
 class SegmentKey(NamedTuple):
-    """What the key of a segment says."""
+    """The parts of a segment's key."""
 
     topic_id: str
     partition: int
@@ -46,7 +46,7 @@ def segment_key(topic_id: str, partition: int, base: int, end: int, epoch: int, 
 
 
 def parse_segment_key(key: str) -> SegmentKey | None:
-    """What a key says, or None for a key that is not a segment's."""
+    """The parts of a key, or None for a key that is not a segment's."""
     found = _SEGMENT.fullmatch(key)
     if found is None:
         return None

@@ -106,7 +106,7 @@ def pack_header(*, topic_id: str, partition: int, base_offset: int) -> bytes:
 
 
 def parse_header(data: Buffer) -> SegmentHeader:
-    """The header at the beginning of `data`, judged."""
+    """The header at the beginning of `data`, validated."""
     view = memoryview(data)
     if len(view) < _HEADER.size:
         raise CorruptError("segment header", f"{len(view)} bytes, expected at least {_HEADER.size}")
@@ -132,7 +132,7 @@ def pack_footer(footer: SegmentFooter) -> bytes:
 
 
 def read_footer(tail: Buffer) -> SegmentFooter:
-    """The footer at the end of `tail`, judged. `tail` may be any part of the segment's end that holds the footer."""
+    """The footer at the end of `tail`, validated. `tail` may be any part of the segment's end that holds the footer."""
     view = memoryview(tail)
     if len(view) < TRAILER_BYTES:
         raise CorruptError("segment footer", f"{len(view)} bytes, expected at least {TRAILER_BYTES}")

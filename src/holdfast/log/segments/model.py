@@ -1,4 +1,4 @@
-"""What a segment says of itself. Data only."""
+"""The metadata of a segment. Data only."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple

@@ -50,7 +50,7 @@ class SegmentReader:
         self._known: tuple[SegmentFooter, SegmentIndex] | None = None
 
     async def meta(self) -> SegmentMeta | Missing:
-        """What the segment says of itself."""
+        """The segment's metadata."""
         opened = await self._open()
         return opened if isinstance(opened, Missing) else segment_meta(opened.footer, opened.index)
 
@@ -121,7 +121,7 @@ class SegmentReader:
         footer = read_footer(tail)
         if footer.segment_bytes != self._end - self._start:
             raise CorruptError(
-                self._key, f"{self._end - self._start} bytes at {self._start}, the footer says {footer.segment_bytes}"
+                self._key, f"{self._end - self._start} bytes at {self._start}, the footer has {footer.segment_bytes}"
             )
         if footer.tail_bytes > len(tail):
             tail = await self._get_tail(footer.tail_bytes)

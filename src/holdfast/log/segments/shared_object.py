@@ -72,7 +72,7 @@ def directory_bytes(tail: Buffer) -> int:
 
 
 def read_directory(tail: Buffer) -> tuple[SegmentLocation, ...]:
-    """The segments of the shared object that ends with `tail`; `directory_bytes` says how much that takes."""
+    """The segments of the shared object that ends with `tail`; `directory_bytes` is how much that takes."""
     size_bytes = directory_bytes(tail)
     if size_bytes > len(tail):
         raise InvalidError("bytes of the tail", len(tail), f"at least {size_bytes}, the directory")

@@ -15,9 +15,10 @@ import lz4.block
 from holdfast.log.batches import Buffer, Record
 from holdfast.log.batches.compression import DecompressError, compress, decompress
 from holdfast.log.segments.layout import MAGIC
-from holdfast.log.segments.varints import Cursor, put_uvarint, put_varint
+from holdfast.log.segments.section_reader import SectionReader
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 from holdfast.vocabulary.settings import MIB, check_one_of
+from holdfast.vocabulary.varint import put_uvarint, put_varint
 
 COMPRESSIONS_V1: Final = ("none", "lz4", "zstd")  # a codec's place is its number
 BLOCK_BYTES_V1: Final = 1 * MIB  # a block is closed once it holds this much
@@ -151,7 +152,7 @@ def is_v1(data: Buffer) -> bool:
 
 
 def header_v1(data: Buffer) -> HeaderV1:
-    """What the header says."""
+    """The header."""
     if len(data) < _HEADER.size or not is_v1(data):
         raise InvalidError(_WHAT, bytes(data[:6]), "bytes that begin with STRM and version 1")
     _, _, codec, base_offset, last_offset, record_count, block_count, _ = _HEADER.unpack_from(data)
@@ -174,10 +175,10 @@ def import_v1(data: Buffer) -> list[Record]:
             raise CorruptError(_WHAT, f"a block at bytes {position} to {end}")
         records += _read_block(_inflate(view[position:end], header.compression), offset, timestamp_ms)
     if len(records) != header.record_count:
-        raise CorruptError(_WHAT, f"{len(records)} records, the header says {header.record_count}")
+        raise CorruptError(_WHAT, f"{len(records)} records, the header has {header.record_count}")
     if records and (records[0].offset, records[-1].offset) != (header.base_offset, header.last_offset):
         found = f"offsets {records[0].offset} to {records[-1].offset}"
-        raise CorruptError(_WHAT, f"{found}, the header says {header.base_offset} to {header.last_offset}")
+        raise CorruptError(_WHAT, f"{found}, the header has {header.base_offset} to {header.last_offset}")
     return records
 
 
@@ -187,7 +188,7 @@ def _read_index(view: memoryview) -> tuple[list[tuple[int, int, int]], int]:
         raise CorruptError(_WHAT, f"{len(view)} bytes: it is cut")
     index_at, crc, magic, _ = _FOOTER.unpack_from(view, footer_at)
     if magic != MAGIC:
-        raise CorruptError(_WHAT, f"its footer says {magic!r}, expected {MAGIC!r}: it is cut")
+        raise CorruptError(_WHAT, f"its footer has {magic!r}, expected {MAGIC!r}: it is cut")
     found = zlib.crc32(view[:footer_at])
     if found != crc:
         raise CorruptError(_WHAT, f"its CRC-32 is {found:08x}, expected {crc:08x}")
@@ -216,12 +217,12 @@ def _inflate(block: memoryview, compression: str) -> Buffer:
 
 
 def _read_block(block: Buffer, offset: int, timestamp_ms: int) -> list[Record]:
-    cursor = Cursor(block, _WHAT)
+    reader = SectionReader(block, _WHAT)
     records = []
-    while cursor.left:
-        offset = offset + cursor.varint() & _MASK
-        timestamp_ms = timestamp_ms + cursor.varint() & _MASK
-        key = bytes(cursor.take(cursor.uvarint())) or None
-        value = bytes(cursor.take(cursor.uvarint()))
+    while reader.left:
+        offset = offset + reader.varint() & _MASK
+        timestamp_ms = timestamp_ms + reader.varint() & _MASK
+        key = bytes(reader.take(reader.uvarint())) or None
+        value = bytes(reader.take(reader.uvarint()))
         records.append(Record(offset, timestamp_ms, key, value))
     return records

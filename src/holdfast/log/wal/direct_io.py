@@ -34,7 +34,7 @@ class DirectWriter:
         self._at = -1
 
     def write(self, file: OpenFile, buffers: Sequence[Buffer], size: int) -> bool:
-        """Write `size` bytes at the file's position, durably; False: it cannot be done so, and nothing can be said of the file."""
+        """Write `size` bytes at the file's position, durably; False: not supported; the file may hold a part of it."""
         if file is not self._file:
             self._change(file)
         at = file.position

@@ -21,26 +21,6 @@ _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 IOV_MAX: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
-# Called with the name of each step that a crash may interrupt. Tests end the process here; see `FAILPOINTS`.
-Failpoint = Callable[[str], None]
-FAILPOINTS: Final = (
-    "group written",
-    "group synced",
-    "file zeroed",
-    "file headed",
-    "file live",
-    "file opened",
-    "file retired",
-    "tail struck",
-    "tail synced",
-    "mark synced",
-    "space refused",
-)
-
-
-def no_failpoint(_: str) -> None:
-    """The failpoint of production."""
-
 
 class WalDisk:
     """The real one."""
@@ -88,7 +68,7 @@ class WalDisk:
 def write_padded(
     write: Callable[[memoryview, int], int], buffers: Sequence[Buffer], memory: memoryview, position: int
 ) -> int:
-    """The twin of the C kernel's, which does not hold the interpreter while it copies and writes."""
+    """The pure Python implementation; the native one does not hold the interpreter while it copies and writes."""
     filled = 0
     for part in buffers:
         left = memoryview(part).cast("B")
@@ -132,7 +112,7 @@ def write_all(disk: WalDisk, descriptor: int, buffers: Sequence[Buffer], positio
 
 
 def sync_or_stop(disk: WalDisk, descriptor: int, path: Path) -> None:
-    """Sync, or raise `CorruptError`: whatever the reason, nobody knows any more what is on disk."""
+    """Sync, or raise `CorruptError`: whatever the reason, what is on disk is unknown."""
     try:
         disk.sync(descriptor)
     except OSError as error:
@@ -148,7 +128,7 @@ def invalidate_frames(disk: WalDisk, descriptor: int, positions: Iterable[int]) 
 
 
 def close_quietly(descriptor: int) -> None:
-    """Close; what mattered was synced before, so an error here tells nothing new."""
+    """Close; what mattered was synced before, so an error here does not matter."""
     with suppress(OSError):
         os.close(descriptor)
 

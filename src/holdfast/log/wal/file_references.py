@@ -40,7 +40,7 @@ class FileReferences:
         self.files.append(file)
 
     def release(self, partition: PartitionKey, below_offset: int) -> list[LiveFile]:
-        """Note that nothing of `partition` below the offset is needed; the answer are files nobody needs any more."""
+        """Note that nothing of `partition` below the offset is needed; returns the files that are not needed any more."""
         for file in self.files:
             end_offset = file.needed.get(partition)
             if end_offset is not None:
@@ -50,7 +50,7 @@ class FileReferences:
         return self.free()
 
     def free(self) -> list[LiveFile]:
-        """Take out the files at the old end that nobody needs."""
+        """Take out the files at the old end that are not needed."""
         freed = []
         while len(self.files) > 1 and not self.files[0].needed:
             freed.append(self.files.pop(0))

@@ -1,6 +1,6 @@
 """Keeper: the thread that makes the next file ready and takes released ones back, so that the writer never waits for either.
 
-The one rule: one job at a time, in order; every job's failure reaches whoever waits for it. It decides nothing.
+The one rule: one job at a time, in order; a job's failure is raised where its result is awaited. It decides nothing.
 """
 
 import threading

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from holdfast.log.wal.disk import NO_SPACE, Failpoint, WalDisk, close_quietly, sync_or_stop, write_all
+from holdfast.log.wal.disk import NO_SPACE, WalDisk, close_quietly, sync_or_stop, write_all
 from holdfast.log.wal.frames import FRAMES_AT, OPENING_AT, FileHeader, encode_file_header, encode_opening, salt_of
 from holdfast.log.wal.settings import WalSettings
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.random import Random
@@ -106,11 +107,10 @@ class WalFiles:
         random: Random,
         settings: WalSettings,
         disk: WalDisk,
-        failpoint: Failpoint,
     ) -> None:
         self.directory = directory
         self._clock, self._random, self._settings = clock, random, settings
-        self._disk, self._failpoint = disk, failpoint
+        self._disk = disk
 
     def clear_unfinished(self) -> None:
         """Delete what a crash left half made."""
@@ -125,10 +125,10 @@ class WalFiles:
         try:
             write_all(self._disk, descriptor, (encode_file_header(header),), 0)
             self._disk.sync(descriptor)
-            self._failpoint("file headed")
+            failpoints.reached("wal.file-header-written")
             live = path.rename(self.directory / live_name(generation))
             self._disk.sync_directory(self.directory)
-            self._failpoint("file live")
+            failpoints.reached("wal.file-live")
         except BaseException:
             close_quietly(descriptor)
             raise
@@ -139,7 +139,7 @@ class WalFiles:
         record = encode_opening(file.header, first_lsn, self._clock.now_ms())
         write_all(self._disk, file.descriptor, (record,), OPENING_AT)
         sync_or_stop(self._disk, file.descriptor, file.path)
-        self._failpoint("file opened")
+        failpoints.reached("wal.file-opened")
 
     def retire(self, path: Path) -> None:
         """Nothing in the file is needed any more: keep it as a spare, or delete it if there are enough."""
@@ -156,7 +156,7 @@ class WalFiles:
         else:
             path.unlink()
         self._disk.sync_directory(self.directory)
-        self._failpoint("file retired")
+        failpoints.reached("wal.file-retired")
 
     def _take_spare(self) -> Path | None:
         for _, path in spare_files(self.directory):
@@ -177,7 +177,7 @@ class WalFiles:
                 zeros = memoryview(_ZEROS)[: size - position]
                 write_all(self._disk, descriptor, (zeros,), position)
             self._disk.sync(descriptor)
-            self._failpoint("file zeroed")
+            failpoints.reached("wal.file-zeroed")
         except BaseException:
             making.unlink()
             raise

@@ -1,6 +1,6 @@
-"""A survey of a WAL file in any condition: every whole frame in it, every frame that is known but lost, and the gaps between.
+"""A scan of a WAL file in any condition: every whole frame in it, every frame that is known but lost, and the gaps between.
 
-The one rule: it finds all that can be read and believes only what carries a CRC that holds. It changes nothing.
+The one rule: it finds all that can be read and trusts only what has a valid CRC. It changes nothing.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class ScannedFrame(NamedTuple):
 
 
 class FileScan(NamedTuple):
-    """What the beginning of a file says. `mark` finds its frames even if the header is damaged."""
+    """The beginning of a file. `mark` finds its frames even if the header is damaged."""
 
     path: Path
     generation: int

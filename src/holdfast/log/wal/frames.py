@@ -1,7 +1,7 @@
 """The bytes of the WAL: frames, and the two records at the head of a file. `docs/formats/wal.md` describes them.
 
 The one rule: nothing is taken from the disk that does not carry its file's mark (generation and salt) and a CRC that holds. The
-salt is drawn anew for each use of a file, so that neither a frame of an earlier use nor bytes inside a payload pass for a frame.
+salt is drawn for each use of a file, so that neither a frame of an earlier use nor bytes inside a payload pass for a frame.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Buffer = bytes | bytearray | memoryview
 VERSION: Final = 1
 DATA: Final = 1  # record batches of a partition
 NOTE: Final = 2  # anything else the owner of a partition wants to find again after a crash
-MARK: Final = 3  # the WAL's own: says what was synced when nothing else followed; never handed out
+MARK: Final = 3  # the WAL's own: proves what was synced when nothing else followed; never returned to readers
 KIND_NAMES: Final = {DATA: "data", NOTE: "note", MARK: "mark"}
 
 FRAME_MAGIC: Final = b"HFWL"
@@ -51,7 +51,7 @@ class WalFrame(NamedTuple):
     payload: Sequence[Buffer]
     kind: int = DATA
     lsn: int = 0  # set by the WAL in frames it read back
-    checksum: int | None = None  # of the payload, CRC-32C, from whoever knows it already
+    checksum: int | None = None  # of the payload, CRC-32C, if it is known already
 
     @property
     def end_offset(self) -> int:
@@ -60,7 +60,7 @@ class WalFrame(NamedTuple):
 
 
 class FrameHeader(NamedTuple):
-    """What the head of a frame says, in the order of the bytes after the file's mark."""
+    """The head of a frame, in the order of the bytes after the file's mark."""
 
     mark: bytes
     version: int
@@ -100,7 +100,7 @@ class FrameHeader(NamedTuple):
 
 
 class FileHeader(NamedTuple):
-    """Says which use of the file this is. Written and synced before the file gets the name of a live one."""
+    """Which use of the file this is. Written and synced before the file gets the name of a live one."""
 
     generation: int
     salt: int
@@ -144,7 +144,7 @@ def generation_mark(generation: int) -> bytes:
 
 
 def salt_of(token: str) -> int:
-    """A salt made of an identifier that nobody can guess."""
+    """A salt made of an identifier that cannot be guessed."""
     return int.from_bytes(blake2b(token.encode(), digest_size=8).digest(), "big")
 
 
@@ -186,7 +186,7 @@ def decode_file_header(data: Buffer) -> tuple[FileHeader, int] | None:
 
 
 def encode_opening(header: FileHeader, first_lsn: int, opened_at_ms: int) -> bytes:
-    """The record that says with which LSN the file begins: all before it was synced. Written before its first frame."""
+    """The record with the LSN at which the file begins: all before it was synced. Written before its first frame."""
     return _with_crc(_OPENING.pack(_OPENING_MAGIC, VERSION, 0, header.generation, header.salt, first_lsn, opened_at_ms))
 
 

@@ -1,4 +1,4 @@
-"""Back-pressure by bytes: whoever would put more in flight than is allowed waits, first come, first served.
+"""Back-pressure by bytes: an append that would put too much in flight waits, first come, first served.
 
 The one rule: a caller appends right after `wait` returns, without awaiting in between; then the limit holds without reservations.
 """
@@ -31,7 +31,7 @@ class InFlightLimit:
         return not self.in_flight_bytes or self.in_flight_bytes + size <= self._bytes_max
 
     def is_free(self, size: int) -> bool:
-        """Whether `size` bytes fit and nobody came first."""
+        """Whether `size` bytes fit and no append waits."""
         return not self._waiters and self.fits(size)
 
     async def wait(self, size: int) -> None:

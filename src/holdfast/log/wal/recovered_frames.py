@@ -1,4 +1,4 @@
-"""The frames a crash or a stop left behind, read again when somebody wants them.
+"""The frames a crash or a stop left in the files, read on demand.
 
 They stay in their files until they are released, so a partition's frames can be read when its owner opens it, not only at start.
 The one rule: every CRC is checked again, and payloads are copies: the file may be taken into use again at any time afterwards.
@@ -89,7 +89,7 @@ class RecoveredFrames:
             self._missing(file, FRAMES_AT, "the file")
 
     def _missing(self, file: LiveFile, at: int, what: str) -> None:
-        # A file that was released meanwhile may be gone or in use again; nobody needs the rest of it.
+        # A file that was released meanwhile may be gone or in use again; the rest of it is not needed.
         if file in self._file_references.files:
             raise CorruptError(f"WAL file {file.path} at byte {at}", f"{what} became unreadable")
 
@@ -104,7 +104,7 @@ class RecoveredFrames:
                         yield head.frame(bytes(payload))
         except FileNotFoundError:
             pass
-        # A file that was released meanwhile may be gone or in use again; nobody needs the rest of it.
+        # A file that was released meanwhile may be gone or in use again; the rest of it is not needed.
         if seen < part.frames and file in self._file_references.files:
             raise CorruptError(
                 f"WAL file {file.path} after byte {last_at}", f"{part.frames - seen} frames became unreadable"

@@ -1,8 +1,8 @@
 """What the files of a WAL hold after any crash, and whether it can be trusted.
 
-The one rule (SAFETY 12): frames count as long as each follows the one before. Where they end, the rest is a torn tail if nothing
-says that more was synced, and corruption if anything does: a later frame's last-synced LSN, or a later file's first LSN.
-Nothing is changed here; `opening.py` mends a torn tail, `repair.py` takes a damaged WAL apart.
+The one rule (docs/safety.md, rule 12): frames count as long as each follows the one before. Where they end, the rest is a torn tail
+if nothing proves that more was synced, and corruption if anything does: a later frame's last-synced LSN, or a later file's first
+LSN. Nothing is changed here; `startup.py` repairs a torn tail, `repair.py` takes a damaged WAL apart.
 """
 
 from array import array
@@ -28,7 +28,7 @@ class LiveFile:
     first_lsn: int
     next_lsn: int
     end: int = FRAMES_AT  # where the frames end
-    unproven: int = FRAMES_AT  # from here on no frame says that the bytes were synced
+    unproven: int = FRAMES_AT  # from here on no frame proves that the bytes were synced
     frames: int = 0
     marked: bool = False  # the last frame is a mark: nothing of value is unproven
     needed: dict[PartitionKey, int] = field(default_factory=dict)  # partition → its end offset in this file
@@ -46,7 +46,7 @@ class WalDamage:
     found: str
 
     def error(self, directory: Path) -> CorruptError:
-        """For whoever wanted to open the WAL."""
+        """What opening the WAL raises."""
         return CorruptError(
             f"WAL file {self.path} at byte {self.position}",
             f"{self.found}; `holdfast wal inspect {directory}` shows what is readable, `holdfast wal repair {directory}` "
@@ -95,7 +95,7 @@ def scan_directory(directory: Path, *, read_bytes: int = 4 * MIB, skip_bad_secto
 
 
 def read_header(reader: WalReader, generation: int) -> FileHeader | None:
-    """The file's header if it is intact and says what the name says."""
+    """The file's header if it is intact and agrees with the file's name."""
     decoded = decode_file_header(reader.view(0, OPENING_AT))
     if decoded is None or decoded[0].generation != generation:
         return None
@@ -124,12 +124,12 @@ def _examine_file(verdict: RecoveryScan, reader: WalReader, generation: int) -> 
             before.path,
             before.end,
             min(expected, first_lsn),
-            f"the next frame has LSN {expected}, but {reader.path.name} says that all below LSN {first_lsn} was synced",
+            f"the next frame has LSN {expected}, but {reader.path.name} proves that all below LSN {first_lsn} was synced",
         )
     file = LiveFile(reader.path, header, first_lsn, first_lsn)
     for at, head, _ in walk(reader, header.mark, FRAMES_AT, first_lsn):
         if head.last_synced == head.lsn - 1:
-            file.unproven = at  # the first of its group: it says that all before it was synced
+            file.unproven = at  # the first of its group: it proves that all before it was synced
         file.marked = head.kind == MARK
         if not file.marked:
             key = (head.topic_id, head.partition)
@@ -152,7 +152,7 @@ def _examine_end(verdict: RecoveryScan, last: LiveFile, reader: WalReader) -> No
                 last.path,
                 last.end,
                 last.next_lsn,
-                f"LSN {last.next_lsn} is unreadable, but the frame at byte {position} (LSN {head.lsn}) says that "
+                f"LSN {last.next_lsn} is unreadable, but the frame at byte {position} (LSN {head.lsn}) proves that "
                 f"all up to LSN {head.last_synced} was synced",
             )
             return

@@ -45,7 +45,7 @@ class FrameReport:
     base_offset: int
     count: int
     payload_bytes: int
-    acknowledged: bool  # it was synced, so its producer was told so
+    acknowledged: bool  # it was synced, so it was acknowledged
 
 
 @dataclass(slots=True, kw_only=True)

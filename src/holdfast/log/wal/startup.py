@@ -1,7 +1,7 @@
-"""Opening a WAL directory: lock it, judge it, mend a torn tail, have a file to append to. Everything here blocks.
+"""Opening a WAL directory: lock it, check it, repair a torn tail, prepare a file to append to. Everything here blocks.
 
-The one rule (SAFETY 7): frames that nobody proves synced are written again and synced before anyone sees them. After a failed
-sync the system may show bytes that are in its memory only.
+The one rule (docs/safety.md, rule 7): frames that are not proven synced are written again and synced before they are visible. After
+a failed sync the system may show bytes that are in its memory only.
 """
 
 import os
@@ -11,7 +11,6 @@ from typing import Final
 
 from holdfast.log.wal.disk import (
     NO_SPACE,
-    Failpoint,
     WalDisk,
     close_quietly,
     invalidate_frames,
@@ -23,6 +22,7 @@ from holdfast.log.wal.files import DirectoryLock, OpenFile, WalFiles
 from holdfast.log.wal.frames import FRAME_BYTES, MARK, NO_TOPIC, WalFrame, encode_head
 from holdfast.log.wal.recovery import LiveFile, TornTail, scan_directory
 from holdfast.log.wal.settings import WalSettings
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
 
 PENDING_REPAIRS: Final = "repair-*.pending"
@@ -48,7 +48,7 @@ class OpenedWal:
         self.lock.release()
 
 
-def open_directory(files: WalFiles, *, settings: WalSettings, disk: WalDisk, failpoint: Failpoint) -> OpenedWal:
+def open_directory(files: WalFiles, *, settings: WalSettings, disk: WalDisk) -> OpenedWal:
     """Take the directory, or say why not: in use, damaged, or full."""
     directory = files.directory
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -56,7 +56,7 @@ def open_directory(files: WalFiles, *, settings: WalSettings, disk: WalDisk, fai
     lock = DirectoryLock(directory)
     lock.take()
     try:
-        return _open(lock, files, settings, disk, failpoint)
+        return _open(lock, files, settings, disk)
     except OSError as error:
         lock.release()
         if error.errno in NO_SPACE:
@@ -68,7 +68,7 @@ def open_directory(files: WalFiles, *, settings: WalSettings, disk: WalDisk, fai
 
 
 def no_space(directory: Path, disk: WalDisk, wanted_bytes: int) -> UnavailableError:
-    """What a producer is told when the disk is full."""
+    """The error of an append when the disk is full."""
     try:
         free = f"{disk.free_bytes(directory)} bytes are free"
     except OSError as error:
@@ -79,9 +79,7 @@ def no_space(directory: Path, disk: WalDisk, wanted_bytes: int) -> UnavailableEr
     )
 
 
-def _open(
-    lock: DirectoryLock, files: WalFiles, settings: WalSettings, disk: WalDisk, failpoint: Failpoint
-) -> OpenedWal:
+def _open(lock: DirectoryLock, files: WalFiles, settings: WalSettings, disk: WalDisk) -> OpenedWal:
     directory = files.directory
     if pending := sorted(directory.glob(PENDING_REPAIRS)):
         raise CorruptError(
@@ -102,13 +100,13 @@ def _open(
         generation += 1
     try:
         if last is not None:
-            _repair_torn_tail(last, verdict.torn, disk, failpoint)
+            _repair_torn_tail(last, verdict.torn, disk)
         if last is None or current.path != last.path:
             files.begin(current, next_lsn)
             last = LiveFile(current.path, current.header, next_lsn, next_lsn)
         elif last.frames and not last.marked:
             write_mark(disk, current, next_lsn)
-            failpoint("mark synced")
+            failpoints.reached("wal.mark-synced")
             next_lsn += 1
     except BaseException:
         close_quietly(current.descriptor)
@@ -117,23 +115,23 @@ def _open(
 
 
 def write_mark(disk: WalDisk, file: OpenFile, lsn: int) -> None:
-    """Append and sync a frame that says: everything below `lsn` was synced."""
+    """Append and sync a frame that proves: everything below `lsn` was synced."""
     write_all(disk, file.descriptor, (encode_head(file.mark, lsn, lsn - 1, MARK_FRAME, 0),), file.position)
     sync_or_stop(disk, file.descriptor, file.path)
     file.position += FRAME_BYTES
 
 
-def _repair_torn_tail(last: LiveFile, torn: TornTail | None, disk: WalDisk, failpoint: Failpoint) -> None:
+def _repair_torn_tail(last: LiveFile, torn: TornTail | None, disk: WalDisk) -> None:
     descriptor = os.open(last.path, os.O_RDWR | os.O_CLOEXEC)
     try:
         if torn is not None:
             # Otherwise a new frame as long as the torn one would make the frames behind it valid again.
             invalidate_frames(disk, descriptor, torn.positions)
             sync_or_stop(disk, descriptor, last.path)
-            failpoint("tail struck")
+            failpoints.reached("wal.torn-tail-invalidated")
         if not last.marked:
             _rewrite_unsynced(last, descriptor, disk)
-            failpoint("tail synced")
+            failpoints.reached("wal.tail-synced")
     finally:
         close_quietly(descriptor)
 

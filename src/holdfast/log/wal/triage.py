@@ -41,7 +41,7 @@ class Triage:
     first_lsn: int | None  # of the first of them, as far as it is known
     next_generation: int
     missing: list[tuple[int, int]] = field(default_factory=list)  # LSNs nothing is known of, first and last
-    synced_lsn: int = 0  # the highest LSN that some frame says was synced
+    synced_lsn: int = 0  # the highest LSN that some frame proves synced
     _doubtful: set[PartitionKey] = field(default_factory=set)
 
     def __iter__(self) -> Iterator[TriagedFrame]:
@@ -49,14 +49,14 @@ class Triage:
         lost: set[int] = set()
         for generation, path in self.files:
             with WalReader(path, skip_bad_sectors=True) as reader:
-                survey = scan_header(reader, generation)
-                for seen in scan_frames(reader, survey.mark):
+                header = scan_header(reader, generation)
+                for seen in scan_frames(reader, header.mark):
                     head = seen.head
                     self.synced_lsn = max(self.synced_lsn, head.last_synced)
                     if seen.payload is None:
                         lost.add(head.lsn)
                         self._doubtful.add((head.topic_id, head.partition))
-                        yield TriagedFrame(LOST, path, survey.mark, seen)
+                        yield TriagedFrame(LOST, path, header.mark, seen)
                         continue
                     in_order = expected is None or head.lsn >= expected
                     if expected is None and seen.position > FRAMES_AT:
@@ -66,7 +66,7 @@ class Triage:
                     if in_order:
                         expected = head.lsn + 1
                     if head.kind != MARK:
-                        yield TriagedFrame(self._fate(head, in_order), path, survey.mark, seen)
+                        yield TriagedFrame(self._fate(head, in_order), path, header.mark, seen)
 
     def _note_hole(self, first: int, end: int, lost: set[int]) -> None:
         """LSNs from `first` to before `end` are not there; remember those that no damaged frame explains."""

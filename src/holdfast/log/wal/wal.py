@@ -1,7 +1,7 @@
 """The write-ahead log of one agent: appends of all its partitions, durable together, found again after any crash.
 
 The one rule: a future that `append` returned is resolved after its frame was synced, and frames are on disk in the order of the
-calls. The WAL never looks into payloads and never forgets a frame before its partition was told to `release` it.
+calls. The WAL never reads payloads and never drops a frame before `release` was called for it.
 
 What a caller must do, in this order: read `recovered` before appending to the same partitions; `await room(bytes)` and then call
 `append` without awaiting in between; leave the payload's memory unchanged until the future is done; `release` what is published.
@@ -17,7 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from holdfast.log.wal.disk import Failpoint, WalDisk, no_failpoint
+from holdfast.log.model import OnDurable
+from holdfast.log.wal.disk import WalDisk
 from holdfast.log.wal.file_references import FileReferences
 from holdfast.log.wal.file_worker import FileWorker
 from holdfast.log.wal.files import OpenFile, WalFiles
@@ -27,7 +28,7 @@ from holdfast.log.wal.recovered_frames import RecoveredFrames, in_thread
 from holdfast.log.wal.recovery import LiveFile, PartitionKey
 from holdfast.log.wal.settings import WalSettings
 from holdfast.log.wal.startup import OpenedWal, open_directory
-from holdfast.log.wal.writer import CommitGroup, OnAppended, PendingAppend, WalWriter, WriterCallbacks
+from holdfast.log.wal.writer import CommitGroup, PendingAppend, WalWriter, WriterCallbacks
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError, UnavailableError
 from holdfast.vocabulary.random import Random
@@ -43,7 +44,7 @@ class WalStats:
     frames: int = 0
     bytes: int = 0
     fsyncs: int = 0
-    stalls: int = 0  # how often `room` made somebody wait
+    stalls: int = 0  # appends that had to wait in `room`
     refused: int = 0  # appends that failed because the disk was full
     rolls: int = 0
     recycled: int = 0
@@ -77,7 +78,6 @@ class Wal:
         random: Random,
         settings: WalSettings | None = None,
         disk: WalDisk | None = None,
-        failpoint: Failpoint = no_failpoint,
     ) -> AsyncIterator["Wal"]:
         """The WAL in `directory`, for the body; leaving waits until what was appended is durable.
 
@@ -85,36 +85,38 @@ class Wal:
         if something that was synced cannot be read. A failed sync cancels the body and is raised as `CorruptError`.
         """
         settings, disk = settings or WalSettings(), disk or WalDisk()
-        files = WalFiles(directory, clock=clock, random=random, settings=settings, disk=disk, failpoint=failpoint)
-        opening = partial(open_directory, files, settings=settings, disk=disk, failpoint=failpoint)
+        files = WalFiles(directory, clock=clock, random=random, settings=settings, disk=disk)
+        opening = partial(open_directory, files, settings=settings, disk=disk)
+        began_ms = clock.boot_ms()
         opened = await in_thread(opening, undo=OpenedWal.abandon)
+        _log_recovery(opened, clock.boot_ms() - began_ms)
         file_worker = FileWorker()
-        writer = WalWriter(opened, file_worker, clock=clock, settings=settings, disk=disk, failpoint=failpoint)
+        writer = WalWriter(opened, file_worker, clock=clock, settings=settings, disk=disk)
         wal = cls(opened, file_worker, writer, settings)
         async with wal._running():
             with _stopped_by(wal.failed):
                 yield wal
 
     def append(self, frame: WalFrame) -> "asyncio.Future[int]":
-        """Queue `frame`; the future is its LSN once it is durable. Fails as `append_telling` does."""
+        """Queue `frame`; the future is its LSN once it is durable. Fails as `append_with_callback` does."""
         answer: asyncio.Future[int] = self._loop.create_future()
 
-        def on_durable(lsn: int, error: HoldfastError | None) -> None:
+        def on_durable(error: BaseException | None) -> None:
             if answer.done():
-                return  # nobody waits any more
+                return  # cancelled
             if error is None:
-                answer.set_result(lsn)
+                answer.set_result(self.synced_lsn)
             else:
                 answer.set_exception(error)
 
         self.append_with_callback(frame, on_durable)
         return answer
 
-    def append_with_callback(self, frame: WalFrame, on_durable: OnAppended) -> None:
-        """Queue `frame`; `told` hears its LSN once it is durable, before anything else happens on the loop.
+    def append_with_callback(self, frame: WalFrame, on_durable: OnDurable) -> None:
+        """Queue `frame`; `on_durable` is called once it is durable, when `synced_lsn` is its LSN, or has failed.
 
-        It hears `UnavailableError` if the disk is full: nothing was written, try again; `CorruptError` if the outcome is unknown
-        and the process must stop. Raises at once if the frame is invalid or the WAL closed or stopped.
+        `UnavailableError`: the disk is full, nothing was written, try again. `CorruptError`: the outcome is unknown and the
+        process must stop. Raises at once if the frame is invalid or the WAL closed or stopped.
         """
         if self._error is not None:
             raise self._error
@@ -144,7 +146,7 @@ class Wal:
 
     @property
     def live_bytes(self) -> int:
-        """What the files occupy that hold unreleased frames; `holding_oldest` says who could make it less."""
+        """What the files occupy that hold unreleased frames; `holding_oldest` are the partitions that keep them."""
         return self._file_references.live_bytes
 
     def holding_oldest(self) -> frozenset[PartitionKey]:
@@ -180,7 +182,6 @@ class Wal:
         needed = self._file_references.current.needed
         for frame, _, _ in group.entries:
             needed[frame.topic_id, frame.partition] = frame.base_offset + frame.count
-        self.synced_lsn = group.first_lsn + len(group.entries) - 1
         stats = self.stats
         stats.groups += 1
         stats.fsyncs += 1
@@ -189,13 +190,14 @@ class Wal:
         stats.stalls = self._room.stalls
         self._room.leave(group.size)
         for lsn, entry in enumerate(group.entries, group.first_lsn):
-            self._tell(entry, lsn, None)
+            self.synced_lsn = lsn
+            self._call_back(entry, None)
 
-    def _tell(self, entry: PendingAppend, lsn: int, error: HoldfastError | None) -> None:
+    def _call_back(self, entry: PendingAppend, error: HoldfastError | None) -> None:
         try:
-            entry.on_durable(lsn, error)
-        except Exception:  # those behind it must hear all the same
-            _log.exception("what was told of LSN %d of WAL %s was not understood", lsn, self.directory)
+            entry.on_durable(error)
+        except Exception:  # the appends behind it must be called back all the same
+            _log.exception("append callback for LSN %d of WAL %s raised", self.synced_lsn, self.directory)
 
     def _rolled(self, file: OpenFile, first_lsn: int) -> None:
         self._file_references.rolled(LiveFile(file.path, file.header, first_lsn, first_lsn))
@@ -207,7 +209,7 @@ class Wal:
         self._retire(self._file_references.free())  # all in the file before may have been released while it was written
 
     def _refused(self, taken: list[PendingAppend], error: UnavailableError) -> None:
-        if not self._full:  # said once, however often producers try
+        if not self._full:  # logged once, however often producers try
             self._full = True
             _log.error("appends are refused: %s", error)
         self._fail(taken, error)
@@ -231,7 +233,7 @@ class Wal:
             self.stats.refused += len(entries)
         self._room.leave(sum(entry.size for entry in entries))
         for entry in entries:
-            self._tell(entry, -1, type(error)(*error.args))
+            self._call_back(entry, type(error)(*error.args))
 
     def _retire(self, files: list[LiveFile]) -> None:
         for file in files:
@@ -243,6 +245,21 @@ class Wal:
             self.stats.recycled += 1
         else:
             self._give_up(CorruptError(f"WAL {self.directory}", f"a file cannot be used again: {error}"))
+
+
+def _log_recovery(opened: OpenedWal, took_ms: int) -> None:
+    frames = sum(file.frames for file in opened.recovered)
+    if frames:
+        partitions = len({partition for file in opened.recovered for partition in file.needed})
+        torn = "" if opened.torn is None else ", the last write was torn and is discarded"
+        _log.info(
+            "WAL %s recovered: %d frames of %d partitions in %d ms%s",
+            opened.files.directory,
+            frames,
+            partitions,
+            took_ms,
+            torn,
+        )
 
 
 @contextmanager

@@ -1,10 +1,10 @@
-"""The writer: a thread that takes what is queued, writes it with one call and one sync, and says so with one call.
+"""The writer: a thread that takes what is queued, writes it with one call and one sync, and reports it with one call.
 
 A lone append never waits: a group is whatever was queued while the thread was busy with the group before (or came within
-`group_wait_ms`, if that is set). The one rule: an answer is given after the sync, in the order of the appends, and never before.
+`group_wait_ms`, if that is set). The one rule: callbacks run after the sync, in the order of the appends, and never before.
 
 Two things can go wrong. A full disk refuses the group and everything queued behind it, leaves nothing of it readable, and the
-writer goes on at the same position. Anything else, above all a failed sync, ends the writer for good: nobody knows what is on disk.
+writer continues at the same position. Anything else, above all a failed sync, ends the writer for good: what is on disk is unknown.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
+from holdfast.log.model import OnDurable
 from holdfast.log.wal.direct_io import DirectWriter
 from holdfast.log.wal.disk import (
     NO_SPACE,
-    Failpoint,
     WalDisk,
     close_quietly,
     invalidate_frames,
@@ -34,6 +34,7 @@ from holdfast.log.wal.files import OpenFile, WalFiles
 from holdfast.log.wal.frames import FRAME_BYTES, Buffer, WalFrame, encode_head
 from holdfast.log.wal.settings import WalSettings
 from holdfast.log.wal.startup import OpenedWal, no_space, write_mark
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.alignment import alignment_padding
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, UnavailableError
@@ -41,16 +42,13 @@ from holdfast.vocabulary.settings import KIB
 
 _IN_PLACE_MIN_BYTES: Final = 64 * KIB
 
-OnAppended = Callable[[int, HoldfastError | None], None]
-"""Hears, on the loop, what became of an append: its LSN once it is durable, or -1 and the error."""
-
 
 class PendingAppend(NamedTuple):
     """An append on its way to the disk."""
 
     frame: WalFrame
     size: int  # with its head
-    on_durable: OnAppended
+    on_durable: OnDurable
 
 
 class CommitGroup(NamedTuple):
@@ -63,7 +61,7 @@ class CommitGroup(NamedTuple):
 
 
 class WriterCallbacks(NamedTuple):
-    """Whom the writer tells, on the loop."""
+    """What the writer calls, on the loop."""
 
     rolled: Callable[[OpenFile, int], None]
     synced: Callable[[CommitGroup], None]
@@ -82,16 +80,14 @@ class WalWriter:
         clock: Clock,
         settings: WalSettings,
         disk: WalDisk,
-        failpoint: Failpoint,
     ) -> None:
         self.queue: deque[PendingAppend] = deque()
         self._files: WalFiles = opened.files
         self._file, self._next_lsn, self._next_generation = opened.current, opened.next_lsn, opened.next_generation
         self._file_worker, self._clock, self._settings, self._disk = file_worker, clock, settings, disk
-        self._failpoint = failpoint
         self._blocks = DirectWriter(disk)
-        self._bell: SimpleQueue[None] = SimpleQueue()
-        self._may_go_on: SimpleQueue[None] = SimpleQueue()
+        self._wake_up: SimpleQueue[None] = SimpleQueue()
+        self._resumed: SimpleQueue[None] = SimpleQueue()
         self._asleep = False
         self._closing = False
         self._marked = True  # nothing was written since the last mark
@@ -113,24 +109,24 @@ class WalWriter:
         self.queue.append(entry)
         if self._asleep:
             self._asleep = False
-            self._bell.put(None)
+            self._wake_up.put(None)
 
     def resume(self) -> None:
         """The loop has dealt with a refusal; what is queued from now on may be written."""
-        self._may_go_on.put(None)
+        self._resumed.put(None)
 
     def close(self) -> None:
         """Write what is queued, then end."""
         self._closing = True
-        self._bell.put(None)
+        self._wake_up.put(None)
 
     def drop_prepared(self) -> None:
-        """Let go of the file that nobody will need. The keeper must have ended."""
+        """Close the prepared file. The file worker must have ended."""
         if self._prepared is not None and self._prepared.done() and self._prepared.exception() is None:
             close_quietly(self._prepared.result().descriptor)
 
     def _serve(self, ended: "asyncio.Future[None]") -> None:
-        with suppress(RuntimeError):  # the loop was closed without us: nobody is left to be told
+        with suppress(RuntimeError):  # the loop was closed: there is nothing to report to
             try:
                 while self._wait():
                     try:
@@ -141,11 +137,11 @@ class WalWriter:
                         self._refuse_group()
                 self._finish()
             except Exception as error:
-                self._tell(self._reports.failed, self._taken, _as_corrupt(error, self._file.path))
+                self._call(self._reports.failed, self._taken, _as_corrupt(error, self._file.path))
             finally:
                 self._blocks.close()
                 close_quietly(self._file.descriptor)
-            self._tell(_resolve, ended)
+            self._call(_resolve, ended)
 
     def _wait(self) -> bool:
         """Return True when there is something to write, False when there will never be."""
@@ -153,22 +149,22 @@ class WalWriter:
             if self._closing:
                 return False
             self._asleep = True
-            if self.queue or self._closing:  # came between the two looks; nobody would ring again
+            if self.queue or self._closing:  # came between the two checks; there would be no wake-up
                 self._asleep = False
                 continue
-            self._bell.get()
+            self._wake_up.get()
         if self._settings.group_wait_ms:
-            self._wait_for_company()
+            self._wait_for_group()
         return True
 
-    def _wait_for_company(self) -> None:
+    def _wait_for_group(self) -> None:
         until_ms = self._clock.boot_ms() + self._settings.group_wait_ms
         while not self._closing and (left_ms := until_ms - self._clock.boot_ms()) > 0:
             if sum(entry.size for entry in tuple(self.queue)) >= self._settings.group_bytes_max:
                 break
             self._asleep = True
             with suppress(Empty):
-                self._bell.get(timeout=left_ms / 1000)
+                self._wake_up.get(timeout=left_ms / 1000)
         self._asleep = False
 
     def _write_group(self) -> None:
@@ -190,14 +186,14 @@ class WalWriter:
         durable = self._blocks.write(self._file, buffers, end - self._file.position)
         if not durable:
             write_all(self._disk, self._file.descriptor, buffers, self._file.position)
-        self._failpoint("group written")
+        failpoints.reached("wal.group-written")
         if not durable:
             sync_or_stop(self._disk, self._file.descriptor, self._file.path)
-        self._failpoint("group synced")
+        failpoints.reached("wal.group-synced")
         group = CommitGroup(self._taken, self._next_lsn, size, self._file.header.generation)
         self._taken, self._heads, self._next_lsn, self._marked = [], [], lsn, False
         self._file.position = end
-        self._tell(self._reports.synced, group)
+        self._call(self._reports.synced, group)
 
     def _gap_before(self, payload: Sequence[Buffer], position: int, spare: int) -> int:
         if len(payload) != 1:
@@ -217,7 +213,7 @@ class WalWriter:
         return total
 
     def _roll(self) -> None:
-        """Go on in the file the keeper made ready. All that was written before is synced."""
+        """Continue in the file the file worker prepared. All that was written before is synced."""
         if self._prepared is None or (self._prepared.done() and self._prepared.exception() is not None):
             self._prepare_next()  # the last try failed; perhaps there is space now
         assert self._prepared is not None
@@ -225,7 +221,7 @@ class WalWriter:
         self._files.begin(fresh, self._next_lsn)
         close_quietly(self._file.descriptor)
         self._file = fresh
-        self._tell(self._reports.rolled, fresh, self._next_lsn)
+        self._call(self._reports.rolled, fresh, self._next_lsn)
         self._next_generation += 1
         self._prepare_next()
 
@@ -233,14 +229,14 @@ class WalWriter:
         self._prepared = self._file_worker.submit(partial(self._files.prepare, self._next_generation))
 
     def _refuse_group(self) -> None:
-        """The disk is full: leave nothing of the group readable, tell its producers, and wait until they know."""
+        """The disk is full: leave nothing of the group readable, report it, and wait until it is handled."""
         self._take_back()
         wanted = max(self._settings.file_bytes, sum(entry.size for entry in self._taken))
         error = no_space(self._files.directory, self._disk, wanted)
-        self._failpoint("space refused")
+        failpoints.reached("wal.space-refused")
         refused, self._taken, self._heads = self._taken, [], []
-        self._tell(self._reports.refused, refused, error)
-        self._may_go_on.get()
+        self._call(self._reports.refused, refused, error)
+        self._resumed.get()
 
     def _take_back(self) -> None:
         try:
@@ -261,9 +257,9 @@ class WalWriter:
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
-        self._failpoint("mark synced")
+        failpoints.reached("wal.mark-synced")
 
-    def _tell(self, listener: Callable[..., None], *facts: object) -> None:
+    def _call(self, listener: Callable[..., None], *facts: object) -> None:
         self._loop.call_soon_threadsafe(listener, *facts)
 
 

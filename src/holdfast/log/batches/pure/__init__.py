@@ -1,4 +1,4 @@
-"""The kernel in Python: the twin of `holdfast._native`, equal in every answer, for hosts without a compiler.
+"""The batch kernel in Python: equal to `holdfast._native` in every result, for hosts without a compiler.
 
 It also is the readable statement of what the C sources do. What each function takes and returns is in
 `holdfast.log.batches.kernels.BatchKernel`.

@@ -79,7 +79,7 @@ class _Decoder:
         header = piece.header
         at, index, previous = 0, -1, -1
         try:
-            for index in range(header.count):  # noqa: B007 - the fault says which record
+            for index in range(header.count):  # noqa: B007 - the fault has the record's index
                 raw = read_record(piece.records, at, header, previous, contiguous=False)
                 self.offsets.append(header.base_offset + raw.offset_delta)
                 self.timestamps.append(raw.timestamp)

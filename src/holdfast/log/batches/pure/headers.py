@@ -44,7 +44,7 @@ def first_fault(
 ) -> tuple[BatchRule, int] | None:
     """The first rule the header at `at` breaks, with the value that breaks it."""
     left = len(view) - at
-    # Magic first: an older format has another layout, and "magic 1" says more than a wrong length.
+    # Magic first: an older format has another layout, and "magic 1" explains more than a wrong length.
     if left > _MAGIC_AT and view[at + _MAGIC_AT] != 2:
         magic = view[at + _MAGIC_AT]
         return BatchRule.MAGIC, magic - 256 if magic > 127 else magic

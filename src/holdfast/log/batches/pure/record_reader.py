@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeVar
 from holdfast.log.batches.header import APPEND_TIME, BatchHeader, Buffer
 from holdfast.log.batches.pure.headers import RECORD_BYTES_MIN
 from holdfast.log.batches.rules import BatchRule
+from holdfast.vocabulary.varint import VarintError, read_uvarint, unzigzag
 
 T = TypeVar("T", bound=tuple[object, ...])
 
@@ -40,17 +41,11 @@ def read_varint(data: bytes, at: int, end: int, bits: int = 32) -> tuple[int, in
     """A zigzag number of at most `bits` bits and the position behind it."""
     if at < end and (byte := data[at]) < 0x80:  # most of them
         return (byte >> 1) ^ -(byte & 1), at + 1
-    total = shift = 0
-    while at < end:
-        byte = data[at]
-        at += 1
-        if shift + 7 > bits and byte >> (bits - shift):
-            raise RecordFault(BatchRule.VARINT)
-        total |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (total >> 1) ^ -(total & 1), at
-        shift += 7
-    raise RecordFault(BatchRule.RECORD_CUT)
+    try:
+        value, at = read_uvarint(data, at, end, bits)
+    except VarintError as error:
+        raise RecordFault(BatchRule.VARINT if error.overflow else BatchRule.RECORD_CUT) from None
+    return unzigzag(value), at
 
 
 def read_span(data: bytes, at: int, end: int, least: int, rule: BatchRule) -> tuple[ByteRange, int]:
@@ -62,7 +57,7 @@ def read_span(data: bytes, at: int, end: int, least: int, rule: BatchRule) -> tu
 
 
 def read_record(data: bytes, at: int, header: BatchHeader, previous: int, *, contiguous: bool) -> RecordPositions:
-    """The record at `at`, judged by itself and against the header and the offset before it."""
+    """The record at `at`, validated by itself and against the header and the offset before it."""
     length, at = read_varint(data, at, len(data))
     if length < _BODY_BYTES_MIN:
         raise RecordFault(BatchRule.RECORD_LENGTH, length)
@@ -98,21 +93,21 @@ def _read_headers(data: bytes, at: int, end: int, count: int) -> list[tuple[Byte
 
 
 def is_count_invalid(header: BatchHeader, payload_bytes: int) -> bool:
-    """Whether the payload cannot hold as many records as the header says."""
+    """Whether the payload cannot hold as many records as the header announces."""
     return header.count < 0 or header.count * RECORD_BYTES_MIN > payload_bytes
 
 
 def check(payload: Buffer, fields: tuple[object, ...], contiguous: bool, /) -> tuple[int, int, int, int] | None:
-    """Judge every record of a decompressed payload against its header."""
+    """Validate every record of a decompressed payload against its header."""
     header = BatchHeader._make(fields)
     data = bytes(payload)
     if is_count_invalid(header, len(data)):
         return (int(BatchRule.COUNT), 0, -1, header.count)
     at, index, previous = 0, -1, -1
     try:
-        for index in range(header.count):  # noqa: B007 - the fault says which record
+        for index in range(header.count):  # noqa: B007 - the fault has the record's index
             raw = read_record(data, at, header, previous, contiguous=contiguous)
-            # A record later than the header says would be missed by every look-up by time.
+            # A record later than the header's maximum would be missed by every look-up by time.
             if not -1 <= raw.timestamp <= header.max_timestamp:
                 raise RecordFault(BatchRule.RECORD_TIMESTAMP, raw.timestamp)
             at, previous = raw.end, raw.offset_delta

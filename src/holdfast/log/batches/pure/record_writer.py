@@ -5,18 +5,10 @@ from typing import Final, cast
 
 from holdfast.log.batches.header import HEADER_BYTES, Buffer
 from holdfast.log.batches.rules import BatchRule
+from holdfast.vocabulary.varint import put_varint
 
 _INT64_MAX: Final = 2**63 - 1
 _INT32_MAX: Final = 2**31 - 1
-
-
-def put_varint(out: bytearray, value: int) -> None:
-    """Append a zigzag number."""
-    left = (value << 1) ^ (value >> 63)
-    while left >= 0x80:
-        out.append(left & 0x7F | 0x80)
-        left >>= 7
-    out.append(left)
 
 
 def put_bytes(out: bytearray, value: Buffer | None) -> None:

@@ -10,13 +10,13 @@ import pytest
 from tests.support.cluster import fast_settings, until
 from tests.support.partitions import ORDERS, Owner, PartitionWorld, append, batch, published
 
-from holdfast.agent.publish_scheduler import PublishScheduler, is_due, is_idle
 from holdfast.agent.settings import AgentCounters
-from holdfast.agent.slow_publications import SlowPublications
 from holdfast.log.model import PartitionConfig
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
 from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.partition.publish_scheduler import PublishScheduler, is_due, is_idle
 from holdfast.log.partition.publisher import SegmentPublisher
+from holdfast.log.partition.slow_publications import SlowPublications
 from holdfast.log.partition.tail_budget import TailBudget
 from holdfast.vocabulary.errors import ClosedError, CorruptError
 from holdfast.vocabulary.settings import KIB
@@ -50,17 +50,8 @@ async def looping(
             dirty_partitions.mark_dirty(partition)
         partition._backpressure._budget = budget
         partition.tail.join_budget(budget)
-    loop = PublishScheduler(
-        publisher or owner.publisher,
-        wal=owner.wal,
-        session=owner.session,
-        clock=owner.world.clock,
-        random=owner.world.random,
-        settings=settings,
-        counters=counters,
-        dirty_partitions=dirty_partitions,
-        budget=budget,
-    )
+    resources = replace(owner.resources(dirty_partitions=dirty_partitions, budget=budget), settings=settings.log)
+    loop = PublishScheduler(publisher or owner.publisher, resources, settings=settings, counters=counters)
     async with background_tasks(loop.run()):
         yield counters
 
@@ -151,7 +142,7 @@ async def test_a_partition_that_cannot_be_published_does_not_keep_others_from_it
         await until(lambda: counters.publish_failures >= 3)
 
 
-async def test_a_lost_partition_is_counted_and_left_to_the_follower(world: PartitionWorld) -> None:
+async def test_a_lost_partition_is_counted_and_left_to_the_plan_executor(world: PartitionWorld) -> None:
     ann, bob = await world.owner("ann"), await world.owner("bob")
     partitions = await opened(ann, roll_ms=1, unclean_takeover=True)
     await append(partitions[0], batch("a"))
@@ -260,7 +251,7 @@ class Hanging(SegmentPublisher):
         return await super().publish(partitions, closing=closing)
 
 
-async def test_a_publication_that_hangs_is_spoken_of_and_its_end_too(
+async def test_a_publication_that_hangs_is_logged_and_so_is_its_end(
     world: PartitionWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     ann = await world.owner()
@@ -269,12 +260,12 @@ async def test_a_publication_that_hangs_is_spoken_of_and_its_end_too(
     publisher = Hanging(ann.publisher)
     async with looping(ann, partitions, publisher, publish_slow_ms=100):
         await until(lambda: "object storage, or the store, does not answer" in caplog.text)
-        assert "may before appends wait" in caplog.text
-        assert "goes on again" not in caplog.text
+        assert "bytes unpublished" in caplog.text
+        assert "publishing resumed" not in caplog.text
         publisher.answered.set()
         await until(lambda: partitions[0].record.published == 1)
         await append(partitions[0], batch("b"))
-        await until(lambda: "publishing goes on again after" in caplog.text)
+        await until(lambda: "publishing resumed after" in caplog.text)
 
 
 def test_it_is_said_more_and_more_rarely_and_once_that_it_is_over() -> None:
@@ -289,7 +280,7 @@ def test_it_is_said_more_and_more_rarely_and_once_that_it_is_over() -> None:
         slowness.line(201_000).startswith("publishing has taken") is False
     )  # b is no news: it is slow for the same reason
     slowness.end("b")
-    assert slowness.line(202_000) == "publishing goes on again after 102000 ms"
+    assert slowness.line(202_000) == "publishing resumed after 102000 ms"
     assert slowness.line(203_000) == ""
     slowness.begin("c", 204_000)
     assert slowness.line(208_999) == ""

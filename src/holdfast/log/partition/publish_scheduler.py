@@ -1,7 +1,7 @@
-"""The publishing loop: which partitions are due, and publishing them together.
+"""Which partitions are due for publication, and publishing them together.
 
-`due` is pure. A publication that fails is tried again after a pause that doubles; meanwhile everything stays in tail and WAL. A
-partition that turns out to be lost is left alone: the follower sees the same and closes it.
+`is_due` is pure. A publication that fails is retried after a pause that doubles; meanwhile everything stays in tail and WAL. A
+partition that turns out to be lost is left alone: the plan executor closes it.
 """
 
 import asyncio
@@ -10,23 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.agent.settings import AgentCounters, AgentSettings
-from holdfast.agent.slow_publications import SlowPublications
-from holdfast.kernel.session import HeldSession
-from holdfast.log.partition.dirty_partitions import DirtyPartitions
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publisher import SegmentPublisher, release_reservation
-from holdfast.log.partition.tail_budget import TailBudget
-from holdfast.log.wal import Wal
-from holdfast.vocabulary.clock import Clock
+from holdfast.log.partition.resources import PartitionResources
+from holdfast.log.partition.slow_publications import SlowPublications
+from holdfast.log.settings import LeadershipCounters, LeadershipSettings
 from holdfast.vocabulary.errors import ClosedError, ExpiredError, HoldfastError, OutcomeUnknownError, UnavailableError
-from holdfast.vocabulary.random import Random, backoff_ms
+from holdfast.vocabulary.random import backoff_ms
 
 _log: Final = logging.getLogger(__name__)
 
 
 def is_due(partition: LeadingPartition, now_ms: int, *, object_interval_ms: int) -> bool:
-    """Whether it is time to publish: enough bytes, old enough, or somebody waits for it."""
+    """Whether it is time to publish: enough bytes, old enough, or requested."""
     oldest_ms = partition.oldest_unpublished_ms
     if oldest_ms is None:
         return False
@@ -51,14 +47,14 @@ def largest_unpublished(partitions: Iterable[LeadingPartition], excess_bytes: in
 
 
 def is_idle(partition: LeadingPartition, now_ms: int, *, idle_ms: int) -> bool:
-    """Whether booked offsets should be given back: everything is published, and nothing has come for a while."""
+    """Whether reserved offsets should be released: everything is published, and nothing was appended for a while."""
     record = partition.record
     return record.reserved > record.published == partition.next_offset and now_ms - partition.appended_at_ms >= idle_ms
 
 
 @dataclass(slots=True)
 class _Backoff:
-    """After a failure: how many there were, until when to rest, and whether it may be this partition's own fault."""
+    """After failures: how many there were, until when to wait, and whether this partition may be the cause."""
 
     failures: int
     until_ms: float
@@ -71,19 +67,15 @@ class PublishScheduler:
     def __init__(
         self,
         publisher: SegmentPublisher,
+        resources: PartitionResources,
         *,
-        wal: Wal,
-        session: HeldSession,
-        clock: Clock,
-        random: Random,
-        settings: AgentSettings,
-        counters: AgentCounters,
-        dirty_partitions: DirtyPartitions[LeadingPartition],
-        budget: TailBudget,
+        settings: LeadershipSettings,
+        counters: LeadershipCounters,
     ) -> None:
-        self._publisher, self._wal, self._session = publisher, wal, session
-        self._clock, self._random, self._settings, self._counters = clock, random, settings, counters
-        self._dirty_partitions, self._budget = dirty_partitions, budget
+        self._publisher, self._wal, self._session = publisher, resources.wal, resources.session
+        self._clock, self._random, self._log_settings = resources.clock, resources.random, resources.settings
+        self._dirty_partitions, self._budget = resources.dirty_partitions, resources.budget
+        self._settings, self._counters = settings, counters
         self._busy: set[LeadingPartition] = set()
         self._pauses: dict[LeadingPartition, _Backoff] = {}
         self._slots = asyncio.Semaphore(settings.publications_max)
@@ -93,7 +85,7 @@ class PublishScheduler:
         """Publish what is due, until cancelled. `ExpiredError`: the session has ended."""
         async with asyncio.TaskGroup() as group:
             while True:
-                await self._dirty_partitions.wait_ms(self._clock, self._settings.log.publish_tick_ms)
+                await self._dirty_partitions.wait_ms(self._clock, self._log_settings.publish_tick_ms)
                 self._session.check()
                 self._log_if_slow()
                 dirty = self._dirty_partitions.dirty()
@@ -102,29 +94,33 @@ class PublishScheduler:
                     group.create_task(self._publish(together))
                 for partition in self._idle(dirty):
                     self._busy.add(partition)
-                    group.create_task(self._give_back(partition))
+                    group.create_task(self._release_reservation(partition))
 
     def _log_if_slow(self) -> None:
         if line := self._slow.line(self._clock.boot_ms()):
-            used, most = self._budget.used_bytes, self._budget.bytes_max
-            _log.warning("%s; %d bytes wait in tail and WAL, %d may before appends wait, too", line, used, most)
+            budget = self._budget
+            room = (
+                f"; {budget.used_bytes} of at most {budget.bytes_max} bytes unpublished" if budget is not None else ""
+            )
+            _log.warning("%s%s", line, room)
 
     def _choose(self, dirty: list[LeadingPartition]) -> list[LeadingPartition]:
         now_ms = self._clock.boot_ms()
         pinning = self._wal.holding_oldest() if self._wal.live_bytes > self._settings.wal_bytes_max else frozenset()
-        interval_ms = self._settings.log.object_interval_ms
+        interval_ms = self._log_settings.object_interval_ms
         self._pauses = {each: pause for each, pause in self._pauses.items() if each in dirty}
-        crowding = largest_unpublished(dirty, self._budget.excess_bytes)
+        excess_bytes = self._budget.excess_bytes if self._budget is not None else 0
+        largest = largest_unpublished(dirty, excess_bytes)
         return [
             each
             for each in dirty
             if each not in self._busy
-            and self._rested(each, now_ms)
-            and (is_due(each, now_ms, object_interval_ms=interval_ms) or _key(each) in pinning or each in crowding)
+            and self._may_retry(each, now_ms)
+            and (is_due(each, now_ms, object_interval_ms=interval_ms) or _key(each) in pinning or each in largest)
         ]
 
     def _grouped(self, chosen: list[LeadingPartition]) -> list[list[LeadingPartition]]:
-        """Together up to a size, but for those that may have spoilt it for the others before."""
+        """Together up to a size, except for those that may have made a publication with others fail."""
         suspects = [each for each in chosen if each in self._pauses and self._pauses[each].suspect]
         groups: list[list[LeadingPartition]] = [[each] for each in suspects]
         size = self._settings.together_bytes_max  # so that the first of the rest opens a group
@@ -139,14 +135,14 @@ class PublishScheduler:
 
     def _idle(self, dirty: list[LeadingPartition]) -> list[LeadingPartition]:
         now_ms, idle_ms = self._clock.boot_ms(), self._settings.idle_ms
-        quiet = (
+        idle = (
             each
             for each in dirty
-            if each not in self._busy and is_idle(each, now_ms, idle_ms=idle_ms) and self._rested(each, now_ms)
+            if each not in self._busy and is_idle(each, now_ms, idle_ms=idle_ms) and self._may_retry(each, now_ms)
         )
-        return [each for _, each in zip(range(self._settings.publications_max), quiet, strict=False)]
+        return [each for _, each in zip(range(self._settings.publications_max), idle, strict=False)]
 
-    def _rested(self, partition: LeadingPartition, now_ms: int) -> bool:
+    def _may_retry(self, partition: LeadingPartition, now_ms: int) -> bool:
         pause = self._pauses.get(partition)
         return pause is None or now_ms >= pause.until_ms
 
@@ -160,7 +156,7 @@ class PublishScheduler:
             raise
         except HoldfastError as error:
             self._counters.publish_failures += 1
-            _log.warning("publishing %d partitions is tried again: %s", len(partitions), error)
+            _log.warning("publishing %d partitions failed, retrying: %s", len(partitions), error)
             self._pause(partitions, suspect=not isinstance(error, (UnavailableError, OutcomeUnknownError)))
         else:
             self._counters.publications += 1
@@ -176,14 +172,14 @@ class PublishScheduler:
             self._slow.end(partitions[0])
             self._busy.difference_update(partitions)
 
-    async def _give_back(self, partition: LeadingPartition) -> None:
+    async def _release_reservation(self, partition: LeadingPartition) -> None:
         try:
             async with self._slots:
                 self._counters.bookings_returned += await release_reservation(partition)
         except (ExpiredError, ClosedError):
             raise
         except HoldfastError as error:
-            _log.info("booked offsets of %s are given back later: %s", partition.partition_id, error)
+            _log.info("releasing reserved offsets of %s failed, retrying: %s", partition.partition_id, error)
             self._pause([partition], suspect=False)
         finally:
             self._busy.discard(partition)
@@ -194,7 +190,7 @@ class PublishScheduler:
             failures = self._pauses[each].failures + 1 if each in self._pauses else 1
             pause_ms = backoff_ms(
                 failures - 1,
-                base_ms=settings.log.publish_retry_ms,
+                base_ms=self._log_settings.publish_retry_ms,
                 max_ms=settings.publish_backoff_max_ms,
                 random=self._random,
             )

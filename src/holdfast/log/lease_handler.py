@@ -1,33 +1,30 @@
-"""The tenant: what serving a lease means for the log. The follower says when; this opens, drains, resumes and closes.
+"""The lease handler of log partitions: opens, drains, resumes and closes them for the plan executor.
 
-The one rule: a partition that cannot be opened harms nobody else. It stays listed as offline with the reason, and is tried again as
-long as the lease is ours. Only the loss of the session ends the tenant.
+The one rule: a partition that cannot be opened affects no other. It is listed as offline with the reason, and retried for as long
+as the lease is ours. Only the end of the session ends the handler.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final
 
-from holdfast.agent.settings import AgentCounters, AgentSettings
-from holdfast.agent.unpublished_frames import UnpublishedFrames
-from holdfast.agent.wal_owners import hand_over_to_wal_owner
-from holdfast.contracts.objects import Objects
-from holdfast.contracts.store import Store
 from holdfast.kernel.keys import partition_from_resource
 from holdfast.kernel.lease import Lease, release
-from holdfast.kernel.session import HeldSession
-from holdfast.log.model import PartitionConfig, PartitionId
-from holdfast.log.partition.dirty_partitions import DirtyPartitions
+from holdfast.log.errors import TailNotLocalError
+from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, PendingRanges, run_maintenance
+from holdfast.log.model import CleanupPolicy, PartitionConfig, PartitionId
+from holdfast.log.partition.leadership_log import LeadershipLog
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.partition.published_tail_cache import PublishedTailCache
+from holdfast.log.partition.publish_scheduler import PublishScheduler
 from holdfast.log.partition.publisher import SegmentPublisher
-from holdfast.log.partition.tail_budget import TailBudget
-from holdfast.log.partition.takeover import TailNotLocalError, open_partition
+from holdfast.log.partition.resources import PartitionResources
+from holdfast.log.partition.takeover import open_partition
+from holdfast.log.partition.unpublished_frames import UnpublishedFrames
+from holdfast.log.settings import LeadershipCounters, LeadershipSettings
 from holdfast.log.topics import Topic, UnknownTopicError
-from holdfast.log.wal import Wal
-from holdfast.vocabulary.clock import Clock
+from holdfast.log.wal_owners import hand_over_to_wal_owner
 from holdfast.vocabulary.errors import (
     ClosedError,
     ExpiredError,
@@ -36,54 +33,50 @@ from holdfast.vocabulary.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.tasks import Notify
+from holdfast.vocabulary.tasks import Notify, background_tasks
 from holdfast.vocabulary.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 
 _CLOSE_ATTEMPTS_MAX: Final = 3
+_LOG_INTERVAL_MS: Final = 1_000
 
 
 class PartitionLeaseHandler:
-    """Partitions of one session of an agent. Implements `kernel.follower.LeaseHandler`."""
+    """Partitions of one session of an agent. Implements `agent.lease_handlers.SessionLeaseHandler`. Made by `LocalLog`."""
 
     def __init__(
         self,
+        resources: PartitionResources,
         *,
-        store: Store,
-        objects: Objects,
-        wal: Wal,
-        wal_id: str,
-        session: HeldSession,
-        clock: Clock,
-        random: Random,
-        settings: AgentSettings,
-        counters: AgentCounters,
+        agent: str,
+        settings: LeadershipSettings,
+        counters: LeadershipCounters,
         publisher: SegmentPublisher,
-        leftovers: UnpublishedFrames,
+        unpublished: UnpublishedFrames,
+        maintenance: MaintenanceContext,
+        pending_ranges: PendingRanges,
         topic: Callable[[str], Topic | None],
-        dirty_partitions: DirtyPartitions[LeadingPartition],
-        published_tail_cache: PublishedTailCache,
-        budget: TailBudget,
     ) -> None:
-        self._store, self._objects, self._wal, self._wal_id, self._session = store, objects, wal, wal_id, session
-        self._clock, self._random, self._settings, self._counters = clock, random, settings, counters
-        self._publisher, self._leftovers, self._topic, self._dirty_partitions = (
-            publisher,
-            leftovers,
-            topic,
-            dirty_partitions,
-        )
-        self._published_tail_cache = published_tail_cache
-        self._budget = budget
+        self._resources, self._agent, self._settings, self._counters = resources, agent, settings, counters
+        self._store, self._session = resources.store, resources.session
+        self._clock, self._random = resources.clock, resources.random
+        self._publisher, self._unpublished, self._topic = publisher, unpublished, topic
+        self._maintenance, self._pending_ranges = maintenance, pending_ranges
         self._leases: dict[str, Lease] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._retry = Notify()
+        self._changes = LeadershipLog()
         self.leading: dict[TopicPartition, LeadingPartition] = {}
         self.offline: dict[TopicPartition, str] = {}
-        self._ours: set[TopicPartition] = set()  # offline, and nobody else could do better: not to be handed over
-        self.retiring = False  # close hands over to `retire` instead of letting go
+        self._tail_is_local: set[TopicPartition] = (
+            set()
+        )  # offline, and no other agent could open it: not to be handed over
+
+    @property
+    def leases(self) -> Collection[Lease]:
+        """The leases of this handler, served or offline."""
+        return list(self._leases.values())
 
     async def open(self, lease: Lease) -> None:
         """Open the partition, or list it as offline. `FencedError`, `ExpiredError`: the lease is lost."""
@@ -92,15 +85,17 @@ class PartitionLeaseHandler:
             await self._try_open(lease)
 
     async def drain(self, lease: Lease) -> None:
-        """Publish everything and give the booked offsets back. If that fails, the partition goes on as before."""
+        """Publish everything and release the reserved offsets. If that fails, the partition is served as before."""
         async with self._lock(lease.resource):
             which = partition_from_resource(lease.resource)
             partition = self.leading.get(which)
             if partition is not None:
                 await self._drain(partition)
                 self._counters.drained += 1
-            elif which in self._ours:
-                raise UnavailableError(f"partition {which}", f"its last records are here: {self.offline.get(which)}")
+            elif which in self._tail_is_local:
+                raise UnavailableError(
+                    f"partition {which}", f"its last records are in this WAL: {self.offline.get(which)}"
+                )
 
     async def resume(self, lease: Lease) -> None:
         """Accept appends again."""
@@ -109,18 +104,41 @@ class PartitionLeaseHandler:
             partition.resume_accepting()
 
     async def close(self, lease: Lease) -> None:
-        """Let go. What was not published stays in the WAL, and is remembered for the next time."""
-        if self.retiring:
-            return
+        """Stop serving. What was not published stays in the WAL, and is remembered for the next takeover."""
         async with self._lock(lease.resource):
             self._leases.pop(lease.resource, None)
-            self._let_go(
-                partition_from_resource(lease.resource), FencedError(lease.resource, lease.epoch, lease.epoch + 1)
-            )
+            error = FencedError(lease.resource, lease.epoch, lease.epoch + 1)
+            self._close(partition_from_resource(lease.resource), error, self._reason_for_close(lease))
         self._locks.pop(lease.resource, None)
 
-    async def retry_offline(self) -> None:
-        """Open what could not be opened, and open anew what has changed, until cancelled. Run it beside the follower."""
+    async def run(self) -> None:
+        """Publish, maintain, and open what is offline, until cancelled. `ExpiredError`: the session has ended."""
+        resources = self._resources
+        scheduler = PublishScheduler(self._publisher, resources, settings=self._settings, counters=self._counters)
+        maintained = MaintainedAgent(
+            agent=self._agent,
+            session=self._session,
+            partitions=self.leading.values,
+            policy=self._policy,
+            protect=lambda partition: self._pending_ranges.lowest(
+                partition.partition_id.topic, partition.partition_id.number
+            ),
+        )
+        try:
+            async with (
+                self._pending_ranges.following(self._store, clock=self._clock, random=self._random),
+                background_tasks(
+                    scheduler.run(), self._retry_offline(), run_maintenance(maintained, self._maintenance)
+                ),
+            ):
+                while True:
+                    await self._clock.sleep_ms(_LOG_INTERVAL_MS)
+                    self._log_changes()
+        finally:
+            self._log_changes()
+
+    async def _retry_offline(self) -> None:
+        """Open what could not be opened, and reopen what has changed, until cancelled."""
         while True:
             await self._retry.wait_ms(self._clock, self._random.jitter(self._settings.open_retry_ms))
             for lease in [each for each in self._leases.values() if not self._is_served(each)]:
@@ -146,20 +164,21 @@ class PartitionLeaseHandler:
         if self.offline:
             self._retry.notify()
 
-    async def retire(self) -> None:
-        """The polite end, after the follower has stopped: publish everything, release every lease, within `drain_ms`."""
+    async def retire(self, within_ms: int) -> None:
+        """Graceful shutdown: publish everything and release every lease."""
         try:
-            async with asyncio.timeout(self._settings.drain_ms / 1000):
+            async with asyncio.timeout(within_ms / 1000):
                 await asyncio.gather(*(self._retire(lease) for lease in list(self._leases.values())))
         except TimeoutError:
-            _log.warning("stopped before everything was published; the rest is in the WAL and comes back with it")
+            _log.warning("stopped before everything was published; the rest stays in the WAL until the next start")
         finally:
             for resource in list(self._leases):
-                self._let_go(partition_from_resource(resource), ClosedError("agent"))
+                self._close(partition_from_resource(resource), ClosedError("agent"), "agent stopped")
             self._leases.clear()
+            self._log_changes()
 
     async def _retire(self, lease: Lease) -> None:
-        said = False
+        logged = False
         while True:
             try:
                 async with self._lock(lease.resource):
@@ -172,19 +191,19 @@ class PartitionLeaseHandler:
             except FencedError:
                 return
             except HoldfastError as error:
-                if not said:
-                    _log.info("%s cannot be handed back yet: %s", lease.resource, error)
-                said = True
+                if not logged:
+                    _log.info("releasing %s failed, retrying: %s", lease.resource, error)
+                logged = True
                 self._session.check()
                 self._session.report_progress()
-                await self._clock.sleep_ms(self._settings.log.publish_retry_ms)
+                await self._clock.sleep_ms(self._resources.settings.publish_retry_ms)
 
     async def _drain(self, partition: LeadingPartition) -> None:
         partition.stop_accepting()
         try:
             await partition.wait_durable()
             if not self._exists(partition.partition_id):
-                return  # nobody will read it
+                return  # its topic is deleted
             for _ in range(_CLOSE_ATTEMPTS_MAX):
                 if await self._publisher.publish([partition], closing=True):
                     raise FencedError(partition.lease.resource, partition.lease.epoch, partition.lease.epoch + 1)
@@ -204,65 +223,75 @@ class PartitionLeaseHandler:
         if partition is not None:
             if self._exists(partition.partition_id):
                 return
-            self._let_go(partition_from_resource(lease.resource), UnknownTopicError(partition.partition_id.topic))
-        with suppress(FencedError):  # the follower will see it, and close
+            error = UnknownTopicError(partition.partition_id.topic)
+            self._close(partition_from_resource(lease.resource), error, "topic deleted")
+        with suppress(FencedError):  # the plan executor sees it, too, and closes the partition
             await self._try_open(lease)
 
     async def _try_open(self, lease: Lease) -> None:
         which = partition_from_resource(lease.resource)
         topic = self._topic(which.topic)
         if topic is None or which.number >= topic.partitions:
-            self.offline[which] = "there is no such topic (yet)"
+            self.offline[which] = "unknown topic"
             return
         partition_id = PartitionId(topic=which.topic, topic_id=topic.id, number=which.number)
+        began_ms = self._clock.boot_ms()
         try:
-            self.leading[which] = await open_partition(
+            partition = self.leading[which] = await open_partition(
                 partition_id,
-                lease=lease,
-                session=self._session,
-                store=self._store,
-                objects=self._objects,
-                wal=self._wal,
-                wal_id=self._wal_id,
-                clock=self._clock,
-                random=self._random,
-                settings=self._settings.log,
-                partition_config=topic.config.partition_config(),
-                leftovers=self._leftovers.of,
-                dirty_partitions=self._dirty_partitions,
-                published_tail_cache=self._published_tail_cache,
-                budget=self._budget,
+                lease,
+                self._resources,
+                config=topic.config.partition_config(),
+                frames=self._unpublished.frames,
             )
         except (FencedError, ExpiredError):
             raise
         except HoldfastError as error:
             if isinstance(error, TailNotLocalError):
-                with suppress(UnavailableError, OutcomeUnknownError):  # the next try will tell
+                with suppress(UnavailableError, OutcomeUnknownError):  # the next attempt may succeed
                     await hand_over_to_wal_owner(self._store, lease, error.wal, clock=self._clock, random=self._random)
             if self.offline.get(which) != str(error):
                 _log.warning("partition %s is offline: %s", which, error)
             self.offline[which] = str(error)
             self._counters.open_failures += 1
             if not isinstance(error, TailNotLocalError):
-                self._ours.add(which)
+                self._tail_is_local.add(which)
             return
         self.offline.pop(which, None)
-        self._ours.discard(which)
-        self._leftovers.reopened(bytes.fromhex(topic.id), which.number)
+        self._tail_is_local.discard(which)
+        self._unpublished.forget(bytes.fromhex(topic.id), which.number)
         self._counters.opened += 1
+        recovered = partition.next_offset - partition.record.published
+        ended_ms = self._clock.boot_ms()
+        self._changes.gained(which, lease.epoch, recovered=recovered, began_ms=began_ms, ended_ms=ended_ms)
 
-    def _let_go(self, which: TopicPartition, error: HoldfastError) -> None:
+    def _close(self, which: TopicPartition, error: HoldfastError, reason: str) -> None:
         self.offline.pop(which, None)
-        self._ours.discard(which)
+        self._tail_is_local.discard(which)
         partition = self.leading.pop(which, None)
         if partition is None:
             return
         partition.close(error)
         self._counters.closed += 1
+        self._changes.lost(which, reason)
         if self._exists(partition.partition_id):
-            self._leftovers.keep(partition)
+            self._unpublished.remember(partition)
         else:
-            self._leftovers.dropped(bytes.fromhex(partition.partition_id.topic_id), which.number)
+            self._unpublished.discard(bytes.fromhex(partition.partition_id.topic_id), which.number)
+
+    def _reason_for_close(self, lease: Lease) -> str:
+        partition = self.leading.get(partition_from_resource(lease.resource))
+        if partition is not None and not partition.accepting:
+            return "moved to another agent"  # it was drained
+        return "lease lost" if self._session.alive() else "session lost"
+
+    def _policy(self, partition: LeadingPartition) -> CleanupPolicy:
+        topic = self._topic(partition.partition_id.topic)
+        return topic.config.policy() if topic is not None else CleanupPolicy(retention_ms=None)
+
+    def _log_changes(self) -> None:
+        for line in self._changes.lines():
+            _log.info("%s", line)
 
     def _exists(self, partition_id: PartitionId) -> bool:
         topic = self._topic(partition_id.topic)
@@ -270,8 +299,3 @@ class PartitionLeaseHandler:
 
     def _lock(self, resource: str) -> asyncio.Lock:
         return self._locks.setdefault(resource, asyncio.Lock())
-
-    @property
-    def leases(self) -> Mapping[str, Lease]:
-        """What is served, or would be if it could be opened."""
-        return self._leases

@@ -1,9 +1,9 @@
 """Who has a WAL open, and what its next owner may do about it."""
 
-from holdfast.agent.wal_owners import close_previous_session, register_wal_owner
 from holdfast.contracts.store import Committed, Put
 from holdfast.contracts.validation import StoreLimits
 from holdfast.log.keys import wal_key
+from holdfast.log.wal_owners import close_previous_session, register_wal_owner
 from holdfast.stores.memory import MemoryStore
 from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.random import SeededRandom
@@ -25,7 +25,7 @@ async def test_the_next_owner_of_a_wal_ends_the_session_of_the_dead_one_and_no_o
     assert await store.get("lease/holder/partition/b") is not None
 
 
-async def test_a_wal_nobody_has_open_has_no_former_life() -> None:
+async def test_a_wal_without_an_owner_has_no_previous_session() -> None:
     clock, random = FakeClock(), SeededRandom(1)
     store = MemoryStore(clock=clock, random=random, limits=StoreLimits())
     await close_previous_session(store, "a")

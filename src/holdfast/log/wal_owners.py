@@ -1,6 +1,6 @@
-"""Who has which WAL, so that a partition whose last records are in one finds its way there.
+"""Which agent has which WAL open, so that a partition whose last records are in one is handed to that agent.
 
-The plan knows nothing of WALs. When it gives a partition to an agent that cannot open it, because the unpublished records are in
+The plan does not consider WALs. When it gives a partition to an agent that cannot open it, because the unpublished records are in
 the WAL of another that is alive, the lease is sent there in one commit. That agent opens it, publishes, and hands it over as
 planned.
 """
@@ -25,7 +25,7 @@ class WalOwner(msgspec.Struct, frozen=True):
 async def register_wal_owner(
     store: Store, wal_id: str, *, agent: str, session: str, clock: Clock, random: Random
 ) -> None:
-    """Say for the life of the session that this agent has the WAL open."""
+    """Record, for the life of the session, that this agent has the WAL open."""
     put = Put(wal_key(wal_id), msgspec.json.encode(WalOwner(agent)), session)
     if not isinstance(await commit_resolved(store, clock=clock, random=random, apply=(put,)), Committed):
         raise ExpiredError(f"session {session}", "the store has ended it")
@@ -34,8 +34,8 @@ async def register_wal_owner(
 async def close_previous_session(store: Store, wal_id: str) -> None:
     """End the session under which this WAL was open before, if it still stands: we have the WAL's lock, so its owner is dead.
 
-    Without this, a process that was killed and started again would wait for its own lease to run out. It is hygiene: were the
-    former owner alive against all appearances, its effects would be refused where they land.
+    Without this, a process that was killed and started again would wait for its own lease to run out. It only saves
+    time: if the former owner were alive after all, its commits would be fenced.
     """
     entry = await store.get(wal_key(wal_id))
     if entry is not None and entry.session is not None:
@@ -43,7 +43,7 @@ async def close_previous_session(store: Store, wal_id: str) -> None:
 
 
 async def hand_over_to_wal_owner(store: Store, lease: Lease, wal_id: str, *, clock: Clock, random: Random) -> None:
-    """Give the lease to whoever has the WAL. Returns if nobody has; `FencedError`: it is given away (or lost)."""
+    """Hand the lease to the agent that has the WAL open. Returns if none has; `FencedError`: it is handed over (or lost)."""
     entry = await store.get(wal_key(wal_id))
     if entry is None or entry.session is None or entry.session == lease.session:
         return

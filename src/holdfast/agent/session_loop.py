@@ -1,0 +1,154 @@
+"""Sessions of an agent, one after the other: membership, planner and plan executor of the kernel over lease handlers by kind.
+
+The one rule: an agent that loses its session stops everything it did under it at once, and joins again with a new one. Left
+gracefully, it hands its leases over, or flushes and releases them, first. What a lease means is its handler's.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+from typing import Final
+
+from holdfast.agent.cluster import Cluster
+from holdfast.agent.lease_handlers import LeaseHandlerFactory, LeaseRouter, SessionLeaseHandler
+from holdfast.agent.settings import AgentCounters, AgentSettings
+from holdfast.contracts.commits import commit_resolved
+from holdfast.contracts.store import Delete, Store
+from holdfast.kernel.keys import LeaseKind, member_key
+from holdfast.kernel.membership import hold_membership
+from holdfast.kernel.plan_executor import PlanExecutor, execute_plan
+from holdfast.kernel.planner import run_planner
+from holdfast.kernel.session import HeldSession, hold_session
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.tasks import background_tasks, leaf_errors
+from holdfast.vocabulary.types import Member
+
+_log: Final = logging.getLogger(__name__)
+
+_POLL_MS: Final = 100
+_REJOIN_ON: Final = (ExpiredError, FencedError, UnavailableError, OutcomeUnknownError)  # with a new session
+
+
+class SessionLoop:
+    """The sessions of one agent. `graceful`: whether `stop` hands everything over first."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        handlers: Mapping[LeaseKind, LeaseHandlerFactory],
+        *,
+        cluster: Cluster,
+        counters: AgentCounters,
+        store: Store,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self.member: Member | None = None
+        self.session: HeldSession | None = None
+        self.graceful = True
+        self._settings, self._handlers, self._cluster, self._counters = settings, handlers, cluster, counters
+        self._store, self._clock, self._random = store, clock, random
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """End `run` as soon as everything is handed over or released."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Hold session after session, until `stop`."""
+        while not self._stopping.is_set():
+            try:
+                await self._run_session()
+            except (HoldfastError, BaseExceptionGroup) as error:
+                if not all(isinstance(each, _REJOIN_ON) for each in leaf_errors(error)):
+                    raise
+                self._counters.sessions_lost += 1
+                _log.warning(
+                    "agent %s lost its session, rejoining: %s",
+                    self._settings.id,
+                    "; ".join(dict.fromkeys(map(str, leaf_errors(error)))),
+                )
+            if not self._stopping.is_set():
+                await self._clock.sleep_ms(self._random.jitter(self._settings.rejoin_ms))
+
+    async def _run_session(self) -> None:
+        """One session, from joining to losing it or leaving gracefully."""
+        settings, store, clock, random = self._settings, self._store, self._clock, self._random
+        async with AsyncExitStack() as stack:
+            for factory in self._handlers.values():
+                await factory.prepare()
+            session = self.session = await stack.enter_async_context(
+                hold_session(store, clock=clock, random=random, settings=settings.session)
+            )
+            self._counters.sessions += 1
+            handlers: dict[LeaseKind, SessionLeaseHandler] = {}
+            router = LeaseRouter(handlers)
+            stack.push_async_callback(self._end_session, router)
+            for kind, factory in self._handlers.items():
+                handlers[kind] = await factory.start(session)
+            self.member = await stack.enter_async_context(
+                hold_membership(
+                    store, "agent", self._as_member(session), clock=clock, random=random, settings=settings.membership
+                )
+            )
+            _log.info("agent %s joined with session %s", settings.id, session.id)
+            await self._serve(session, router, handlers)
+
+    async def _serve(
+        self, session: HeldSession, router: LeaseRouter, handlers: Mapping[LeaseKind, SessionLeaseHandler]
+    ) -> None:
+        settings, store, clock, random = self._settings, self._store, self._clock, self._random
+        planner = run_planner(
+            store, agent=settings.id, session=session, clock=clock, random=random, settings=settings.planner
+        )
+        async with (
+            background_tasks(planner, *(handler.run() for handler in handlers.values())),
+            execute_plan(
+                store,
+                router,
+                agent=settings.id,
+                session=session,
+                clock=clock,
+                random=random,
+                settings=settings.follower,
+            ) as executor,
+        ):
+            await self._stopping.wait()
+            if self.graceful:
+                await self._hand_over(executor)
+                router.retiring = True
+        if self.graceful:
+            await router.retire(settings.drain_ms)
+
+    async def _hand_over(self, executor: PlanExecutor) -> None:
+        """Leave the members, so that the planner gives our leases to others, and execute that plan to its end."""
+        key = member_key("agent", self._settings.id)
+        with suppress(UnavailableError, OutcomeUnknownError):
+            await commit_resolved(self._store, clock=self._clock, random=self._random, apply=(Delete(key),))
+        deadline_ms = self._clock.boot_ms() + self._settings.hand_over_ms
+        while executor.owned and self._clock.boot_ms() < deadline_ms:
+            if not any(
+                each.group == self._settings.group and each.id != self._settings.id for each in self._cluster.members
+            ):
+                return
+            await executor.changed.wait_ms(self._clock, _POLL_MS)
+
+    async def _end_session(self, router: LeaseRouter) -> None:
+        """However the session ends: close what is still open."""
+        for factory in self._handlers.values():
+            factory.stop()
+        await router.close_all()
+        self.member = self.session = None
+
+    def _as_member(self, session: HeldSession) -> Member:
+        return Member(
+            id=self._settings.id,
+            session=session.id,
+            address=self._settings.address,
+            zone=self._settings.zone,
+            group=self._settings.group,
+            started_at_ms=self._clock.now_ms(),
+        )

@@ -1,0 +1,80 @@
+"""What the log refuses, and why. Gateways map these to the codes of their protocol."""
+
+from enum import StrEnum
+
+from holdfast.vocabulary.errors import HoldfastError, InvalidError
+
+
+class NotLeaderError(HoldfastError):
+    """This agent does not lead the partition. Ask `leader`, or try again. `reason`: why it is offline, if it is."""
+
+    def __init__(self, topic: str, partition: int, leader: str = "", reason: str = "") -> None:
+        super().__init__(topic, partition, leader, reason)
+        self.topic, self.partition, self.leader, self.reason = topic, partition, leader, reason
+
+    def __str__(self) -> str:
+        why = self.reason or (f"its leader is {self.leader}" if self.leader else "it has no leader yet")
+        return f"partition {self.topic}:{self.partition} is not led here: {why}"
+
+
+class LeaderEpochError(HoldfastError):
+    """The caller expects another leadership of the partition than the one this agent has."""
+
+    def __init__(self, partition: str, expected: int, current: int) -> None:
+        super().__init__(partition, expected, current)
+        self.partition, self.expected, self.current = partition, expected, current
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} is at leader epoch {self.current}, not {self.expected}"
+
+
+class FencedLeaderEpochError(LeaderEpochError):
+    """The caller's leader epoch is older: refresh the metadata."""
+
+
+class UnknownLeaderEpochError(LeaderEpochError):
+    """The caller's leader epoch is newer than any this agent has seen: try again, here or at the new leader."""
+
+
+class OffsetOutOfRangeError(InvalidError):
+    """There is nothing at this offset (any more, or yet). `start` to `end` is where a reader may begin."""
+
+    def __init__(self, partition: str, offset: int, start: int, end: int) -> None:
+        super().__init__(f"offset in partition {partition}", offset, f"{start} to {end}")
+        self.args = (partition, offset, start, end)
+        self.partition, self.offset, self.start, self.end = partition, offset, start, end
+
+
+class TailNotLocalError(HoldfastError):
+    """The partition's last records may be in another agent's WAL. Bring that agent back, or allow an unclean takeover."""
+
+    def __init__(self, partition: str, wal: str, published: int, reserved: int) -> None:
+        super().__init__(partition, wal, published, reserved)
+        self.partition, self.wal, self.published, self.reserved = partition, wal, published, reserved
+
+    def __str__(self) -> str:
+        return (
+            f"partition {self.partition} is offline: records between offsets {self.published} and {self.reserved} may be in WAL "
+            f"{self.wal}, which is not here; start the agent that has it, or set unclean_takeover on the topic"
+        )
+
+
+class ProducerRefusal(StrEnum):
+    """Why a batch of an idempotent producer was refused; each has a Kafka error code."""
+
+    OUT_OF_ORDER = "out of order sequence"
+    DUPLICATE = "duplicate sequence older than those remembered"
+    OLD_EPOCH = "producer epoch older than the newest"
+    TOO_SOON = "batch after one that was refused for a moment"
+
+
+class ProducerRefusedError(InvalidError):
+    """The batch does not follow what this producer sent before."""
+
+    def __init__(self, refusal: ProducerRefusal, producer_id: int, given: str, allowed: str) -> None:
+        super().__init__(f"batch of producer {producer_id}", given, allowed)
+        self.args = (refusal, producer_id, given, allowed)
+        self.refusal, self.producer_id = refusal, producer_id
+
+    def __str__(self) -> str:
+        return f"{self.refusal} of producer {self.producer_id}: {self.given}, expected {self.allowed}"

@@ -1,0 +1,163 @@
+"""The log of one process that leads partitions: its WAL, what its partitions share, and the service gateways call.
+
+It outlives sessions; each session gets a `PartitionLeaseHandler` over the same WAL, so that what was acknowledged and not published
+is still there. Implements `agent.lease_handlers.LeaseHandlerFactory` and `service.LeaderLookup`.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from holdfast.contracts.objects import Objects
+from holdfast.contracts.store import Store
+from holdfast.kernel.lease import Held
+from holdfast.kernel.session import HeldSession
+from holdfast.log.errors import NotLeaderError
+from holdfast.log.lease_handler import PartitionLeaseHandler
+from holdfast.log.maintenance import MaintenanceContext, MaintenanceSettings, PendingRanges
+from holdfast.log.partition.dirty_partitions import DirtyPartitions
+from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.partition.published_tail_cache import PublishedTailCache
+from holdfast.log.partition.publisher import SegmentPublisher
+from holdfast.log.partition.resources import PartitionResources
+from holdfast.log.partition.tail_budget import TailBudget
+from holdfast.log.partition.unpublished_frames import QuarantinedRange, UnpublishedFrames
+from holdfast.log.reader import LogReader
+from holdfast.log.service import LogService
+from holdfast.log.settings import LeadershipCounters, LeadershipSettings, LogSettings
+from holdfast.log.topics import Topic, Topics
+from holdfast.log.wal import Wal
+from holdfast.log.wal_owners import close_previous_session, register_wal_owner
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.types import TopicPartition
+
+
+class ClusterView(Protocol):
+    """The topics and leaders visible to this process."""
+
+    def topic(self, name: str) -> Topic | None: ...
+
+    def leader(self, topic: str, number: int) -> Held | None: ...
+
+
+class LocalLog:
+    """The partitions this process leads, session after session."""
+
+    def __init__(
+        self,
+        settings: LeadershipSettings,
+        *,
+        agent: str,
+        log: LogSettings,
+        maintenance: MaintenanceSettings,
+        counters: LeadershipCounters,
+        cluster: ClusterView,
+        store: Store,
+        objects: Objects,
+        wal: Wal,
+        wal_id: str,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self.wal, self.wal_id = wal, wal_id
+        self._settings, self._agent, self._log, self._counters = settings, agent, log, counters
+        self._cluster, self._store, self._objects, self._clock, self._random = cluster, store, objects, clock, random
+        self._handler: PartitionLeaseHandler | None = None
+        self._unpublished = UnpublishedFrames(wal, wal_id, store)
+        self._dirty_partitions: DirtyPartitions[LeadingPartition] = DirtyPartitions()
+        self._published_tail_cache = PublishedTailCache(settings.afterglow_bytes_max)
+        self._budget = TailBudget(settings.tail_bytes_max)
+        self._publisher = SegmentPublisher(store=store, objects=objects, clock=clock, random=random, settings=log)
+        self.pending_ranges = PendingRanges()
+        self._context = MaintenanceContext(
+            store=store,
+            objects=objects,
+            clock=clock,
+            random=random,
+            log=log,
+            settings=maintenance,
+            pending_from=self.pending_ranges.lowest,
+        )
+        self.service = LogService(
+            self,
+            topics=Topics(store, clock=clock, random=random),
+            reading=LogReader(objects, clock=clock, settings=log),
+            context=self._context,
+            clock=clock,
+            directory=wal.directory,
+        )
+
+    @property
+    def leading(self) -> Mapping[TopicPartition, LeadingPartition]:
+        """The partitions that are served now."""
+        return self._handler.leading if self._handler is not None else {}
+
+    @property
+    def offline(self) -> Mapping[TopicPartition, str]:
+        """The partitions whose lease is held here and that cannot be opened, and why."""
+        return self._handler.offline if self._handler is not None else {}
+
+    @property
+    def quarantined(self) -> list[QuarantinedRange]:
+        """What unclean takeovers left out and this WAL may hold."""
+        return self._unpublished.quarantined
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic, if it is known here."""
+        return self._cluster.topic(name)
+
+    def partition(self, topic: Topic, number: int) -> LeadingPartition:
+        """The partition if it is led here. `NotLeaderError` names its leader, or the reason why it has none."""
+        handler, which = self._handler, TopicPartition(topic.name, number)
+        if handler is not None:
+            led = handler.leading.get(which)
+            if led is not None and led.partition_id.topic_id == topic.id:
+                return led
+        held = self._cluster.leader(topic.name, number)
+        raise NotLeaderError(topic.name, number, held.holder if held else "", self.offline.get(which, ""))
+
+    async def prepare(self) -> None:
+        """End the session of the process that had this WAL before."""
+        await close_previous_session(self._store, self.wal_id)
+
+    async def start(self, session: HeldSession) -> PartitionLeaseHandler:
+        """Register this process as the owner of the WAL, and serve the leases that come."""
+        clock, random = self._clock, self._random
+        await register_wal_owner(
+            self._store, self.wal_id, agent=self._agent, session=session.id, clock=clock, random=random
+        )
+        await self._unpublished.release_unneeded()
+        resources = PartitionResources(
+            session=session,
+            store=self._store,
+            objects=self._objects,
+            wal=self.wal,
+            wal_id=self.wal_id,
+            clock=clock,
+            random=random,
+            settings=self._log,
+            dirty_partitions=self._dirty_partitions,
+            published_tail_cache=self._published_tail_cache,
+            budget=self._budget,
+        )
+        self._handler = PartitionLeaseHandler(
+            resources,
+            agent=self._agent,
+            settings=self._settings,
+            counters=self._counters,
+            publisher=self._publisher,
+            unpublished=self._unpublished,
+            maintenance=self._context,
+            pending_ranges=self.pending_ranges,
+            topic=self.topic,
+        )
+        return self._handler
+
+    def stop(self) -> None:
+        """Lead nothing."""
+        self._handler = None
+
+    def topics_changed(self) -> None:
+        """Apply changed configurations, and close partitions of deleted topics."""
+        if self._handler is not None:
+            self._handler.topics_changed()

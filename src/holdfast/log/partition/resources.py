@@ -1,0 +1,51 @@
+"""What a leading partition is made of: what its takeover recovered, and what all partitions of a session share. Data only."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from holdfast.contracts.objects import Objects
+from holdfast.contracts.store import Store
+from holdfast.kernel.session import HeldSession
+from holdfast.log.model import PartitionConfig
+from holdfast.log.partition.dirty_partitions import DirtyPartitions
+from holdfast.log.partition.fenced_record import FencedRecord
+from holdfast.log.partition.producer_state import ProducerStates
+from holdfast.log.partition.published_tail_cache import PublishedTailCache
+from holdfast.log.partition.tail import Tail
+from holdfast.log.partition.tail_budget import TailBudget
+from holdfast.log.segment_list import SegmentList
+from holdfast.log.settings import LogSettings
+from holdfast.log.wal import Wal
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
+
+if TYPE_CHECKING:
+    from holdfast.log.partition.leading_partition import LeadingPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionResources:
+    """Shared by the partitions of one session of an agent. `budget` None: their tails are not bounded together."""
+
+    session: HeldSession
+    store: Store
+    objects: Objects
+    wal: Wal
+    wal_id: str
+    clock: Clock
+    random: Random
+    settings: LogSettings
+    dirty_partitions: "DirtyPartitions[LeadingPartition]" = field(default_factory=DirtyPartitions)
+    published_tail_cache: PublishedTailCache = field(default_factory=lambda: PublishedTailCache(0))
+    budget: TailBudget | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """What a takeover has recovered of one partition."""
+
+    record: FencedRecord
+    segments: SegmentList
+    producers: ProducerStates
+    tail: Tail
+    config: PartitionConfig
