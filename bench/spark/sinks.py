@@ -18,7 +18,8 @@ from holdfast.client.loop_thread import loop_thread, run
 from holdfast.contracts.store import Store
 from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.driver.settings import DriverSettings
-from holdfast.pipeline.driver.slot_processor import DriverResources, SlotProcessor
+from holdfast.pipeline.driver.slot_context import DriverResources
+from holdfast.pipeline.driver.slot_processor import SlotProcessor
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
 from holdfast.pipeline.model.definition import Pipeline, registry_namespace
 from holdfast.pipeline.model.driver_protocol import RunSlot
@@ -88,7 +89,7 @@ class _Slot:
 
     def __init__(self, spark: "SparkSession", data: Data, store: Store, server: ClickHouseServer) -> None:
         pipeline, self._claims = run(_pipeline(store, data, server))
-        tools = DriverResources(
+        resources = DriverResources(
             jobs=SparkJobs(spark, remote=False),
             store=store,
             cluster_address=data.cluster_address,
@@ -97,16 +98,18 @@ class _Slot:
             clock=_CLOCK,
             random=_CHANCE,
         )
-        self._work = SlotProcessor(RunSlot(slot="bench", pipeline_id=pipeline.id, generation=1), tools, lambda: True)
+        self._work = SlotProcessor(
+            RunSlot(slot="bench", pipeline_id=pipeline.id, generation=1), resources, lambda: True
+        )
 
     def turn(self) -> int:
         """Go on for so many rows."""
-        before, deadline = self._work.tally.rows, time.monotonic() + _TURN_MAX_S
-        while (done := self._work.tally.rows - before) < BLOCK_ROWS * BLOCKS_PER_TURN:
-            wait_ms = self._work.step(self._claims)
+        before, deadline = self._work.counters.rows, time.monotonic() + _TURN_MAX_S
+        while (done := self._work.counters.rows - before) < BLOCK_ROWS * BLOCKS_PER_TURN:
+            wait_ms = self._work.turn(self._claims)
             if self._work.blocked or time.monotonic() > deadline:
                 raise RuntimeError(f"the slot does not go on: {self._work.blocked}")
-            if wait_ms and self._work.tally.rows - before == done:
+            if wait_ms and self._work.counters.rows - before == done:
                 time.sleep(min(wait_ms, 20) / 1_000)
         return done
 

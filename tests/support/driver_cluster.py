@@ -1,4 +1,4 @@
-"""A cluster with pipelines in it, as a worker would leave it to a driver: topics, recipes, claims."""
+"""A cluster with pipelines, as a worker prepares it for a driver: topics, revisions, claims."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,7 +13,8 @@ from holdfast.client.loop_thread import loop_thread, run
 from holdfast.contracts.store import Store
 from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.driver.settings import DriverSettings
-from holdfast.pipeline.driver.slot_processor import DriverResources, SlotProcessor
+from holdfast.pipeline.driver.slot_context import DriverResources
+from holdfast.pipeline.driver.slot_processor import SlotProcessor
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
 from holdfast.pipeline.model.definition import Pipeline, registry_namespace
 from holdfast.pipeline.model.driver_protocol import RunSlot
@@ -76,7 +77,7 @@ class DriverCluster:
         return registry
 
     def claim(self, registry: RegistryStore, consumer: str, numbers: Iterable[int]) -> dict[int, int]:
-        """As a worker claims: whoever had them is out."""
+        """As a worker claims: former owners are released."""
 
         async def claimed() -> dict[int, int]:
             epochs = {}
@@ -93,7 +94,7 @@ class DriverCluster:
 
         return run(claimed())
 
-    def tools(self, jobs: SparkJobs, *, embedded: str = "", settings: DriverSettings = SETTINGS) -> DriverResources:
+    def resources(self, jobs: SparkJobs, *, embedded: str = "", settings: DriverSettings = SETTINGS) -> DriverResources:
         return DriverResources(
             jobs=jobs,
             store=self.store,
@@ -108,7 +109,7 @@ class DriverCluster:
         self, jobs: SparkJobs, pipeline: Pipeline, consumer: str, *, generation: int = 1, embedded: str = ""
     ) -> SlotProcessor:
         said = RunSlot(slot=consumer, pipeline_id=pipeline.id, generation=generation)
-        self.works.append(SlotProcessor(said, self.tools(jobs, embedded=embedded), lambda: True))
+        self.works.append(SlotProcessor(said, self.resources(jobs, embedded=embedded), lambda: True))
         return self.works[-1]
 
     def close_works(self) -> None:
@@ -133,12 +134,12 @@ def open_driver_cluster(broker: Broker) -> tuple[DriverCluster, Any]:
 def drain(work: SlotProcessor, claims: dict[int, int], reached: dict[int, int], *, turns_max: int = 200) -> None:
     """Let a slot work until its positions are these."""
     for _ in range(turns_max):
-        work.step(claims)
-        if all(number in work.held and work.held[number].position == end for number, end in reached.items()):
+        work.turn(claims)
+        if all(number in work.owned and work.owned[number].position == end for number, end in reached.items()):
             return
         RealClockPause.wait(0.02)
-    at = {number: held.position for number, held in work.held.items()}
-    raise AssertionError(f"at {at}, wanted {reached}; blocked: {work.blocked}")
+    at = {number: owned.position for number, owned in work.owned.items()}
+    raise AssertionError(f"at {at}, expected {reached}; blocked: {work.blocked}")
 
 
 class RealClockPause:

@@ -69,8 +69,8 @@ class DriverProcess:
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
         self._ended = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, daemon=True)
-        self._keeper.start()
+        self._supervisor = threading.Thread(target=self._keep, daemon=True)
+        self._supervisor.start()
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
@@ -133,7 +133,7 @@ class DriverProcess:
 
     def end(self) -> None:
         self._ended.set()
-        self._keeper.join(10)
+        self._supervisor.join(10)
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(10)

@@ -20,6 +20,7 @@ from holdfast.pipeline.driver.settings import parse_start_line
 from holdfast.pipeline.model.definition import registry_namespace
 from holdfast.pipeline.model.driver_protocol import (
     DriverAlive,
+    DriverLog,
     DriverReady,
     FromDriver,
     HaltSlot,
@@ -54,11 +55,11 @@ class FakeDriver:
     def asked(self, what: str) -> bool:
         return (self.folder / what).exists()
 
-    def say(self, message: FromDriver) -> None:
+    def send(self, message: FromDriver) -> None:
         with suppress(OSError):
             os.write(1, msgspec.json.encode(message) + b"\n")
 
-    def hear(self, message: ToDriver) -> None:
+    def receive(self, message: ToDriver) -> None:
         match message:
             case RunSlot():
                 self.runs[message.slot] = message
@@ -75,14 +76,15 @@ class FakeDriver:
 
     async def work(self, store_url: str) -> None:
         async with open_store(store_url, clock=self.clock, random=SystemRandom()) as store:
-            print("a driver's word on stderr", file=sys.stderr, flush=True)
-            self.say(DriverReady(spark_version="0.0-fake"))
+            print("noise of a library", file=sys.stderr, flush=True)
+            self.send(DriverLog(level="WARNING", logger="holdfast.pipeline.driver.fake", text="batch cancelled"))
+            self.send(DriverReady(spark_version="0.0-fake"))
             alive_ms = 0
             while True:
                 self.obey()
                 if self.clock.boot_ms() - alive_ms > 200:
                     alive_ms = self.clock.boot_ms()
-                    self.say(DriverAlive(at_ms=alive_ms))
+                    self.send(DriverAlive(at_ms=alive_ms))
                 for name in list(self.runs):
                     await self.turn(name, store)
                 await self.clock.sleep_ms(20)
@@ -98,11 +100,11 @@ class FakeDriver:
     async def turn(self, name: str, store: object) -> None:
         run, claims = self.runs[name], self.claims.get(name)
         if gone := self.left_out.pop(name, None):
-            self.say(PartitionsReleased(slot=name, epochs=gone))
+            self.send(PartitionsReleased(slot=name, epochs=gone))
         if name in self.halts and not self.asked("deaf"):
             self.halts.remove(name)
             del self.runs[name]
-            self.say(SlotHalted(slot=name))
+            self.send(SlotHalted(slot=name))
             return
         if claims is None or name in self.halts:
             return
@@ -121,7 +123,7 @@ class FakeDriver:
                 done[partition] = await self.batch(self.registries[namespace], run, int(partition), epoch)
         self.batches[name] = self.batches.get(name, 0) + 1
         partitions = {each: PartitionProgress(checkpoint=at, end=at) for each, at in done.items()}
-        self.say(SlotProgress(slot=name, batches=self.batches[name], rows=sum(done.values()), partitions=partitions))
+        self.send(SlotProgress(slot=name, batches=self.batches[name], rows=sum(done.values()), partitions=partitions))
 
     async def batch(self, registry: RegistryStore, run: RunSlot, partition: int, epoch: int) -> int:
         state = await registry.partition(partition)
@@ -153,7 +155,7 @@ def main() -> None:
     def listen() -> None:
         decode = msgspec.json.Decoder(ToDriver).decode
         for line in sys.stdin.buffer:
-            driver.hear(decode(line))
+            driver.receive(decode(line))
         os._exit(0)
 
     threading.Thread(target=listen, daemon=True).start()

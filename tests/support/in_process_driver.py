@@ -1,4 +1,4 @@
-"""A driver in this process, for tests under a fake clock: it speaks as a real one does, and can be told to misbehave.
+"""A driver in this process, for tests under a fake clock: it sends what a real one sends, and can misbehave.
 
 It keeps a log of who may act on which partition under which epoch, so that a test can say that nobody ever acted beside another.
 """
@@ -31,35 +31,35 @@ class DriverBehaviour:
     """How the drivers of one worker behave."""
 
     start_ms: int = 1_000
-    let_go_ms: int = 200
+    release_ms: int = 200
     halt_ms: int = 200
     silent: bool = False
     deaf_to_halt: bool = False
     unkillable: bool = False
     dies_at_start: bool = False
     lives: int = 0
-    heard: list[ToDriver] = field(default_factory=list)
+    received: list[ToDriver] = field(default_factory=list)
 
 
 class InProcessDriver:
-    """One life."""
+    """One driver."""
 
-    def __init__(self, clock: Clock, hear: Callable[[FromDriver], None], manners: DriverBehaviour) -> None:
-        self._clock, self._hear, self._manners = clock, hear, manners
-        self.started_ms = self.heard_ms = clock.boot_ms()
+    def __init__(self, clock: Clock, on_message: Callable[[FromDriver], None], behaviour: DriverBehaviour) -> None:
+        self._clock, self._on_message, self._behaviour = clock, on_message, behaviour
+        self.started_ms = self.last_message_ms = clock.boot_ms()
         self.ready: DriverReady | None = None
-        self.trouble = ""
+        self.failure = ""
         self.dead = asyncio.Event()
         self.runs: dict[str, RunSlot] = {}
         self.claims: dict[str, SlotClaims] = {}
         self._tasks = {asyncio.ensure_future(self._live())}
 
-    # --- as the keeper sees it
+    # --- as the supervisor sees it
 
-    def say(self, message: ToDriver) -> None:
+    def send(self, message: ToDriver) -> None:
         if self.dead.is_set():
             return
-        self._manners.heard.append(message)
+        self._behaviour.received.append(message)
         match message:
             case RunSlot():
                 self.runs[message.slot] = message
@@ -70,25 +70,26 @@ class InProcessDriver:
                 left = {p: e for p, e in (before.epochs if before else {}).items() if p not in message.epochs}
                 if left:
                     self._later(
-                        self._manners.let_go_ms, lambda: self._hear(PartitionsReleased(slot=message.slot, epochs=left))
+                        self._behaviour.release_ms,
+                        lambda: self._on_message(PartitionsReleased(slot=message.slot, epochs=left)),
                     )
             case HaltSlot():
-                if not self._manners.deaf_to_halt:
-                    self._later(self._manners.halt_ms, lambda: self._halt(message.slot))
+                if not self._behaviour.deaf_to_halt:
+                    self._later(self._behaviour.halt_ms, lambda: self._halt(message.slot))
             case QuitDriver():
-                self._later(10, lambda: self._die("it ended with exit code 0"))
+                self._later(10, lambda: self._die("exit code 0"))
 
     def silent_ms(self) -> int:
-        return self._clock.boot_ms() - self.heard_ms
+        return self._clock.boot_ms() - self.last_message_ms
 
     def terminate(self, why: str) -> None:
         if not self.dead.is_set():
-            self.trouble = self.trouble or why
-            if not self._manners.unkillable:
+            self.failure = self.failure or why
+            if not self._behaviour.unkillable:
                 self._later(10, lambda: self._die(why))
 
     async def quit(self, *, within_ms: int) -> None:
-        self.say(QuitDriver())
+        self.send(QuitDriver())
         await self.dead.wait()
 
     # --- as a test sees it
@@ -111,28 +112,28 @@ class InProcessDriver:
     def report(self, slot: str, *, batches: int, rows: int = 0, blocked: str = "") -> None:
         epochs = self.claims[slot].epochs if slot in self.claims else {}
         partitions = {each: PartitionProgress(checkpoint=rows, end=rows) for each in epochs}
-        self._hear(SlotProgress(slot=slot, batches=batches, rows=rows, blocked=blocked, partitions=partitions))
+        self._on_message(SlotProgress(slot=slot, batches=batches, rows=rows, blocked=blocked, partitions=partitions))
 
     def fail(self, slot: str, reason: str, *, lasting: bool = False) -> None:
         del self.runs[slot]
-        self._hear(SlotFailed(slot=slot, reason=reason, lasting=lasting))
+        self._on_message(SlotFailed(slot=slot, reason=reason, lasting=lasting))
 
     def finish(self, slot: str) -> None:
-        self._hear(SlotFinished(slot=slot))
+        self._on_message(SlotFinished(slot=slot))
 
     # --- how
 
     async def _live(self) -> None:
-        await self._clock.sleep_ms(self._manners.start_ms)
-        if self._manners.dies_at_start:
+        await self._clock.sleep_ms(self._behaviour.start_ms)
+        if self._behaviour.dies_at_start:
             self._die("no Spark for you")
             return
         self.ready = DriverReady(spark_version="4.3.0-acted")
-        self.heard_ms = self._clock.boot_ms()
-        self._hear(self.ready)
+        self.last_message_ms = self._clock.boot_ms()
+        self._on_message(self.ready)
         while not self.dead.is_set():
-            if not self._manners.silent:
-                self.heard_ms = self._clock.boot_ms()
+            if not self._behaviour.silent:
+                self.last_message_ms = self._clock.boot_ms()
             await self._clock.sleep_ms(1_000)
 
     def _later(self, after_ms: int, act: Callable[[], None]) -> None:
@@ -148,10 +149,10 @@ class InProcessDriver:
     def _halt(self, slot: str) -> None:
         self.runs.pop(slot, None)
         self.claims.pop(slot, None)
-        self._hear(SlotHalted(slot=slot))
+        self._on_message(SlotHalted(slot=slot))
 
     def _die(self, why: str) -> None:
-        self.trouble = self.trouble or why
+        self.failure = self.failure or why
         self.claims.clear()
         self.dead.set()
 
@@ -168,13 +169,13 @@ class DriverStage:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.manners = DriverBehaviour()
+        self.behaviour = DriverBehaviour()
         self.driver: InProcessDriver | None = None
 
     @asynccontextmanager
-    async def drive(self, hear: Callable[[FromDriver], None]) -> AsyncIterator[InProcessDriver]:
-        self.manners.lives += 1
-        self.driver = driver = InProcessDriver(self._clock, hear, self.manners)
+    async def start_driver(self, on_message: Callable[[FromDriver], None]) -> AsyncIterator[InProcessDriver]:
+        self.behaviour.lives += 1
+        self.driver = driver = InProcessDriver(self._clock, on_message, self.behaviour)
         try:
             yield driver
         finally:

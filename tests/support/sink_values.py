@@ -1,4 +1,4 @@
-"""Targets, portions and rows for tests of sinks."""
+"""Targets, ranges and rows for tests of sinks."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -39,18 +39,20 @@ def target_of(
     pipeline_id: str = "p1",
     **more: Any,
 ) -> SinkTarget:
-    recipe = Revision(
+    revision = Revision(
         version=1,
         source=KafkaConfig(topic="orders"),
         sink=sink,
         mapping=Mapping(columns),
         drift=DriftPolicy(unknown_fields=drift),  # type: ignore[arg-type]
     )
-    return SinkTarget(pipeline_id=pipeline_id, generation=1, recipe=recipe, columns=columns, **more)
+    return SinkTarget(pipeline_id=pipeline_id, generation=1, revision=revision, columns=columns, **more)
 
 
-def fenced_range(start: int, end: int, *, partition: int = 0, epoch: int = 1, again: bool = False) -> FencedRange:
-    return FencedRange(partition=partition, start=start, end=end, epoch=epoch, again=again)
+def fenced_range(
+    start: int, end: int, *, partition: int = 0, epoch: int = 1, may_be_written: bool = False
+) -> FencedRange:
+    return FencedRange(partition=partition, start=start, end=end, epoch=epoch, may_be_written=may_be_written)
 
 
 def records_of(values: list[bytes], *, partition: int = 0, start: int = 0) -> pa.Table:
@@ -68,19 +70,19 @@ def records_of(values: list[bytes], *, partition: int = 0, start: int = 0) -> pa
 
 
 def rows_of(target: SinkTarget, of: FencedRange, *, bad: tuple[int, ...] = ()) -> tuple[pa.Table, list[DeadLetterRow]]:
-    """What a recipe makes of a range: its rows, and refusals of the offsets that are bad."""
+    """What a revision makes of a range: its rows, and dead letters for the bad offsets."""
     values = [
         b"\xffbad" if offset in bad else msgspec.json.encode({"id": offset, "name": f"n{offset % 3}", "more": offset})
         for offset in range(of.start, of.end)
     ]
     table = records_of(values, partition=of.partition, start=of.start)
-    mapped = map_records(target.recipe, target.generation, table)
+    mapped = map_records(target.revision, target.generation, table)
     return pa.Table.from_batches([mapped.rows]), list(mapped.refused)
 
 
 def row_of_every_type(target: SinkTarget) -> pa.Table:
     value = msgspec.json.encode({name: given for name, _, given, _ in EVERY_TYPE})
-    mapped = map_records(target.recipe, 1, records_of([value]))
+    mapped = map_records(target.revision, 1, records_of([value]))
     assert not mapped.refused
     return pa.Table.from_batches([mapped.rows])
 
@@ -114,4 +116,4 @@ def put(sink: PipelineSink, target: SinkTarget, of: FencedRange, *, bad: tuple[i
 
 def again(of: FencedRange, *, epoch: int | None = None) -> FencedRange:
     """The same range by a successor."""
-    return replace(of, again=True, epoch=of.epoch + 1 if epoch is None else epoch)
+    return replace(of, may_be_written=True, epoch=of.epoch + 1 if epoch is None else epoch)

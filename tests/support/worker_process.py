@@ -1,6 +1,6 @@
 """A worker as a process of its own: `python worker_process.py STORE_URL NAME FOLDER TTL_MS`. Its driver is `fake_driver.py`.
 
-It ends politely when its stdin does.
+It stops gracefully when its stdin ends.
 """
 
 import asyncio
@@ -39,15 +39,15 @@ def brief(ttl_ms: int) -> WorkerSettings:
 
 async def main(url: str, name: str, folder: str, ttl_ms: str) -> None:
     clock, random = RealClock(), SystemRandom()
-    about = WorkerIdentity(id=name, host="here", pid=os.getpid(), version="0")
+    identity = WorkerIdentity(id=name, host="here", pid=os.getpid(), version="0")
     first_line = start_line(DriverStart(store=url))
     async with (
         open_store(url, clock=clock, random=random) as store,
         running_worker(
             store,
-            about=about,
-            drive=lambda hear: running_driver(
-                clock=clock, first_line=first_line, hear=hear, command=(sys.executable, FAKE_DRIVER, folder)
+            identity=identity,
+            start_driver=lambda on_message: running_driver(
+                clock=clock, first_line=first_line, on_message=on_message, command=(sys.executable, FAKE_DRIVER, folder)
             ),
             settings=brief(int(ttl_ms)),
             clock=clock,

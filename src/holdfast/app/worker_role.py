@@ -61,14 +61,19 @@ class WorkerRole:
             await asyncio.to_thread(_import_off_loop, "holdfast.pipeline.workers.worker")
             from holdfast.pipeline.workers.worker import WorkerIdentity, running_worker
 
-            about = WorkerIdentity(
+            identity = WorkerIdentity(
                 id=settings.worker.id or name, host=socket.gethostname(), pid=os.getpid(), version=__version__
             )
-            drive = _driver_factory(settings, bootstrap=bootstrap, clickhouse=clickhouse, clock=clock)
+            start_driver = _driver_factory(settings, bootstrap=bootstrap, clickhouse=clickhouse, clock=clock)
             if settings.worker.no_leases:
                 _log.warning("running without leases: one instance of every started pipeline, replicas ignored")
             async with running_worker(
-                store, about=about, drive=drive, settings=settings.worker, clock=clock, random=random
+                store,
+                identity=identity,
+                start_driver=start_driver,
+                settings=settings.worker,
+                clock=clock,
+                random=random,
             ):
                 await self._stop_requested.wait()
         finally:
@@ -111,8 +116,9 @@ def _driver_factory(settings: ServeSettings, *, bootstrap: str, clickhouse: str,
             quick_start=spark.quick_start,
             conf=dict(spark.conf),
         ),
+        log_level=settings.log_level,
     )
-    return lambda hear: running_driver(clock=clock, first_line=start_line(start), hear=hear)
+    return lambda on_message: running_driver(clock=clock, first_line=start_line(start), on_message=on_message)
 
 
 @asynccontextmanager

@@ -37,12 +37,12 @@ def test_a_driver_that_dies_at_a_step_is_succeeded_without_loss_or_repetition(
     drain(successor, world.claim(registry, "bob", [0, 1]), {0: 500, 1: 500})
     assert totals(clickhouse) == (1_000, 1_000, 2 * sum(range(500)))
     # The dead one was only paused, and goes on where it was.
-    dead.step(claims)
-    assert dead.held == {}
+    dead.turn(claims)
+    assert dead.owned == {}
     assert totals(clickhouse) == (1_000, 1_000, 2 * sum(range(500)))
 
 
-def test_an_executor_that_fails_at_a_step_is_tried_again(
+def test_an_executor_that_fails_at_a_step_is_retried(
     world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
 ) -> None:
     topic = world.topic(1)
@@ -54,17 +54,17 @@ def test_an_executor_that_fails_at_a_step_is_tried_again(
     work = world.work(jobs, pipeline, "ann")
     drain(work, claims, {0: 904})
     assert totals(clickhouse) == (900, 900, sum(range(900)))
-    letters = clickhouse.ask(
+    dead_letters = clickhouse.ask(
         f"SELECT _offset, reason, hex(payload) AS payload, isNull(payload) AS none, recipe FROM {clickhouse.database}.orders_dlq "
         "ORDER BY _offset"
     )
-    assert [int(letter["_offset"]) for letter in letters] == [900, 901, 902, 903]
-    assert [bytes.fromhex(letter["payload"] or "") for letter in letters[:3]] == poison[:3]
-    assert letters[3]["none"] == 1
-    assert work.tally.dlq_rows == 4
+    assert [int(row["_offset"]) for row in dead_letters] == [900, 901, 902, 903]
+    assert [bytes.fromhex(row["payload"] or "") for row in dead_letters[:3]] == poison[:3]
+    assert dead_letters[3]["none"] == 1
+    assert work.counters.dlq_rows == 4
 
 
-def test_a_range_is_finished_under_the_recipe_it_was_begun_with(
+def test_a_range_is_finished_under_the_revision_it_was_begun_with(
     world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
 ) -> None:
     topic = world.topic(1)
@@ -85,7 +85,7 @@ def test_a_range_is_finished_under_the_recipe_it_was_begun_with(
     work = world.work(jobs, pipeline, "bob")
     drain(work, world.claim(registry, "bob", [0]), {0: 600})
     assert totals(clickhouse) == (500, 500, sum(range(400)) + sum(range(500, 600)))
-    assert work.tally.filtered == 100
+    assert work.counters.filtered == 100
 
 
 def test_an_owner_that_lost_its_claim_writes_nothing_more(
@@ -101,13 +101,13 @@ def test_an_owner_that_lost_its_claim_writes_nothing_more(
     new = world.claim(registry, "bob", [0])
     drain(bob, new, {0: 100})
     world.produce(topic, map(event, range(100, 200)))
-    until(lambda: ann.step(old) and 0 not in ann.held, what="ann has noticed")
+    until(lambda: ann.turn(old) and 0 not in ann.owned, what="ann has noticed")
     assert totals(clickhouse)[0] == 100
     drain(bob, new, {0: 200})
     assert totals(clickhouse) == (200, 200, sum(range(200)))
 
 
-def test_a_missing_table_blocks_until_it_is_there(
+def test_a_missing_table_blocks_until_it_is_created(
     world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
 ) -> None:
     topic = world.topic(1)
@@ -116,15 +116,15 @@ def test_a_missing_table_blocks_until_it_is_there(
     claims = world.claim(world.registry(pipeline, 1), "ann", [0])
     work = world.work(jobs, pipeline, "ann")
     for _ in range(3):
-        work.step(claims)
-    assert "is not there" in work.progress().blocked
+        work.turn(claims)
+    assert "does not exist" in work.progress().blocked
     clickhouse.run(
         f"CREATE TABLE {clickhouse.database}.orders (id Int64, name Nullable(String), amount Nullable(Float64), "
         "_generation UInt32, _topic LowCardinality(String), _partition UInt32, _offset UInt64) "
         "ENGINE = MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 10000"
     )
     drain(work, claims, {0: 50})
-    work.step(claims)
+    work.turn(claims)
     assert work.progress().blocked == ""
     assert totals(clickhouse) == (50, 50, sum(range(50)))
 
@@ -141,7 +141,7 @@ def test_a_server_that_is_down_is_waited_for(
     clickhouse.server.kill()
     world.produce(topic, map(event, range(300, 500)))
     for _ in range(10):
-        work.step(claims)
+        work.turn(claims)
         if work.blocked:
             break
     assert "does not answer" in work.blocked
@@ -210,8 +210,8 @@ def test_latest_means_what_it_meant_to_the_first_owner(
     pipeline = world.pipeline(topic, sink_of(clickhouse), source={"topic": topic, "start": "latest"})
     registry = world.registry(pipeline, 1)
     first = world.work(jobs, pipeline, "ann")
-    first.step(world.claim(registry, "ann", [0]))
-    assert first.held[0].position == 10
+    first.turn(world.claim(registry, "ann", [0]))
+    assert first.owned[0].position == 10
     world.produce(topic, map(event, range(10, 30)))  # while nobody is there
     drain(world.work(jobs, pipeline, "bob"), world.claim(registry, "bob", [0]), {0: 30})
     assert totals(clickhouse) == (20, 20, sum(range(10, 30)))
@@ -231,7 +231,8 @@ def test_partitions_join_and_leave_between_batches(
     claims |= world.claim(registry, "ann", [2])
     drain(ann, claims, {2: 100})
     moved = world.claim(registry, "bob", [1])
-    assert ann.let_go({0: claims[0], 2: claims[2]}) == {1: claims[1]}
+    ann.drop_unclaimed({0: claims[0], 2: claims[2]})
+    assert set(ann.owned) == {0, 2}
     world.produce(topic, map(event, range(100, 150)), partition=1)
     drain(bob, moved, {1: 150})
     assert totals(clickhouse) == (350, 350, 3 * sum(range(100)) + sum(range(100, 150)))

@@ -63,7 +63,7 @@ def test_another_kafka_is_read_exactly_once(
     reader.close()
 
 
-def test_the_connector_is_told_exact_offsets_and_how_to_sign_in() -> None:
+def test_the_connector_gets_exact_offsets_and_credentials() -> None:
     config = KafkaConfig(
         topic="t",
         brokers=("a:1", "b:2"),

@@ -13,38 +13,38 @@ DONE = TaskOutcome(partition=0, kind="done", rows=10, read=10, payload_bytes=1_0
 
 def test_records_wait_from_when_they_were_first_seen() -> None:
     held = OwnedPartition(0, 1, 100, None)
-    held.see(100, now_ms=1_000)
-    assert held.waiting.rows == 0
-    held.see(105, now_ms=2_000)
-    held.see(120, now_ms=3_000)
-    assert (held.waiting.rows, held.since_ms) == (20, 2_000)
+    held.update_end(100, now_ms=1_000)
+    assert held.backlog.rows == 0
+    held.update_end(105, now_ms=2_000)
+    held.update_end(120, now_ms=3_000)
+    assert (held.backlog.rows, held.since_ms) == (20, 2_000)
 
 
-def test_lag_is_of_the_oldest_that_waits_once_it_has_caught_up_and_of_the_last_written_before() -> None:
+def test_lag_is_the_age_of_the_oldest_backlog_once_caught_up_and_of_the_last_record_before() -> None:
     held = OwnedPartition(0, 1, 0, None)
-    held.see(1_000, now_ms=1_000)
-    held.moved(DONE, 500, now_ms=2_000)
+    held.update_end(1_000, now_ms=1_000)
+    held.advance(DONE, 500, now_ms=2_000)
     assert held.progress(now_ms=9_000, wall_ms=80_000).lag_ms == 30_000
-    held.moved(DONE, 1_000, now_ms=3_000)
-    held.see(1_000, now_ms=4_000)
+    held.advance(DONE, 1_000, now_ms=3_000)
+    held.update_end(1_000, now_ms=4_000)
     assert held.progress(now_ms=9_000, wall_ms=80_000).lag_ms == 0
-    held.see(1_001, now_ms=8_500)
+    held.update_end(1_001, now_ms=8_500)
     assert held.progress(now_ms=9_000, wall_ms=80_000).lag_ms == 500
     assert held.row_bytes == 100
 
 
 def test_a_backfill_is_finished_at_its_end() -> None:
     held = OwnedPartition(0, 1, 90, 100)
-    held.see(500, now_ms=1)
-    assert (held.waiting.rows, held.finished) == (10, False)
-    held.moved(DONE, 100, now_ms=2)
-    assert (held.waiting.rows, held.finished) == (0, True)
+    held.update_end(500, now_ms=1)
+    assert (held.backlog.rows, held.finished) == (10, False)
+    held.advance(DONE, 100, now_ms=2)
+    assert (held.backlog.rows, held.finished) == (0, True)
 
 
-def test_offsets_that_are_gone_and_a_topic_made_again_are_said() -> None:
+def test_deleted_offsets_and_a_recreated_topic_are_reported() -> None:
     assert offset_errors(OwnedPartition(0, 1, 5, None), TopicBounds((0,), (10,))) == ""
     assert "5 to 6" in offset_errors(OwnedPartition(0, 1, 5, None), TopicBounds((7,), (10,)))
-    assert "made again" in offset_errors(OwnedPartition(0, 1, 11, None), TopicBounds((0,), (10,)))
+    assert "recreated" in offset_errors(OwnedPartition(0, 1, 11, None), TopicBounds((0,), (10,)))
     assert offset_errors(OwnedPartition(0, 1, 5, 5), TopicBounds((7,), (10,))) == ""
 
 
@@ -62,12 +62,12 @@ def troubles(clock: FakeClock) -> RetryState:
     return RetryState(settings, clock=clock, random=SeededRandom(1))
 
 
-def test_what_went_wrong_is_tried_again_after_pauses_that_grow_and_end() -> None:
+def test_failed_partitions_are_retried_after_growing_pauses() -> None:
     clock = FakeClock()
     found = troubles(clock)
     pauses = []
     for _ in range(8):
-        found.add([3], "broken")
+        found.retry_later([3], "broken")
         began_ms = clock.boot_ms()
         assert not found.may_try(3, 1)
         while not found.may_try(3, 1):
@@ -78,24 +78,24 @@ def test_what_went_wrong_is_tried_again_after_pauses_that_grow_and_end() -> None
     assert all(800 <= pause <= 1_200 for pause in pauses[5:])
     found.turn_succeeded()
     assert found.reason == "broken"  # partition 3 has not come back yet
-    found.solve(3)
+    found.clear(3)
     found.turn_succeeded()
     assert found.reason == ""
 
 
 def test_a_lost_partition_is_left_alone_until_it_is_claimed_under_another_epoch() -> None:
     found = troubles(FakeClock())
-    found.lose(3, 7)
+    found.fenced(3, 7)
     assert not found.may_try(3, 7)
     assert found.may_try(3, 8)
 
 
-def test_what_is_not_claimed_any_more_is_no_trouble() -> None:
+def test_an_unclaimed_partition_is_not_retried() -> None:
     found = troubles(FakeClock())
-    found.add([3, 4], "broken")
-    found.only({4: 1})
+    found.retry_later([3, 4], "broken")
+    found.keep_only({4: 1})
     found.turn_succeeded()
     assert found.reason == "broken"
-    found.only({})
+    found.keep_only({})
     found.turn_succeeded()
     assert found.reason == ""

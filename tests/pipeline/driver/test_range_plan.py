@@ -71,7 +71,7 @@ def test_what_is_due_is_begun_unless_older_ones_fill_the_plan(
 
 
 @given(waitings(), LIMITS, st.integers(0, 20_000))
-def test_it_says_when_to_look_again(waiting: list[PartitionBacklog], limits: RangeLimits, now_ms: int) -> None:
+def test_the_plan_says_when_to_check_again(waiting: list[PartitionBacklog], limits: RangeLimits, now_ms: int) -> None:
     made = plan_ranges(waiting, limits, allowance=0, now_ms=now_ms)
     some = [each for each in waiting if each.rows]
     assert made.ranges == ()

@@ -30,6 +30,6 @@ def test_every_record_is_written_once(world: DriverCluster, jobs: SparkJobs, tmp
     work = world.work(jobs, pipeline, "ann")
     drain(work, claims, {0: 1_000, 1: 500})
     assert offsets(tmp_path) == [(0, n) for n in range(1_000)] + [(1, n) for n in range(500)]
-    assert work.tally.rows == 1_500
+    assert work.counters.rows == 1_500
     assert (world.checkpoint(registry, 0), world.checkpoint(registry, 1)) == (1_000, 500)
     work.close()

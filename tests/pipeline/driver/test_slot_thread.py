@@ -1,4 +1,4 @@
-"""What a driver says of partitions it was told to let go, and of a slot that is to run again, whatever its thread was at."""
+"""Which partitions a driver reports as released, and how a slot restarts, whatever its thread was doing."""
 
 import threading
 from types import SimpleNamespace
@@ -25,20 +25,20 @@ RUN = RunSlot(slot="ann", pipeline_id="p", generation=1)
 
 
 class Work:
-    """A slot's work that takes nothing over, is at its first step until it may go on, and is slow to close."""
+    """A processor that takes nothing over, stays in its first turn until `may_go_on`, and is slow to close."""
 
     may_go_on = threading.Event()
     may_close = threading.Event()
-    steps: list[dict[int, int]]
+    turns: list[dict[int, int]]
 
     def __init__(self, *_: Any) -> None:
-        self.tally = SimpleNamespace(batches=0)
+        self.counters = SimpleNamespace(batches=0)
 
-    def let_go(self, claims: dict[int, int]) -> dict[int, int]:
-        return {}
+    def drop_unclaimed(self, claims: dict[int, int]) -> None:
+        pass
 
-    def step(self, claims: dict[int, int]) -> int:
-        Work.steps.append(claims)
+    def turn(self, claims: dict[int, int]) -> int:
+        Work.turns.append(claims)
         Work.may_go_on.wait(30)
         return RealClock().boot_ms() + 20
 
@@ -55,14 +55,14 @@ class Work:
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[FromDriver]:
     monkeypatch.setattr(slots, "SlotProcessor", Work)
-    Work.steps = []
+    Work.turns = []
     Work.may_go_on.clear()
     Work.may_close.clear()
     return []
 
 
-def tools() -> Any:
-    jobs = SimpleNamespace(answers=lambda: True, cancel=lambda name: None)
+def resources() -> Any:
+    jobs = SimpleNamespace(responds=lambda: True, cancel=lambda name: None)
     return SimpleNamespace(clock=RealClock(), settings=DriverSettings(), jobs=jobs)
 
 
@@ -71,37 +71,35 @@ def claims(**epochs: int) -> SlotClaims:
     return SlotClaims(slot="ann", epochs=numbers, until_ms=RealClock().boot_ms() + 60_000)
 
 
-def test_a_partition_that_came_and_went_between_two_looks_is_let_go_too(said: list[FromDriver]) -> None:
-    slot = slots.SlotThread(RUN, tools(), said.append)
-    slot.claims(claims(p0=1))
+def test_a_partition_claimed_and_revoked_within_one_turn_is_released_too(said: list[FromDriver]) -> None:
+    slot = slots.SlotThread(RUN, resources(), said.append)
+    slot.set_claims(claims(p0=1))
     slot.start()
-    until(lambda: Work.steps, what="it is at work")
-    slot.claims(claims(p0=1, p7=4))
-    slot.claims(claims(p0=1))
+    until(lambda: Work.turns, what="it is at work")
+    slot.set_claims(claims(p0=1, p7=4))
+    slot.set_claims(claims(p0=1))
     Work.may_go_on.set()
-    until(lambda: PartitionsReleased(slot="ann", epochs={"7": 4}) in said, what="it lets go of what it never had")
-    slot.claims(claims(p0=3))
-    until(
-        lambda: PartitionsReleased(slot="ann", epochs={"0": 1}) in said, what="it lets go of a claim that was replaced"
-    )
+    until(lambda: PartitionsReleased(slot="ann", epochs={"7": 4}) in said, what="it releases what it never owned")
+    slot.set_claims(claims(p0=3))
+    until(lambda: PartitionsReleased(slot="ann", epochs={"0": 1}) in said, what="it releases a claim that was replaced")
     slot.halt(0)
     Work.may_close.set()
-    until(lambda: slot.over, what="it halts")
+    until(lambda: slot.ended, what="it halts")
 
 
-def test_a_slot_told_to_run_again_before_it_was_quite_over_runs_again(said: list[FromDriver]) -> None:
-    driver = SlotSupervisor(tools(), said.append)
+def test_a_slot_started_again_before_its_thread_has_ended_runs_again(said: list[FromDriver]) -> None:
+    driver = SlotSupervisor(resources(), said.append)
     Work.may_go_on.set()
-    driver._obey(RUN)
-    driver._obey(claims(p0=1))
-    until(lambda: Work.steps, what="it is at work")
-    driver._obey(HaltSlot(slot="ann"))
-    until(lambda: SlotHalted(slot="ann") in said, what="it says that it has halted")
-    driver._obey(RUN)
-    driver._obey(claims(p0=5))
+    driver._dispatch(RUN)
+    driver._dispatch(claims(p0=1))
+    until(lambda: Work.turns, what="it is at work")
+    driver._dispatch(HaltSlot(slot="ann"))
+    until(lambda: SlotHalted(slot="ann") in said, what="it reports that it has halted")
+    driver._dispatch(RUN)
+    driver._dispatch(claims(p0=5))
     driver._tick()
-    assert {0: 5} not in Work.steps
+    assert {0: 5} not in Work.turns
     Work.may_close.set()
-    until(lambda: driver._tick() and {0: 5} in Work.steps, what="the second run works under its own claims")
-    driver._obey(HaltSlot(slot="ann"))
+    until(lambda: driver._tick() and {0: 5} in Work.turns, what="the second run works under its own claims")
+    driver._dispatch(HaltSlot(slot="ann"))
     until(lambda: said.count(SlotHalted(slot="ann")) == 2, what="and halts")

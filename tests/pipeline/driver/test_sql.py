@@ -45,7 +45,7 @@ ROW_WISE = {
 REFUSED = {
     "select count(*) as n from rows": "GROUP BY",
     "select name, count(*) as n from rows group by name": "",
-    "select max(id) as n from rows group by _partition, _offset, __hf_figures": "Aggregate",
+    "select max(id) as n from rows group by _partition, _offset, __hf_stats": "Aggregate",
     "select distinct name from rows": "DISTINCT",
     "select id from rows order by id": "Sort",
     "select id from rows limit 5": "Limit",
@@ -65,7 +65,7 @@ REFUSED = {
     "drop table rows": "SELECT",
     "select nothing from rows": "nothing",
     "select id from elsewhere": "elsewhere",
-    "select id, id from rows": "a name no other column has",
+    "select id, id from rows": "must be unique",
     "select id, named_struct('a', 1) as s from rows": "struct",
     "select id, monotonically_increasing_id() as n from rows": "monotonically_increasing_id",
     "select id, spark_partition_id() as n from rows": "SPARK_PARTITION_ID",
@@ -81,14 +81,14 @@ def frame_of(jobs: SparkJobs, text: str) -> "DataFrame":
 
 
 @pytest.mark.parametrize("text", ROW_WISE)
-def test_what_is_row_by_row_has_its_columns(text: str, jobs: SparkJobs) -> None:
+def test_row_by_row_sql_has_its_columns(text: str, jobs: SparkJobs) -> None:
     found = [(column.column, str(column.kind)) for column in sql.columns_of(frame_of(jobs, text), COLUMNS)]
     wanted = ROW_WISE[text]
     assert found == wanted
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_is_not_is_refused_with_the_reason(text: str, jobs: SparkJobs) -> None:
+def test_sql_that_is_not_row_by_row_is_rejected_with_the_reason(text: str, jobs: SparkJobs) -> None:
     with pytest.raises(InvalidError) as refused:
         sql.columns_of(frame_of(jobs, text), COLUMNS)
     assert REFUSED[text] in str(refused.value)
@@ -111,12 +111,12 @@ def test_rows_go_through_sql_and_keep_their_offsets(
     assert totals(clickhouse, "orders_dlq", "recipe")[:2] == (2, 2)
     found = clickhouse.ask(f"SELECT count() AS n FROM {clickhouse.database}.orders WHERE _offset != id")
     assert int(found[0]["n"]) == 0
-    assert work.tally.dlq_rows == 2
+    assert work.counters.dlq_rows == 2
     kinds = {row["name"]: row["type"] for row in clickhouse.ask(f"DESCRIBE {clickhouse.database}.orders")}
     assert (kinds["id"], kinds["twice"]) == ("Int64", "Int64")
 
 
-def test_a_range_of_which_nothing_is_left_moves_on(
+def test_a_range_without_rows_moves_the_checkpoint(
     world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
 ) -> None:
     topic = world.topic(1)
@@ -127,11 +127,11 @@ def test_a_range_of_which_nothing_is_left_moves_on(
     assert totals(clickhouse) == (0, 0, 0)
 
 
-def test_sql_that_is_refused_stops_the_slot_with_the_reason(
+def test_rejected_sql_stops_the_slot_with_the_reason(
     world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
 ) -> None:
     topic = world.topic(1)
     pipeline = world.pipeline(topic, sink_of(clickhouse), sql={"sql": "select count(*) as n from rows"})
     claims = world.claim(world.registry(pipeline, 1), "ann", [0])
     with pytest.raises(PermanentError, match="GROUP BY"):
-        world.work(jobs, pipeline, "ann").step(claims)
+        world.work(jobs, pipeline, "ann").turn(claims)

@@ -40,8 +40,8 @@ def test_a_start_in_time_is_the_first_record_that_is_not_older_and_stays_so_for_
     pipeline = world.pipeline(topic, sink_of(clickhouse), source={"topic": topic, "start": start})
     registry = world.registry(pipeline, 1)
     first = world.work(jobs, pipeline, "ann")
-    first.step(world.claim(registry, "ann", [0]))
-    assert first.held[0].position == 60
+    first.turn(world.claim(registry, "ann", [0]))
+    assert first.owned[0].position == 60
     produce_at(world, topic, range(NOON_MS + 59_600, NOON_MS + 59_700, 10))  # late ones are new, whatever their time
     drain(world.work(jobs, pipeline, "bob"), world.claim(registry, "bob", [0]), {0: 110})
     assert totals(clickhouse) == (50, 50, sum(range(60, 100)) + sum(range(10)))
@@ -58,16 +58,16 @@ def test_inserts_are_no_more_than_the_rate_allows_and_the_rest_waits(
     claims = world.claim(world.registry(pipeline, 2), "ann", [0, 1])
     work = world.work(jobs, pipeline, "ann")
     for _ in range(30):
-        again_ms = work.step(claims)
+        again_ms = work.turn(claims)
     assert not work.blocked
     assert again_ms <= world.clock.boot_ms() + 1_000  # it goes on looking: other settings may come
-    assert totals(clickhouse)[0] == work.tally.rows == 100
+    assert totals(clickhouse)[0] == work.counters.rows == 100
     run(world.catalog.put_part(pipeline.id, "sink", {**once_in_minutes, "insertRatePerSecond": 0}))
     drain(work, claims, {0: 400, 1: 400})
     assert totals(clickhouse) == (800, 800, 2 * sum(range(400)))
 
 
-def test_what_retention_removed_unread_blocks_and_is_named_until_somebody_rewinds(
+def test_offsets_deleted_before_they_were_read_block_with_their_numbers_until_a_rewind(
     world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
 ) -> None:
     topic = world.topic(1)
@@ -80,7 +80,7 @@ def test_what_retention_removed_unread_blocks_and_is_named_until_somebody_rewind
     remove_before(world, topic, 250)
 
     def blocked() -> str:
-        work.step(claims)
+        work.turn(claims)
         return work.blocked
 
     until(lambda: "100" in blocked() and "249" in work.blocked, what="it says what is gone")

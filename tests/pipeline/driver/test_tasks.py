@@ -23,7 +23,7 @@ def attempt(number: int) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize(
-    ("context", "said", "again"),
+    ("context", "may_have", "expected"),
     [
         (None, False, False),
         (attempt(0), False, False),
@@ -32,19 +32,19 @@ def attempt(number: int) -> SimpleNamespace:
     ],
 )
 def test_a_task_that_spark_runs_once_more_may_have_written_already(
-    monkeypatch: pytest.MonkeyPatch, context: SimpleNamespace | None, said: bool, again: bool
+    monkeypatch: pytest.MonkeyPatch, context: SimpleNamespace | None, may_have: bool, expected: bool
 ) -> None:
-    told: list[FencedRange] = []
+    written: list[FencedRange] = []
 
     class Sink:
         def write(self, of: FencedRange, rows: Any, refused: Any) -> WriteResult:
-            told.append(of)
+            written.append(of)
             return WriteResult(fenced_range=of)
 
     monkeypatch.setattr(tasks, "cached_sink", lambda _: Sink())
     monkeypatch.setattr(TaskContext, "get", lambda: context)
-    tasks.write_to_sink(TARGET, fenced_range(0, 5, again=said), pa.table({}), [])
-    assert told == [fenced_range(0, 5, again=again)]
+    tasks.write_to_sink(TARGET, fenced_range(0, 5, may_be_written=may_have), pa.table({}), [])
+    assert written == [fenced_range(0, 5, may_be_written=expected)]
 
 
 READS = """
@@ -68,7 +68,7 @@ tasks.write_to_sink(TARGET, fenced_range(0, 5), pa.table({}), [])
 
 
 @pytest.mark.parametrize("task", [READS, WRITES])
-def test_after_its_first_task_a_process_is_not_looked_through_for_what_that_has_loaded(task: str) -> None:
+def test_after_its_first_task_a_process_freezes_loaded_objects_for_the_garbage_collector(task: str) -> None:
     """In a process of its own: it is for the rest of its life."""
     program = f"import gc\n{task}\nprint(gc.get_freeze_count() > 1_000)"
     root = Path(__file__).parents[3]

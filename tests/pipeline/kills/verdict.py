@@ -1,6 +1,6 @@
-"""The judgement: what ClickHouse has against what was acknowledged. Nothing that a pipeline says of itself counts.
+"""The verdict: the rows in ClickHouse against the acknowledged records. What a pipeline reports of itself does not count.
 
-The one rule: rows and letters together are the acknowledged records, each once, with the values it was written with.
+The one rule: rows and dead_letters together are the acknowledged records, each once, with the values it was written with.
 """
 
 import json
@@ -19,7 +19,7 @@ Row = tuple[int, int, int, int]  # partition, offset, seq, amount
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What one look at a table gives."""
+    """Totals of a table."""
 
     rows: int = 0
     distinct: int = 0
@@ -29,37 +29,37 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """All but the first three must be nothing. `wrong`: rows that are not as they were written, or where they do not belong."""
+    """All but the first three must be 0. `wrong`: rows with other values than were written, or in the wrong table."""
 
     records: int
     rows: int
-    letters: int
+    dead_letters: int
     duplicates: int
     lost: int
     wrong: int
 
     @property
     def clean(self) -> bool:
-        exact = self.rows + self.letters == self.records
+        exact = self.rows + self.dead_letters == self.records
         return exact and not (self.duplicates or self.lost or self.wrong)
 
 
 def expected(acknowledged: Acknowledged) -> tuple[Totals, Totals]:
-    """What table and DLQ must come to."""
+    """The totals that table and DLQ must reach."""
     good, bad = acknowledged.good, len(acknowledged.poisoned)
     amounts = sum(map(amount_of, good.values()))
     return Totals(len(good), len(good), sum(good.values()), amounts), Totals(bad, bad)
 
 
-def judge(acknowledged: Acknowledged, rows: Iterable[Row], letters: Iterable[Place]) -> Verdict:
+def judge(acknowledged: Acknowledged, rows: Iterable[Row], dead_letters: Iterable[Place]) -> Verdict:
     """Row by row."""
-    table, dlq = list(rows), Counter(letters)
+    table, dlq = list(rows), Counter(dead_letters)
     places = Counter((partition, offset) for partition, offset, _, _ in table)
     good, poisoned = acknowledged.good, acknowledged.poisoned
     return Verdict(
         records=len(acknowledged),
         rows=len(table),
-        letters=dlq.total(),
+        dead_letters=dlq.total(),
         duplicates=(places + dlq).total() - len(places + dlq),
         lost=len(good.keys() - places.keys()) + len(poisoned - dlq.keys()),
         wrong=sum(
@@ -70,7 +70,7 @@ def judge(acknowledged: Acknowledged, rows: Iterable[Row], letters: Iterable[Pla
 
 
 class Tables:
-    """A table and its DLQ, looked at over HTTP."""
+    """A table and its DLQ, queried over HTTP."""
 
     def __init__(self, server: ClickHouseServer, name: str) -> None:
         self._server, self.name = server, name
@@ -81,12 +81,12 @@ class Tables:
         return [json.loads(line) for line in text.splitlines()]
 
     def has(self, name: str) -> bool:
-        """Whether there is such a table."""
+        """Whether a table exists."""
         found = self.ask(f"SELECT 1 AS n FROM system.tables WHERE database = 'default' AND name = '{name}'")
         return bool(found)
 
     def totals(self) -> tuple[Totals, Totals]:
-        """Table and DLQ; one that is not there is empty."""
+        """Table and DLQ; a missing one is empty."""
         table, dlq = Totals(), Totals()
         if self.has(self.name):
             table = self._totals(f"sum(seq) AS s, sum(amount) AS a FROM {self.name}")
@@ -101,11 +101,13 @@ class Tables:
     def judged(self, acknowledged: Acknowledged) -> Verdict:
         """Every row against every record."""
         rows = self._numbers(f"SELECT _partition, _offset, seq, amount FROM {self.name}")
-        letters = self._numbers(f"SELECT _partition, _offset FROM {self.name}_dlq") if acknowledged.poisoned else []
+        dead_letters = (
+            self._numbers(f"SELECT _partition, _offset FROM {self.name}_dlq") if acknowledged.poisoned else []
+        )
         return judge(
             acknowledged,
             ((partition, offset, seq, amount) for partition, offset, seq, amount in rows),
-            ((partition, offset) for partition, offset in letters),
+            ((partition, offset) for partition, offset in dead_letters),
         )
 
     def _numbers(self, statement: str) -> list[list[int]]:

@@ -1,6 +1,6 @@
-"""A producer that writes numbered records all the time, and knows which of them were acknowledged, and where.
+"""A producer that keeps writing numbered records, and records which of them were acknowledged, and at which offsets.
 
-The one rule: a record counts when the broker has acknowledged it. It never gives up, so none is left in doubt at the end.
+The one rule: a record counts when the broker has acknowledged it. The producer retries for ever, so none is left in doubt.
 """
 
 import json
@@ -20,7 +20,7 @@ FLUSH_TIMEOUT_S = 150
 
 @dataclass(slots=True)
 class Acknowledged:
-    """By (partition, offset): the number of a good record. `poisoned`: where those are that no row can be made of."""
+    """By (partition, offset): the number of a good record. `poisoned`: the offsets of invalid records."""
 
     good: dict[tuple[int, int], int] = field(default_factory=dict)
     poisoned: set[tuple[int, int]] = field(default_factory=set)
@@ -70,7 +70,7 @@ class Writer:
 
     @contextmanager
     def writing(self) -> Iterator["Writer"]:
-        """The thread, for the body; it writes once it is told to go on."""
+        """The thread, for the body; it writes after `resume`."""
         thread = threading.Thread(target=self._write, name="writer", daemon=True)
         thread.start()
         try:
@@ -88,8 +88,8 @@ class Writer:
         assert left == 0, f"{left} records were not acknowledged within {FLUSH_TIMEOUT_S} s"
         assert self.acknowledged.failed == 0
 
-    def go_on(self) -> None:
-        """Write again."""
+    def resume(self) -> None:
+        """Continue writing."""
         self._running.set()
 
     def await_more(self, count: int, *, timeout_s: float = 60) -> None:
@@ -130,7 +130,7 @@ class Writer:
         value = poison(self._sent) if bad else record(self._sent)
         try:
             self._client.produce(self.topic, value, on_delivery=self._noting(None if bad else self._sent))
-        except BufferError:  # the broker is away for long
+        except BufferError:  # the broker has been unavailable for long
             self._client.poll(0.1)
         else:
             self._sent += 1

@@ -86,7 +86,7 @@ def test_the_block_is_in_the_order_of_offsets() -> None:
     assert batches[0]["_offset"].to_pylist() == list(range(5_000))
 
 
-async def test_an_insert_whose_answer_is_lost_is_in_the_way_and_not_sent_again_by_the_client(
+async def test_an_insert_whose_response_is_lost_blocks_and_is_not_retried_by_the_client(
     clickhouse: ClickHouseDatabase,
 ) -> None:
     """Whether it has landed is for the sink to look."""
@@ -122,7 +122,7 @@ def test_a_token_says_nothing_of_the_epoch_and_a_query_id_does() -> None:
     assert statements.query_id(target, one, "x").split(":")[5] == "7000000"
 
 
-def test_a_zombie_is_refused_once_a_newer_epoch_was_told(clickhouse: ClickHouseDatabase) -> None:
+def test_a_zombie_is_rejected_once_a_newer_epoch_has_fenced(clickhouse: ClickHouseDatabase) -> None:
     target, of = target_in(clickhouse), fenced_range(0, 50)
     zombie, successor = prepared(target), prepared(target)
     zombie.fence(0, 1)
@@ -166,7 +166,7 @@ def test_the_fence_waits_until_nothing_older_runs(clickhouse: ClickHouseDatabase
     assert int(clickhouse.ask(running)[0]["n"]) == 0
 
 
-def test_what_an_earlier_try_of_the_same_epoch_left_behind_is_refused(clickhouse: ClickHouseDatabase) -> None:
+def test_inserts_of_an_earlier_attempt_of_the_same_epoch_are_rejected(clickhouse: ClickHouseDatabase) -> None:
     target, of = target_in(clickhouse), fenced_range(0, 50)
     sink = prepared(target)
     stray = replace(of, fence=sink.fence(0, 1))
@@ -190,7 +190,7 @@ def test_a_range_is_found_when_its_token_is_forgotten(clickhouse: ClickHouseData
     assert count(clickhouse)[0] == 94 + 49
 
 
-def test_rows_that_another_recipe_left_are_reported(clickhouse: ClickHouseDatabase) -> None:
+def test_rows_of_another_revision_are_reported(clickhouse: ClickHouseDatabase) -> None:
     target, of = target_in(clickhouse), fenced_range(0, 50)
     sink = prepared(target)
     clickhouse.run(f"INSERT INTO {clickhouse.database}.orders VALUES (1, 'x', 1, 'orders', 0, 7)")
@@ -210,7 +210,7 @@ def test_a_server_that_dies_after_the_insert_has_it_once(clickhouse: ClickHouseD
     with pytest.raises(BlockedError):
         sink.fence(0, 2)
     clickhouse.server.start()
-    put(sink, target, replace(again(of, epoch=1), again=False), bad=(9,))  # the token alone
+    put(sink, target, replace(again(of, epoch=1), may_be_written=False), bad=(9,))  # the token alone
     sink.fence(0, 2)
     put(sink, target, again(of), bad=(9,))
     assert count(clickhouse) == (1_999, 1_999)
@@ -241,7 +241,7 @@ def test_a_token_without_its_rows_loses_nothing(clickhouse: ClickHouseDatabase) 
         assert count(clickhouse, "orders_dlq") == (1, 1)
 
 
-def test_a_lost_range_comes_back_whatever_its_table_is_called(clickhouse: ClickHouseDatabase) -> None:
+def test_missing_rows_are_inserted_again_whatever_the_tables_name(clickhouse: ClickHouseDatabase) -> None:
     name = "odd{d}'s"
     target, of = target_of(replace_config(clickhouse, table=name)), fenced_range(0, 20)
     sink = prepared(target)
@@ -251,11 +251,11 @@ def test_a_lost_range_comes_back_whatever_its_table_is_called(clickhouse: ClickH
     assert count(clickhouse, f"`{name}`") == (20, 20)
 
 
-def test_the_second_token_may_be_without_its_rows_as_well(clickhouse: ClickHouseDatabase) -> None:
+def test_the_second_token_may_lack_its_rows_as_well(clickhouse: ClickHouseDatabase) -> None:
     target, of = target_in(clickhouse), fenced_range(0, 50)
     sink = prepared(target)
     for tries in range(3):
-        put(sink, target, replace(of, again=tries > 0))
+        put(sink, target, replace(of, may_be_written=tries > 0))
         assert count(clickhouse) == (50, 50)
         assert lose_parts(clickhouse) == 1
     put(sink, target, again(of, epoch=1))
@@ -263,7 +263,7 @@ def test_the_second_token_may_be_without_its_rows_as_well(clickhouse: ClickHouse
 
 
 @pytest.mark.parametrize("engine", ["MergeTree", "ReplacingMergeTree"])
-def test_of_a_range_in_several_parts_only_the_lost_ones_are_written_again(
+def test_of_a_range_in_several_parts_only_the_missing_ones_are_written_again(
     clickhouse: ClickHouseDatabase, engine: str
 ) -> None:
     target, of = target_in(clickhouse, engine=engine, order_by=("id",)), fenced_range(0, 60)
@@ -277,7 +277,7 @@ def test_of_a_range_in_several_parts_only_the_lost_ones_are_written_again(
     assert count(clickhouse) == (60, 60)
 
 
-def test_a_table_parted_by_what_it_computes_itself_gets_a_lost_range_back(clickhouse: ClickHouseDatabase) -> None:
+def test_a_table_partitioned_by_a_computed_column_gets_missing_rows_again(clickhouse: ClickHouseDatabase) -> None:
     target, of = target_in(clickhouse), fenced_range(0, 60)
     made = create_table(tables.table_of(target)).replace("ORDER BY", "PARTITION BY toYear(at)\nORDER BY")
     clickhouse.run(made.replace("\n)\nENGINE", ",\nat DateTime DEFAULT now()\n)\nENGINE"))
@@ -304,7 +304,7 @@ def test_a_range_that_cannot_be_seen_blocks(clickhouse: ClickHouseDatabase, monk
 def test_a_missing_table_blocks_and_drops_nothing(clickhouse: ClickHouseDatabase) -> None:
     target = target_in(clickhouse, create_table_if_missing=False)
     sink = ClickHouseSink(target)
-    with pytest.raises(BlockedError, match="is not there"):
+    with pytest.raises(BlockedError, match="does not exist"):
         sink.prepare()
     clickhouse.run(create_table(tables.table_of(target)))
     sink.prepare()
@@ -324,17 +324,19 @@ def replace_config(clickhouse: ClickHouseDatabase, **changes: object) -> ClickHo
     return msgspec.structs.replace(clickhouse.config(), **changes)
 
 
-def test_a_table_that_remembers_no_inserts_is_refused_and_not_changed(clickhouse: ClickHouseDatabase) -> None:
+def test_a_table_without_a_deduplication_window_is_rejected_and_not_changed(clickhouse: ClickHouseDatabase) -> None:
     target = target_in(clickhouse)
     plain = create_table(tables.table_of(target)).partition("SETTINGS")[0]
     clickhouse.run(plain)
     with pytest.raises(BlockedError, match=f"ALTER TABLE .* MODIFY SETTING {DEDUP_WINDOW_SETTING}"):
         ClickHouseSink(target).prepare()
     clickhouse.run(f"ALTER TABLE {clickhouse.database}.orders MODIFY SETTING {DEDUP_WINDOW_SETTING} = 100")
-    assert ClickHouseSink(target).prepare() == ("the table remembers 100 inserts, 10000 are configured",)
+    assert ClickHouseSink(target).prepare() == (
+        "the deduplication window of the table is 100 inserts, 10000 are configured",
+    )
 
 
-def test_a_column_that_is_missing_is_named_with_what_would_help(clickhouse: ClickHouseDatabase) -> None:
+def test_a_missing_column_is_reported_with_the_statement_that_adds_it(clickhouse: ClickHouseDatabase) -> None:
     ClickHouseSink(target_in(clickhouse)).prepare()
     wider = target_of(clickhouse.config(), columns=(*COLUMNS, Column("more", "more", "Int64", True)))
     with pytest.raises(BlockedError, match=r"more is missing.*ADD COLUMN IF NOT EXISTS `more`"):
@@ -373,17 +375,17 @@ def test_a_replicated_table_is_at_least_once() -> None:
     assert any("at-least-once" in warning for warning in looked.warnings)
 
 
-def test_the_oldest_refused_records_go_when_there_are_too_many(clickhouse: ClickHouseDatabase) -> None:
+def test_the_oldest_dead_letters_are_deleted_beyond_the_limit(clickhouse: ClickHouseDatabase) -> None:
     target = target_in(clickhouse)
     sink = prepared(target)
     for start in range(0, 30, 10):
         put(sink, target, fenced_range(start, start + 10), bad=tuple(range(start, start + 10)))
-    drift = msgspec.structs.replace(target.recipe.drift, dlq_rows_kept=10)
-    prepared(replace(target, recipe=msgspec.structs.replace(target.recipe, drift=drift)))
+    drift = msgspec.structs.replace(target.revision.drift, dlq_rows_kept=10)
+    prepared(replace(target, revision=msgspec.structs.replace(target.revision, drift=drift)))
     until(lambda: count(clickhouse, "orders_dlq") == (10, 10), what="the others are gone")
     kept = clickhouse.ask(f"SELECT min(_offset) AS least FROM {clickhouse.database}.orders_dlq")
     assert int(kept[0]["least"]) == 20
-    prepared(replace(target, recipe=msgspec.structs.replace(target.recipe, drift=drift)))
+    prepared(replace(target, revision=msgspec.structs.replace(target.revision, drift=drift)))
     assert count(clickhouse, "orders_dlq") == (10, 10)
 
 

@@ -1,4 +1,4 @@
-"""What holds for every sink: a range that is written again, by whoever and at whatever point, is there once."""
+"""What holds for every sink: a range that is written again, by any writer and after any failure, is stored once."""
 
 import pytest
 from tests.support.sink_destinations import SinkDestination
@@ -19,7 +19,7 @@ def test_rows_arrive_with_their_provenance(place: SinkDestination) -> None:
     sink.close()
 
 
-def test_a_range_that_is_written_again_is_there_once(place: SinkDestination) -> None:
+def test_a_range_that_is_written_again_is_stored_once(place: SinkDestination) -> None:
     target, of = place.target(), fenced_range(0, 50)
     first, second = place.sink(target), place.sink(target)
     put(first, target, of, bad=(7,))
@@ -29,7 +29,7 @@ def test_a_range_that_is_written_again_is_there_once(place: SinkDestination) -> 
     assert [(row["_offset"], row["payload"]) for row in place.refused()] == [(7, b"\xffbad")]
 
 
-def test_what_a_task_did_before_it_died_does_no_harm(place: SinkDestination) -> None:
+def test_writes_of_a_task_that_died_do_no_harm(place: SinkDestination) -> None:
     target, of = place.target(), fenced_range(0, 50)
     dead, successor = place.sink(target), place.sink(target)
     write(dead, target, of, bad=(3,))  # and nobody commits it
@@ -70,7 +70,7 @@ def test_partitions_are_committed_together_and_known_apart(place: SinkDestinatio
     assert place.places() == [(number, offset) for number in (1, 2) for offset in range(5)]
 
 
-def test_generations_and_pipelines_do_not_meet(place: SinkDestination) -> None:
+def test_generations_and_pipelines_are_independent(place: SinkDestination) -> None:
     if place.name == "parquet":
         pytest.skip("a folder belongs to one pipeline")
     one, other = place.target(pipeline_id="p1"), place.target(pipeline_id="p2")
@@ -89,7 +89,7 @@ def test_a_range_without_rows_is_nothing(place: SinkDestination) -> None:
     assert place.places() == [(0, 2)]
 
 
-def test_every_type_has_a_place(place: SinkDestination) -> None:
+def test_every_type_can_be_written(place: SinkDestination) -> None:
     columns = tuple(Column(name, name, kind) for name, kind, _, _ in EVERY_TYPE)
     target = place.target(columns=columns)
     sink = place.sink(target)

@@ -16,7 +16,9 @@ from holdfast.pipeline.sinks.iceberg import IcebergSink
 from holdfast.vocabulary.errors import InvalidError
 
 
-def test_a_zombie_that_looked_at_delta_before_finds_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zombie_that_read_delta_before_its_successor_commits_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with delta_place(tmp_path) as place:
         target, of = place.target(), fenced_range(0, 50)
         zombie = place.sink(target)
@@ -31,13 +33,15 @@ def test_a_zombie_that_looked_at_delta_before_finds_out(tmp_path: Path, monkeypa
         assert place.places() == [(0, n) for n in range(80)]
 
 
-def test_a_zombie_that_looked_at_iceberg_before_finds_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zombie_that_read_iceberg_before_its_successor_commits_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with iceberg_place(tmp_path) as place:
         target, of = place.target(), fenced_range(0, 50)
         zombie = place.sink(target)
         assert isinstance(zombie, IcebergSink)
         staged = write(zombie, target, of)
-        catalog = zombie._opened()
+        catalog = zombie._open_catalog()
         tables = [catalog.load_table("shop.orders")]
         fresh = catalog.load_table
         monkeypatch.setattr(catalog, "load_table", lambda name: tables.pop() if tables else fresh(name))
@@ -73,7 +77,7 @@ def test_a_partitioned_delta_table_has_its_rows(tmp_path: Path) -> None:
     assert sorted(only["id"].to_pylist()) == [1, 4, 7]
 
 
-def test_what_cannot_be_a_lake_is_said() -> None:
+def test_an_invalid_lake_config_is_rejected() -> None:
     with pytest.raises(InvalidError, match="file:///"):
         parse_location("ftp://host/x")
     with pytest.raises(InvalidError, match="partition_by"):

@@ -61,11 +61,11 @@ def records(broker: Broker, topic: str, partitions: int) -> list[Any]:
 
 
 def topic_of(target: SinkTarget) -> str:
-    assert isinstance(target.recipe.sink, TopicSinkConfig)
-    return target.recipe.sink.topic
+    assert isinstance(target.revision.sink, TopicSinkConfig)
+    return target.revision.sink.topic
 
 
-def test_a_range_is_published_once_whoever_does_it(broker: Broker, target: SinkTarget) -> None:
+def test_a_range_is_published_once_by_any_publisher(broker: Broker, target: SinkTarget) -> None:
     zombie, successor = TopicSink(target), TopicSink(target)
     assert zombie.prepare() == ()
     staged = write(zombie, target, fenced_range(0, 50), bad=(7,))
@@ -83,7 +83,7 @@ def test_a_range_is_published_once_whoever_does_it(broker: Broker, target: SinkT
     assert headers["holdfast.reason"].startswith(b"not JSON")
 
 
-def test_what_is_staged_and_not_committed_is_not_seen(broker: Broker, target: SinkTarget) -> None:
+def test_staged_records_are_invisible_before_the_commit(broker: Broker, target: SinkTarget) -> None:
     sink = TopicSink(target)
     write(sink, target, fenced_range(0, 50))
     assert records(broker, topic_of(target), 2) == []
@@ -91,7 +91,7 @@ def test_what_is_staged_and_not_committed_is_not_seen(broker: Broker, target: Si
     assert len(records(broker, topic_of(target), 2)) == 50
 
 
-def test_a_topic_that_is_not_there_blocks(broker: Broker, target: SinkTarget) -> None:
+def test_a_missing_topic_blocks(broker: Broker, target: SinkTarget) -> None:
     missing = target_of(TopicSinkConfig(topic="nowhere"), cluster_address=target.cluster_address)
     with pytest.raises(BlockedError, match="nowhere"):
         TopicSink(missing).prepare()

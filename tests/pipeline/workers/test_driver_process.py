@@ -1,4 +1,4 @@
-"""The driver as a child process: it is talked to, watched, and killed with everything it started."""
+"""The driver as a child process: sent messages, watched, and killed with all its descendants."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ async def driver(folder: Path, said: list[FromDriver]) -> AsyncIterator[DriverPr
     url = f"sqlite:///{folder}/store.db"
     command = (sys.executable, FAKE_DRIVER, str(folder))
     async with running_driver(
-        clock=CLOCK, first_line=start_line(DriverStart(store=url)), hear=said.append, command=command
+        clock=CLOCK, first_line=start_line(DriverStart(store=url)), on_message=said.append, command=command
     ) as made:
         yield made
 
@@ -53,9 +53,9 @@ def command_of(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text()
 
 
-async def test_it_starts_speaks_and_ends_when_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_it_starts_sends_messages_and_exits_when_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     said: list[FromDriver] = []
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.DEBUG):
         async with driver(tmp_path, said) as made:
             await becomes(lambda: made.ready)
             assert isinstance(said[0], DriverReady)
@@ -68,11 +68,16 @@ async def test_it_starts_speaks_and_ends_when_asked(tmp_path: Path, caplog: pyte
             await made.quit(within_ms=5_000)
             await made.dead.wait()
             assert members(made.pid) == []
-            assert made.trouble == "it ended with exit code 0"
-    assert any("a driver's word on stderr" in each for each in caplog.messages)
+            assert made.failure == "exit code 0"
+    levels = {record.getMessage(): (record.name, record.levelname) for record in caplog.records}
+    assert levels["batch cancelled"] == ("holdfast.pipeline.driver.fake", "WARNING"), (
+        "its own log lines keep their level"
+    )
+    noise = [level for message, (_, level) in levels.items() if "noise of a library" in message]
+    assert noise == ["DEBUG"], "what libraries print is for debugging"
 
 
-async def test_killed_it_takes_even_those_along_who_left_its_process_group(tmp_path: Path) -> None:
+async def test_killing_it_also_kills_descendants_that_left_its_process_group(tmp_path: Path) -> None:
     async with driver(tmp_path, []) as made:
         await becomes(lambda: made.ready and (tmp_path / f"grandchild.{made.pid}").exists())
         await becomes(lambda: grandchild(tmp_path, made))
@@ -81,17 +86,17 @@ async def test_killed_it_takes_even_those_along_who_left_its_process_group(tmp_p
         made.terminate("a test says so")
         await asyncio.wait_for(made.dead.wait(), 10)
         assert not is_alive(pid)
-        assert made.trouble == "a test says so"
+        assert made.failure == "a test says so"
 
 
-async def test_one_that_dies_by_itself_is_dead_only_when_nobody_is_left(tmp_path: Path) -> None:
+async def test_one_that_dies_by_itself_is_dead_only_when_its_session_is_empty(tmp_path: Path) -> None:
     async with driver(tmp_path, []) as made:
         await becomes(lambda: made.ready and (tmp_path / f"grandchild.{made.pid}").exists())
         await becomes(lambda: grandchild(tmp_path, made))
         (tmp_path / "die").touch()
         await asyncio.wait_for(made.dead.wait(), 10)
         assert not is_alive(grandchild(tmp_path, made))
-        assert made.trouble == "it ended with exit code 7"
+        assert made.failure == "exit code 7"
 
 
 async def test_leaving_the_body_kills_it(tmp_path: Path) -> None:
@@ -101,15 +106,15 @@ async def test_leaving_the_body_kills_it(tmp_path: Path) -> None:
     assert members(made.pid) == []
 
 
-async def test_one_that_says_what_nobody_understands_is_killed(tmp_path: Path) -> None:
+async def test_one_that_sends_a_malformed_message_is_killed(tmp_path: Path) -> None:
     async with driver(tmp_path, []) as made:
         await becomes(lambda: made.ready)
         (tmp_path / "garbage").touch()
         await asyncio.wait_for(made.dead.wait(), 10)
-        assert made.trouble.startswith("it said what nobody understands")
+        assert made.failure.startswith("malformed message")
 
 
-async def test_silence_is_counted_from_the_last_word(tmp_path: Path) -> None:
+async def test_silence_is_counted_from_the_last_message(tmp_path: Path) -> None:
     async with driver(tmp_path, []) as made:
         await becomes(lambda: made.ready)
         (tmp_path / "hang").touch()
@@ -118,12 +123,14 @@ async def test_silence_is_counted_from_the_last_word(tmp_path: Path) -> None:
         await becomes(lambda: made.silent_ms() < 300)
 
 
-async def test_one_that_cannot_start_says_why_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_last_lines_of_one_that_died_by_itself_are_logged_as_errors(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "no-start").touch()
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.ERROR):
         async with driver(tmp_path, []) as made:
             await asyncio.wait_for(made.dead.wait(), 30)
-            assert made.trouble == "it ended with exit code 1"
+            assert made.failure == "exit code 1"
     assert any("there is no Java on this machine" in each for each in caplog.messages)
 
 
@@ -149,6 +156,6 @@ asyncio.run(main())
         parent.send_signal(signal.SIGKILL)
         parent.wait()
         asyncio.run(becomes(lambda: not is_alive(pid), within_s=10))
-    for each in members(pid):  # the grandchild has no worker to kill it, and nothing to do
+    for each in members(pid):  # the grandchild has no worker to kill it
         with suppress(ProcessLookupError):
             os.kill(each, signal.SIGKILL)

@@ -102,7 +102,9 @@ def driver_of(node: ServeProcess) -> int:
     return found[0]
 
 
-def test_whoever_is_killed_or_frozen_every_row_is_there_once(tmp_path: Path, clickhouse: ClickHouseServer) -> None:
+def test_every_row_is_stored_once_whichever_process_is_killed_or_frozen(
+    tmp_path: Path, clickhouse: ClickHouseServer
+) -> None:
     works = Works(tmp_path, clickhouse)
     with started(works.broker):
         create_topic(works.broker.kafka, "orders", PARTITIONS)

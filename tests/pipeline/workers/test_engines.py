@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
-from tests.pipeline.workers.conftest import WorkerCluster
+from tests.support.worker_cluster import WorkerCluster
 from tests.support.worker_process import brief
 
 from holdfast.testing.harness import StoreHarness
@@ -47,7 +47,7 @@ async def test_scaling_one_three_one_over_three_workers(world: WorkerCluster) ->
     assert (await world.epochs("p"))[0] == 1
 
 
-async def test_a_crashed_workers_slot_and_partitions_are_taken_over_with_what_was_begun(world: WorkerCluster) -> None:
+async def test_a_crashed_workers_slot_and_partitions_are_taken_over_with_the_open_range(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=4)
     await world.hire_apart("ann", "bob")
     await world.until(lambda: len(world.acting()) == 4)
@@ -62,7 +62,7 @@ async def test_a_crashed_workers_slot_and_partitions_are_taken_over_with_what_wa
     assert await world.registry("p").update_checkpoint(2, "p.1.0", 10, 3)
 
 
-async def test_a_store_that_is_away_past_the_ttl_stops_everybody_and_they_resume(
+async def test_a_store_outage_past_the_ttl_stops_all_workers_and_they_resume(
     world: WorkerCluster, harness: StoreHarness
 ) -> None:
     await world.pipeline("p", partitions=4, replicas=2)
@@ -78,4 +78,4 @@ async def test_a_store_that_is_away_past_the_ttl_stops_everybody_and_they_resume
         await harness.set_reachable(True)
     await world.until(lambda: len(world.acting()) == 4)
     assert all(epoch > before[number] for number, epoch in (await world.epochs("p")).items())
-    assert [hired.stage.manners.lives for hired in world.hired.values()] == [1, 1]
+    assert [hired.stage.behaviour.lives for hired in world.hired.values()] == [1, 1]

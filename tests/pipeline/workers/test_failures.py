@@ -4,7 +4,7 @@
 """
 
 import pytest
-from tests.pipeline.workers.conftest import WorkerCluster
+from tests.support.worker_cluster import WorkerCluster
 
 from holdfast.contracts.store import Delete, Put
 from holdfast.kernel.keys import holder_key
@@ -39,7 +39,7 @@ async def other_than(world: WorkerCluster, name: str) -> str:
     return next(each for each in ("ann", "bob") if each != name)
 
 
-async def test_an_expired_slot_is_taken_over_after_the_ttl_with_its_partitions_and_the_range_that_was_begun(
+async def test_an_expired_slot_is_taken_over_after_the_ttl_with_its_partitions_and_the_open_range(
     world: WorkerCluster,
 ) -> None:
     """click-sink's expired slots can never be taken over, and nothing tells an old holder from a new one."""
@@ -75,11 +75,13 @@ async def test_a_worker_cut_off_from_the_store_stops_before_another_begins_and_r
     await world.until(lambda: first in world.hired[first].world.hired and world.hired[first].worker is not None)
     await world.run_ms(40_000)
     assert first in await world.workers()
-    assert world.hired[first].stage.manners.lives == 1, "Spark itself was never restarted"
+    assert world.hired[first].stage.behaviour.lives == 1, "Spark itself was never restarted"
     assert len(world.acting()) == 4
 
 
-async def test_when_the_store_is_down_past_the_ttl_everybody_stops_and_goes_on_afterwards(world: WorkerCluster) -> None:
+async def test_a_store_that_is_down_past_the_ttl_stops_all_workers_which_resume_afterwards(
+    world: WorkerCluster,
+) -> None:
     await working(world, "ann", "bob", replicas=2)
     for hired in world.hired.values():
         hired.store.reachable = False
@@ -89,11 +91,11 @@ async def test_when_the_store_is_down_past_the_ttl_everybody_stops_and_goes_on_a
     for hired in world.hired.values():
         hired.store.reachable = True
     await world.until(lambda: len(world.acting()) == 4, within_ms=40_000)
-    assert [hired.stage.manners.lives for hired in world.hired.values()] == [1, 1]
+    assert [hired.stage.behaviour.lives for hired in world.hired.values()] == [1, 1]
     assert all(epoch > 1 for epoch in (await world.epochs("p")).values())
 
 
-async def test_a_short_outage_stops_nobody(world: WorkerCluster) -> None:
+async def test_a_short_outage_stops_no_worker(world: WorkerCluster) -> None:
     await working(world, "ann")
     before = await world.epochs("p")
     for _ in range(3):
@@ -102,24 +104,24 @@ async def test_a_short_outage_stops_nobody(world: WorkerCluster) -> None:
         world.hired["ann"].store.reachable = True
         await world.run_ms(10_000)
     assert await world.epochs("p") == before
-    assert not any(isinstance(each, HaltSlot) for each in world.hired["ann"].stage.manners.heard)
+    assert not any(isinstance(each, HaltSlot) for each in world.hired["ann"].stage.behaviour.received)
 
 
-async def test_a_session_the_store_has_ended_stops_everything_first_and_then_begins_anew(world: WorkerCluster) -> None:
+async def test_a_worker_whose_session_expired_stops_every_run_and_rejoins(world: WorkerCluster) -> None:
     """click-sink's renew ignores that nothing was renewed."""
     await working(world, "ann")
     ann = world.hired["ann"]
-    ann.stage.manners.halt_ms = 3_000
+    ann.stage.behaviour.halt_ms = 3_000
     session = (await world.workers())["ann"].session
     await world.store.close_session(session)
-    await world.until(lambda: any(isinstance(each, HaltSlot) for each in ann.stage.manners.heard))
+    await world.until(lambda: any(isinstance(each, HaltSlot) for each in ann.stage.behaviour.received))
     await world.run_ms(2_000)
     assert "ann" not in await world.workers(), "nothing new before the old has halted"
     await world.until(world.workers)
     await world.until(lambda: len(world.acting()) == 4)
     assert (await world.workers())["ann"].session != session
     assert set((await world.epochs("p")).values()) == {3}
-    assert ann.stage.manners.lives == 1
+    assert ann.stage.behaviour.lives == 1
 
 
 async def test_a_hung_driver_loses_its_work_to_another_worker_and_is_killed(world: WorkerCluster) -> None:
@@ -127,97 +129,99 @@ async def test_a_hung_driver_loses_its_work_to_another_worker_and_is_killed(worl
     await working(world, "ann", "bob")
     first = await holder(world)
     second = await other_than(world, first)
-    world.hired[first].stage.manners.silent = True
+    world.hired[first].stage.behaviour.silent = True
     await world.until(lambda: actors(world) == {second}, within_ms=20_000)
-    world.hired[first].stage.manners.silent = False
-    await world.until(lambda: world.hired[first].stage.manners.lives == 2)
+    world.hired[first].stage.behaviour.silent = False
+    await world.until(lambda: world.hired[first].stage.behaviour.lives == 2)
     await world.run_ms(60_000)
     worker = (await world.workers())[first]
     assert (worker.able, worker.trouble) == (True, "")
     assert await world.holders("p") == {0: second}, "what stands well stays where it is"
 
 
-async def test_a_hung_driver_of_the_only_worker_is_restarted_and_its_slot_says_why(world: WorkerCluster) -> None:
+async def test_a_hung_driver_of_the_only_worker_is_restarted_and_its_slot_shows_the_reason(
+    world: WorkerCluster,
+) -> None:
     await working(world, "ann")
     ann = world.hired["ann"]
-    ann.stage.manners.silent = True
+    ann.stage.behaviour.silent = True
     await world.until(lambda: ann.stage.driver is None)
     await world.until(lambda: world.statuses("p"))
     status = (await world.statuses("p"))["0"]
     assert status.state == "failed"
-    assert "the Spark driver died: it was silent for" in status.reason
+    assert "the Spark driver died: no heartbeat for" in status.reason
     worker = (await world.workers())["ann"]
     assert (worker.able, worker.driver) == (False, "restarting")
     assert set((await world.owners("p")).values()) == {None}
-    ann.stage.manners.silent = False
+    ann.stage.behaviour.silent = False
     await world.until(lambda: len(world.acting()) == 4)
     assert (await world.workers())["ann"].able
     assert await world.holders("p") == {0: "ann"}
 
 
-async def test_a_worker_that_was_frozen_does_not_blame_its_driver_for_the_silence(world: WorkerCluster) -> None:
+async def test_a_worker_that_was_frozen_does_not_kill_its_driver_for_missing_heartbeats(world: WorkerCluster) -> None:
     await working(world, "ann", "bob")
     first = await holder(world)
     assert isinstance(world.clock, FakeClock)
     world.clock.advance_ms(60_000)  # everybody is: nothing runs in between
     await world.run_ms(30_000)
-    assert [hired.stage.manners.lives for hired in world.hired.values() if hired.name == first] == [1]
+    assert [hired.stage.behaviour.lives for hired in world.hired.values() if hired.name == first] == [1]
     await world.until(lambda: len(world.acting()) == 4)
 
 
-async def test_a_driver_that_cannot_be_killed_keeps_the_leases_from_being_renewed(world: WorkerCluster) -> None:
+async def test_leases_are_not_renewed_while_a_hung_driver_cannot_be_killed(world: WorkerCluster) -> None:
     await working(world, "ann", "bob")
     first = await holder(world)
     second = await other_than(world, first)
-    manners = world.hired[first].stage.manners
-    manners.silent = manners.unkillable = manners.deaf_to_halt = True
+    behaviour = world.hired[first].stage.behaviour
+    behaviour.silent = behaviour.unkillable = behaviour.deaf_to_halt = True
     await world.until(lambda: first not in actors(world), within_ms=60_000)
     await world.until(lambda: actors(world) == {second}, within_ms=60_000)
     assert first not in await world.workers()
-    manners.unkillable = False
+    behaviour.unkillable = False
     world.hired[first].driver.die()
 
 
-async def test_a_driver_that_dies_again_and_again_is_tried_less_and_less_and_the_worker_lives(
+async def test_a_driver_that_keeps_dying_is_restarted_after_growing_pauses_and_the_worker_lives(
     world: WorkerCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     await world.pipeline("p")
     [ann] = world.hire("ann")
-    ann.stage.manners.dies_at_start = True
+    ann.stage.behaviour.dies_at_start = True
     await world.run_ms(300_000)
-    assert 6 <= ann.stage.manners.lives <= 12
+    assert 6 <= ann.stage.behaviour.lives <= 12
     assert (await world.workers())["ann"].trouble == "no Spark for you"
-    ann.stage.manners.dies_at_start = False
+    ann.stage.behaviour.dies_at_start = False
     await world.until(lambda: len(world.acting()) == 4)
 
 
-async def test_a_worker_whose_spark_is_broken_leaves_the_work_to_others(world: WorkerCluster) -> None:
+async def test_a_worker_whose_spark_fails_leaves_its_slots_to_others(world: WorkerCluster) -> None:
     await world.pipeline("p", replicas=2)
     [ann, _] = world.hire("ann", "bob")
-    ann.stage.manners.dies_at_start = True
+    ann.stage.behaviour.dies_at_start = True
     await world.until(lambda: len(world.acting()) == 4)
     await world.run_ms(120_000)
     assert await world.holders("p") == {0: "bob", 1: "bob"}
-    ann.stage.manners.dies_at_start = False
+    ann.stage.behaviour.dies_at_start = False
     await world.until(lambda: actors(world) == {"ann", "bob"})
     await world.run_ms(30_000)
     assert sorted((await world.holders("p")).values()) == ["ann", "bob"]
 
 
-async def test_a_driver_that_never_says_ready_is_killed(world: WorkerCluster) -> None:
+async def test_a_driver_that_never_becomes_ready_is_killed(world: WorkerCluster) -> None:
     await world.pipeline("p")
     [ann] = world.hire("ann", start_ms=30_000)
-    ann.stage.manners.start_ms = 1_000_000
+    ann.stage.behaviour.start_ms = 1_000_000
     await world.run_ms(29_000)
     assert (await world.workers())["ann"].driver == "starting"
-    await world.until(lambda: ann.stage.manners.lives == 2)
-    assert "was not up after 30000 ms" in (await world.workers())["ann"].trouble
+    await world.until(lambda: ann.stage.behaviour.lives == 2)
+    assert "not up after 30000 ms" in (await world.workers())["ann"].trouble
 
 
 async def test_a_driver_that_does_not_halt_in_time_is_killed(world: WorkerCluster) -> None:
     await working(world, "ann")
     ann = world.hired["ann"]
-    ann.stage.manners.deaf_to_halt = True
+    ann.stage.behaviour.deaf_to_halt = True
     await world.catalog.set_state("p", desired="stopped")
     await world.run_ms(10_000)
     assert await world.holders("p") == {0: "ann"}, "while it may be at it, the slot is not given away"
@@ -228,7 +232,7 @@ async def test_a_driver_that_does_not_halt_in_time_is_killed(world: WorkerCluste
     assert set((await world.owners("p")).values()) == {None}
 
 
-async def test_a_slot_that_failed_is_tried_again_under_its_epochs_and_its_neighbours_go_on(
+async def test_a_failed_slot_is_retried_under_its_epochs_and_other_slots_continue(
     world: WorkerCluster,
 ) -> None:
     await working(world, "ann", replicas=2)
@@ -247,10 +251,12 @@ async def test_a_slot_that_failed_is_tried_again_under_its_epochs_and_its_neighb
     ann.driver.report("p.1.0", batches=1)
     await world.run_ms(4_000)
     assert (await world.statuses("p"))["0"].attempts == 0
-    assert len([each for each in ann.stage.manners.heard if isinstance(each, RunSlot) and each.slot == "p.1.1"]) == 1
+    assert (
+        len([each for each in ann.stage.behaviour.received if isinstance(each, RunSlot) and each.slot == "p.1.1"]) == 1
+    )
 
 
-async def test_a_lasting_failure_is_not_tried_again_before_the_pipeline_is_edited(world: WorkerCluster) -> None:
+async def test_a_permanent_failure_is_not_retried_before_the_pipeline_is_edited(world: WorkerCluster) -> None:
     await working(world, "ann")
     ann = world.hired["ann"]
     ann.driver.fail("p.1.0", "the mapping names no such column", lasting=True)
@@ -263,7 +269,7 @@ async def test_a_lasting_failure_is_not_tried_again_before_the_pipeline_is_edite
     await world.until(lambda: len(world.acting()) == 4)
 
 
-async def test_a_lasting_failure_is_tried_again_after_stop_and_start(world: WorkerCluster) -> None:
+async def test_a_permanent_failure_is_retried_after_stop_and_start(world: WorkerCluster) -> None:
     await working(world, "ann")
     ann = world.hired["ann"]
     ann.driver.fail("p.1.0", "no", lasting=True)
@@ -282,15 +288,15 @@ async def test_a_worker_of_the_same_name_waits_for_the_first_to_end(
     try:
         [second] = world.hire("ann")
         await world.run_ms(30_000)
-        assert second.stage.manners.lives == 0
-        assert any("which has its name" in each for each in caplog.messages)
+        assert second.stage.behaviour.lives == 0
+        assert any("has this name" in each for each in caplog.messages)
     finally:
         world.hired["first"] = first
     first.leave()
     await world.until(lambda: second.stage.driver is not None and len(world.acting()) == 4)
 
 
-async def test_a_pipeline_whose_worker_died_can_be_deleted_once_that_is_certain(world: WorkerCluster) -> None:
+async def test_a_pipeline_whose_worker_died_can_be_deleted_once_its_session_expired(world: WorkerCluster) -> None:
     await working(world, "ann")
     await world.catalog.set_state("p", desired="stopped")
     world.hired["ann"].crash()
@@ -313,7 +319,7 @@ async def test_a_worker_that_waits_for_its_name_can_be_stopped(world: WorkerClus
     assert len(world.acting()) == 4
 
 
-async def test_a_restarted_worker_waits_for_its_former_life_and_takes_its_slots(world: WorkerCluster) -> None:
+async def test_a_restarted_worker_waits_for_its_former_session_and_takes_its_slots(world: WorkerCluster) -> None:
     await working(world, "ann")
     world.hired["ann"].crash()
     world.hire("ann")
@@ -323,7 +329,7 @@ async def test_a_restarted_worker_waits_for_its_former_life_and_takes_its_slots(
 
 @pytest.mark.parametrize("marker", ["lease/holder/slot/p/0", "partitions/00002", "workers/ann", "pipeline-status/p"])
 @pytest.mark.parametrize("fault", ["lose_answer_to", "lose_request"])
-async def test_a_lost_answer_or_request_changes_nothing_in_the_end(
+async def test_lost_requests_and_responses_change_nothing_in_the_end(
     world: WorkerCluster, marker: str, fault: str
 ) -> None:
     await world.pipeline("p")
@@ -336,7 +342,7 @@ async def test_a_lost_answer_or_request_changes_nothing_in_the_end(
     assert list(await world.statuses("p")) == ["0"]
 
 
-async def test_a_slot_that_somebody_else_took_is_let_go_and_its_status_is_not_overwritten(world: WorkerCluster) -> None:
+async def test_a_slot_with_another_holder_is_released_and_its_status_is_not_overwritten(world: WorkerCluster) -> None:
     """An operator, or a bug, deletes the lease; another takes it. The former holder's writes are refused and it lets go."""
     await working(world, "ann")
     session = await world.store.open_session(600_000)
@@ -355,11 +361,11 @@ async def test_a_slot_that_somebody_else_took_is_let_go_and_its_status_is_not_ov
     assert set((await world.owners("p")).values()) == {None}
 
 
-async def test_a_driver_is_told_no_later_end_once_the_session_is_doubtful(world: WorkerCluster) -> None:
+async def test_claims_are_not_extended_once_the_session_is_in_doubt(world: WorkerCluster) -> None:
     await working(world, "ann")
     ann = world.hired["ann"]
     ann.store.reachable = False
     await world.run_ms(1_000)
-    ends = {each.until_ms for each in ann.stage.manners.heard if isinstance(each, SlotClaims)}
+    ends = {each.until_ms for each in ann.stage.behaviour.received if isinstance(each, SlotClaims)}
     await world.run_ms(14_000)
-    assert {each.until_ms for each in ann.stage.manners.heard if isinstance(each, SlotClaims)} == ends
+    assert {each.until_ms for each in ann.stage.behaviour.received if isinstance(each, SlotClaims)} == ends

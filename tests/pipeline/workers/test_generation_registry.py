@@ -1,4 +1,4 @@
-"""The registry of a generation as a worker follows it: a view that lags, claims that race, trouble that passes."""
+"""The registry of a generation as a worker follows it: a view that lags, claims that race, watches that fail."""
 
 from collections.abc import AsyncIterator
 
@@ -37,11 +37,18 @@ class Followed:
 
     def run(self, label: str = "0") -> SlotRun:
         return SlotRun(
-            slot=SlotId("p", 0), label=label, generation=1, worker_id="ann", lease=None, since_ms=0, told=True
+            slot=SlotId("p", 0),
+            label=label,
+            pipeline_name="orders",
+            generation=1,
+            worker_id="ann",
+            lease=None,
+            since_ms=0,
+            started=True,
         )
 
-    async def share_out(self, *runs: SlotRun, consumers: tuple[str, ...] = ()) -> None:
-        await self.registry.share_out(runs, consumers, self.session)
+    async def assign(self, *runs: SlotRun, consumers: tuple[str, ...] = ()) -> None:
+        await self.registry.assign(runs, consumers, self.session)
 
 
 @pytest.fixture
@@ -57,41 +64,41 @@ async def followed() -> AsyncIterator[Followed]:
 
 async def test_a_partition_just_released_is_not_adopted_again_from_a_view_that_lags(followed: Followed) -> None:
     run = followed.run()
-    await followed.share_out(run)
+    await followed.assign(run)
     assert run.held == {0: 1, 1: 1, 2: 1, 3: 1}
     stale = await followed.other.snapshot()
-    run.let_go_of({3})
+    run.revoke({3})
     run.releasable.update(run.leaving)
     run.leaving.clear()
     await followed.registry.release(run)
     followed.registry._view = stale
-    await followed.share_out(run)
+    await followed.assign(run)
     assert 3 not in run.held, "the view still shows our own claim, alive and under our session"
     followed.registry._view = await followed.other.snapshot()
-    await followed.share_out(run)
+    await followed.assign(run)
     assert run.held[3] == 3
 
 
-async def test_a_claim_whose_answer_never_came_is_adopted(followed: Followed) -> None:
+async def test_a_claim_whose_response_was_lost_is_adopted(followed: Followed) -> None:
     run = followed.run()
     assert await followed.other.claim(2, run.name, 0, session=followed.session)
     await followed.clock.run_for_ms(100)
-    await followed.share_out(run)
+    await followed.assign(run)
     assert run.held == {0: 1, 1: 1, 2: 1, 3: 1}
 
 
 async def test_of_two_workers_that_see_the_same_each_claims_its_own(followed: Followed) -> None:
     mine, hers = followed.run("0"), followed.run("1")
-    await followed.share_out(mine, consumers=(hers.name,))
+    await followed.assign(mine, consumers=(hers.name,))
     assert sorted(mine.held) == [0, 1]
-    await followed.share_out(hers, consumers=(mine.name,))
+    await followed.assign(hers, consumers=(mine.name,))
     assert sorted(hers.held) == [2, 3]
 
 
-async def test_a_claim_that_comes_while_its_run_is_halted_is_released_again(followed: Followed) -> None:
+async def test_a_claim_made_while_its_run_halts_is_released(followed: Followed) -> None:
     run = followed.run()
-    run.stopped()
-    await followed.share_out(run)
+    run.on_halted()
+    await followed.assign(run)
     assert run.held == {}
     assert sorted(run.releasable) == [0, 1, 2, 3]
     await followed.registry.release(run)
@@ -102,11 +109,11 @@ async def test_under_a_dead_session_nothing_is_claimed(followed: Followed) -> No
     await followed.store.close_session(followed.session.id)
     run = followed.run()
     with pytest.raises(ExpiredError):
-        await followed.share_out(run)
+        await followed.assign(run)
     assert run.held == {}
 
 
-async def test_trouble_is_told_and_followed_again_once_it_has_passed(followed: Followed) -> None:
+async def test_a_failed_watch_is_reported_and_restarted(followed: Followed) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no watch today")
 
@@ -114,11 +121,11 @@ async def test_trouble_is_told_and_followed_again_once_it_has_passed(followed: F
     whole, followed.registry.registry.watch = followed.registry.registry.watch, broken  # type: ignore[method-assign, assignment]
     followed.registry.follow()
     await followed.clock.run_for_ms(100)
-    assert followed.registry.trouble == "no watch today"
+    assert followed.registry.failure == "no watch today"
     followed.registry.registry.watch = whole  # type: ignore[method-assign]
     followed.registry.follow()
     await followed.clock.run_for_ms(100)
-    assert followed.registry.trouble == ""
+    assert followed.registry.failure == ""
 
 
 @pytest.mark.parametrize(
@@ -134,8 +141,8 @@ async def test_a_backfill_has_reached_its_ends_when_every_range_is_finished(
         await followed.other.update_checkpoint(number, "a", checkpoint, 1)
     if intent is not None:
         await followed.other.begin_range(intent, "a", 1, '{"start":3,"end":4}')
-    assert await followed.registry.reached(backfill) is done
+    assert await followed.registry.has_reached_end(backfill) is done
 
 
 async def test_a_generation_without_ends_never_reaches_them(followed: Followed) -> None:
-    assert not await followed.registry.reached(Generation(number=1, kind="backfill"))
+    assert not await followed.registry.has_reached_end(Generation(number=1, kind="backfill"))

@@ -21,13 +21,16 @@ SLOT = SlotId("p", 0)
 
 
 class Shown:
-    """An outlook that shows what a test says."""
+    """A view that shows what a test sets."""
 
     def __init__(self) -> None:
         self.held: dict[SlotId, Held] = {}
 
     def holders(self) -> dict[SlotId, Held]:
         return self.held
+
+    def name_of(self, pipeline_id: str) -> str:
+        return "orders"
 
     def workers(self) -> dict[str, WorkerRecord]:
         return {}
@@ -40,7 +43,7 @@ class Office:
             store,
             worker_id="ann",
             session=session,
-            outlook=cast(ClusterView, self.shown),
+            view=cast(ClusterView, self.shown),
             settings=WorkerSettings(),
             clock=clock,
             random=SeededRandom(3),
@@ -50,8 +53,8 @@ class Office:
         entry = await self.store.get(holder_key("slot/p/0"))
         self.shown.held = {} if entry is None else {SLOT: read_holder(entry)}
 
-    async def give_back(self) -> None:
-        self.slots.leaving.add(SLOT)
+    async def release(self) -> None:
+        self.slots.leave(SLOT, "a test asks for it")
         await self.slots.release(busy=())
 
 
@@ -64,38 +67,38 @@ async def office() -> AsyncIterator[Office]:
         yield Office(store, clock, session)
 
 
-async def test_a_slot_given_back_does_not_come_back_from_a_mirror_that_lags(office: Office) -> None:
-    await office.slots.place({"p": 1}, able=True)
+async def test_a_released_slot_does_not_come_back_from_a_mirror_that_lags(office: Office) -> None:
+    await office.slots.assign({"p": 1}, able=True)
     await office.look()
-    await office.give_back()
-    await office.slots.place({"p": 0}, able=True)
+    await office.release()
+    await office.slots.assign({"p": 0}, able=True)
     assert office.slots.held == {}
-    assert office.slots.elsewhere() == {}
-    await office.slots.place({"p": 1}, able=True)
+    assert office.slots.held_by_others() == {}
+    await office.slots.assign({"p": 1}, able=True)
     lease = office.slots.held[SLOT]
     assert lease is not None
-    assert lease.epoch == 2, "taken anew, not adopted"
+    assert lease.epoch == 2, "acquired again, not adopted"
 
 
-async def test_a_lease_whose_answer_was_lost_is_adopted_with_its_fence(office: Office) -> None:
-    await office.slots.place({"p": 1}, able=True)
+async def test_a_lease_whose_response_was_lost_is_adopted_with_its_fence(office: Office) -> None:
+    await office.slots.assign({"p": 1}, able=True)
     taken = office.slots.held.pop(SLOT)
     await office.look()
-    await office.slots.place({"p": 1}, able=True)
+    await office.slots.assign({"p": 1}, able=True)
     assert office.slots.held == {SLOT: taken}
     assert isinstance(taken, Lease)
 
 
 async def test_a_slot_just_taken_is_held_although_no_mirror_shows_it(office: Office) -> None:
-    await office.slots.place({"p": 1}, able=True)
-    await office.slots.place({"p": 1}, able=True)
+    await office.slots.assign({"p": 1}, able=True)
+    await office.slots.assign({"p": 1}, able=True)
     assert [lease.epoch for lease in office.slots.held.values() if lease] == [1]
 
 
-async def test_a_slot_counts_as_passing_for_a_while_after_it_was_given_back(office: Office) -> None:
-    await office.slots.place({"p": 1}, able=True)
-    assert not office.slots.passing(SlotId("p", 1)), "one that nobody ever held"
-    await office.give_back()
-    assert office.slots.passing(SLOT)
+async def test_a_slot_counts_as_moving_for_a_while_after_its_release(office: Office) -> None:
+    await office.slots.assign({"p": 1}, able=True)
+    assert not office.slots.is_moving(SlotId("p", 1)), "one that nobody ever held"
+    await office.release()
+    assert office.slots.is_moving(SLOT)
     cast(FakeClock, office.slots._clock).advance_ms(WorkerSettings().settle_ms)
-    assert not office.slots.passing(SLOT)
+    assert not office.slots.is_moving(SLOT)

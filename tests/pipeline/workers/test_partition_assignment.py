@@ -31,12 +31,12 @@ class Generation:
         )
         for claim in shares.claims:
             self._claim(worker, claim)
-        for name, numbers in shares.let_go.items():
+        for name, numbers in shares.revoke.items():
             for number in numbers:
                 self._release(number, name, mine[name].pop(number))
         assert not any(shares.adopt.values())
         assert not any(shares.lost.values())
-        return bool(shares.claims) or any(shares.let_go.values())
+        return bool(shares.claims) or any(shares.revoke.values())
 
     def _claim(self, worker: str, claim: PlannedClaim) -> None:
         state = self.states[claim.partition]
@@ -104,7 +104,7 @@ def _stays(after: dict[int, str | None], before: dict[int, str | None]) -> bool:
     return all(list(before.values()).count(owner) <= share_max for owner in set(before.values()) & set(after.values()))
 
 
-def test_a_newcomers_share_is_let_go_first_and_the_rest_is_not_touched() -> None:
+def test_a_newcomers_share_is_revoked_first_and_nothing_else_moves() -> None:
     generation = Generation(8)
     joined(generation, "ann", "0")
     generation.settle()
@@ -124,14 +124,14 @@ def test_a_newcomers_share_is_let_go_first_and_the_rest_is_not_touched() -> None
         held=generation.held["ann"],
         session="ann",
     )
-    assert asked.let_go == {"0": {4, 5, 6, 7}}
+    assert asked.revoke == {"0": {4, 5, 6, 7}}
     generation.settle()
     assert {number: state.epoch for number, state in generation.states.items() if number < 4} == dict.fromkeys(
         range(4), 1
     )
 
 
-def test_a_claim_whose_answer_was_lost_is_adopted_but_not_a_former_lifes() -> None:
+def test_a_claim_whose_response_was_lost_is_adopted_but_not_one_of_a_former_session() -> None:
     states = {0: PartitionState(id=0, owner="a", epoch=3), 1: PartitionState(id=1, owner="a", epoch=5)}
     heartbeats = {
         0: Heartbeat(epoch=3, session="mine", ttl_ms=1, version=1),
@@ -152,7 +152,7 @@ def test_a_view_that_lags_takes_nothing_away_and_one_that_moved_on_does() -> Non
     assert shares.claims == ()
 
 
-def test_a_beat_of_another_epoch_vouches_for_nobody() -> None:
+def test_a_heartbeat_of_another_epoch_keeps_no_claim_alive() -> None:
     states = {0: PartitionState(id=0, owner="b", epoch=4)}
     heartbeats = {0: Heartbeat(epoch=2, session="hers", ttl_ms=1, version=1)}
     shares = assign_partitions(partitions=states, heartbeats=heartbeats, consumers=[], held={"a": {}}, session="mine")

@@ -1,7 +1,7 @@
 """Workers as processes, killed and frozen, each with a driver process that does real commits, on real stores.
 
-The drivers leave a file per range that they wrote. Whoever is killed or frozen where, the ranges of every partition follow each
-other without a gap or an overlap: what was begun is finished as it was begun, and nobody goes on from elsewhere.
+The drivers leave a file per range that they wrote. Whichever process is killed or frozen at any point, the ranges of every
+partition follow each other without gaps or overlaps: an open range is finished unchanged, and planning continues at its end.
 """
 
 import os
@@ -13,8 +13,8 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
-from tests.pipeline.workers.conftest import WorkerCluster
 from tests.support.fake_driver import RANGE
+from tests.support.worker_cluster import WorkerCluster
 
 from holdfast.contracts.store import Store
 from holdfast.pipeline.workers.process_session import members
@@ -164,7 +164,7 @@ async def test_a_killed_worker_is_replaced_and_its_driver_dies_with_it(team: Tea
             os.kill(pid, signal.SIGKILL)
 
 
-async def test_a_frozen_worker_is_replaced_and_when_it_wakes_it_stops_and_begins_anew(team: Team) -> None:
+async def test_a_frozen_worker_is_replaced_and_when_it_wakes_it_stops_and_rejoins(team: Team) -> None:
     team.hire("ann", "bob")
     first = await team.holder()
     await team.progress(2)
@@ -186,7 +186,7 @@ async def test_a_frozen_worker_is_replaced_and_when_it_wakes_it_stops_and_begins
     await team.progress(2)
 
 
-async def test_a_frozen_driver_is_killed_and_its_work_goes_on_elsewhere(team: Team) -> None:
+async def test_a_frozen_driver_is_killed_and_another_worker_continues_its_work(team: Team) -> None:
     team.hire("ann", "bob")
     first = await team.holder()
     await team.progress(2)
@@ -197,7 +197,7 @@ async def test_a_frozen_driver_is_killed_and_its_work_goes_on_elsewhere(team: Te
     assert await team.holder() != first
 
 
-async def test_a_polite_end_takes_the_driver_along_and_leaves_nothing_behind(team: Team) -> None:
+async def test_a_graceful_stop_ends_the_driver_and_leaves_nothing_behind(team: Team) -> None:
     team.hire("ann")
     await team.holder()
     await team.progress(1)

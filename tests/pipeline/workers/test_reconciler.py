@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from tests.pipeline.workers.conftest import WorkerCluster
+from tests.support.worker_cluster import WorkerCluster
 
 from holdfast.contracts.store import Put
 from holdfast.kernel.keys import HOLDERS, epoch_key
@@ -18,7 +18,7 @@ async def lease_epochs(world: WorkerCluster, pipeline_id: str, slots: int) -> li
     return [read_epoch(await world.store.get(epoch_key(f"slot/{pipeline_id}/{number}"))) for number in range(slots)]
 
 
-async def test_a_started_pipeline_is_worked_on(world: WorkerCluster) -> None:
+async def test_a_started_pipeline_runs(world: WorkerCluster) -> None:
     await world.pipeline("p")
     [ann] = world.hire("ann")
     await world.until(lambda: len(world.acting()) == 4)
@@ -33,7 +33,7 @@ async def test_without_a_started_pipeline_there_is_no_driver_and_with_the_last_o
     await world.pipeline("p", desired="stopped")
     [ann] = world.hire("ann")
     await world.run_ms(30_000)
-    assert ann.stage.manners.lives == 0
+    assert ann.stage.behaviour.lives == 0
     await world.catalog.set_state("p", desired="started")
     await world.until(lambda: len(world.acting()) == 4)
     await world.catalog.set_state("p", desired="stopped")
@@ -44,7 +44,40 @@ async def test_without_a_started_pipeline_there_is_no_driver_and_with_the_last_o
     assert await world.statuses() == {}
     await world.run_ms(30_000)
     assert (await world.workers())["ann"].driver == "none"
-    assert ann.stage.manners.lives == 1
+    assert ann.stage.behaviour.lives == 1
+
+
+async def test_the_log_names_pipelines_with_their_state_changes_and_reasons(
+    world: WorkerCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.pipeline("6f1c", partitions=2, name="orders")
+    with caplog.at_level(logging.INFO, "holdfast.pipeline.workers"):
+        [ann] = world.hire("ann")
+        await world.until(lambda: len(world.acting()) == 2)
+        await world.run_ms(3_000)
+        ann.driver.report("6f1c.1.0", batches=0, blocked="table orders does not exist")
+        await world.run_ms(1_000)
+        ann.driver.report("6f1c.1.0", batches=1)
+        ann.driver.fail("6f1c.1.0", "no such column", lasting=True)
+        await world.run_ms(1_000)
+        await world.catalog.set_state("6f1c", desired="stopped")
+        await world.until(lambda: ann.stage.driver is None)
+    story = [each for each in caplog.messages if "orders" in each or "Spark" in each]
+    assert story == [
+        "pipeline orders: started, slots: 1",
+        "acquired slot 0 of pipeline orders, epoch 1",
+        "starting a Spark driver",
+        "Spark driver ready: Spark 4.3.0-acted",
+        "pipeline orders, slot 0: partitions 0-1",
+        "pipeline orders, slot 0: starting → running",
+        "pipeline orders, slot 0: running → blocked: table orders does not exist",
+        "pipeline orders, slot 0: blocked → running",
+        "pipeline orders, slot 0: running → failed: no such column; retrying once the pipeline is edited",
+        "pipeline orders: stopped",
+        "released slot 0 of pipeline orders: the pipeline was stopped",
+        "stopping the Spark driver: no slots",
+    ]
+    assert not any("6f1c" in each for each in caplog.messages), "names, not ids"
 
 
 async def test_changes_wake_a_worker_without_waiting_for_its_interval(world: WorkerCluster) -> None:
@@ -74,11 +107,11 @@ async def test_many_pipelines_of_one_slot_are_spread_too(world: WorkerCluster) -
     assert {worker: held.count(worker) for worker in held} == {"ann": 2, "bob": 2, "cat": 2}
 
 
-async def test_scaling_up_and_down_leaves_the_neighbours_alone(world: WorkerCluster) -> None:
+async def test_scaling_up_and_down_does_not_restart_other_slots(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=6)
     [ann] = world.hire("ann")
     await world.until(lambda: len(world.acting()) == 6)
-    heard = ann.stage.manners.heard
+    heard = ann.stage.behaviour.received
     await world.catalog.set_state("p", replicas=3)
     await world.until(lambda: len({slot for slot, claims in ann.driver.claims.items() if claims.epochs}) == 3)
     await world.until(lambda: len(world.acting()) == 6)
@@ -91,7 +124,7 @@ async def test_scaling_up_and_down_leaves_the_neighbours_alone(world: WorkerClus
     of_slot_0 = [each for each in heard if isinstance(each, RunSlot | HaltSlot) and each.slot == "p.1.0"]
     assert len(of_slot_0) == 1, "slot 0 was told to run once and never to halt"
     assert await lease_epochs(world, "p", 3) == [1, 1, 1]
-    assert ann.stage.manners.lives == 1
+    assert ann.stage.behaviour.lives == 1
 
 
 async def test_scaling_over_three_workers_and_back(world: WorkerCluster) -> None:
@@ -110,7 +143,7 @@ async def test_scaling_over_three_workers_and_back(world: WorkerCluster) -> None
     assert (await world.epochs("p"))[0] == 1
 
 
-async def test_a_newcomer_gets_its_share_gently(world: WorkerCluster) -> None:
+async def test_slots_move_to_a_newcomer_one_at_a_time(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=4, replicas=4)
     [ann] = world.hire("ann")
     await world.until(lambda: len(world.acting()) == 4)
@@ -123,18 +156,18 @@ async def test_a_newcomer_gets_its_share_gently(world: WorkerCluster) -> None:
     assert len(world.acting()) == 4
     moved = {number for number, worker in (await world.holders("p")).items() if worker == "bob"}
     assert await lease_epochs(world, "p", 4) == [2 if number in moved else 1 for number in range(4)]
-    halted = {each.slot for each in ann.stage.manners.heard if isinstance(each, HaltSlot)}
+    halted = {each.slot for each in ann.stage.behaviour.received if isinstance(each, HaltSlot)}
     assert halted == {f"p.1.{number}" for number in moved}, "nobody else was disturbed"
     epochs = await world.epochs("p")
     assert sorted(epochs.values()) == [1, 1, 3, 3], "a slot that moves takes its partitions along"
 
 
-async def test_partitions_wait_for_no_spark_that_is_still_starting(world: WorkerCluster) -> None:
+async def test_partitions_do_not_wait_for_a_spark_that_is_starting(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=4)
     world.hire("ann")
     await world.until(lambda: len(world.acting()) == 4)
     [bob] = world.hire("bob")
-    bob.stage.manners.start_ms = 60_000
+    bob.stage.behaviour.start_ms = 60_000
     await world.run_ms(3_000)
     await world.catalog.set_state("p", replicas=2)
     await world.until(lambda: bob.stage.driver)
@@ -145,10 +178,10 @@ async def test_partitions_wait_for_no_spark_that_is_still_starting(world: Worker
     await world.until(lambda: {actor for [(actor, _)] in world.acting().values()} == {"ann", "bob"})
 
 
-async def test_a_partition_moves_only_after_its_driver_let_it_go(world: WorkerCluster) -> None:
+async def test_a_partition_moves_only_after_its_driver_released_it(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=4)
     [ann] = world.hire("ann")
-    ann.stage.manners.let_go_ms = 60_000
+    ann.stage.behaviour.release_ms = 60_000
     await world.until(lambda: len(world.acting()) == 4)
     await world.catalog.set_state("p", replicas=2)
     await world.until(lambda: len(ann.driver.claims["p.1.0"].epochs) == 2)
@@ -160,7 +193,7 @@ async def test_a_partition_moves_only_after_its_driver_let_it_go(world: WorkerCl
     assert await world.owners("p") == {0: "0", 1: "0", 2: "1", 3: "1"}
 
 
-async def test_a_polite_leave_hands_over_without_waiting_for_the_ttl(world: WorkerCluster) -> None:
+async def test_a_graceful_stop_hands_over_without_waiting_for_the_ttl(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=4)
     world.hire("ann", "bob")
     await world.until(lambda: len(world.acting()) == 4)
@@ -172,7 +205,7 @@ async def test_a_polite_leave_hands_over_without_waiting_for_the_ttl(world: Work
     assert world.hired[holder].stage.driver is None
 
 
-async def test_max_slots_per_pipeline_is_kept_and_what_finds_no_room_is_told(
+async def test_max_slots_per_pipeline_is_kept_and_slots_without_room_are_logged(
     world: WorkerCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     await world.pipeline("p", partitions=6, replicas=5)
@@ -181,7 +214,7 @@ async def test_max_slots_per_pipeline_is_kept_and_what_finds_no_room_is_told(
     await world.run_ms(30_000)
     assert sorted((await world.holders("p")).values()) == ["ann", "ann", "bob", "bob"]
     assert await world.all_owned("p"), "the partitions of a slot nobody has room for are shared among the rest"
-    assert any("finds no worker with room" in each for each in caplog.messages)
+    assert any("no worker has room for it" in each for each in caplog.messages)
 
 
 async def test_replicas_are_capped_by_partitions_with_a_warning(
@@ -191,13 +224,13 @@ async def test_replicas_are_capped_by_partitions_with_a_warning(
     world.hire("ann")
     await world.until(lambda: len(world.acting()) == 2)
     assert await world.holders("p") == {0: "ann", 1: "ann"}
-    warning = "replicas 5 are capped: the source has 2 partitions"
+    warning = "replicas 5 capped at 2, the partitions of the source"
     await world.until(lambda: world.statuses("p"))
     assert (await world.statuses("p"))["0"].warnings == (warning,)
-    assert sum(warning in each for each in caplog.messages) == 1, "once, not at every look"
+    assert sum(warning in each for each in caplog.messages) == 1, "once, not in every pass"
 
 
-async def test_a_missing_topic_blocks_its_pipeline_says_so_and_is_looked_for_again(world: WorkerCluster) -> None:
+async def test_a_missing_topic_blocks_its_pipeline_with_the_reason_until_it_exists(world: WorkerCluster) -> None:
     await world.pipeline("p", topic=False, replicas=3)
     await world.pipeline("q")
     world.hire("ann")
@@ -226,7 +259,7 @@ async def test_a_backfill_runs_beside_the_live_generation_and_is_retired_at_its_
     assert await registry.update_checkpoint(1, "p.2.0", 3, epochs["1"])
     await world.until(lambda: len(world.acting()) == 2)
     assert [each.retired for each in (await world.catalog.get("p")).generations] == [False, True]
-    assert [each.slot for each in ann.stage.manners.heard if isinstance(each, HaltSlot)] == ["p.2.0"]
+    assert [each.slot for each in ann.stage.behaviour.received if isinstance(each, HaltSlot)] == ["p.2.0"]
     assert set((await world.owners("p", 2)).values()) == {None}
 
 
@@ -236,11 +269,11 @@ async def test_a_rewind_halts_the_old_generation_and_runs_the_next(world: Worker
     await world.until(lambda: len(world.acting()) == 4)
     await world.catalog.rewind("p", {0: 7})
     await world.until(lambda: {piece[0] for piece in world.acting()} == {"p.2"} and len(world.acting()) == 4)
-    assert ann.stage.manners.lives == 1
+    assert ann.stage.behaviour.lives == 1
     assert await lease_epochs(world, "p", 1) == [1]
 
 
-async def test_what_an_operator_sees(world: WorkerCluster) -> None:
+async def test_the_published_records_of_a_worker(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=2)
     [ann] = world.hire("ann")
     await world.until(lambda: len(world.acting()) == 2)
@@ -290,7 +323,7 @@ async def test_without_leases_every_worker_runs_one_instance_and_partitions_are_
     assert {worker.mode for worker in (await world.workers()).values()} == {"no-leases"}
     statuses = await world.statuses("p")
     assert sorted(statuses) == ["~ann.1", "~bob"]
-    warning = "replicas 2 are ignored: workers without leases run one instance each"
+    warning = "replicas 2 ignored: workers without leases run one instance each"
     assert statuses["~bob"].warnings == (warning,)
     world.hired["bob"].crash()
     await world.until(lambda: {actor for [(actor, _)] in world.acting().values()} == {"ann.1"})
@@ -306,7 +339,7 @@ async def test_workers_with_and_without_leases_share_one_pipeline(world: WorkerC
     assert sorted(set((await world.owners("p")).values()) - {None}) == ["0", "~bob"]  # type: ignore[type-var]
 
 
-async def test_a_registry_nobody_can_read_blocks_its_own_pipeline_only(world: WorkerCluster) -> None:
+async def test_a_corrupt_registry_blocks_its_own_pipeline_only(world: WorkerCluster) -> None:
     await world.store.commit(apply=[Put("registry/pipeline-broken-1/meta", b'"what?"')])
     await world.pipeline("broken")
     await world.pipeline("p")
@@ -318,7 +351,7 @@ async def test_a_registry_nobody_can_read_blocks_its_own_pipeline_only(world: Wo
     assert "is corrupt" in status.reason
 
 
-async def test_a_slot_of_very_many_partitions_is_told_of_without_each(world: WorkerCluster) -> None:
+async def test_the_status_of_a_slot_with_very_many_partitions_does_not_list_them(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=6_000)
     [ann] = world.hire("ann")
     await world.until(lambda: len(world.acting()) == 6_000)
@@ -326,18 +359,16 @@ async def test_a_slot_of_very_many_partitions_is_told_of_without_each(world: Wor
     await world.run_ms(3_000)
     status = (await world.statuses("p"))["0"]
     assert (status.rows, status.epochs) == (7, {})
-    assert status.warnings == ("6000 partitions are too many to be shown one by one",)
+    assert status.warnings == ("6000 partitions are too many to list",)
 
 
-async def test_a_record_nobody_can_read_harms_nobody_else(
-    world: WorkerCluster, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_malformed_record_is_ignored(world: WorkerCluster, caplog: pytest.LogCaptureFixture) -> None:
     await world.store.commit(apply=[Put(pipeline_key("broken"), b'{"id": 7}'), Put(HOLDERS + "slot/odd", b'{"a": 1}')])
     await world.pipeline("p")
     world.hire("ann")
     with caplog.at_level(logging.ERROR):
         await world.until(lambda: len(world.acting()) == 4)
-    assert any("pipeline/broken cannot be read" in each for each in caplog.messages)
+    assert any("malformed record pipeline/broken ignored" in each for each in caplog.messages)
 
 
 async def test_a_worker_whose_wall_clock_is_wrong_works_like_any_other(world: WorkerCluster) -> None:
@@ -355,13 +386,13 @@ async def test_a_worker_whose_wall_clock_is_wrong_works_like_any_other(world: Wo
         assert len(world.acting()) == 4
 
 
-async def test_claims_are_told_again_at_every_renewal_with_a_later_end(world: WorkerCluster) -> None:
+async def test_claims_are_sent_at_every_renewal_with_a_later_deadline(world: WorkerCluster) -> None:
     await world.pipeline("p")
     [ann] = world.hire("ann")
     await world.until(lambda: len(world.acting()) == 4)
-    before = len(ann.stage.manners.heard)
+    before = len(ann.stage.behaviour.received)
     await world.run_ms(20_000)
-    said = [each.until_ms for each in ann.stage.manners.heard[before:] if isinstance(each, SlotClaims)]
+    said = [each.until_ms for each in ann.stage.behaviour.received[before:] if isinstance(each, SlotClaims)]
     assert said == sorted(said)
     assert 3 <= len(set(said)) <= 6
     assert all(each.until_ms <= world.clock.boot_ms() + 18_000 for each in ann.driver.claims.values())

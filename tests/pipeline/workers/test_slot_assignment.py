@@ -40,7 +40,7 @@ class Town:
 
     def seen_by(self, name: str, *, settled: bool = True) -> AssignmentInputs:
         return AssignmentInputs(
-            me=name, wanted=self.wanted, peers=self.peers, holders=dict(self.holders), settled=settled
+            me=name, desired=self.wanted, peers=self.peers, holders=dict(self.holders), settled=settled
         )
 
     def decisions(self, *, settled: bool = True) -> dict[str, SlotDecision]:
@@ -48,13 +48,13 @@ class Town:
 
     def act(self, name: str) -> bool:
         decision = decide_slots(self.seen_by(name))
-        for slot in decision.give_back:
+        for slot in decision.release:
             assert self.holders.pop(slot) == name
             self.moves += 1
         for slot in decision.take:
             assert slot not in self.holders, "a slot that somebody holds is taken"
             self.holders[slot] = name
-        return bool(decision.take or decision.give_back)
+        return bool(decision.take or decision.release)
 
     def settle(self) -> None:
         for _ in range(200):
@@ -65,7 +65,7 @@ class Town:
 
 
 @given(wanted, workers, st.dictionaries(st.tuples(st.sampled_from("pqrs"), st.integers(0, 9)), st.sampled_from(NAMES)))
-def test_from_anywhere_everything_wanted_is_held_once_and_spread_fairly(
+def test_from_any_state_every_desired_slot_is_held_once_and_spread_fairly(
     wanted: dict[str, int], names: list[str], held: dict[tuple[str, int], str]
 ) -> None:
     holders = {SlotId(*slot): name for slot, name in held.items() if name in names}
@@ -105,13 +105,13 @@ def test_a_newcomer_gets_its_share_and_nothing_else_moves(
 
 
 @given(wanted, st.lists(st.sampled_from(NAMES), min_size=2, max_size=5, unique=True))
-def test_when_one_goes_only_its_slots_are_taken(wanted: dict[str, int], names: list[str]) -> None:
+def test_when_a_worker_leaves_only_its_slots_move(wanted: dict[str, int], names: list[str]) -> None:
     before = Town(wanted, peers_of(names))
     before.settle()
     gone = names[0]
     left = {slot: name for slot, name in before.holders.items() if name != gone}
     after = Town(wanted, peers_of(names[1:]), left)
-    first = {name: each.give_back for name, each in after.decisions().items()}
+    first = {name: each.release for name, each in after.decisions().items()}
     after.settle()
     assert set(after.holders) == slots_of(wanted)
     kept = [slot for slot, name in left.items() if after.holders[slot] == name]
@@ -121,7 +121,7 @@ def test_when_one_goes_only_its_slots_are_taken(wanted: dict[str, int], names: l
 
 
 @given(st.integers(1, 12), st.integers(1, 12), workers)
-def test_scaling_touches_only_what_comes_or_goes(less: int, more: int, names: list[str]) -> None:
+def test_scaling_moves_no_other_slot(less: int, more: int, names: list[str]) -> None:
     less, more = sorted((less, more))
     town = Town({"p": less}, peers_of(names))
     town.settle()
@@ -135,34 +135,34 @@ def test_scaling_touches_only_what_comes_or_goes(less: int, more: int, names: li
     assert set(town.holders) == set(small)
 
 
-def test_a_slot_nobody_wants_goes_at_once_and_all_together() -> None:
+def test_unwanted_slots_are_released_at_once() -> None:
     held = {SlotId("p", number): "w0" for number in range(4)}
     for wanted in ({}, {"p": 0}):
         decision = decide_slots(Town(wanted, peers_of(["w0", "w1"]), held).seen_by("w0", settled=False))
-        assert set(decision.give_back) == set(held)
+        assert set(decision.release) == set(held)
 
 
-def test_surplus_goes_one_at_a_time_and_only_when_the_workers_have_settled() -> None:
+def test_rebalancing_releases_one_slot_at_a_time_once_the_workers_are_stable() -> None:
     held = {SlotId("p", number): "w0" for number in range(4)}
-    situation = Town({"p": 4}, peers_of(["w0", "w1"]), held).seen_by("w0")
-    assert len(decide_slots(situation).give_back) == 1
-    assert decide_slots(replace(situation, settled=False)).give_back == ()
-    leaving = frozenset(decide_slots(situation).give_back)
-    assert decide_slots(replace(situation, leaving=leaving)).give_back == (), "the next one waits for the first"
+    inputs = Town({"p": 4}, peers_of(["w0", "w1"]), held).seen_by("w0")
+    assert len(decide_slots(inputs).release) == 1
+    assert decide_slots(replace(inputs, settled=False)).release == ()
+    leaving = frozenset(decide_slots(inputs).release)
+    assert decide_slots(replace(inputs, leaving=leaving)).release == (), "the next one waits for the first"
 
 
-def test_surplus_goes_to_a_worker_whose_spark_is_up_and_free_slots_to_anybody() -> None:
+def test_rebalancing_waits_for_a_worker_whose_spark_is_up_and_free_slots_do_not() -> None:
     cold = WorkerPeer(id="w1", slots_per_pipeline_max=9, ready=False)
     held = {SlotId("p", number): "w0" for number in range(4)}
     town = Town({"p": 4}, (*peers_of(["w0"]), cold), held)
-    assert decide_slots(town.seen_by("w0")).give_back == ()
-    assert decide_slots(town.seen_by("w1")).expecting, "time to start one"
+    assert decide_slots(town.seen_by("w0")).release == ()
+    assert decide_slots(town.seen_by("w1")).needs_driver, "time to start one"
     town.wanted = {"p": 8}
     assert len(decide_slots(town.seen_by("w1")).take) == 4
 
 
 @given(wanted, workers, st.integers(1, 3))
-def test_nobody_runs_more_slots_of_a_pipeline_than_it_may_and_none_waits_while_there_is_room(
+def test_no_worker_exceeds_its_slots_per_pipeline_and_no_slot_waits_while_there_is_room(
     wanted: dict[str, int], names: list[str], room: int
 ) -> None:
     town = Town(wanted, peers_of(names, room))
@@ -175,7 +175,7 @@ def test_nobody_runs_more_slots_of_a_pipeline_than_it_may_and_none_waits_while_t
     assert set(unplaced) == slots_of(wanted) - set(town.holders)
 
 
-def test_what_one_may_not_take_another_with_room_does() -> None:
+def test_slots_above_a_workers_limit_go_to_one_with_room() -> None:
     peers = (WorkerPeer(id="large", slots_per_pipeline_max=9), WorkerPeer(id="small", slots_per_pipeline_max=1))
     town = Town({"p": 6}, peers)
     town.settle()
@@ -183,26 +183,28 @@ def test_what_one_may_not_take_another_with_room_does() -> None:
 
 
 @given(wanted, st.lists(st.sampled_from(NAMES), min_size=2, max_size=5, unique=True))
-def test_a_worker_without_spark_gets_nothing_while_another_has_one(wanted: dict[str, int], names: list[str]) -> None:
+def test_a_worker_whose_spark_fails_gets_no_slot_while_another_is_able(
+    wanted: dict[str, int], names: list[str]
+) -> None:
     town = Town(wanted, peers_of(names))
     town.settle()
     town.peers = peers_of(names, unable=frozenset(names[:1]))
     held = [slot for slot, name in town.holders.items() if name == names[0]]
-    assert set(decide_slots(town.seen_by(names[0], settled=False)).give_back) == set(held), (
+    assert set(decide_slots(town.seen_by(names[0], settled=False)).release) == set(held), (
         "all at once: nobody works at them"
     )
     town.settle()
     assert names[0] not in town.holders.values()
 
 
-def test_where_nobody_has_a_spark_slots_stay_where_they_are() -> None:
+def test_without_an_able_worker_slots_stay_where_they_are() -> None:
     held = {SlotId("p", 0): "w0", SlotId("p", 1): "w1"}
     town = Town({"p": 2}, peers_of(["w0", "w1"], unable=frozenset({"w0", "w1"})), held)
-    assert all(not each.give_back and not each.take for each in town.decisions().values())
+    assert all(not each.release and not each.take for each in town.decisions().values())
 
 
 @given(wanted)
 def test_without_workers_nothing_is_placed(wanted: dict[str, int]) -> None:
-    situation = AssignmentInputs(me="w0", wanted=wanted, peers=(), holders={})
-    assert spread(situation) == ({}, sorted(slots_of(wanted)))
-    assert decide_slots(situation).take == ()
+    inputs = AssignmentInputs(me="w0", desired=wanted, peers=(), holders={})
+    assert spread(inputs) == ({}, sorted(slots_of(wanted)))
+    assert decide_slots(inputs).take == ()

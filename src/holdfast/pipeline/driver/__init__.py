@@ -1,1 +1,1 @@
-"""What runs in the Spark driver's process: slots, batches, and the steps by which a range lands once."""
+"""What runs in the Spark driver's process: slots, batches, and the protocol that writes every range once."""

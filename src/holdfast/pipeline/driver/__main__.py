@@ -1,6 +1,7 @@
 """`python -m holdfast.pipeline.driver`: the Spark driver of a worker. It can be run by hand.
 
-Its first line on stdin is a `Start` (see `settings`), every other one of `messages`; it answers on stdout, and logs on stderr:
+The first line on stdin is a `DriverStart` (see `settings`), every later one a message of `model.driver_protocol`; it sends messages
+on stdout, among them its log:
 
     {"store": "sqlite:////tmp/h/store.db", "objects": "file:///tmp/h/objects", "bootstrap": "127.0.0.1:9092",
      "clickhouse": "http://default:@127.0.0.1:8123"}
@@ -8,8 +9,8 @@ Its first line on stdin is a `Start` (see `settings`), every other one of `messa
     {"say": "claims", "slot": "ann", "epochs": {"0": 1}, "untilMs": 123456}
 
 (each in one line). `slot` is the consumer that owns the partitions in the generation's registry, under these epochs: claim them
-first (`RegistryStore.claim`). `untilMs` is of CLOCK_BOOTTIME and must be said again before it comes. When stdin ends it stops at
-once.
+first (`RegistryStore.claim`). `untilMs` is CLOCK_BOOTTIME and must be renewed before it is reached. When stdin ends the driver
+exits at once.
 """
 
 import logging
@@ -22,17 +23,16 @@ from holdfast.vocabulary.errors import HoldfastError
 
 
 def main() -> int:
-    """Read the first line, then live."""
+    """Read the first line, then run."""
     if os.getpgrp() != os.getpid() and os.getsid(0) != os.getpid():
         os.setpgid(0, 0)
     lines = os.fdopen(os.dup(0), "rb")
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no line of ours
+    os.dup2(2, 1)  # what a library prints must not mix with messages
     null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)  # and the JVM reads nothing of the worker's
+    os.dup2(null, 0)  # the JVM must not read the worker's messages
     try:
         start = parse_start_line(lines.readline())
-        logging.basicConfig(stream=sys.stderr, level=start.log_level.upper())
         return run_driver(start, lines, out)
     except HoldfastError as error:
         print(error, file=sys.stderr)
@@ -42,4 +42,4 @@ def main() -> int:
 if __name__ == "__main__":
     code = main()
     logging.shutdown()
-    exit_immediately(code)  # threads of libraries keep nobody waiting
+    exit_immediately(code)  # without waiting for threads of libraries

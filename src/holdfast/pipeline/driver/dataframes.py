@@ -1,7 +1,7 @@
-"""From a job to the DataFrame that does it, and from a recipe to what its rows are.
+"""From a job to the DataFrame that runs it, and from a revision to its sink's target.
 
 A Holdfast topic without SQL is `spark.range(n).mapInArrow(task)`: no record passes through the JVM. With SQL, the first task
-emits mapped rows, Spark's own operators transform them, and a second task writes what comes out. Any other Kafka is read by
+emits mapped rows, Spark's own operators transform them, and a second task writes the result. Any other Kafka is read by
 Spark's connector with explicit offsets. In all of them a partition of the frame is a range: nothing in between moves rows.
 """
 
@@ -27,29 +27,29 @@ Frame = Callable[[SparkJobs, RangeJob], "DataFrame"]
 
 def target_of(
     jobs: SparkJobs,
-    recipe: Revision,
+    revision: Revision,
     *,
     pipeline_id: str,
     generation: int,
     embedded: str,
     cluster_address: ClusterAddress,
 ) -> SinkTarget:
-    """What a recipe's rows are and where they go. SQL is checked here: `InvalidError` says what is wrong with it."""
-    columns = recipe.mapping.columns
-    if recipe.sql:
-        if isinstance(recipe.sink, TopicSinkConfig):
+    """The target of a revision. SQL is checked here: `InvalidError` says what is wrong with it."""
+    columns = revision.mapping.columns
+    if revision.sql:
+        if isinstance(revision.sink, TopicSinkConfig):
             raise InvalidError(
-                "sql", "with a topic as its sink", "tables and files: a topic takes the mapped view as it is"
+                "sql", revision.sql[:200], "empty for a topic as the sink: it takes the mapped view as it is"
             )
         session = jobs.own_session()
-        schema = sql.view_schema(columns, overflow=recipe.drift.unknown_fields == "overflow")
-        frame = sql.selected(session, session.createDataFrame([], schema), recipe.sql)
+        schema = sql.view_schema(columns, overflow=revision.drift.unknown_fields == "overflow")
+        frame = sql.selected(session, session.createDataFrame([], schema), revision.sql)
         sql.check(frame)
         columns = sql.columns_of(frame, columns)
     return SinkTarget(
         pipeline_id=pipeline_id,
         generation=generation,
-        recipe=recipe,
+        revision=revision,
         columns=columns,
         embedded=embedded,
         cluster_address=cluster_address,
@@ -57,50 +57,51 @@ def target_of(
 
 
 def run_write(jobs: SparkJobs, job: RangeJob) -> "DataFrame":
-    """The frame whose rows are the outcomes of writing the job's portions."""
-    recipe = job.target.recipe
-    if recipe.sql:
+    """The frame whose rows are the outcomes of writing the job's ranges."""
+    revision = job.target.revision
+    if revision.sql:
         session = jobs.own_session()
-        schema = sql.view_schema(recipe.mapping.columns, overflow=job.target.overflow)
+        schema = sql.view_schema(revision.mapping.columns, overflow=job.target.overflow)
         mapped = (
             _records(session, job).mapInArrow(MapRecords(job), schema)
-            if recipe.source.brokers
+            if revision.source.brokers
             else _numbers(session, job).mapInArrow(MapRanges(job), schema)
         )
-        return sql.selected(session, mapped, recipe.sql).mapInArrow(WriteRows(job), task_outcomes.SCHEMA)
-    if recipe.source.brokers:
+        return sql.selected(session, mapped, revision.sql).mapInArrow(WriteRows(job), task_outcomes.SCHEMA)
+    if revision.source.brokers:
         return _records(jobs.spark, job).mapInArrow(WriteRecords(job), task_outcomes.SCHEMA)
     return _numbers(jobs.spark, job).mapInArrow(WriteRanges(job), task_outcomes.SCHEMA)
 
 
 def run_survey(jobs: SparkJobs, job: RangeJob) -> "DataFrame":
-    """The frame whose rows say what the job's portions ask of the mapping."""
-    if job.target.recipe.source.brokers:
+    """The frame whose rows are the surveys of the job's ranges."""
+    if job.target.revision.source.brokers:
         return _records(jobs.spark, job).mapInArrow(SurveyRecords(job), task_outcomes.SCHEMA)
     return _numbers(jobs.spark, job).mapInArrow(SurveyRanges(job), task_outcomes.SCHEMA)
 
 
-def completed(job: RangeJob, said: Sequence[TaskOutcome]) -> list[TaskOutcome]:
-    """One outcome for every portion.
+def completed(job: RangeJob, outcomes: Sequence[TaskOutcome]) -> list[TaskOutcome]:
+    """One outcome for every range.
 
-    Where records go through a frame, a range of which nothing is left has nobody to speak for it: it is done. One that two tasks
-    spoke of was torn apart, and its second part would be taken for a repetition of the first.
+    Where records go through a frame, a range without rows has no task and no outcome: it is done. A range with two outcomes was
+    split between tasks, and the sink would take the second part for a repetition of the first.
     """
     by_number: dict[int, list[TaskOutcome]] = {fenced_range.partition: [] for fenced_range in job.fenced_ranges}
-    for each in said:
+    for each in outcomes:
         by_number[each.partition].append(each)
-    through_frame = bool(job.target.recipe.sql or job.target.recipe.source.brokers)
+    through_frame = bool(job.target.revision.sql or job.target.revision.source.brokers)
     return [
-        _the_only(fenced_range, by_number[fenced_range.partition], through_frame) for fenced_range in job.fenced_ranges
+        _single_outcome(fenced_range, by_number[fenced_range.partition], through_frame)
+        for fenced_range in job.fenced_ranges
     ]
 
 
-def _the_only(fenced_range: FencedRange, said: list[TaskOutcome], through_frame: bool) -> TaskOutcome:
-    if len(said) == 1:
-        return said[0]
-    if not said and through_frame:
+def _single_outcome(fenced_range: FencedRange, outcomes: list[TaskOutcome], through_frame: bool) -> TaskOutcome:
+    if len(outcomes) == 1:
+        return outcomes[0]
+    if not outcomes and through_frame:
         return TaskOutcome(partition=fenced_range.partition, kind="done")
-    reason = "its task said nothing" if not said else f"{len(said)} tasks wrote parts of one range"
+    reason = f"{len(outcomes)} tasks wrote parts of one range" if outcomes else "its task returned no outcome"
     return TaskOutcome(partition=fenced_range.partition, kind="blocked", reason=reason)
 
 
@@ -110,7 +111,7 @@ def _numbers(session: "SparkSession", job: RangeJob) -> "DataFrame":
 
 
 def _records(session: "SparkSession", job: RangeJob) -> "DataFrame":
-    config = job.target.recipe.source
+    config = job.target.revision.source
     reader = session.read.format("kafka").option("failOnDataLoss", "true").option("includeHeaders", "true")
     for name, value in connector_options(config, job.fenced_ranges).items():
         reader = reader.option(name, value)
@@ -118,7 +119,7 @@ def _records(session: "SparkSession", job: RangeJob) -> "DataFrame":
 
 
 def connector_options(config: KafkaConfig, fenced_ranges: Sequence[FencedRange]) -> dict[str, str]:
-    """Spark's connector, told exactly which offsets: one partition of the frame for each range."""
+    """Options of Spark's connector with explicit offsets: one partition of the frame for each range."""
     topic, security = config.topic, config.security
     options = {
         "kafka.bootstrap.servers": ",".join(config.brokers),

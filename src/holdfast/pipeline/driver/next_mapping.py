@@ -1,20 +1,20 @@
-"""The next mapping, when records have fields that become columns. No I/O."""
+"""The next mapping, when fields of records become columns. No I/O."""
 
 from collections.abc import Iterable
 
 from holdfast.pipeline.model.column_mapping import COLUMNS_MAX, Column, Mapping
 
 
-def next_mapping(mapping: Mapping, wanted: Iterable[Column]) -> Mapping | None:
-    """The mapping with the columns it lacks; None: it lacks none, somebody else was faster.
+def next_mapping(mapping: Mapping, requested: Iterable[Column]) -> Mapping | None:
+    """The mapping with the columns it lacks; None: it lacks none, because another slot has added them.
 
-    Ranges ask by themselves, so two may name the same field; the first wins. A name that is taken by another path is left out: it
-    comes again with a name of its own, once the mapping knows the first.
+    Ranges are surveyed independently, so two may request the same field; the first wins. A column name that another path has taken
+    is left out: the next survey requests it under a name of its own.
     """
     paths = {column.field_path for column in mapping.columns}
     names = {column.column for column in mapping.columns}
     added: list[Column] = []
-    for column in wanted:
+    for column in requested:
         if column.field_path in paths or column.column in names or len(names) >= COLUMNS_MAX:
             continue
         added.append(column)

@@ -1,4 +1,4 @@
-"""What a slot owns and what it did, as values: partitions held, and counts for the status."""
+"""The partitions a slot owns and what it counted, as values. No I/O."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,7 +13,7 @@ WARNINGS_MAX: Final = 20
 
 @dataclass(slots=True)
 class OwnedPartition:
-    """A partition that was taken over: nothing of an older epoch can land, and nothing that was begun is open."""
+    """A partition that was taken over: no write of an older epoch can land, and no range is open."""
 
     partition: int
     epoch: int
@@ -22,31 +22,31 @@ class OwnedPartition:
     fence: int = 0
     end: int = 0
     since_ms: int = 0
-    """When a record behind the position was first seen; 0: there is none."""
+    """When a record after the position was first seen; 0: there is none."""
     row_bytes: float = 0.0
     newest_ms: int = 0
     """The time of the last record that was written."""
     caught_up: bool = False
 
-    def see(self, end: int, now_ms: int) -> None:
-        """The source reaches up to here now."""
+    def update_end(self, end: int, now_ms: int) -> None:
+        """The source now ends here."""
         self.end = end
-        if self.waiting.rows == 0:
+        if self.backlog.rows == 0:
             self.since_ms, self.caught_up = 0, True
         elif self.since_ms == 0:
             self.since_ms = max(1, now_ms)
 
-    def moved(self, outcome: TaskOutcome, end: int, now_ms: int) -> None:
+    def advance(self, outcome: TaskOutcome, end: int, now_ms: int) -> None:
         """A range was written and the checkpoint moved."""
         self.position = end
-        self.since_ms = max(1, now_ms) if self.waiting.rows else 0
+        self.since_ms = max(1, now_ms) if self.backlog.rows else 0
         if outcome.read:
             self.row_bytes = outcome.payload_bytes / outcome.read
         self.newest_ms = max(self.newest_ms, outcome.newest_ms)
 
     @property
-    def waiting(self) -> PartitionBacklog:
-        """As planning sees it."""
+    def backlog(self) -> PartitionBacklog:
+        """The input of planning."""
         return PartitionBacklog(
             partition=self.partition,
             position=self.position,
@@ -62,11 +62,12 @@ class OwnedPartition:
         return self.stop is not None and self.position >= self.stop
 
     def progress(self, *, now_ms: int, wall_ms: int) -> PartitionProgress:
-        """Where it is. Until it has caught up, lag is the age of the last record written; then of the oldest that waits."""
+        """Position and lag. Until it has caught up, lag is the age of the last record written; after that, of the oldest
+        backlog."""
         lag_ms = 0
-        if self.waiting.rows:
-            behind = not self.caught_up and self.newest_ms
-            lag_ms = wall_ms - self.newest_ms if behind else now_ms - self.since_ms
+        if self.backlog.rows:
+            catching_up = not self.caught_up and self.newest_ms
+            lag_ms = wall_ms - self.newest_ms if catching_up else now_ms - self.since_ms
         return PartitionProgress(checkpoint=self.position, end=max(self.end, self.position), lag_ms=max(0, lag_ms))
 
 
@@ -92,7 +93,7 @@ class SlotCounters:
         self.warn(*outcome.warnings)
 
     def warn(self, *texts: str) -> None:
-        """Something a person should see; each once, the newest are kept."""
+        """Add warnings for the operator; each once, the newest are kept."""
         for text in texts:
             self.warnings.pop(text, None)
             self.warnings[text] = None
@@ -100,7 +101,7 @@ class SlotCounters:
             del self.warnings[next(iter(self.warnings))]
 
     def progress(self, slot: str, partitions: dict[str, PartitionProgress], blocked: str) -> SlotProgress:
-        """As the worker hears it."""
+        """The message to the worker."""
         return SlotProgress(
             slot=slot,
             rows=self.rows,
@@ -115,19 +116,19 @@ class SlotCounters:
         )
 
 
-def offset_errors(held: OwnedPartition, ends: TopicBounds) -> str:
-    """What is wrong with a position in what the source has now; empty: nothing."""
-    start, end = ends.starts[held.partition], ends.ends[held.partition]
-    if held.finished:
+def offset_errors(owned: OwnedPartition, bounds: TopicBounds) -> str:
+    """Why the position is not within the offsets of the source; empty: it is."""
+    start, end = bounds.starts[owned.partition], bounds.ends[owned.partition]
+    if owned.finished:
         return ""
-    if held.position < start:
+    if owned.position < start:
         return (
-            f"offsets {held.position} to {start - 1} of partition {held.partition} were removed before they were read; "
-            "rewind the pipeline to go on behind them"
+            f"offsets {owned.position} to {start - 1} of partition {owned.partition} were deleted before they were read; "
+            "rewind the pipeline to continue after them"
         )
-    if held.position > end:
+    if owned.position > end:
         return (
-            f"partition {held.partition} ends at {end}, and {held.position} was reached: was the topic made again? "
-            "rewind the pipeline to go on"
+            f"partition {owned.partition} ends at {end}, before the checkpoint {owned.position}: was the topic recreated? "
+            "rewind the pipeline to continue"
         )
     return ""

@@ -1,13 +1,13 @@
-"""The driver's process: lines in, slots at work, lines out.
+"""The driver's process: messages in, slots at work, messages out.
 
-The one rule: `Alive` is said by the loop that does the bookkeeping, after the engine has answered it. A loop that hangs, and an
-engine that hangs, both fall silent, and whoever supervises this process ends it.
+The one rule: `DriverAlive` is sent by the loop that supervises the slots, after Spark has answered it. If the loop or Spark hangs,
+none is sent, and the worker kills this process.
 """
 
 import logging
 import os
 import sys
-from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, Queue
 from threading import Lock, Thread
 from typing import Any, BinaryIO, Final
@@ -15,9 +15,10 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from holdfast.client.loop_thread import loop_thread
-from holdfast.pipeline.driver.settings import DriverStart, driver_settings, reach_of, spark_of
-from holdfast.pipeline.driver.slot_processor import DriverResources
-from holdfast.pipeline.driver.slot_thread import SlotThread
+from holdfast.pipeline.driver.log_messages import configure_logging
+from holdfast.pipeline.driver.settings import DriverStart, cluster_address_of, driver_settings, spark_of
+from holdfast.pipeline.driver.slot_context import DriverResources
+from holdfast.pipeline.driver.slot_thread import SendMessage, SlotThread
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
 from holdfast.pipeline.model.driver_protocol import (
     DriverAlive,
@@ -36,7 +37,7 @@ from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.random import SystemRandom
 
-ENGINE_GONE: Final = 3
+SPARK_LOST: Final = 3
 _QUIT_WITHIN_MS: Final = 10_000
 _TICK_MS: Final = 100
 
@@ -45,129 +46,128 @@ _decode: Final = msgspec.json.Decoder(ToDriver).decode
 
 
 class MessageWriter:
-    """Lines to the worker, whole and one after the other."""
+    """Messages to the worker, whole and one after the other."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out, self._lock = out, Lock()
 
-    def say(self, said: FromDriver) -> None:
-        """One line. A worker that is gone is noticed by stdin's end."""
-        line = msgspec.json.encode(said) + b"\n"
-        with self._lock:
-            try:
-                self._out.write(line)
-                self._out.flush()
-            except OSError:
-                _log.warning("nobody reads what this driver says")
+    def send(self, message: FromDriver) -> None:
+        """One line. If stdout is closed the message is lost: the worker is gone, which the end of stdin reports."""
+        line = msgspec.json.encode(message) + b"\n"
+        with self._lock, suppress(OSError):
+            self._out.write(line)
+            self._out.flush()
 
 
 class SlotSupervisor:
     """All slots of one worker."""
 
-    def __init__(self, tools: DriverResources, say: Callable[[FromDriver], None]) -> None:
-        self._tools, self._say = tools, say
+    def __init__(self, resources: DriverResources, send: SendMessage) -> None:
+        self._resources, self._send = resources, send
         self._slots: dict[str, SlotThread] = {}
-        self._waiting: dict[str, list[ToDriver]] = {}  # for a slot whose former run is not quite over
-        self._heard: Queue[ToDriver] = Queue()
+        self._deferred: dict[str, list[ToDriver]] = {}  # for a slot whose former thread has not ended yet
+        self._inbox: Queue[ToDriver] = Queue()
         self._alive_ms = 0
 
-    def hear(self, line: bytes) -> None:
-        """A line of the worker's, from the thread that reads them."""
-        self._heard.put(_decode(line))
+    def receive(self, line: bytes) -> None:
+        """A message of the worker's, from the thread that reads them."""
+        self._inbox.put(_decode(line))
 
     def serve(self) -> int:
-        """Until `Quit`; the exit code."""
+        """Until `QuitDriver`; the exit code."""
         quit_by_ms = 0
         while True:
             try:
-                said = self._heard.get(timeout=_TICK_MS / 1_000)
+                message = self._inbox.get(timeout=_TICK_MS / 1_000)
             except Empty:
-                said = None
-            if isinstance(said, QuitDriver):
-                quit_by_ms = self._tools.clock.boot_ms() + _QUIT_WITHIN_MS
+                message = None
+            if isinstance(message, QuitDriver):
+                quit_by_ms = self._resources.clock.boot_ms() + _QUIT_WITHIN_MS
                 for slot in self._slots.values():
                     slot.halt(_QUIT_WITHIN_MS // 2)
-            elif said is not None:
-                self._obey(said)
+            elif message is not None:
+                self._dispatch(message)
             if not self._tick():
-                return ENGINE_GONE
-            if quit_by_ms and (not self._slots or self._tools.clock.boot_ms() >= quit_by_ms):
+                return SPARK_LOST
+            if quit_by_ms and (not self._slots or self._resources.clock.boot_ms() >= quit_by_ms):
                 return 0
 
-    def _obey(self, said: ToDriver) -> None:
-        name = "" if isinstance(said, QuitDriver) else said.slot
-        if name in self._waiting:
-            self._waiting[name].append(said)
+    def _dispatch(self, message: ToDriver) -> None:
+        name = "" if isinstance(message, QuitDriver) else message.slot
+        if name in self._deferred:
+            self._deferred[name].append(message)
             return
-        match said:
+        match message:
             case RunSlot():
-                self._run(name, said)
+                self._run(name, message)
             case SlotClaims() if name in self._slots:
-                self._slots[name].claims(said)
+                self._slots[name].set_claims(message)
             case HaltSlot(within_ms=within_ms) if name in self._slots:
                 self._slots[name].halt(within_ms)
             case _:
-                _log.info("nothing runs for %s", said)
+                _log.info("no slot %s here, ignored: %s", name, type(message).__name__)
 
-    def _run(self, name: str, said: RunSlot) -> None:
+    def _run(self, name: str, message: RunSlot) -> None:
         if name in self._slots:
-            self._waiting[name] = [said]
+            self._deferred[name] = [message]
             return
         try:
-            self._slots[name] = SlotThread(said, self._tools, self._say)
+            self._slots[name] = SlotThread(message, self._resources, self._send)
         except HoldfastError as error:
-            self._say(SlotFailed(slot=name, reason=str(error), lasting=True))
+            self._send(SlotFailed(slot=name, reason=str(error), lasting=True))
             return
         self._slots[name].start()
 
     def _tick(self) -> bool:
-        """Cancel what is late, forget what is over, and say that we are alive if the engine is. False: it is not."""
-        now_ms = self._tools.clock.boot_ms()
+        """Cancel overdue batches, remove slots that have ended, report being alive. False: Spark is lost."""
+        now_ms = self._resources.clock.boot_ms()
         for name, slot in list(self._slots.items()):
-            slot.check(now_ms)
-            if slot.over:
+            slot.cancel_overdue(now_ms)
+            if slot.ended:
                 del self._slots[name]
-                for said in self._waiting.pop(name, ()):
-                    self._obey(said)
-        if now_ms >= self._alive_ms + self._tools.settings.alive_ms:
+                for message in self._deferred.pop(name, ()):
+                    self._dispatch(message)
+        if now_ms >= self._alive_ms + self._resources.settings.alive_ms:
             try:
-                if not self._tools.jobs.answers():
+                if not self._resources.jobs.responds():
+                    _log.error("Spark session lost: its context was stopped")
                     return False
-            except Exception:
-                _log.exception("the engine is gone")
+            except Exception as error:
+                _log.error("Spark session lost: %s", " ".join(str(error).split())[:500])
                 return False
-            self._alive_ms = self._tools.clock.boot_ms()
-            self._say(DriverAlive(at_ms=self._alive_ms))
+            self._alive_ms = self._resources.clock.boot_ms()
+            self._send(DriverAlive(at_ms=self._alive_ms))
         return True
 
 
 def run_driver(start: DriverStart, lines: BinaryIO, out: BinaryIO) -> int:
     """A driver's life, from its first line to its exit code."""
-    speaker = MessageWriter(out)
+    writer = MessageWriter(out)
+    configure_logging(writer.send, start.log_level)
     clock, random = RealClock(), SystemRandom()
     settings = spark_of(start)
     spark = session(settings, app_name="holdfast-driver")
     jobs = SparkJobs(spark, remote=bool(settings.remote))
     jobs.warm_up()
-    keeper = _StoreOnLoopThread(start.store)
-    tools = DriverResources(
+    store = _StoreOnLoopThread(start.store)
+    resources = DriverResources(
         jobs=jobs,
-        store=keeper.opened(),
-        cluster_address=reach_of(start),
+        store=store.open(),
+        cluster_address=cluster_address_of(start),
         embedded=start.clickhouse,
         settings=driver_settings(start),
         clock=clock,
         random=random,
     )
-    driver = SlotSupervisor(tools, speaker.say)
-    Thread(target=_read_messages, args=(lines, driver), name="stdin", daemon=True).start()
-    speaker.say(
+    supervisor = SlotSupervisor(resources, writer.send)
+    Thread(target=_read_messages, args=(lines, supervisor), name="stdin", daemon=True).start()
+    writer.send(
         DriverReady(spark_version=spark.version, ui_url="" if settings.remote else spark.sparkContext.uiWebUrl or "")
     )
-    code = driver.serve()
+    code = supervisor.serve()
     if code == 0:
         spark.stop()
-    keeper.close()
+    store.close()
     return code
 
 
@@ -177,7 +177,7 @@ class _StoreOnLoopThread:
     def __init__(self, url: str) -> None:
         self._context: Any = open_store(url, clock=RealClock(), random=SystemRandom())
 
-    def opened(self) -> Any:
+    def open(self) -> Any:
         """Open it."""
         return loop_thread().submit(self._context.__aenter__()).result()
 
@@ -186,18 +186,18 @@ class _StoreOnLoopThread:
         loop_thread().submit(self._context.__aexit__(None, None, None)).result()
 
 
-def _read_messages(lines: BinaryIO, driver: SlotSupervisor) -> None:
-    """Hand lines on. When they end the worker is gone, and everything stops at once."""
+def _read_messages(lines: BinaryIO, supervisor: SlotSupervisor) -> None:
+    """Until stdin ends: then the worker is gone, and this process exits at once."""
     for line in lines:
         try:
-            driver.hear(line)
-        except msgspec.MsgspecError:
-            _log.exception("a line that cannot be read")
+            supervisor.receive(line)
+        except msgspec.MsgspecError as error:
+            _log.error("malformed message ignored: %s", error)
     exit_immediately(0)
 
 
 def exit_immediately(code: int) -> None:
-    """End this process and its JVM without waiting for anything: the claims end by themselves."""
+    """End this process and its JVM without waiting for anything: the claims expire by themselves."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway

@@ -1,7 +1,7 @@
-"""How a driver is started and how it works. Its start is one line of JSON, the first on its stdin.
+"""How a driver is started and tuned. Its start is one line of JSON, the first on its stdin.
 
-The one rule: everything a driver needs to know about its surroundings is in that line, which may hold passwords and is never in
-argv; about its work it hears by `messages`.
+The one rule: everything about its environment is in that line, which may hold passwords and is therefore never in argv. Its work
+comes as messages (`model.driver_protocol`).
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ FAIR: Final = {"spark.scheduler.mode": "FAIR"}
 
 
 class SparkOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """See `SparkSettings`. Its values may hold secrets, so they are in no text."""
+    """See `SparkSettings`. Values may hold secrets, so `repr` shows none."""
 
     master: str = LOCAL
     remote: str = ""
@@ -30,11 +30,11 @@ class SparkOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", fo
     conf: dict[str, str] = {}
 
     def __repr__(self) -> str:
-        return f"SparkPart(master={self.master!r})"
+        return f"SparkOptions(master={self.master!r})"
 
 
 class DriverStart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The first line. `objects` may be left out where the brokers at `bootstrap` tell it."""
+    """The first line. Without `objects` the brokers at `bootstrap` are asked for it."""
 
     store: str
     objects: str = ""
@@ -47,7 +47,7 @@ class DriverStart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
     log_level: str = "info"
 
     def __repr__(self) -> str:
-        return f"Start(bootstrap={self.bootstrap!r}, spark={self.spark!r})"
+        return f"DriverStart(bootstrap={self.bootstrap!r}, spark={self.spark!r})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +55,16 @@ class DriverSettings:
     """Values an operator may tune."""
 
     alive_ms: int = 1_000
-    """How often the driver says that it is alive."""
+    """How often the driver sends `DriverAlive`."""
     margin_ms: int = 3_000
-    """No insert is begun this close to the end of the claims, and what is under way is cancelled then."""
+    """No insert is begun this close to the expiry of the claims, and a running batch is cancelled then."""
     poll_ms: int = 200
-    """How often a slot that has nothing to do looks at the ends of its partitions."""
+    """How often an idle slot reads the end offsets of its partitions."""
     progress_ms: int = 2_000
     refresh_ms: int = 1_000
-    """How often a slot looks whether its pipeline was changed."""
+    """How often a slot checks whether its pipeline was edited."""
     ranges_max: int = 64
-    """Ranges of one slot that are written in one job."""
+    """Ranges that one job of a slot writes at most."""
     job_timeout_ms: int = 120_000
     """A job that takes longer is cancelled, and its ranges are written again."""
     retry_base_ms: int = 250
@@ -85,32 +85,32 @@ class DriverSettings:
 
 
 def start_line(start: DriverStart) -> bytes:
-    """What a worker writes first."""
+    """The first line, encoded."""
     return msgspec.json.encode(start) + b"\n"
 
 
 def parse_start_line(line: bytes | str) -> DriverStart:
-    """The first line, or what is wrong with it (without showing it)."""
+    """Decode the first line. Errors do not show it: it may hold passwords."""
     try:
         return msgspec.json.decode(line, type=DriverStart)
     except msgspec.MsgspecError as error:
-        raise InvalidError("first line of a driver's stdin", "a line that cannot be read", str(error)) from None
+        raise InvalidError("first line of a driver's stdin", "…", f"a DriverStart in JSON ({error})") from None
 
 
 def driver_settings(start: DriverStart) -> DriverSettings:
-    """Defaults, and what the worker says instead."""
+    """The defaults, overridden by the worker's values."""
     return settings_from(DriverSettings, {name: int(value) for name, value in start.settings.items()})
 
 
-def reach_of(start: DriverStart) -> ClusterAddress:
-    """How executors reach the cluster; where its objects are is asked of the brokers if it was not said."""
+def cluster_address_of(start: DriverStart) -> ClusterAddress:
+    """How executors reach the cluster; without the URL of its objects the brokers are asked for it."""
     if start.objects:
         return ClusterAddress(bootstrap=start.bootstrap, store=start.store, objects=start.objects)
     return discover_urls(ClusterAddress(bootstrap=start.bootstrap))
 
 
 def spark_of(start: DriverStart) -> SparkSettings:
-    """Slots share the executors fairly unless the operator says otherwise."""
+    """Slots share the executors fairly unless the operator configured otherwise."""
     part = start.spark
     return SparkSettings(
         master=part.master,

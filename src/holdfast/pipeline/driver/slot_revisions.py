@@ -1,6 +1,6 @@
-"""The recipes a slot works by: the pipeline's newest for what is planned, older ones for what was begun under them.
+"""The revisions of a pipeline that a slot has open: the newest for planning, older ones for ranges begun under them.
 
-The one rule: a version is never swapped under a range. What was begun under one is finished by the sink of that one.
+The one rule: a range keeps its revision. It is finished by the sink of the revision it was begun with.
 """
 
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from holdfast.pipeline.sinks.factory import open_sink
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 FOREIGN_SOURCE: Final = (
-    "another Kafka does not wait with its retention: exactly once holds while it keeps what was begun"
+    "the retention of another Kafka does not wait: exactly-once holds as long as it keeps the ranges that were begun"
 )
 
 
 class PermanentError(HoldfastError):
-    """The slot stops until somebody edits the pipeline."""
+    """A retry cannot help: the slot stops until the pipeline is edited."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -37,25 +37,25 @@ class PermanentError(HoldfastError):
 
 @dataclass(slots=True)
 class OpenedRevision:
-    """One version at work."""
+    """One revision and its open sink."""
 
-    recipe: Revision
+    revision: Revision
     target: SinkTarget
     sink: PipelineSink
-    ready: bool = False
-    """Whether the sink was prepared, and nothing has gone wrong with it since."""
+    prepared: bool = False
+    """Whether the sink was prepared and has not failed since."""
 
     def prepare(self) -> tuple[str, ...]:
-        """Make the sink ready if it is not; what a person should know."""
-        if self.ready:
+        """Prepare the sink if necessary; warnings for the operator."""
+        if self.prepared:
             return ()
         warnings = self.sink.prepare()
-        self.ready = True
+        self.prepared = True
         return warnings if self.sink.guarantee == EXACTLY_ONCE else (self.sink.guarantee, *warnings)
 
     def limits(self, settings: DriverSettings) -> RangeLimits:
         """How large a range may be."""
-        sink = self.recipe.sink
+        sink = self.revision.sink
         return RangeLimits(
             rows_max=sink.batch_size,
             bytes_max=sink.batch_bytes,
@@ -66,45 +66,45 @@ class OpenedRevision:
     @property
     def inserts_per_second(self) -> float:
         """The rate limit; 0: none."""
-        sink = self.recipe.sink
+        sink = self.revision.sink
         return sink.insert_rate_per_second if isinstance(sink, ClickHouseConfig) else 0.0
 
     @property
-    def looks_first(self) -> bool:
-        """Whether records are looked at before a range is begun."""
-        return self.recipe.drift.unknown_fields in ("stop", "add-column")
+    def surveys_first(self) -> bool:
+        """Whether records are read once before a range is begun."""
+        return self.revision.drift.unknown_fields in ("stop", "add-column")
 
 
 @dataclass(slots=True)
 class CurrentRevision:
-    """What a slot plans by now."""
+    """What a slot plans with."""
 
     generation: Generation
-    work: OpenedRevision
+    opened: OpenedRevision
     source: PipelineSource
     group: GroupOffsets
     rate: InsertRateLimiter
 
     def close(self) -> None:
-        """Let the source's connections go."""
+        """Close the connections to the source."""
         self.source.close()
         self.group.close()
 
 
 class SlotRevisions:
-    """Of one slot. `current` is there once `refresh` has been called."""
+    """Of one slot. `current` exists once `refresh` has returned."""
 
     def __init__(
         self,
         run: RunSlot,
-        ledger: SlotStore,
+        store: SlotStore,
         *,
         jobs: SparkJobs,
         cluster_address: ClusterAddress,
         embedded: str,
         settings: DriverSettings,
     ) -> None:
-        self._run, self._ledger, self._jobs = run, ledger, jobs
+        self._run, self._store, self._jobs = run, store, jobs
         self._cluster_address, self._embedded, self._refresh_ms = cluster_address, embedded, settings.refresh_ms
         self._opened: dict[int, OpenedRevision] = {}
         self._current: CurrentRevision | None = None
@@ -112,71 +112,71 @@ class SlotRevisions:
 
     @property
     def current(self) -> CurrentRevision:
-        """The newest."""
+        """The newest revision."""
         assert self._current is not None
         return self._current
 
     def refresh(self, now_ms: int) -> tuple[str, ...]:
-        """Look whether the pipeline was changed, not too often; what a person should know of a change."""
+        """Read the pipeline again if it is time to; warnings for the operator."""
         if self._current is not None and now_ms < self._refreshed_ms + self._refresh_ms:
             return ()
-        pipeline = self._ledger.pipeline()
+        pipeline = self._store.pipeline()
         found = [each for each in pipeline.generations if each.number == self._run.generation]
         if not found or found[0].retired:
             raise PermanentError(f"generation {self._run.generation} is retired")
         if pipeline.revision == 0:
-            raise PermanentError("the pipeline is not complete: " + "; ".join(pipeline.problems))
-        warnings = self._work_by(pipeline.revision, found[0], now_ms)
+            raise PermanentError("the pipeline is incomplete: " + "; ".join(pipeline.problems))
+        warnings = self._switch_to(pipeline.revision, found[0], now_ms)
         self._refreshed_ms = now_ms
         return warnings
 
     def refresh_next_turn(self) -> None:
-        """The pipeline was changed: the next `refresh` reads it."""
+        """The pipeline was edited: the next `refresh` reads it."""
         self._refreshed_ms = -self._refresh_ms
 
     def version(self, number: int) -> OpenedRevision:
-        """One version. What is wrong with it for ever is a `PermanentError`."""
+        """A revision by its version. One that is invalid is a `PermanentError`."""
         if number not in self._opened:
-            recipe = self._ledger.recipe(number)
+            revision = self._store.revision(number)
             try:
                 target = dataframes.target_of(
                     self._jobs,
-                    recipe,
+                    revision,
                     pipeline_id=self._run.pipeline_id,
                     generation=self._run.generation,
                     embedded=self._embedded,
                     cluster_address=self._cluster_address,
                 )
-                self._opened[number] = OpenedRevision(recipe, target, open_sink(target))
+                self._opened[number] = OpenedRevision(revision, target, open_sink(target))
             except InvalidError as error:
                 raise PermanentError(str(error)) from None
         return self._opened[number]
 
     def close(self) -> None:
-        """Let everything go."""
+        """Close sinks and connections."""
         for each in self._opened.values():
             each.sink.close()
         if self._current is not None:
             self._current.close()
 
-    def _work_by(self, number: int, generation: Generation, now_ms: int) -> tuple[str, ...]:
-        before, work = self._current, self.version(number)
-        if before is None or before.work.recipe.source != work.recipe.source:
-            return self._begin_by(work, generation, now_ms)
-        if before.work.inserts_per_second != work.inserts_per_second:
-            before.rate = InsertRateLimiter(work.inserts_per_second, now_ms=now_ms)
-        before.generation, before.work = generation, work
+    def _switch_to(self, number: int, generation: Generation, now_ms: int) -> tuple[str, ...]:
+        before, opened = self._current, self.version(number)
+        if before is None or before.opened.revision.source != opened.revision.source:
+            return self._open_source(opened, generation, now_ms)
+        if before.opened.inserts_per_second != opened.inserts_per_second:
+            before.rate = InsertRateLimiter(opened.inserts_per_second, now_ms=now_ms)
+        before.generation, before.opened = generation, opened
         return ()
 
-    def _begin_by(self, work: OpenedRevision, generation: Generation, now_ms: int) -> tuple[str, ...]:
+    def _open_source(self, opened: OpenedRevision, generation: Generation, now_ms: int) -> tuple[str, ...]:
         if self._current is not None:
             self._current.close()
-        config = work.recipe.source
+        config = opened.revision.source
         self._current = CurrentRevision(
             generation,
-            work,
+            opened,
             open_source(config, self._cluster_address),
             GroupOffsets(config, bootstrap=self._cluster_address.bootstrap, pipeline_id=self._run.pipeline_id),
-            InsertRateLimiter(work.inserts_per_second, now_ms=now_ms),
+            InsertRateLimiter(opened.inserts_per_second, now_ms=now_ms),
         )
         return (FOREIGN_SOURCE,) if config.brokers else ()

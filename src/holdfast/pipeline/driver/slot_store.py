@@ -1,7 +1,7 @@
-"""What a slot reads and writes in the store, from its own thread: the pipeline, its recipes, and its partitions' records.
+"""What a slot reads and writes in the store, from its own thread: the pipeline, its revisions, and its partitions' records.
 
-The one rule: every write carries the epoch of the claim it was made under. A lost compare-and-swap is an answer: the partition is
-somebody else's now.
+The one rule: every write carries the epoch of the claim it was made under. A lost compare-and-swap is an answer: the partition has
+another owner now.
 """
 
 import asyncio
@@ -48,16 +48,16 @@ class SlotStore:
         """The pipeline as it is now."""
         return self._wait(self._catalog.get(self._pipeline_id))
 
-    def recipe(self, version: int) -> Revision:
-        """A recipe; it never changes, so it is read once."""
+    def revision(self, version: int) -> Revision:
+        """A revision; it never changes, so it is read once."""
         if version not in self._revisions:
             self._revisions[version] = self._wait(self._catalog.revision(self._pipeline_id, version))
         return self._revisions[version]
 
     def save_mapping(self, mapping: Mapping[str, Any]) -> Pipeline:
-        """Save the next mapping, as a person would: it makes the next recipe.
+        """Save the next mapping, as an edit would: it makes the next revision.
 
-        If somebody else (another slot, a person) has saved one meanwhile, theirs stays, and what is still unknown is found again.
+        If another slot or an edit has saved one meanwhile, that one stays; fields still unknown are found by the next survey.
         """
         seen = int(mapping["version"]) - 1
         try:
@@ -71,23 +71,25 @@ class SlotStore:
         """A partition's record, if there is one."""
         return self._wait(self._registry.partition(number))
 
-    def begin(self, fenced_ranges: Sequence[FencedRange], recipe: int) -> list[FencedRange]:
-        """Record what is about to be written; those that are still ours."""
-        source = self.recipe(recipe).source
+    def begin(self, fenced_ranges: Sequence[FencedRange], version: int) -> list[FencedRange]:
+        """Record ranges as begun; those whose partition is still ours."""
+        source = self.revision(version).source
         topic = "" if source.brokers else source.topic
-        return self._ours(fenced_ranges, [self._begun(each, recipe, topic) for each in fenced_ranges])
+        return self._ours(fenced_ranges, [self._begun(each, version, topic) for each in fenced_ranges])
 
     def finish(self, fenced_ranges: Sequence[FencedRange]) -> list[FencedRange]:
-        """Move checkpoints to the ends of what was written; those that are still ours."""
+        """Move checkpoints to the ends of written ranges; those whose partition is still ours."""
         return self._ours(fenced_ranges, [self._finished(each) for each in fenced_ranges])
 
-    def _ours(self, fenced_ranges: Sequence[FencedRange], asked: list[Coroutine[Any, Any, bool]]) -> list[FencedRange]:
-        answers = self._wait(_all(asked))
+    def _ours(
+        self, fenced_ranges: Sequence[FencedRange], commits: list[Coroutine[Any, Any, bool]]
+    ) -> list[FencedRange]:
+        answers = self._wait(_all(commits))
         return [fenced_range for fenced_range, ours in zip(fenced_ranges, answers, strict=True) if ours]
 
-    async def _begun(self, fenced_range: FencedRange, recipe: int, topic: str) -> bool:
+    async def _begun(self, fenced_range: FencedRange, version: int, topic: str) -> bool:
         intent = msgspec.json.encode(
-            RangeIntent(start=fenced_range.start, end=fenced_range.end, revision=recipe, topic=topic)
+            RangeIntent(start=fenced_range.start, end=fenced_range.end, revision=version, topic=topic)
         ).decode()
         return await self._registry.begin_range(fenced_range.partition, self._consumer, fenced_range.epoch, intent)
 
@@ -102,7 +104,7 @@ class SlotStore:
             return future.result(self._timeout_s)
         except TimeoutError:
             future.cancel()
-            raise UnavailableError("store", f"no answer within {self._timeout_s:.0f} s") from None
+            raise UnavailableError("store", f"no response within {self._timeout_s:.0f} s") from None
 
 
 async def _all(work: list[Coroutine[Any, Any, bool]]) -> list[bool]:
@@ -110,7 +112,7 @@ async def _all(work: list[Coroutine[Any, Any, bool]]) -> list[bool]:
 
 
 def intent_of(state: PartitionState) -> RangeIntent | None:
-    """The range somebody has begun."""
+    """The open range of a partition."""
     if state.intent is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Where a slot's records come from, as planning sees it: where partitions begin and end, and where a time is.
+"""The source of a slot: first and end offsets of its partitions, and offsets by time.
 
-The one rule: ends come from the source itself, never from the registry. A Holdfast topic is planned from its metadata; any other
-Kafka is asked with its own client.
+The one rule: end offsets come from the source itself, never from the registry. A Holdfast topic is planned from its metadata; any
+other Kafka is queried with librdkafka.
 """
 
 from dataclasses import dataclass
@@ -19,29 +19,29 @@ KAFKA_TIMEOUT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TopicBounds:
-    """Where the partitions of a topic begin and end, by number."""
+    """First and end offsets of the partitions of a topic, by number."""
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
 
 
 class PipelineSource(Protocol):
-    """One topic. `BlockedError`: it cannot be asked now."""
+    """One topic. `BlockedError`: it does not respond now."""
 
-    def ends(self) -> TopicBounds:
-        """Where partitions begin, and up to where they can be read."""
+    def bounds(self) -> TopicBounds:
+        """First and end offsets of every partition."""
         ...
 
     def offset_at(self, partition: int, timestamp_ms: int) -> int:
-        """The first offset as young as this; the end if there is none."""
+        """The first offset with this timestamp or a later one; the end if there is none."""
         ...
 
-    def narrowed(self, wanted: PlannedRange, bytes_max: int) -> PlannedRange:
-        """The range, cut where it would take more bytes, as far as that is known without reading it."""
+    def narrowed(self, planned: PlannedRange, bytes_max: int) -> PlannedRange:
+        """The range, cut at `bytes_max` as far as sizes are known without reading it."""
         ...
 
     def close(self) -> None:
-        """Let connections go."""
+        """Close connections."""
         ...
 
 
@@ -51,7 +51,7 @@ class HoldfastSource:
     def __init__(self, cluster_address: ClusterAddress, topic: str) -> None:
         self._planner, self._topic = Planner(cluster_address), topic
 
-    def ends(self) -> TopicBounds:
+    def bounds(self) -> TopicBounds:
         try:
             found = self._planner.topic_offsets(self._topic)
         except (HoldfastError, OSError) as error:
@@ -61,27 +61,27 @@ class HoldfastSource:
     def offset_at(self, partition: int, timestamp_ms: int) -> int:
         return self._planner.offset_at(self._topic, partition, timestamp_ms)
 
-    def narrowed(self, wanted: PlannedRange, bytes_max: int) -> PlannedRange:
-        whole = PartitionRange(self._topic, wanted.partition, wanted.start, wanted.end)
-        first = self._planner.split(whole, rows_max=wanted.end - wanted.start, bytes_max=bytes_max)[0]
-        return PlannedRange(wanted.partition, first.start, first.end)
+    def narrowed(self, planned: PlannedRange, bytes_max: int) -> PlannedRange:
+        whole = PartitionRange(self._topic, planned.partition, planned.start, planned.end)
+        first = self._planner.split(whole, rows_max=planned.end - planned.start, bytes_max=bytes_max)[0]
+        return PlannedRange(planned.partition, first.start, first.end)
 
     def close(self) -> None:
-        """The planner's connections are the process's."""
+        """The planner's connections belong to the process."""
 
 
 class KafkaSource:
-    """A topic of any Kafka, asked with its own client; its records come through Spark's connector."""
+    """A topic of any Kafka, queried with librdkafka; its records come through Spark's connector."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
         self._client: Any = None
 
-    def ends(self) -> TopicBounds:
+    def bounds(self) -> TopicBounds:
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
-            client = self._opened()
+            client = self._connected()
             topic = client.list_topics(self._config.topic, timeout=KAFKA_TIMEOUT_S).topics[self._config.topic]
             if topic.error is not None:
                 raise BlockedError(f"topic {self._config.topic}: {topic.error}")
@@ -97,21 +97,21 @@ class KafkaSource:
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
-            asked = [TopicPartition(self._config.topic, partition, timestamp_ms)]
-            found = int(self._opened().offsets_for_times(asked, timeout=KAFKA_TIMEOUT_S)[0].offset)
-            return found if found >= 0 else self.ends().ends[partition]
+            times = [TopicPartition(self._config.topic, partition, timestamp_ms)]
+            found = int(self._connected().offsets_for_times(times, timeout=KAFKA_TIMEOUT_S)[0].offset)
+            return found if found >= 0 else self.bounds().ends[partition]
         except KafkaException as error:
             raise BlockedError(f"topic {self._config.topic}: {error.args[0]}") from None
 
-    def narrowed(self, wanted: PlannedRange, bytes_max: int) -> PlannedRange:
-        return wanted
+    def narrowed(self, planned: PlannedRange, bytes_max: int) -> PlannedRange:
+        return planned
 
     def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             client.close()
 
-    def _opened(self) -> Any:
+    def _connected(self) -> Any:
         if self._client is None:
             from confluent_kafka import Consumer
 
@@ -120,7 +120,7 @@ class KafkaSource:
 
 
 def client_settings(config: KafkaConfig) -> dict[str, Any]:
-    """How the brokers are reached, in librdkafka's words."""
+    """The connection as librdkafka's settings."""
     security = config.security
     settings: dict[str, Any] = {
         "bootstrap.servers": ",".join(config.brokers),
@@ -140,12 +140,12 @@ def client_settings(config: KafkaConfig) -> dict[str, Any]:
 
 
 def open_source(config: KafkaConfig, cluster_address: ClusterAddress) -> PipelineSource:
-    """The topic of a recipe."""
+    """The source of a revision."""
     return KafkaSource(config) if config.brokers else HoldfastSource(cluster_address, config.topic)
 
 
 class GroupOffsets:
-    """Checkpoints mirrored as a group's offsets, so that lag tools show them. Nothing hangs on them."""
+    """Checkpoints mirrored as offsets of a consumer group, for lag tools. Nothing depends on them."""
 
     def __init__(self, config: KafkaConfig, *, bootstrap: str, pipeline_id: str) -> None:
         self._config, self._bootstrap = config, bootstrap
@@ -153,14 +153,14 @@ class GroupOffsets:
         self._client: Any = None
 
     def mirror(self, checkpoints: dict[int, int]) -> str:
-        """Commit them without waiting. What went wrong at once is returned, and is only worth a warning."""
+        """Commit them without waiting. An immediate failure is returned as a warning."""
         if not checkpoints or not (self._config.brokers or self._bootstrap):
             return ""
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
             if self._client is None:
-                self._client = self._opened()
+                self._client = self._connected()
             offsets = [TopicPartition(self._config.topic, number, offset) for number, offset in checkpoints.items()]
             self._client.commit(offsets=offsets, asynchronous=True)
             self._client.poll(0)
@@ -168,7 +168,7 @@ class GroupOffsets:
             return f"checkpoints are not mirrored to group {self._group}: {error.args[0]}"
         return ""
 
-    def _opened(self) -> Any:
+    def _connected(self) -> Any:
         from confluent_kafka import Consumer
 
         settings = client_settings(self._config)
@@ -176,7 +176,7 @@ class GroupOffsets:
         return Consumer({**settings, "group.id": self._group})
 
     def close(self) -> None:
-        """Send what is on its way."""
+        """Flush pending commits and close."""
         client, self._client = self._client, None
         if client is not None:
             client.close()

@@ -1,6 +1,6 @@
-"""Spark jobs of slots, side by side: each in its slot's thread, named by the slot, and cancelled by that name from another thread.
+"""Spark jobs of slots, concurrently: each in its slot's thread, tagged by the slot, cancelled by that tag from another thread.
 
-The one rule: a job is small. What comes back is one line per portion; rows stay on the executors.
+The one rule: results are small. A job returns one line per range; rows stay on the executors.
 """
 
 from threading import local
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SparkJobs:
-    """One engine's jobs."""
+    """The jobs of one Spark session."""
 
     def __init__(self, spark: "SparkSession", *, remote: bool) -> None:
         self.spark, self.remote = spark, remote
@@ -23,8 +23,8 @@ class SparkJobs:
         self._running: dict[str, SparkSession] = {}
 
     def run(self, slot: str, frame: "DataFrame") -> list[TaskOutcome]:
-        """Run to the end. An error of the engine, or a cancellation, is an exception of the engine's."""
-        self._name(slot, frame.sparkSession)
+        """Run to the end. A failure or a cancellation is an exception of Spark's."""
+        self._tag(slot, frame.sparkSession)
         return task_outcomes.from_rows(frame.collect())
 
     def warm_up(self) -> None:
@@ -33,20 +33,20 @@ class SparkJobs:
         self.spark.range(0, width, 1, width).mapInArrow(WarmUp(), task_outcomes.SCHEMA).collect()
 
     def cancel(self, slot: str) -> None:
-        """End what runs under this name."""
+        """Cancel the running job of a slot."""
         if not self.remote:
             self.spark.sparkContext.cancelJobGroup(slot_tag(slot))
         elif slot in self._running:
             self._running[slot].interruptTag(slot_tag(slot))
 
-    def answers(self) -> bool:
-        """Whether the engine is there. One that hangs does not return, and the driver falls silent with it."""
+    def responds(self) -> bool:
+        """Whether Spark responds. If it hangs this call does, too, and no `DriverAlive` is sent."""
         if self.remote:
             return self.spark.conf.get("spark.sql.session.timeZone") is not None
         return not self.spark.sparkContext._jsc.sc().isStopped()
 
     def own_session(self) -> "SparkSession":
-        """A session of this thread's, whose views nobody else sees. A cast that fails gives null there, as pipelines promise."""
+        """A session of this thread alone, with its own views. Failing casts give null there, as pipelines promise."""
         if not hasattr(self._own, "session"):
             session = self.spark.newSession()
             session.conf.set("spark.sql.ansi.enabled", "false")
@@ -55,7 +55,7 @@ class SparkJobs:
         found: SparkSession = self._own.session
         return found
 
-    def _name(self, slot: str, session: "SparkSession") -> None:
+    def _tag(self, slot: str, session: "SparkSession") -> None:
         if self.remote:
             session.clearTags()
             session.addTag(slot_tag(slot))
@@ -67,5 +67,5 @@ class SparkJobs:
 
 
 def slot_tag(slot: str) -> str:
-    """A slot's name as Spark takes it."""
+    """A slot's name in the characters that Spark allows."""
     return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in slot)

@@ -1,8 +1,7 @@
-"""A pipeline's SQL: what it may be, how rows keep their offsets through it, and which columns come out.
+"""A pipeline's SQL: what is allowed, how rows keep their offsets through it, and which columns result.
 
-The one rule: SQL is row by row and deterministic. A row depends on its own record alone, so that a range that is written again is
-the same rows whatever else is in the batch. It is checked on the plan that Spark has analysed: only nodes that neither move nor
-compare rows.
+The one rule: SQL is row by row and deterministic. A row depends on its own record alone, so that a range written again is the same
+rows whatever else is in the batch. Checked on Spark's analysed plan: only nodes that neither move nor compare rows.
 """
 
 import re
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 VIEW: Final = "rows"
 PARTITION: Final = "__hf_partition"
 OFFSET: Final = "__hf_offset"
-FIGURES: Final = "__hf_figures"
-CARRIED: Final = (PARTITION, OFFSET, FIGURES)
+STATS: Final = "__hf_stats"
+CARRIED: Final = (PARTITION, OFFSET, STATS)
 
 NODES: Final = frozenset(
     {"Project", "Filter", "SubqueryAlias", "View", "Generate", "LocalRelation", "LogicalRDD", "MapInArrow", "Range"}
@@ -52,11 +51,11 @@ _SCALARS: Final = {
 
 
 def carrying(sql: str) -> str:
-    """The SQL with what every row carries along in front of its own columns."""
+    """The SQL with the carried columns in front of its own."""
     found = _SELECT.match(sql)
     if found is None:
         raise InvalidError("sql", sql[:200], "one SELECT over `rows`, without DISTINCT and without WITH")
-    carried = f" `_partition` AS {PARTITION}, `_offset` AS {OFFSET}, {FIGURES},"
+    carried = f" `_partition` AS {PARTITION}, `_offset` AS {OFFSET}, {STATS},"
     return sql[: found.end()] + carried + sql[found.end() :].rstrip().rstrip(";")
 
 
@@ -75,21 +74,21 @@ def view_schema(columns: tuple[Column, ...], *, overflow: bool) -> "StructType":
         pa.field("_topic", pa.string(), False),
         pa.field("_partition", pa.int64(), False),
         pa.field("_offset", pa.int64(), False),
-        pa.field(FIGURES, pa.string(), False),
+        pa.field(STATS, pa.string(), False),
     ]
     return from_arrow_schema(pa.schema(fields))
 
 
 def selected(session: "SparkSession", rows: "DataFrame", sql: str) -> "DataFrame":
-    """The frame the SQL makes of the mapped view: what is carried, then its own columns. `InvalidError` says why not."""
+    """The SQL's result over the mapped view: carried columns, then its own. `InvalidError`: Spark rejects it."""
     rows.createOrReplaceTempView(VIEW)
     try:
         frame = session.sql(carrying(sql))
         names = frame.columns
     except InvalidError:
         raise
-    except Exception as error:  # of whatever class this engine's are
-        raise InvalidError("sql", sql[:200], f"SQL that Spark understands: {_first_line(error)}") from None
+    except Exception as error:  # classic Spark and Spark Connect raise different classes
+        raise InvalidError("sql", sql[:200], f"valid Spark SQL ({_first_line(error)})") from None
     own = [(at, name) for at, name in enumerate(names) if at >= len(CARRIED) and not _internal(name)]
     _check_names(own)
     numbered = frame.toDF(*(f"c{at}" for at in range(len(names))))
@@ -98,7 +97,7 @@ def selected(session: "SparkSession", rows: "DataFrame", sql: str) -> "DataFrame
 
 
 def check(frame: "DataFrame") -> None:
-    """Refuse what is not row by row and deterministic."""
+    """Reject SQL that is not row by row and deterministic."""
     for line in _tree(_explained(frame)):
         node = _NODE.match(line)
         if node is None or node[1] not in NODES:
@@ -109,22 +108,26 @@ def check(frame: "DataFrame") -> None:
                 "row by row: columns, conditions and LATERAL VIEW explode, nothing that joins, sorts, groups or limits",
             )
         if (changing := _CHANGING.search(line)) is not None:
-            raise InvalidError("sql", changing[0] + "…)", "functions that give the same for the same record, always")
+            raise InvalidError("sql", changing[0] + "…)", "deterministic: the same result for the same record")
         if re.search(r"(scalar-subquery|exists|list|in)#\d+ \[", line):
-            raise InvalidError("sql", "a sub-query", "no sub-queries")
+            raise InvalidError("sql", "a sub-query", "without sub-queries")
     if not _deterministic(frame):
-        raise InvalidError("sql", "a function that changes", "functions that give the same for the same record, always")
+        raise InvalidError(
+            "sql",
+            "a non-deterministic function",
+            "deterministic: the same result for the same record",
+        )
 
 
 def _deterministic(frame: Any) -> bool:
-    """What the engine itself says of the plan; a remote one does not tell."""
+    """Whether Spark considers the plan deterministic; Spark Connect does not report it."""
     if hasattr(type(frame), "_explain_string"):
         return True
     return bool(frame._jdf.queryExecution().analyzed().deterministic())
 
 
 def _explained(frame: Any) -> str:
-    """All plans of a frame as text: what both kinds of session can tell."""
+    """All plans of a frame as text, which both kinds of session offer."""
     if hasattr(type(frame), "_explain_string"):
         remote: str = frame._explain_string(extended=True)
         return remote
@@ -140,7 +143,7 @@ def _tree(explained: str) -> Iterator[str]:
 
 
 def columns_of(frame: "DataFrame", mapped: tuple[Column, ...]) -> tuple[Column, ...]:
-    """The columns of the SQL's result. One that passes through unchanged keeps the mapping's type."""
+    """The columns of the SQL's result. An unchanged one keeps the mapping's type."""
     by_name = {column.column: column for column in mapped}
     view = {field.name: field for field in view_schema(mapped, overflow=False).fields}
     found = []
@@ -175,7 +178,9 @@ def _type(name: str, kind: Any) -> Type:
         return Map(nullable(inner) if kind.valueContainsNull and not isinstance(inner, Array | Map) else inner)
     text = kind.simpleString()
     if text not in _SCALARS:
-        raise InvalidError(f"sql: column {name}", text, ", ".join([*_SCALARS, "decimal", "array", "map of string"]))
+        raise InvalidError(
+            f"sql: column {name}", text, "one of " + ", ".join([*_SCALARS, "decimal", "array", "map of string"])
+        )
     return parse_type(_SCALARS[text])
 
 
@@ -190,10 +195,10 @@ def _internal(name: str) -> bool:
 def _check_names(own: list[tuple[int, str]]) -> None:
     names = [name for _, name in own]
     if not names:
-        raise InvalidError("sql", "no columns", "at least one column")
+        raise InvalidError("sql", "no columns", "a SELECT of at least one column")
     for name in names:
         if names.count(name) > 1:
-            raise InvalidError("sql: column", name, "a name no other column has")
+            raise InvalidError("sql: column", name, "unique")
         if (allowed := invalid_name_reason(name)) is not None:
             raise InvalidError("sql: column", name, allowed)
 

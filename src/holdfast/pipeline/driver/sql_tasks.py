@@ -1,7 +1,7 @@
-"""Tasks where records go through a DataFrame: mapped rows out of the first, the rows SQL makes of them into the second.
+"""Tasks of pipelines with SQL: the first emits mapped rows, the second writes the rows that SQL makes of them.
 
-The one rule: what is refused is written by the first task and what is a row by the second, each under its own token. So either
-may be done again without the other.
+The one rule: dead letters are written by the first task and rows by the second, each under its own token. So either can be repeated
+without the other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,8 +16,8 @@ from holdfast.pipeline.driver.task_outcomes import TaskOutcome, to_batch
 from holdfast.pipeline.driver.tasks import (
     RangeJob,
     outcome_of,
+    payload_bytes_of,
     read_fenced_range,
-    sized,
     tables_by_partition,
     write_to_sink,
 )
@@ -30,7 +30,7 @@ from holdfast.vocabulary import failpoints
 
 
 class RangeStats(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the first task knows of a range; it travels with its rows."""
+    """What the first task counted in a range; a column carries it along with the rows."""
 
     read: int = 0
     payload_bytes: int = 0
@@ -42,7 +42,7 @@ class RangeStats(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MapRanges:
-    """The first task over a Holdfast topic: number i is portion i."""
+    """The first task over a Holdfast topic: number i is range i of the job."""
 
     def __init__(self, job: RangeJob) -> None:
         self._job = job
@@ -69,45 +69,45 @@ class MapRecords:
 
 
 def mapped_rows(job: RangeJob, fenced_range: FencedRange, table: Any, counters: ReadCounters) -> Any:
-    """The mapped view of a range as one Arrow batch. What is refused is written here."""
+    """The mapped view of a range as one Arrow batch. Dead letters are written here."""
     import pyarrow as pa
 
-    mapped = map_records(job.target.recipe, job.target.generation, table)
+    mapped = map_records(job.target.revision, job.target.generation, table)
     failpoints.reached("pipeline.mapped")
     view = view_target(job.target)
     schema = lake_schema(view)
     if mapped.refused:
-        write_refused(job.target, fenced_range, mapped.refused)
+        write_dead_letters(job.target, fenced_range, mapped.refused)
     rows = to_lake(mapped.rows, schema)
-    figures = _figures(mapped, table, counters)
-    rows = rows.append_column(sql.FIGURES, pa.repeat(pa.scalar(figures, pa.string()), rows.num_rows))
+    stats = _stats(mapped, table, counters)
+    rows = rows.append_column(sql.STATS, pa.repeat(pa.scalar(stats, pa.string()), rows.num_rows))
     return rows.combine_chunks().to_batches()[0] if rows.num_rows else _empty(rows.schema)
 
 
 def view_target(target: SinkTarget) -> SinkTarget:
     """The target as if the mapped view were written."""
-    return replace(target, columns=target.recipe.mapping.columns)
+    return replace(target, columns=target.revision.mapping.columns)
 
 
-def write_refused(target: SinkTarget, fenced_range: FencedRange, refused: Sequence[DeadLetterRow]) -> None:
-    """Refused records alone. A sink that the driver commits puts them where no commit is needed."""
+def write_dead_letters(target: SinkTarget, fenced_range: FencedRange, refused: Sequence[DeadLetterRow]) -> None:
+    """Dead letters alone. Sinks that the driver commits keep them where no commit is needed."""
     import pyarrow as pa
 
     nothing = pa.table({"_offset": pa.array([], pa.uint64())})
     empty = (
         nothing
-        if target.recipe.sink.__struct_config__.tag in ("clickhouse", "parquet")
+        if target.revision.sink.__struct_config__.tag in ("clickhouse", "parquet")
         else lake_schema(target).empty_table()
     )
     write_to_sink(target, fenced_range, empty, refused)
 
 
 class WriteRows:
-    """The second task: what the SQL made of a range, into the sink."""
+    """The second task: writes the SQL's result for a range."""
 
     def __init__(self, job: RangeJob) -> None:
         self._job = job
-        self._portions = {fenced_range.partition: fenced_range for fenced_range in job.fenced_ranges}
+        self._ranges = {fenced_range.partition: fenced_range for fenced_range in job.fenced_ranges}
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -119,26 +119,26 @@ class WriteRows:
         table = pa.Table.from_batches(found)
         for number in pc.unique(table.column(sql.PARTITION)).to_pylist():
             part = table.filter(pc.equal(table.column(sql.PARTITION), number))
-            fenced_range = self._portions[number]
+            fenced_range = self._ranges[number]
             yield to_batch([outcome_of(partial(self._write, part), fenced_range)])
 
     def _write(self, table: Any, fenced_range: FencedRange) -> TaskOutcome:
-        figures = msgspec.json.decode(table.column(sql.FIGURES)[0].as_py(), type=RangeStats)
+        stats = msgspec.json.decode(table.column(sql.STATS)[0].as_py(), type=RangeStats)
         written = write_to_sink(self._job.target, fenced_range, sink_rows(self._job.target, fenced_range, table), [])
         failpoints.reached("pipeline.task-done")
         return TaskOutcome(
             partition=fenced_range.partition,
             kind="done",
             rows=written.rows,
-            refused=figures.refused,
-            filtered=figures.filtered,
-            read=figures.read,
-            payload_bytes=figures.payload_bytes,
+            refused=stats.refused,
+            filtered=stats.filtered,
+            read=stats.read,
+            payload_bytes=stats.payload_bytes,
             staged=written.staged,
             warnings=written.warnings,
-            newest_ms=figures.newest_ms,
-            bytes_objects=figures.bytes_objects,
-            bytes_agents=figures.bytes_agents,
+            newest_ms=stats.newest_ms,
+            bytes_objects=stats.bytes_objects,
+            bytes_agents=stats.bytes_agents,
         )
 
 
@@ -152,7 +152,7 @@ def sink_rows(target: SinkTarget, fenced_range: FencedRange, table: Any) -> Any:
         {
             **columns,
             "_generation": pa.repeat(pa.scalar(target.generation, pa.uint32()), count),
-            "_topic": pa.repeat(pa.scalar(target.recipe.source.topic, pa.string()), count),
+            "_topic": pa.repeat(pa.scalar(target.revision.source.topic, pa.string()), count),
             "_partition": pa.repeat(pa.scalar(fenced_range.partition, pa.uint32()), count),
             "_offset": table.column(sql.OFFSET).cast(pa.uint64()),
         }
@@ -170,17 +170,17 @@ def _cast(column: Any, kind: Any) -> Any:
     return column.cast(kind)
 
 
-def _figures(mapped: MappedBatch, table: Any, counters: ReadCounters) -> str:
-    figures = RangeStats(
+def _stats(mapped: MappedBatch, table: Any, counters: ReadCounters) -> str:
+    stats = RangeStats(
         read=table.num_rows,
-        payload_bytes=sized(table),
+        payload_bytes=payload_bytes_of(table),
         refused=len(mapped.refused),
         filtered=mapped.filtered,
         newest_ms=mapped.newest_ms,
         bytes_objects=counters.bytes_objects,
         bytes_agents=counters.bytes_agents,
     )
-    return msgspec.json.encode(figures).decode()
+    return msgspec.json.encode(stats).decode()
 
 
 def _empty(schema: Any) -> Any:

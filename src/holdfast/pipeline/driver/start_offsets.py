@@ -1,7 +1,7 @@
-"""Where a generation begins to read a partition nobody has read yet, decided once.
+"""Where a generation starts to read a partition that has no checkpoint, decided once.
 
-The one rule: `latest` and a time mean what they meant when the first owner looked. The answer is kept beside the registry's
-record before the first range is begun, so that a takeover does not skip what came in between.
+The one rule: `latest` and a time are resolved by the first owner alone. The offset is stored before the first range is begun, so
+that a takeover does not skip records written since.
 """
 
 from holdfast.client.loop_thread import run
@@ -16,21 +16,21 @@ from holdfast.vocabulary.random import Random
 
 
 class StartOffsets:
-    """The beginnings of one generation."""
+    """The start offsets of one generation."""
 
     def __init__(self, store: Store, *, clock: Clock, random: Random, pipeline_id: str, generation: Generation) -> None:
         self._store, self._clock, self._random = store, clock, random
         self._namespace = registry_namespace(pipeline_id, generation.number)
         self._generation = generation
 
-    def of(self, partition: int, config: KafkaConfig, source: PipelineSource, ends: TopicBounds) -> int:
+    def of(self, partition: int, config: KafkaConfig, source: PipelineSource, bounds: TopicBounds) -> int:
         """The first offset to read."""
-        stated = self._generation.starts.get(str(partition))
-        if stated is not None:
-            return stated
+        configured = self._generation.starts.get(str(partition))
+        if configured is not None:
+            return configured
         if config.start == EARLIEST:
-            return ends.starts[partition]
-        found = ends.ends[partition] if config.start == LATEST else _at_time(config.start, partition, source)
+            return bounds.starts[partition]
+        found = bounds.ends[partition] if config.start == LATEST else _at_time(config.start, partition, source)
         fixed = fix_start(self._store, self._namespace, partition, found, clock=self._clock, random=self._random)
         return run(fixed)
 

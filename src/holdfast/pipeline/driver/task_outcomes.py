@@ -1,7 +1,7 @@
-"""What a task says about its portion: one line of JSON, the only thing that comes back to the driver.
+"""The outcome of a task's range: one line of JSON, the only result that returns to the driver.
 
-The one rule: a portion's failure is an answer, not an exception. So its neighbours in the same job are not cancelled, and
-the driver knows what to do about each: go on, try again, or stop.
+The one rule: a range's failure is a result, not an exception. So other ranges of the same job are not cancelled, and the driver
+decides about each: continue, retry, or stop.
 """
 
 from typing import Any, Final, Literal
@@ -15,7 +15,7 @@ SCHEMA: Final = f"{COLUMN} string"
 
 
 class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`done`: written (or staged); `fenced`: a newer epoch owns the partition; `blocked`: try again; `lost`: records are gone."""
+    """`done`: written (or staged); `fenced`: a newer epoch owns the partition; `blocked`: retry; `lost`: records were deleted."""
 
     partition: int
     kind: Literal["done", "fenced", "blocked", "lost"]
@@ -31,9 +31,9 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     bytes_agents: int = 0
     newest_ms: int = 0
     stop: str = ""
-    """Of a survey: why the range is not to be begun."""
+    """Of a survey: why the range must not be begun."""
     columns: tuple[Column, ...] = ()
-    """Of a survey: columns that are wanted before the range is begun."""
+    """Of a survey: columns to add before the range is begun."""
 
 
 def to_batch(outcomes: list[TaskOutcome]) -> Any:
@@ -45,5 +45,5 @@ def to_batch(outcomes: list[TaskOutcome]) -> Any:
 
 
 def from_rows(rows: list[Any]) -> list[TaskOutcome]:
-    """What the tasks of a job said."""
+    """The outcomes of a job's tasks."""
     return [msgspec.json.decode(row[0], type=TaskOutcome) for row in rows]

@@ -1,7 +1,7 @@
-"""What runs on an executor: a portion is read, decoded, filtered, mapped and written, and a line about it goes back.
+"""What runs on an executor: a range is read, decoded, filtered, mapped and written, and its outcome is returned.
 
-The one rule: a task takes nothing with it but values. Plans, filters and connections are made where they are used, once per process
-and recipe, from the `Job`, which pickles.
+The one rule: a task is made of values. Filters, mappings and connections are created on the executor, once per process and
+revision, from the `RangeJob`, which pickles.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ from holdfast.vocabulary.errors import FencedError, HoldfastError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeJob:
-    """The portions of one Spark job. It pickles."""
+    """The ranges of one Spark job. It pickles."""
 
     target: SinkTarget
     cluster_address: ClusterAddress | None
@@ -32,7 +32,7 @@ class RangeJob:
 
 
 class WarmUp:
-    """Imports what tasks need, before anybody waits for one: the first task of a process takes seconds otherwise."""
+    """Imports what tasks need: otherwise the first task of a process takes seconds."""
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow.compute  # noqa: F401
@@ -42,7 +42,7 @@ class WarmUp:
 
 
 class WriteRanges:
-    """For `spark.range(n).mapInArrow`: number i of the range is portion i of the job. No record passes through the JVM."""
+    """For `spark.range(n).mapInArrow`: number i is range i of the job. No record passes through the JVM."""
 
     def __init__(self, job: RangeJob) -> None:
         self._job = job
@@ -61,7 +61,7 @@ class WriteRanges:
 
 
 class SurveyRanges:
-    """The same for a look before ranges are begun: what do the records ask of the mapping?"""
+    """The same before ranges are begun: what do the records require of the mapping?"""
 
     def __init__(self, job: RangeJob) -> None:
         self._job = job
@@ -70,14 +70,14 @@ class SurveyRanges:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 fenced_range = self._job.fenced_ranges[number]
-                yield to_batch([outcome_of(self._look, fenced_range)])
+                yield to_batch([outcome_of(self._survey, fenced_range)])
 
-    def _look(self, fenced_range: FencedRange) -> TaskOutcome:
+    def _survey(self, fenced_range: FencedRange) -> TaskOutcome:
         return surveyed(self._job, fenced_range, read_fenced_range(self._job, fenced_range, ReadCounters()))
 
 
 class WriteRecords:
-    """For records that come through Spark's Kafka connector: a partition of the frame is a portion."""
+    """For records that come through Spark's Kafka connector: a partition of the frame is a range."""
 
     def __init__(self, job: RangeJob) -> None:
         self._job = job
@@ -92,21 +92,21 @@ class WriteRecords:
 
 
 class SurveyRecords:
-    """The look before ranges are begun, over the same records."""
+    """The survey of the same records."""
 
     def __init__(self, job: RangeJob) -> None:
         self._job = job
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         for fenced_range, table in tables_by_partition(self._job, batches):
-            yield to_batch([outcome_of(partial(self._look, table), fenced_range)])
+            yield to_batch([outcome_of(partial(self._survey, table), fenced_range)])
 
-    def _look(self, table: Any, fenced_range: FencedRange) -> TaskOutcome:
+    def _survey(self, table: Any, fenced_range: FencedRange) -> TaskOutcome:
         return surveyed(self._job, fenced_range, table)
 
 
 def tables_by_partition(job: RangeJob, batches: Iterator[Any]) -> Iterator[tuple[FencedRange, Any]]:
-    """The records of each portion as one table in the order of offsets, however they come."""
+    """The records of each range as one table in the order of offsets, in whatever order they arrive."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -121,25 +121,25 @@ def tables_by_partition(job: RangeJob, batches: Iterator[Any]) -> Iterator[tuple
 
 
 def read_fenced_range(job: RangeJob, fenced_range: FencedRange, counters: ReadCounters) -> Any:
-    """The records of a portion as one table, straight from object storage where they are there."""
+    """The records of a range as one table, straight from object storage as far as they are published."""
     import pyarrow as pa
 
     assert job.cluster_address is not None
     retain_freed_memory()
-    recipe = job.target.recipe
-    wanted = PartitionRange(recipe.source.topic, fenced_range.partition, fenced_range.start, fenced_range.end)
-    headers = prepared_revision(recipe).headers
-    batches = list(read_range(job.cluster_address, wanted, include_headers=headers, counters=counters))
+    revision = job.target.revision
+    offsets = PartitionRange(revision.source.topic, fenced_range.partition, fenced_range.start, fenced_range.end)
+    headers = prepared_revision(revision).headers
+    batches = list(read_range(job.cluster_address, offsets, include_headers=headers, counters=counters))
     failpoints.reached("pipeline.read")
     return pa.Table.from_batches(batches) if batches else None
 
 
 def surveyed(job: RangeJob, fenced_range: FencedRange, table: Any) -> TaskOutcome:
-    """What the drift policy makes of a portion."""
+    """What the drift policy requires for a range."""
     done = TaskOutcome(partition=fenced_range.partition, kind="done")
     if table is None:
         return done
-    match survey(job.target.recipe, table):
+    match survey(job.target.revision, table):
         case StopPipeline(fields, reason):
             return replace_outcome(done, stop=f"{reason}: {', '.join(fields)}")
         case AddColumns(columns, _):
@@ -148,21 +148,23 @@ def surveyed(job: RangeJob, fenced_range: FencedRange, table: Any) -> TaskOutcom
 
 
 def write_records(job: RangeJob, fenced_range: FencedRange, table: Any) -> TaskOutcome:
-    """Map a portion's records and write them."""
+    """Map a range's records and write them."""
     mapped = mapped_records(job, table)
     failpoints.reached("pipeline.mapped")
-    return write_mapped(job, fenced_range, mapped, read=table.num_rows if table is not None else 0, size=sized(table))
+    return write_mapped(
+        job, fenced_range, mapped, read=table.num_rows if table is not None else 0, size=payload_bytes_of(table)
+    )
 
 
 def mapped_records(job: RangeJob, table: Any) -> MappedBatch | None:
-    """Rows and refusals; None: the range has no records."""
-    return None if table is None else map_records(job.target.recipe, job.target.generation, table)
+    """Rows and dead letters; None: the range has no records."""
+    return None if table is None else map_records(job.target.revision, job.target.generation, table)
 
 
 def write_mapped(
     job: RangeJob, fenced_range: FencedRange, mapped: MappedBatch | None, *, read: int, size: int
 ) -> TaskOutcome:
-    """Give rows and refusals to the sink."""
+    """Write rows and dead letters to the sink."""
     import pyarrow as pa
 
     if mapped is None:
@@ -188,18 +190,18 @@ def write_mapped(
 def write_to_sink(
     target: SinkTarget, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]
 ) -> WriteResult:
-    """Have the sink write. A task that Spark runs once more (its executor died) comes after one that may have written."""
+    """Write to the sink. If this is another attempt of the task (its executor died), the first may have written the range."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    again = fenced_range.again or (context is not None and context.attemptNumber() > 0)
-    written = cached_sink(target).write(replace(fenced_range, again=again), rows, refused)
+    may_be_written = fenced_range.may_be_written or (context is not None and context.attemptNumber() > 0)
+    written = cached_sink(target).write(replace(fenced_range, may_be_written=may_be_written), rows, refused)
     freeze_loaded_objects()
     return written
 
 
 def outcome_of(work: Callable[[FencedRange], TaskOutcome], fenced_range: FencedRange) -> TaskOutcome:
-    """What became of a portion, whatever it was. An error nobody foresaw is tried again like the others, and named."""
+    """The outcome of a range. An unexpected error is retried like the others, and named."""
     try:
         return work(fenced_range)
     except FencedError as error:
@@ -215,7 +217,7 @@ def outcome_of(work: Callable[[FencedRange], TaskOutcome], fenced_range: FencedR
 
 
 def with_counters(outcome: TaskOutcome, counters: ReadCounters) -> TaskOutcome:
-    """The outcome, with what reading cost."""
+    """The outcome with the bytes that were read."""
     return replace_outcome(outcome, bytes_objects=counters.bytes_objects, bytes_agents=counters.bytes_agents)
 
 
@@ -226,6 +228,6 @@ def replace_outcome(outcome: TaskOutcome, **changes: Any) -> TaskOutcome:
     return msgspec.structs.replace(outcome, **changes)
 
 
-def sized(table: Any) -> int:
-    """The bytes of keys and values."""
+def payload_bytes_of(table: Any) -> int:
+    """Bytes of keys and values."""
     return 0 if table is None else int(table.column("value").nbytes + table.column("key").nbytes)

@@ -1,8 +1,8 @@
-"""What a worker and its Spark driver say to each other: a line of JSON each, on the driver's stdin and stdout.
+"""The messages between a worker and its Spark driver: a line of JSON each, on the driver's stdin and stdout.
 
-The one rule: the worker owns, the driver does. A driver acts for a slot only below `until_ms` of its last `Claims` (CLOCK_BOOTTIME,
-which both processes share), and only under the epochs named there. A driver whose stdin ends stops; one that does not say `Alive`
-is killed, and its claims are not renewed.
+The one rule: the worker owns, the driver executes. A driver works for a slot only until `until_ms` of its last `SlotClaims`
+(CLOCK_BOOTTIME, which both processes share), and only under the epochs in it. A driver whose stdin ends exits; one that sends no
+`DriverAlive` is killed, and its claims are not renewed.
 """
 
 from typing import Final
@@ -20,20 +20,19 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="say", renam
 
 
 class RunSlot(_Message, frozen=True, tag="run"):
-    """Begin to work for a slot of a generation.
-
-    `slot` names it in every later line, and is the consumer's name in the generation's registry.
-    """
+    """Start a slot of a generation. `slot` identifies it in every later message and in the generation's registry."""
 
     slot: str
     pipeline_id: str
     generation: int
+    name: str = ""
+    """The pipeline's name, for log lines."""
 
 
 class SlotClaims(_Message, frozen=True, tag="claims"):
-    """The partitions a slot owns now, each with the epoch of its claim; those left out are to be let go, after what is under way.
+    """The partitions a slot owns, each with the epoch of its claim. Those left out are to be released after their current batch.
 
-    Said again at every renewal, with a later `until_ms`.
+    Sent again at every renewal, with a later `until_ms`.
     """
 
     slot: str
@@ -42,14 +41,14 @@ class SlotClaims(_Message, frozen=True, tag="claims"):
 
 
 class HaltSlot(_Message, frozen=True, tag="halt"):
-    """Stop working for a slot: finish nothing new, wait for what is under way at most `within_ms`, then say `Halted`."""
+    """Stop a slot: begin nothing, cancel the current batch after `within_ms`, then send `SlotHalted`."""
 
     slot: str
     within_ms: int = 10_000
 
 
 class QuitDriver(_Message, frozen=True, tag="quit"):
-    """Halt everything and exit 0."""
+    """Halt every slot and exit with code 0."""
 
 
 # Driver to worker
@@ -63,13 +62,13 @@ class DriverReady(_Message, frozen=True, tag="ready"):
 
 
 class DriverAlive(_Message, frozen=True, tag="alive"):
-    """Once a second, by the thread that does the work's bookkeeping, not by one of its own: who hangs falls silent."""
+    """Sent once a second by the supervising loop itself and not by a thread of its own: a loop that hangs sends none."""
 
     at_ms: int
 
 
 class PartitionsReleased(_Message, frozen=True, tag="let-go"):
-    """Nothing is under way any more for partitions that the last `Claims` left out: the worker may release them."""
+    """Partitions that the last `SlotClaims` left out are idle: the worker may release them."""
 
     slot: str
     epochs: dict[str, int]
@@ -84,7 +83,7 @@ class PartitionProgress(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class SlotProgress(_Message, frozen=True, tag="progress"):
-    """After every batch, and every few seconds without one. Counts are since `Run`."""
+    """Sent after every batch, and every few seconds without one. Counts are since `RunSlot`."""
 
     slot: str
     rows: int = 0
@@ -95,9 +94,9 @@ class SlotProgress(_Message, frozen=True, tag="progress"):
     bytes_agents: int = 0
     partitions: dict[str, PartitionProgress] = {}
     blocked: str = ""
-    """Why nothing moves (a missing table, an unreachable sink); it is tried again. Empty: nothing is in the way."""
+    """Why the slot makes no progress (a missing table, an unreachable sink); it is retried. Empty: it does."""
     warnings: tuple[str, ...] = ()
-    """What the guarantees are short of, or what needs a person's eye; shown in the status."""
+    """Weaker guarantees and whatever an operator should check; shown in the status."""
 
 
 class SlotFinished(_Message, frozen=True, tag="finished"):
@@ -107,7 +106,7 @@ class SlotFinished(_Message, frozen=True, tag="finished"):
 
 
 class SlotFailed(_Message, frozen=True, tag="failed"):
-    """The slot stopped by itself. `lasting`: trying again will not help before somebody edits the pipeline."""
+    """The slot stopped by itself. `lasting`: a retry cannot help before the pipeline is edited."""
 
     slot: str
     reason: str
@@ -115,10 +114,28 @@ class SlotFailed(_Message, frozen=True, tag="failed"):
 
 
 class SlotHalted(_Message, frozen=True, tag="halted"):
-    """Nothing is under way for the slot any more."""
+    """The slot has stopped: none of its batches is under way."""
 
     slot: str
 
 
+class DriverLog(_Message, frozen=True, tag="log"):
+    """A log record of the driver's own code. What Spark and libraries log goes to stderr."""
+
+    level: str
+    logger: str
+    text: str
+    trace: str = ""
+
+
 ToDriver = RunSlot | SlotClaims | HaltSlot | QuitDriver
-FromDriver = DriverReady | DriverAlive | PartitionsReleased | SlotProgress | SlotFinished | SlotFailed | SlotHalted
+FromDriver = (
+    DriverReady | DriverAlive | PartitionsReleased | SlotProgress | SlotFinished | SlotFailed | SlotHalted | DriverLog
+)
+
+
+def slot_title(run: RunSlot) -> str:
+    """A slot in log lines: `pipeline orders, slot 0`."""
+    label = run.slot.removeprefix(f"{run.pipeline_id}.{run.generation}.")
+    later = f" of generation {run.generation}" if run.generation > 1 else ""
+    return f"pipeline {run.name or run.pipeline_id}, slot {label}{later}"

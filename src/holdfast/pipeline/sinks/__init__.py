@@ -1,1 +1,1 @@
-"""Where a pipeline's rows go. `contract` says what a sink is; `choosing` makes one from a recipe."""
+"""Where a pipeline's rows go. `contract` defines a sink; `factory` makes one from a target."""

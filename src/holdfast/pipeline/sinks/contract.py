@@ -1,10 +1,10 @@
-"""What a sink is to the driver and to its tasks.
+"""The contract between sinks and the driver and its tasks.
 
-The one rule: writing the same range again changes nothing. A range is known by its token, which says pipeline, generation, topic,
-partition and offsets, and nothing of who writes it; the rows of a range depend on its recipe alone. Who writes it is the epoch's
-business: a sink that can refuses an epoch older than the newest it was told of.
+The one rule: writing the same range again changes nothing. A range is identified by its token: pipeline, generation, topic,
+partition and offsets, but not its writer; its rows depend on its revision alone. The writer is identified by the epoch: sinks that
+can reject an epoch older than the newest they were fenced with.
 
-A sink is made from a `Target`, which pickles, on the driver and again in every executor's process.
+A sink is made from a `SinkTarget`, which pickles, on the driver and again in every executor process.
 """
 
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ AT_LEAST_ONCE: Final = "at-least-once"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkTarget:
-    """Everything a sink is made of. It pickles; what may hold a password is not shown."""
+    """Everything a sink is made of. It pickles; `repr` hides what may hold a password."""
 
     pipeline_id: str
     generation: int
-    recipe: Revision = field(repr=False)
+    revision: Revision = field(repr=False)
     columns: tuple[Column, ...]
     """The columns of the rows: the mapping's, or those of the SQL's result."""
     embedded: str = field(default="", repr=False)
@@ -38,36 +38,36 @@ class SinkTarget:
 
     @property
     def overflow(self) -> bool:
-        """Whether rows have the column for what the mapping does not know."""
-        return self.recipe.drift.unknown_fields == "overflow"
+        """Whether rows have the column for unmapped fields."""
+        return self.revision.drift.unknown_fields == "overflow"
 
     def fence_key(self, partition: int) -> str:
-        """What epochs are compared under."""
-        return f"{self.pipeline_id}:{self.generation}:{self.recipe.source.topic}:{partition}"
+        """The key under which epochs are compared."""
+        return f"{self.pipeline_id}:{self.generation}:{self.revision.source.topic}:{partition}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FencedRange:
-    """One range of one partition, and the epoch it is written under. `again`: somebody may have written it already."""
+    """A range of a partition, and the epoch it is written under. `may_be_written`: an earlier attempt may have written it."""
 
     partition: int
     start: int
     end: int
     epoch: int
-    again: bool = False
+    may_be_written: bool = False
     fence: int = 0
-    """What `Sink.fence` gave for it."""
+    """The result of `PipelineSink.fence`."""
 
     def token(self, target: SinkTarget) -> str:
-        """What the sink knows the range by."""
+        """Identifies the range in the sink."""
         return definition.insert_token(
-            target.pipeline_id, target.generation, target.recipe.source.topic, self.partition, self.start, self.end
+            target.pipeline_id, target.generation, target.revision.source.topic, self.partition, self.start, self.end
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteResult:
-    """What became of a portion. `staged` is what `commit` needs, for sinks that the driver commits."""
+    """A written range. `staged` is what `commit` needs, for sinks that the driver commits."""
 
     fenced_range: FencedRange
     rows: int = 0
@@ -77,7 +77,7 @@ class WriteResult:
 
 
 class BlockedError(HoldfastError):
-    """The sink takes no rows now: a table is missing or does not fit, a server does not answer. Nothing is skipped: try again."""
+    """The sink accepts no rows now: a table is missing or differs, a server does not respond. Nothing is skipped: retry."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -88,32 +88,32 @@ class BlockedError(HoldfastError):
 
 
 class PipelineSink(Protocol):
-    """One target. `write` runs in tasks, everything else on the driver. Not for several threads at once."""
+    """One target. `write` runs in tasks, everything else on the driver. Not thread-safe."""
 
     @property
     def guarantee(self) -> str:
-        """`EXACTLY_ONCE` or `AT_LEAST_ONCE`, once `prepare` has looked."""
+        """`EXACTLY_ONCE` or `AT_LEAST_ONCE`, once `prepare` has returned."""
         ...
 
     def prepare(self) -> tuple[str, ...]:
-        """Make or check what is written into. What a person should know is returned; what is in the way is a `BlockedError`."""
+        """Create or check the destination; warnings for the operator. `BlockedError`: it cannot be written to."""
         ...
 
     def fence(self, partition: int, epoch: int) -> int:
-        """After this, nothing that was begun before can land any more: not of an older epoch, not of an earlier try of this one.
+        """After this, no write that was begun before can land: neither of an older epoch nor of an earlier attempt of this one.
 
-        The answer goes into every portion that is written from here on. `FencedError`: a newer epoch was told already.
+        The result goes into every range written from here on. `FencedError`: a newer epoch has fenced the partition.
         """
         ...
 
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
-        """Write a portion's rows (a `pyarrow.Table`, with provenance) and refusals. `FencedError`, `BlockedError`."""
+        """Write a range's rows (a `pyarrow.Table`, with provenance) and dead letters. `FencedError`, `BlockedError`."""
         ...
 
     def commit(self, written: Sequence[WriteResult]) -> None:
-        """Make visible what tasks have staged, all of it at once. Nothing where `write` was the effect itself."""
+        """Make what tasks have staged visible, all at once. A no-op where `write` itself has the effect."""
         ...
 
     def close(self) -> None:
-        """Let connections go."""
+        """Close connections."""
         ...

@@ -1,11 +1,10 @@
-"""A Delta table: tasks stage Parquet files, the driver names them in one commit.
+"""A Delta table: tasks stage Parquet files, the driver adds them in one commit.
 
-The one rule: the commit that names a range's files also says, as the application transaction of its partition, where the range
-ends. A range whose end is at or below that is there already. Two commits from the same state that speak of the same partition
-exclude each other, so a zombie that looked before its successor committed fails, looks again, and finds that it is done.
+The one rule: the commit that adds a range's files also records, as the application transaction of its partition, where the range
+ends. A range whose end is at or below that is committed already. Two commits from the same version about the same partition exclude
+each other: a zombie that read the table before its successor committed fails, reads again, and finds the range committed.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from holdfast.pipeline.sinks.contract import (
     SinkTarget,
     WriteResult,
 )
-from holdfast.pipeline.sinks.files import FileLocation, parquet_bytes, parse_location, sync_folder
+from holdfast.pipeline.sinks.files import FileLocation, parquet_bytes, parse_location
 from holdfast.pipeline.sinks.lake import (
     StagedFile,
     lake_schema,
@@ -32,6 +31,7 @@ from holdfast.pipeline.sinks.lake import (
 )
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.files import sync_directory, sync_file
 from holdfast.vocabulary.random import Random, SystemRandom
 
 TRIES_MAX: Final = 20
@@ -43,11 +43,11 @@ class DeltaSink:
     guarantee = EXACTLY_ONCE
 
     def __init__(self, target: SinkTarget, *, random: Random | None = None) -> None:
-        config = target.recipe.sink
+        config = target.revision.sink
         if not isinstance(config, DeltaConfig):
             raise InvalidError("sink", type(config).__name__, "delta")
         self._target, self._random = target, random or SystemRandom()
-        self._place: FileLocation = parse_location(config.url)
+        self._location: FileLocation = parse_location(config.url)
         self._schema = lake_schema(target)
         self._partition_by = list(config.partition_by)
         for name in self._partition_by:
@@ -57,47 +57,49 @@ class DeltaSink:
     def prepare(self) -> tuple[str, ...]:
         from deltalake import DeltaTable
 
-        with _blocking(self._place):
+        with _blocking(self._location):
             DeltaTable.create(
-                self._place.url,
+                self._location.url,
                 self._schema,
                 mode="ignore",
                 partition_by=self._partition_by or None,
-                storage_options=dict(self._place.options) or None,
+                storage_options=dict(self._location.options) or None,
             )
             self._fit(self._table())
         return ()
 
     def _fit(self, table: Any) -> None:
-        """Add columns where the pipeline may; what does not fit is in the way."""
+        """Add missing columns if the drift policy allows it. `BlockedError`: the table differs."""
         from deltalake import Schema
 
-        wanted = {field.name: field for field in Schema.from_arrow(self._schema).fields}
-        has = {field.name: field for field in table.schema().fields}
-        if differs := [name for name, field in wanted.items() if name in has and has[name].type != field.type]:
-            raise BlockedError(f"{self._place.url}: columns of another type: {', '.join(differs)}")
-        missing = [field for name, field in wanted.items() if name not in has]
-        if missing and self._target.recipe.drift.unknown_fields != "add-column":
-            raise BlockedError(f"{self._place.url}: columns are missing: {', '.join(each.name for each in missing)}")
+        expected = {field.name: field for field in Schema.from_arrow(self._schema).fields}
+        existing = {field.name: field for field in table.schema().fields}
+        if differs := [
+            name for name, field in expected.items() if name in existing and existing[name].type != field.type
+        ]:
+            raise BlockedError(f"{self._location.url}: columns have another type: {', '.join(differs)}")
+        missing = [field for name, field in expected.items() if name not in existing]
+        if missing and self._target.revision.drift.unknown_fields != "add-column":
+            raise BlockedError(f"{self._location.url}: missing columns: {', '.join(each.name for each in missing)}")
         if missing:
             table.alter.add_columns(missing)
 
     def fence(self, partition: int, epoch: int) -> int:
-        """The transaction of the partition is fence enough."""
+        """Not needed: the application transaction of the partition fences."""
         return epoch
 
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         failpoints.reached("pipeline.inserting")
         files = [self._stage(fenced_range, values, part) for values, part in self._parts(to_lake(rows, self._schema))]
         failpoints.reached("pipeline.inserted")
-        put_dead_letters(self._place, self._target, fenced_range, refused)
+        put_dead_letters(self._location, self._target, fenced_range, refused)
         failpoints.reached("pipeline.dlq-inserted")
         return WriteResult(
             fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused), staged=staged_text(files)
         )
 
     def _parts(self, rows: Any) -> list[tuple[dict[str, str | None], Any]]:
-        """The rows by partition of the table; partition columns are in the commit, not in the file."""
+        """The rows by partition of the table; values of partition columns are in the commit, not in the file."""
         import pyarrow.compute as pc
 
         if not rows.num_rows:
@@ -118,7 +120,7 @@ class DeltaSink:
     def _stage(self, fenced_range: FencedRange, values: dict[str, str | None], rows: Any) -> StagedFile:
         path = f"{range_name(self._target, fenced_range)}-{self._random.token()}.parquet"
         body = parquet_bytes(rows)
-        self._place.put(path, body)
+        self._location.put(path, body)
         return StagedFile(path=path, size=len(body), rows=rows.num_rows, values=values)
 
     def commit(self, written: Sequence[WriteResult]) -> None:
@@ -126,9 +128,9 @@ class DeltaSink:
         from deltalake.exceptions import CommitFailedError
 
         for _ in range(TRIES_MAX):
-            with _blocking(self._place):
+            with _blocking(self._location):
                 table = self._table()
-                new = [each for each in written if not self._there(table, each.fenced_range)]
+                new = [each for each in written if not self._is_committed(table, each.fenced_range)]
                 actions = [_action(file) for each in new for file in staged_files(each.staged)]
                 if not actions:
                     return
@@ -145,27 +147,27 @@ class DeltaSink:
                         commit_properties=CommitProperties(app_transactions=ends),
                     )
                 except CommitFailedError:
-                    continue  # somebody committed since we looked: look again
+                    continue  # another commit came first: read the table again
                 self._sync()
                 return
-        raise BlockedError(f"{self._place.url}: {TRIES_MAX} commits lost against others")
+        raise BlockedError(f"{self._location.url}: {TRIES_MAX} commits lost to concurrent ones")
 
-    def _there(self, table: Any, fenced_range: FencedRange) -> bool:
+    def _is_committed(self, table: Any, fenced_range: FencedRange) -> bool:
         end = table.transaction_version(self._target.fence_key(fenced_range.partition))
         return end is not None and end >= fenced_range.end
 
     def _table(self) -> Any:
         from deltalake import DeltaTable
 
-        return DeltaTable(self._place.url, storage_options=dict(self._place.options) or None)
+        return DeltaTable(self._location.url, storage_options=dict(self._location.options) or None)
 
     def _sync(self) -> None:
-        """The writer does not sync its log on a disk."""
-        if self._place.local:
-            log = Path(self._place.url) / "_delta_log"
+        """On a disk the Delta library does not sync its log."""
+        if self._location.local:
+            log = Path(self._location.url) / "_delta_log"
             with max(log.glob("*.json")).open("rb") as newest:
-                os.fsync(newest.fileno())
-            sync_folder(log)
+                sync_file(newest.fileno())
+            sync_directory(log)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -184,11 +186,11 @@ def _partition_text(value: Any) -> str | None:
 
 
 @contextmanager
-def _blocking(place: FileLocation) -> Iterator[None]:
-    """Errors of the table's storage are in the way; try again."""
+def _blocking(location: FileLocation) -> Iterator[None]:
+    """Errors of the table or its storage block the slot, which retries."""
     from deltalake.exceptions import DeltaError
 
     try:
         yield
     except (DeltaError, OSError) as error:
-        raise BlockedError(f"{place.url}: {' '.join(str(error).split())[:500]}") from None
+        raise BlockedError(f"{location.url}: {' '.join(str(error).split())[:500]}") from None

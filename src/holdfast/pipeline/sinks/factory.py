@@ -1,7 +1,7 @@
-"""From a target to its sink, and the sinks a process has open.
+"""From a target to its sink, and the cache of open sinks of a process.
 
-The one rule: a sink belongs to the process and thread that opened it. Executors keep theirs between tasks; a recipe's next version
-is another target, so nothing here has to notice changes.
+The one rule: a sink belongs to the process and thread that opened it. Executors keep theirs between tasks; the next revision is
+another target, so the cache is never stale.
 """
 
 import os
@@ -18,8 +18,8 @@ _process = os.getpid()
 
 
 def open_sink(target: SinkTarget) -> PipelineSink:
-    """A new sink for a target. Drivers are imported only when asked for."""
-    match target.recipe.sink:
+    """A new sink for a target. Libraries of sinks are imported only when one is opened."""
+    match target.revision.sink:
         case ClickHouseConfig():
             from holdfast.pipeline.sinks.clickhouse.sink import ClickHouseSink
 
@@ -43,9 +43,9 @@ def open_sink(target: SinkTarget) -> PipelineSink:
 
 
 def cached_sink(target: SinkTarget) -> PipelineSink:
-    """The sink of a target in this process, for tasks: opened once, and used by one task at a time."""
+    """The sink of a target in this process, for tasks: opened once, used by one task at a time."""
     global _process
-    if _process != os.getpid():  # what a fork inherited is the parent's
+    if _process != os.getpid():  # connections inherited by a fork are the parent's
         _open.clear()
         _process = os.getpid()
     sink = _open.get(target)

@@ -1,11 +1,9 @@
-"""Whole files under a path or URL: there completely and durably, or not at all.
+"""Whole files under a path or URL: completely and durably written, or absent.
 
-The one rule: a name is written by putting a complete body in its place. On a disk that is a file of another name, synced and
-renamed, and its folder synced; on object storage a put.
+The one rule: a file appears under its name only when it is complete: by an atomic write on a disk, by a put on object storage.
 """
 
 import io
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.pipeline.sinks.contract import BlockedError
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.files import write_atomic
 from holdfast.vocabulary.installation import NotInstalledError
 from holdfast.vocabulary.random import Random, SystemRandom
 
@@ -30,18 +29,22 @@ class FileLocation:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def put(self, name: str, body: bytes, *, random: Random | None = None) -> None:
-        """Write a file below the place. `BlockedError` if the disk or the store does not take it."""
+        """Write a file below the location. `BlockedError`: the disk or the object store failed."""
         failures: tuple[type[Exception], ...] = (OSError, *_remote_errors())
         try:
             if self.local:
-                _put_local(Path(self.url) / name, body, (random or SystemRandom()).token())
+                path = Path(self.url) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                # Attempts of one range run in several processes and threads: each has an unfinished file of its own.
+                nonce = (random or SystemRandom()).token()
+                write_atomic(path, body, unfinished=f".{path.name}.{nonce}")
             else:
                 self._store().put(name, body)
         except failures as error:
             raise BlockedError(f"{self.url}: {' '.join(str(error).split())[:500]}") from None
 
     def child(self, name: str) -> str:
-        """The full name of a file below the place."""
+        """The full name of a file below the location."""
         return f"{self.url.rstrip('/')}/{name}"
 
     def _store(self) -> Any:
@@ -72,29 +75,6 @@ def parquet_bytes(table: Any) -> bytes:
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
     return buffer.getvalue()
-
-
-def _put_local(path: Path, body: bytes, nonce: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    other = path.with_name(f".{path.name}.{nonce}")
-    try:
-        with other.open("wb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        other.replace(path)
-    finally:
-        other.unlink(missing_ok=True)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def _remote_errors() -> tuple[type[Exception], ...]:

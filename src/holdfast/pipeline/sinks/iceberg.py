@@ -1,8 +1,8 @@
-"""An Iceberg table of an SQL catalog: tasks stage Parquet files, the driver names them in one commit.
+"""An Iceberg table of an SQL catalog: tasks stage Parquet files, the driver adds them in one commit.
 
-The one rule: the commit that names a range's files also sets, as a property of the table, where the range of its partition ends.
-A range whose end is at or below that is there already. A commit must be made from the state that was looked at: the client's own
-retries, which would append to whatever is there by then, are off.
+The one rule: the commit that adds a range's files also sets, as a property of the table, where the range of its partition ends. A
+range whose end is at or below that is committed already. A commit must be based on the state that was checked: the client's own
+retries, which would append to a newer one, are off.
 """
 
 import logging
@@ -47,7 +47,7 @@ class IcebergSink:
     guarantee = EXACTLY_ONCE
 
     def __init__(self, target: SinkTarget, *, random: Random | None = None) -> None:
-        config = target.recipe.sink
+        config = target.revision.sink
         if not isinstance(config, IcebergConfig):
             raise InvalidError("sink", type(config).__name__, "iceberg")
         if "." not in config.table:
@@ -55,24 +55,24 @@ class IcebergSink:
         self._target, self._config, self._random = target, config, random or SystemRandom()
         self._schema = lake_schema(target)
         self._catalog: Any = None
-        self._place: FileLocation | None = None
+        self._location: FileLocation | None = None
 
     def prepare(self) -> tuple[str, ...]:
         from pyiceberg.exceptions import NamespaceAlreadyExistsError
 
         with _blocking(self._config.table):
-            catalog = self._opened()
+            catalog = self._open_catalog()
             with suppress(NamespaceAlreadyExistsError):
                 catalog.create_namespace(self._config.table.rpartition(".")[0])
             self._fit(catalog.create_table_if_not_exists(self._config.table, self._schema))
         return ()
 
     def _fit(self, table: Any) -> None:
-        """Add columns where the pipeline may; what does not fit is in the way."""
-        has = set(table.schema().column_names)
-        missing = [name for name in self._schema.names if name not in has]
-        if missing and self._target.recipe.drift.unknown_fields != "add-column":
-            raise BlockedError(f"{self._config.table}: columns are missing: {', '.join(missing)}")
+        """Add missing columns if the drift policy allows it. `BlockedError`: the table differs."""
+        existing = set(table.schema().column_names)
+        missing = [name for name in self._schema.names if name not in existing]
+        if missing and self._target.revision.drift.unknown_fields != "add-column":
+            raise BlockedError(f"{self._config.table}: missing columns: {', '.join(missing)}")
         try:
             with table.update_schema() as update:
                 update.union_by_name(self._schema)
@@ -80,21 +80,21 @@ class IcebergSink:
             raise BlockedError(f"{self._config.table}: {error}") from None
 
     def fence(self, partition: int, epoch: int) -> int:
-        """The property of the partition is fence enough."""
+        """Not needed: the property of the partition fences."""
         return epoch
 
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         failpoints.reached("pipeline.inserting")
         with _blocking(self._config.table):
-            place = self._staging()
+            location = self._staging_location()
         files = []
         if rows.num_rows:
             name = f"data/{range_name(self._target, fenced_range)}-{self._random.token()}.parquet"
             body = parquet_bytes(to_lake(rows, self._schema))
-            place.put(name, body)
+            location.put(name, body)
             files.append(StagedFile(path=name, size=len(body), rows=rows.num_rows))
         failpoints.reached("pipeline.inserted")
-        put_dead_letters(place, self._target, fenced_range, refused)
+        put_dead_letters(location, self._target, fenced_range, refused)
         failpoints.reached("pipeline.dlq-inserted")
         return WriteResult(
             fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused), staged=staged_text(files)
@@ -105,22 +105,22 @@ class IcebergSink:
 
         for _ in range(TRIES_MAX):
             with _blocking(self._config.table):
-                table = self._opened().load_table(self._config.table)
-                new = [each for each in written if not self._there(table, each.fenced_range)]
+                table = self._open_catalog().load_table(self._config.table)
+                new = [each for each in written if not self._is_committed(table, each.fenced_range)]
                 paths = [f"{table.location()}/{file.path}" for each in new for file in staged_files(each.staged)]
                 if not paths:
                     return
                 try:
                     self._append(table, new, paths)
                 except CommitFailedException:
-                    continue  # somebody committed since we looked: look again
+                    continue  # another commit came first: load the table again
                 return
-        raise BlockedError(f"{self._config.table}: {TRIES_MAX} commits lost against others")
+        raise BlockedError(f"{self._config.table}: {TRIES_MAX} commits lost to concurrent ones")
 
     def _append(self, table: Any, new: Sequence[WriteResult], paths: list[str]) -> None:
         from pyiceberg.table import TableProperties
 
-        # In memory only. With retries, a commit that lost would be made again from a state nobody looked at.
+        # In memory only. A retry by the client would commit on top of a state that was not checked.
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
         ends = {self._property(each.fenced_range): str(each.fenced_range.end) for each in new}
         tokens = ",".join(each.fenced_range.token(self._target) for each in new)
@@ -131,15 +131,15 @@ class IcebergSink:
     def _property(self, fenced_range: FencedRange) -> str:
         return PROPERTY + self._target.fence_key(fenced_range.partition)
 
-    def _there(self, table: Any, fenced_range: FencedRange) -> bool:
+    def _is_committed(self, table: Any, fenced_range: FencedRange) -> bool:
         return int(table.properties.get(self._property(fenced_range), "-1")) >= fenced_range.end
 
-    def _staging(self) -> FileLocation:
-        if self._place is None:
-            self._place = parse_location(self._opened().load_table(self._config.table).location())
-        return self._place
+    def _staging_location(self) -> FileLocation:
+        if self._location is None:
+            self._location = parse_location(self._open_catalog().load_table(self._config.table).location())
+        return self._location
 
-    def _opened(self) -> Any:
+    def _open_catalog(self) -> Any:
         if self._catalog is None:
             try:
                 from pyiceberg.catalog.sql import SqlCatalog
@@ -158,11 +158,11 @@ class IcebergSink:
 
 @contextmanager
 def _blocking(table: str) -> Iterator[None]:
-    """Errors of the catalog and its storage are in the way; try again. They come in many classes."""
+    """Errors of the catalog and its storage, of many classes, block the slot, which retries."""
     try:
         yield
     except HoldfastError:
         raise
     except Exception as error:
-        _log.info("iceberg table %s", table, exc_info=error)
+        _log.debug("Iceberg table %s", table, exc_info=error)
         raise BlockedError(f"{table}: {type(error).__name__}: {' '.join(str(error).split())[:400]}") from None

@@ -1,10 +1,10 @@
-"""What Delta and Iceberg tables have in common: their types, staged files, and where refused records go.
+"""What Delta and Iceberg tables have in common: types, staged files, and dead letters.
 
-The one rule: tasks only stage. A staged file has a name of its own per attempt and counts only once the driver's commit names it;
-what no commit names is garbage, which the table's own vacuum removes.
+The one rule: tasks only stage. A staged file has a unique name per attempt and counts only once the driver's commit lists it; a
+file that no commit lists is garbage, which the table's own vacuum removes.
 
-Both formats know signed integers, microseconds and 38 digits. So UInt64 is `decimal(20, 0)` there, nanoseconds are cut, and
-decimals of more digits are text. Offsets fit a signed integer.
+Both formats have signed integers, microseconds and 38 digits only. So UInt64 becomes `decimal(20, 0)`, nanoseconds are truncated,
+and decimals of more digits are text. Offsets fit a signed integer.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _SIGNED: Final = {"uint8": "int16", "uint16": "int32", "uint32": "int64"}
 
 
 class StagedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file that waits for its commit."""
+    """A file that no commit lists yet."""
 
     path: str
     size: int
@@ -33,25 +33,25 @@ class StagedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def staged_text(files: Sequence[StagedFile]) -> str:
-    """As it travels from a task to the driver."""
+    """Encoded for the way from a task to the driver."""
     return msgspec.json.encode(files).decode()
 
 
 def staged_files(text: str) -> list[StagedFile]:
-    """The same, back."""
+    """The same, decoded."""
     return msgspec.json.decode(text, type=list[StagedFile]) if text else []
 
 
 def range_name(target: SinkTarget, fenced_range: FencedRange) -> str:
-    """A range as a file's name: sorted by offset."""
+    """A file name for a range; names sort by offset."""
     return (
-        f"{target.pipeline_id}-{target.generation}-{target.recipe.source.topic}-{fenced_range.partition:05d}-"
+        f"{target.pipeline_id}-{target.generation}-{target.revision.source.topic}-{fenced_range.partition:05d}-"
         f"{fenced_range.start:020d}-{fenced_range.end:020d}"
     )
 
 
 def lake_schema(target: SinkTarget) -> Any:
-    """The columns of a target as both formats have them."""
+    """The columns of a target in types of both formats."""
     import pyarrow as pa
 
     fields = [pa.field(column.column, lake_type(arrow_type(column.kind))) for column in target.columns]
@@ -69,7 +69,7 @@ def lake_schema(target: SinkTarget) -> Any:
 
 
 def lake_type(kind: Any) -> Any:
-    """What an Arrow type is stored as."""
+    """The type an Arrow type is stored as."""
     import pyarrow as pa
 
     if str(kind) in _SIGNED:
@@ -88,7 +88,7 @@ def lake_type(kind: Any) -> Any:
 
 
 def to_lake(rows: Any, schema: Any) -> Any:
-    """The rows with the types both formats know."""
+    """The rows in types of both formats."""
     import pyarrow as pa
 
     columns = [rows.column(field.name).cast(field.type, safe=False) for field in schema]
@@ -96,9 +96,9 @@ def to_lake(rows: Any, schema: Any) -> Any:
 
 
 def put_dead_letters(
-    place: FileLocation, target: SinkTarget, fenced_range: FencedRange, refused: Sequence[DeadLetterRow]
+    location: FileLocation, target: SinkTarget, fenced_range: FencedRange, refused: Sequence[DeadLetterRow]
 ) -> None:
-    """Refused records as a Parquet file that is named by its range: written again, it is the same file."""
+    """Dead letters as a Parquet file named by its range: written again, it is the same file."""
     if refused:
         name = f"{DLQ_FOLDER}/{range_name(target, fenced_range)}.parquet"
-        place.put(name, parquet_bytes(dead_letter_rows(target, fenced_range, refused)))
+        location.put(name, parquet_bytes(dead_letter_rows(target, fenced_range, refused)))

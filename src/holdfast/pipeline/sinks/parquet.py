@@ -1,7 +1,7 @@
 """Parquet files under a path or URL: one per range, named by it.
 
-The one rule: a range has one name, and whoever writes it writes the same rows there. So a range that is written again, by a
-successor or by a zombie, is the same file: exactly once without a fence. A range without rows has no file.
+The one rule: a range has one file name, and every writer writes the same rows to it. So a range written again, by a successor or by
+a zombie, is the same file: exactly-once without a fence. A range without rows has no file.
 """
 
 from collections.abc import Sequence
@@ -22,29 +22,29 @@ class ParquetSink:
     guarantee = EXACTLY_ONCE
 
     def __init__(self, target: SinkTarget) -> None:
-        config = target.recipe.sink
+        config = target.revision.sink
         if not isinstance(config, ParquetConfig):
             raise InvalidError("sink", type(config).__name__, "parquet")
-        self._target, self._place = target, parse_location(config.url)
+        self._target, self._location = target, parse_location(config.url)
 
     def prepare(self) -> tuple[str, ...]:
         return ()
 
     def fence(self, partition: int, epoch: int) -> int:
-        """Names are fence enough: what a zombie writes is what its successor writes."""
+        """Not needed: a zombie and its successor write the same file."""
         return epoch
 
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         failpoints.reached("pipeline.inserting")
         if rows.num_rows:
-            self._place.put(file_name(self._target, fenced_range), parquet_bytes(rows))
+            self._location.put(file_name(self._target, fenced_range), parquet_bytes(rows))
         failpoints.reached("pipeline.inserted")
-        put_dead_letters(self._place, self._target, fenced_range, refused)
+        put_dead_letters(self._location, self._target, fenced_range, refused)
         failpoints.reached("pipeline.dlq-inserted")
         return WriteResult(fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused))
 
     def commit(self, written: Sequence[WriteResult]) -> None:
-        """Every file was an effect of its own."""
+        """A no-op: every file is visible once written."""
 
     def close(self) -> None:
         """Nothing is open."""
@@ -52,6 +52,6 @@ class ParquetSink:
 
 def file_name(target: SinkTarget, fenced_range: FencedRange) -> str:
     """`generation=1/topic=orders/partition=3/{start}-{end}.parquet`, with offsets of twenty digits."""
-    topic = quote(target.recipe.source.topic, safe="")
+    topic = quote(target.revision.source.topic, safe="")
     folder = f"generation={target.generation}/topic={topic}/partition={fenced_range.partition}"
     return f"{folder}/{fenced_range.start:020d}-{fenced_range.end:020d}.parquet"

@@ -1,10 +1,10 @@
 """Another topic of this cluster: tasks stage record batches, the driver publishes them as Spark's own sink does.
 
-The one rule: each source partition is a query of its own in the sink's ledger (`holdfast.spark.sink`), and a range is the batch
-that is numbered by its end. A plan is made once, by one commit; whoever carries it out sends the same bytes under the same
-sequence numbers. A batch at or below the last that was planned is thrown away, so a zombie's work is nothing.
+The one rule: each source partition is a query of its own in the sink's records (`holdfast.spark.sink`), and a range is the batch
+numbered by its end offset. A batch is planned once, by one commit; every publisher of it sends the same bytes under the same
+sequence numbers. A batch at or below the last planned one is discarded, so a zombie has no effect.
 
-Values are the columns as a JSON object; refused records go to `{topic}.dlq` under the same plan, if there is such a topic.
+Values are the columns as a JSON object; dead letters go to `{topic}.dlq` under the same plan, if that topic exists.
 """
 
 import base64
@@ -43,23 +43,25 @@ class TopicSink:
     guarantee = EXACTLY_ONCE
 
     def __init__(self, target: SinkTarget) -> None:
-        config = target.recipe.sink
+        config = target.revision.sink
         if not isinstance(config, TopicSinkConfig):
             raise InvalidError("sink", type(config).__name__, "topic")
         if target.cluster_address is None or not target.cluster_address.bootstrap or not target.cluster_address.store:
-            raise InvalidError("sink topic", config.topic, "a cluster whose brokers, store and objects are known")
+            raise InvalidError(
+                "sink topic", config.topic, "in a cluster whose brokers, store and objects are configured"
+            )
         self._target, self._config, self._cluster_address = target, config, target.cluster_address
         self._writer = TopicWriter(SinkOptions(topic=config.topic), target.cluster_address)
 
     def prepare(self) -> tuple[str, ...]:
         planner = Planner(self._cluster_address)
-        if not self._there(planner, self._config.topic):
-            raise BlockedError(f"the topic {self._config.topic} is not there")
-        if not self._there(planner, self._config.topic + DLQ_SUFFIX):
-            return (f"refused records block the pipeline: there is no topic {self._config.topic}{DLQ_SUFFIX}",)
+        if not self._exists(planner, self._config.topic):
+            raise BlockedError(f"topic {self._config.topic} does not exist")
+        if not self._exists(planner, self._config.topic + DLQ_SUFFIX):
+            return (f"dead letters will block the pipeline: topic {self._config.topic}{DLQ_SUFFIX} does not exist",)
         return ()
 
-    def _there(self, planner: Planner, topic: str) -> bool:
+    def _exists(self, planner: Planner, topic: str) -> bool:
         try:
             planner.topic(topic)
         except UnknownTopicError:
@@ -69,7 +71,7 @@ class TopicSink:
         return True
 
     def fence(self, partition: int, epoch: int) -> int:
-        """The ledger of the partition is fence enough."""
+        """Not needed: the sink's record of the partition fences."""
         return epoch
 
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
@@ -95,13 +97,13 @@ class TopicSink:
                 raise BlockedError(f"topic {self._config.topic}: {error}") from None
 
     def close(self) -> None:
-        """What is open belongs to the process."""
+        """Connections belong to the process."""
 
     def _batches(self, rows: Any, fenced_range: FencedRange, refused: Sequence[DeadLetterRow]) -> Iterator[Any]:
         for at in range(0, rows.num_rows, _BATCH_ROWS):
             yield self._records(rows.slice(at, _BATCH_ROWS))
         if refused:
-            yield self._refusals(fenced_range, refused)
+            yield self._dead_letters(fenced_range, refused)
 
     def _records(self, rows: Any) -> Any:
         import pyarrow as pa
@@ -116,20 +118,24 @@ class TopicSink:
             }
         )
 
-    def _refusals(self, fenced_range: FencedRange, refused: Sequence[DeadLetterRow]) -> Any:
-        """Payloads as they were; why and whence in the headers."""
+    def _dead_letters(self, fenced_range: FencedRange, refused: Sequence[DeadLetterRow]) -> Any:
+        """Payloads unchanged; reason and provenance in the headers."""
         import pyarrow as pa
 
-        told = {
-            "holdfast.topic": self._target.recipe.source.topic,
+        provenance = {
+            "holdfast.topic": self._target.revision.source.topic,
             "holdfast.partition": str(fenced_range.partition),
             "holdfast.generation": str(self._target.generation),
-            "holdfast.recipe": str(self._target.recipe.version),
+            "holdfast.recipe": str(self._target.revision.version),
         }
         headers = [
             [
                 {"key": name, "value": value.encode()}
-                for name, value in {**told, "holdfast.offset": str(row.offset), "holdfast.reason": row.reason}.items()
+                for name, value in {
+                    **provenance,
+                    "holdfast.offset": str(row.offset),
+                    "holdfast.reason": row.reason,
+                }.items()
             ]
             for row in refused
         ]

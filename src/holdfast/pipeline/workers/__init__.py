@@ -1,4 +1,5 @@
-"""The worker's part in `holdfast serve`: who runs which slots, under which leases, and a Spark driver that does the work.
+"""The worker role of `holdfast serve`: slots as leases, partitions as claims, and the Spark driver that runs them.
 
-Start with `records` (what a worker publishes), `deciding` (who takes what, pure) and `worker` (its life).
+Start with `catalog.worker_status` (what a worker publishes), `slot_assignment` and `partition_assignment` (who takes what, pure),
+and `worker` (its life).
 """

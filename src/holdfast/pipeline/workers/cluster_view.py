@@ -1,10 +1,10 @@
-"""What a worker sees of the others: pipelines, who holds which slots, and live workers, kept in step by watches.
+"""A worker's view of the cluster: pipelines, holders of slots, and live workers, kept current by watches.
 
-The one rule: a record that cannot be read is nobody's reason to stop: it is logged, and as if it were not there.
+The one rule: a malformed record stops no worker: it is logged and ignored.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -32,29 +32,35 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The three mirrors. What they show may lag; whoever acts on it acts through a commit that checks."""
+    """The three mirrors. They may lag: whatever is decided from them is done by a commit that checks."""
 
     _pipelines: Mirror[Pipeline | None]
     _holders: Mirror[Held | None]
     _workers: Mirror[WorkerRecord | None]
 
     def started(self) -> dict[str, Pipeline]:
-        """Pipelines that are to run, and can."""
-        there = (pipeline for pipeline in self._pipelines.items.values() if pipeline is not None)
-        return {each.id: each for each in there if each.state.desired == "started" and each.revision > 0}
+        """Pipelines that are started and complete."""
+        return {each.id: each for each in self._readable() if each.state.desired == "started" and each.revision > 0}
+
+    def name_of(self, pipeline_id: str) -> str:
+        """A pipeline's name, for log lines; the id of one that was deleted."""
+        return next((each.name for each in self._readable() if each.id == pipeline_id), pipeline_id)
+
+    def _readable(self) -> Iterator[Pipeline]:
+        return (each for each in self._pipelines.items.values() if each is not None)
 
     def holders(self) -> dict[SlotId, Held]:
-        """Who holds which slot."""
+        """The holders of slots."""
         return {SlotId(*slot_of_resource(held.resource)): held for held in self._holders.items.values() if held}
 
     def workers(self) -> dict[str, WorkerRecord]:
-        """Who is alive."""
+        """Live workers, by id."""
         return {worker.id: worker for worker in self._workers.items.values() if worker is not None}
 
 
 @asynccontextmanager
 async def watching_cluster(store: Store, *, notify: Notify, clock: Clock, random: Random) -> AsyncIterator[ClusterView]:
-    """An outlook for the body; `bell` rings when something changes."""
+    """A view for the body; `notify` is notified of every change."""
     async with AsyncExitStack() as stack:
 
         async def mirror(prefix: str, read: Callable[[Entry], T]) -> Mirror[T | None]:
@@ -80,7 +86,7 @@ def _tolerant(read: Callable[[Entry], T]) -> Callable[[Entry], T | None]:
         try:
             return read(entry)
         except (CorruptError, msgspec.MsgspecError) as error:
-            _log.error("%s cannot be read and is passed over: %s", entry.key, error)
+            _log.error("malformed record %s ignored: %s", entry.key, error)
             return None
 
     return attempt

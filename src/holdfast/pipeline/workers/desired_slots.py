@@ -1,6 +1,6 @@
-"""How many slots each started pipeline is to have, which needs the number of its partitions; and what to warn of.
+"""How many slots each started pipeline should have, which depends on its number of partitions.
 
-A pipeline whose source cannot be counted is wanted with one slot: somebody has to say in its status what is wrong.
+A pipeline whose partitions cannot be counted gets one slot, so that its status shows why.
 """
 
 import logging
@@ -22,18 +22,18 @@ PartitionCounter = Callable[[KafkaConfig], Awaitable[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredSlots:
-    """What is wanted of every started pipeline."""
+    """The desired slots of every started pipeline."""
 
     slots: Mapping[str, int] = field(default_factory=dict)
     partitions: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    """By pipeline and generation, where they are known."""
+    """By pipeline and generation, as far as known."""
     blocked: Mapping[str, str] = field(default_factory=dict)
-    """Why a pipeline's source cannot be counted."""
+    """Why the partitions of a pipeline's source cannot be counted."""
     warnings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class PartitionCounts:
-    """Remembers what was counted, which never changes, and asks again for what could not be, once in a while."""
+    """Caches counts, which never change within a generation, and retries failed ones once in a while."""
 
     def __init__(
         self,
@@ -48,25 +48,25 @@ class PartitionCounts:
         self._store, self._source_of, self._count = store, source_of, count
         self._leases, self._clock, self._retry_ms = leases, clock, retry_ms
         self._known: dict[tuple[str, int], int] = {}
-        self._blocked: dict[str, tuple[str, int]] = {}  # why, and when to ask again
-        self._warned: dict[str, tuple[str, ...]] = {}
+        self._blocked: dict[str, tuple[str, int]] = {}  # why, and when to retry
+        self._logged: dict[str, tuple[str, ...]] = {}
 
-    async def wanted(self, started: Mapping[str, Pipeline]) -> DesiredSlots:
-        """What is wanted now. An unreachable store is an `UnavailableError`; an unreachable source blocks its own pipeline."""
+    async def desired(self, started: Mapping[str, Pipeline]) -> DesiredSlots:
+        """The desired slots now. An unreachable store is an `UnavailableError`; an unreachable source blocks its own pipeline."""
         live = {(each.id, generation.number) for each in started.values() for generation in active_generations(each)}
         self._known = {key: count for key, count in self._known.items() if key in live}
         self._blocked = {each: why for each, why in self._blocked.items() if each in started}
         slots, warnings = {}, {}
         for each in started.values():
             for generation in active_generations(each):
-                await self._look(each, generation.number)
+                await self._count_partitions(each, generation.number)
             counts = [count for (pipeline_id, _), count in self._known.items() if pipeline_id == each.id]
             slots[each.id], warnings[each.id] = self._slots(each, max(counts, default=0))
-        self._tell(started, warnings)
+        self._log_warnings(started, warnings)
         blocked = {each: why for each, (why, _) in self._blocked.items()}
         return DesiredSlots(slots=slots, partitions=dict(self._known), blocked=blocked, warnings=warnings)
 
-    async def _look(self, pipeline: Pipeline, generation: int) -> None:
+    async def _count_partitions(self, pipeline: Pipeline, generation: int) -> None:
         key = (pipeline.id, generation)
         if key in self._known or self._clock.boot_ms() < self._blocked.get(pipeline.id, ("", 0))[1]:
             return
@@ -85,23 +85,23 @@ class PartitionCounts:
         try:
             return await self._count(source)
         except UnavailableError as error:
-            if source.brokers:  # another Kafka is away: this pipeline's trouble, not the worker's
-                raise InvalidError("source", ",".join(source.brokers), f"brokers that answer ({error})") from None
+            if source.brokers:  # another Kafka is unreachable: that blocks this pipeline, not the worker
+                raise InvalidError("source", ",".join(source.brokers), f"reachable brokers ({error})") from None
             raise
 
     def _slots(self, pipeline: Pipeline, partitions: int) -> tuple[int, tuple[str, ...]]:
         replicas = pipeline.state.replicas
         if not self._leases:
-            ignored = f"replicas {replicas} are ignored: workers without leases run one instance each"
+            ignored = f"replicas {replicas} ignored: workers without leases run one instance each"
             return 1, (ignored,) if replicas != 1 else ()
         if partitions and replicas > partitions:
-            capped = f"replicas {replicas} are capped: the source has {partitions} partitions"
+            capped = f"replicas {replicas} capped at {partitions}, the partitions of the source"
             return partitions, (capped,)
         return (replicas if partitions else 1), ()
 
-    def _tell(self, started: Mapping[str, Pipeline], warnings: Mapping[str, tuple[str, ...]]) -> None:
-        for each, said in warnings.items():
-            if said != self._warned.get(each, ()):
-                for warning in said:
+    def _log_warnings(self, started: Mapping[str, Pipeline], warnings: Mapping[str, tuple[str, ...]]) -> None:
+        for each, texts in warnings.items():
+            if texts != self._logged.get(each, ()):
+                for warning in texts:
                     _log.warning("pipeline %s: %s", started[each].name, warning)
-        self._warned = dict(warnings)
+        self._logged = dict(warnings)

@@ -1,7 +1,8 @@
-"""The keeper of a worker's one driver: starts it when there is work, judges it, restarts it when it dies, ends it when it is idle.
+"""The supervisor of a worker's one driver: starts it when there is work, kills it when it hangs, restarts it when it dies, stops it
+when it is idle.
 
-The one rule: the worker's leases are renewed only while its driver speaks, is surely dead, or was never started (`healthy`). So a
-hung driver loses its work: it is killed, and if it cannot be killed, the leases run out.
+The one rule: the worker's leases are renewed only while its driver sends heartbeats, is known to be dead, or was never started
+(`healthy`). So a hung driver loses its work: it is killed, and if it cannot be killed, the leases expire.
 """
 
 import asyncio
@@ -21,15 +22,15 @@ _log: Final = logging.getLogger(__name__)
 
 
 class DriverHandle(Protocol):
-    """One life of a driver; `driver_process.DriverProcess` is the real one."""
+    """A driver process; `driver_process.DriverProcess` is the real one."""
 
     started_ms: int
-    heard_ms: int
+    last_message_ms: int
     ready: DriverReady | None
-    trouble: str
+    failure: str
     dead: asyncio.Event
 
-    def say(self, message: ToDriver) -> None: ...
+    def send(self, message: ToDriver) -> None: ...
     def silent_ms(self) -> int: ...
     def terminate(self, why: str) -> None: ...
     async def quit(self, *, within_ms: int) -> None: ...
@@ -40,52 +41,52 @@ StartDriver = Callable[[OnMessage], AbstractAsyncContextManager[DriverHandle]]
 
 
 class DriverSupervisor:
-    """Keeps at most one driver. `wanted` is set by the worker; `on_death` is told why one died that should not have."""
+    """Runs at most one driver. `on_death` is called with the reason when one dies unexpectedly."""
 
     def __init__(
         self,
-        drive: StartDriver,
+        start_driver: StartDriver,
         *,
-        hear: OnMessage,
+        on_message: OnMessage,
         on_death: Callable[[str], None],
         settings: WorkerSettings,
         clock: Clock,
         random: Random,
     ) -> None:
-        self._drive, self._hear, self._on_death = drive, hear, on_death
+        self._start_driver, self._on_message, self._on_death = start_driver, on_message, on_death
         self._settings, self._clock, self._random = settings, clock, random
         self._changed = Notify()
-        self._wanted = False
+        self._needed = False
         self._idle_since_ms: int | None = None
         self._driver: DriverHandle | None = None
-        self._last_death = ""
-        self._judged_ms = 0
+        self._last_failure = ""
+        self._checked_ms = 0
         self.deaths = 0
         """In a row."""
 
     @property
     def ready(self) -> DriverReady | None:
-        """What the living driver said when Spark was up."""
+        """The `DriverReady` of the living driver; None: Spark is not up."""
         driver = self._driver
-        return None if driver is None or driver.dead.is_set() or driver.trouble else driver.ready
+        return None if driver is None or driver.dead.is_set() or driver.failure else driver.ready
 
     @property
-    def trouble(self) -> str:
-        """Why the driver is being killed, or the last one died; empty once another is ready. With trouble a worker is not able."""
-        return self._last_death or (self._driver.trouble if self._driver is not None else "")
+    def failure(self) -> str:
+        """Why the driver is being killed, or the last one died; empty once another is ready. Until then the worker is not able."""
+        return self._last_failure or (self._driver.failure if self._driver is not None else "")
 
     @property
     def state(self) -> DriverState:
-        """As it is published."""
+        """As published in the worker's record."""
         if self.ready is not None:
             return "ready"
-        if self.trouble:
+        if self.failure:
             return "restarting"
         return "none" if self._driver is None else "starting"
 
     @property
     def exists(self) -> bool:
-        """Whether there is a driver that may still do something."""
+        """Whether a driver process may still be alive."""
         return self._driver is not None
 
     @property
@@ -94,27 +95,27 @@ class DriverSupervisor:
         driver = self._driver
         if driver is None or driver.dead.is_set():
             return True
-        return not driver.trouble and not self._overdue(driver)
+        return not driver.failure and not self._overdue(driver)
 
-    def want(self, wanted: bool) -> None:
-        """Whether there is, or will be, something to do."""
-        if wanted:
+    def need(self, needed: bool) -> None:
+        """Whether there is, or soon will be, work for a driver."""
+        if needed:
             self._idle_since_ms = None
-        elif self._wanted or self._idle_since_ms is None:
+        elif self._needed or self._idle_since_ms is None:
             self._idle_since_ms = self._clock.boot_ms()
-        if wanted != self._wanted:
-            self._wanted = wanted
+        if needed != self._needed:
+            self._needed = needed
             self._changed.notify()
 
-    def end_idle(self) -> None:
-        """Do not wait any longer before an idle driver is ended."""
+    def stop_now(self) -> None:
+        """Stop an idle driver without waiting."""
         self._idle_since_ms = self._clock.boot_ms() - self._settings.idle_ms
         self._changed.notify()
 
-    def say(self, message: ToDriver) -> None:
-        """Tell the living driver."""
+    def send(self, message: ToDriver) -> None:
+        """Send a message to the living driver."""
         if self._driver is not None:
-            self._driver.say(message)
+            self._driver.send(message)
 
     def terminate(self, why: str) -> None:
         """Kill the living driver."""
@@ -122,46 +123,47 @@ class DriverSupervisor:
             self._driver.terminate(why)
 
     def check_liveness(self) -> None:
-        """Kill a driver that has been silent for too long. To be called about once a second.
+        """Kill a driver without a heartbeat for too long. To be called about once a second.
 
-        Silence counts while somebody listens: a worker that was frozen has yet to read what its driver said meanwhile.
+        Time in which this worker was frozen does not count: it has yet to read what its driver sent meanwhile.
         """
         driver, now_ms = self._driver, self._clock.boot_ms()
-        if driver is not None and now_ms - self._judged_ms >= self._settings.alive_ms / 2:
-            driver.heard_ms = now_ms
-        self._judged_ms = now_ms
-        if driver is not None and not driver.dead.is_set() and not driver.trouble and (why := self._overdue(driver)):
+        if driver is not None and now_ms - self._checked_ms >= self._settings.alive_ms / 2:
+            driver.last_message_ms = now_ms
+        self._checked_ms = now_ms
+        if driver is not None and not driver.dead.is_set() and not driver.failure and (why := self._overdue(driver)):
             driver.terminate(why)
 
     def _overdue(self, driver: DriverHandle) -> str:
         if driver.ready is None:
             late = self._clock.boot_ms() - driver.started_ms >= self._settings.start_ms
-            return f"Spark was not up after {self._settings.start_ms} ms" if late else ""
+            return f"Spark not up after {self._settings.start_ms} ms" if late else ""
         silent_ms = driver.silent_ms()
-        return f"it was silent for {silent_ms} ms" if silent_ms >= self._settings.alive_ms else ""
+        return f"no heartbeat for {silent_ms} ms" if silent_ms >= self._settings.alive_ms else ""
 
-    async def keep(self) -> None:
-        """Keep a driver for as long as one is wanted, for ever."""
+    async def run(self) -> None:
+        """Run a driver whenever one is needed, for ever."""
         while True:
-            while not self._wanted:
+            while not self._needed:
                 await self._changed.wait()
             began_ms = self._clock.boot_ms()
+            _log.info("starting a Spark driver")
             try:
-                async with self._drive(self._hear) as driver:
+                async with self._start_driver(self._on_message) as driver:
                     self._driver = driver
                     try:
-                        asked = await self._supervise(driver)
+                        stopped = await self._supervise(driver)
                     finally:
                         self._driver = None
-            except OSError as error:  # no process could be made; there may be room for one later
-                await self._note_death(f"it could not be started: {error}", lived_ms=0)
+            except OSError as error:  # no process could be created; retry
+                await self._on_unexpected_death(f"it could not be started: {error}", lived_ms=0)
             else:
-                if not asked:
+                if not stopped:
                     lived_ms = self._clock.boot_ms() - began_ms if driver.ready is not None else 0
-                    await self._note_death(driver.trouble or "it ended", lived_ms=lived_ms)
+                    await self._on_unexpected_death(driver.failure or "it exited", lived_ms=lived_ms)
 
     async def _supervise(self, driver: DriverHandle) -> bool:
-        """Until it has died (False), or was idle for long enough and quit (True)."""
+        """Until it has died (False), or was stopped because it was idle (True)."""
         dying = asyncio.ensure_future(driver.dead.wait())
         dying.add_done_callback(lambda _: self._changed.notify())
         try:
@@ -172,6 +174,7 @@ class DriverSupervisor:
                 elif (left_ms := idle_since_ms + self._settings.idle_ms - self._clock.boot_ms()) > 0:
                     await self._changed.wait_ms(self._clock, left_ms)
                 else:
+                    _log.info("stopping the Spark driver: no slots")
                     await driver.quit(within_ms=self._settings.halt_ms)
                     await driver.dead.wait()
                     return True
@@ -179,19 +182,19 @@ class DriverSupervisor:
         finally:
             dying.cancel()
 
-    async def _note_death(self, trouble: str, *, lived_ms: int) -> None:
+    async def _on_unexpected_death(self, failure: str, *, lived_ms: int) -> None:
         self.deaths = 1 if lived_ms >= self._settings.steady_ms else self.deaths + 1
-        self._last_death = trouble
+        self._last_failure = failure
         pause_ms = backoff_ms(
             self.deaths - 1,
             base_ms=self._settings.retry_base_ms,
             max_ms=self._settings.retry_max_ms,
             random=self._random,
         )
-        _log.error("the Spark driver is dead: %s; another one in %.1f s", trouble, pause_ms / 1000)
-        self._on_death(trouble)
+        _log.error("Spark driver died: %s; restarting in %.1f s", failure, pause_ms / 1000)
+        self._on_death(failure)
         await self._clock.sleep_ms(pause_ms)
 
     def on_ready(self) -> None:
         """Spark is up."""
-        self._last_death = ""
+        self._last_failure = ""

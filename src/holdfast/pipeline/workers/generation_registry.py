@@ -1,9 +1,9 @@
-"""The registries of the generations a worker runs: watched, shared out, claimed and released.
+"""The registry of a generation: watched; its partitions assigned, claimed and released.
 
-A smaller thing than `kernel.registry`'s coordinator and engine, which push single messages to handlers of their own process and
-renew every partition by itself. Here a driver in another process does the work in ranges, says when it let something go, and is
-vouched for as a whole: all claims are under the worker's one session, so that a thousand partitions cost one keep-alive and all of
-them end when the worker does. The slots' leases say who the consumers are, so nobody registers twice.
+Not the coordinator and engine of `holdfast.registry`: those push single messages to handlers in their own process and renew every
+partition by itself. Here a driver in another process works in ranges and reports when it has released a partition. All claims are
+under the worker's one session, so that a thousand partitions cost one keep-alive and expire with the worker. The consumers are
+known by the slots' leases and do not register.
 """
 
 import asyncio
@@ -52,21 +52,21 @@ class GenerationRegistry:
         self.registry = RegistryStore(store, clock=clock, random=random, settings=settings)
         self._notify = notify
         self._view: RegistryView | None = None
-        self._done: dict[int, int] = {}  # the highest epoch released here: a view that lags must not bring it back
+        self._released: dict[int, int] = {}  # the highest epoch released: a view that lags must not bring it back
         self._following = asyncio.ensure_future(self._follow())
 
     def follow(self) -> None:
-        """Begin again to follow it, after trouble."""
+        """Watch it again, after a failure."""
         self._following = asyncio.ensure_future(self._follow())
 
     async def close(self) -> None:
-        """Stop following."""
+        """Stop watching."""
         self._following.cancel()
         await asyncio.gather(self._following, return_exceptions=True)
 
     @property
-    def trouble(self) -> str:
-        """Why it is not followed any more; empty: it is."""
+    def failure(self) -> str:
+        """Why it is not watched any more; empty: it is."""
         if not self._following.done() or self._following.cancelled():
             return ""
         return str(self._following.exception() or "the watch ended")
@@ -78,8 +78,8 @@ class GenerationRegistry:
                 self._view = view
                 self._notify.notify()
 
-    async def share_out(self, runs: Sequence[SlotRun], consumers: Iterable[str], session: Session) -> None:
-        """Give the runs of this worker their shares: claim, adopt, ask to let go."""
+    async def assign(self, runs: Sequence[SlotRun], consumers: Iterable[str], session: Session) -> None:
+        """Bring the runs of this worker to their shares: claim, adopt, revoke."""
         view = self._view
         if view is None or not runs:
             return
@@ -92,10 +92,10 @@ class GenerationRegistry:
             session=session.id,
         )
         for name, run in by_name.items():
-            run.lose(set(shares.lost[name]))
-            run.let_go_of(set(shares.let_go[name]))
+            run.forget(set(shares.lost[name]))
+            run.revoke(set(shares.revoke[name]))
             run.held.update(
-                {number: epoch for number, epoch in shares.adopt[name].items() if epoch > self._done.get(number, 0)}
+                {number: epoch for number, epoch in shares.adopt[name].items() if epoch > self._released.get(number, 0)}
             )
         await self._claim(shares.claims, by_name, session)
 
@@ -113,18 +113,18 @@ class GenerationRegistry:
         await _all_of([one(claim) for claim in claims])
 
     async def release(self, run: SlotRun) -> None:
-        """Release what the run's driver has let go."""
+        """Release what the run's driver has released."""
 
         async def one(number: int, epoch: int) -> None:
             await self.registry.release(number, run.name, epoch)
-            self._done[number] = max(epoch, self._done.get(number, 0))
+            self._released[number] = max(epoch, self._released.get(number, 0))
             if run.releasable.get(number) == epoch:
                 del run.releasable[number]
 
         await _all_of([one(number, epoch) for number, epoch in run.releasable.items()])
 
-    async def reached(self, generation: Generation) -> bool:
-        """Whether a backfill is at its ends, with nothing begun and not finished."""
+    async def has_reached_end(self, generation: Generation) -> bool:
+        """Whether a backfill has reached its ends, with no range open."""
         states = {state.id: state for state in await self.registry.partitions()}
         return bool(generation.ends) and all(
             _has_reached(states.get(int(number)), generation.starts.get(number, 0), end)
@@ -138,12 +138,12 @@ def _has_reached(state: PartitionState | None, start: int, end: int) -> bool:
     return state.checkpoint >= end and state.intent is None
 
 
-async def _all_of(steps: Iterable[Awaitable[None]]) -> None:
-    """Take all steps, whatever becomes of some; then say what went wrong."""
-    outcomes = await asyncio.gather(*steps, return_exceptions=True)
-    wrong = [each for each in outcomes if isinstance(each, BaseException)]
-    for error in wrong:
+async def _all_of(calls: Iterable[Awaitable[None]]) -> None:
+    """Await all calls, then raise the first failure: an unexpected one before one of ours."""
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    failures = [each for each in outcomes if isinstance(each, BaseException)]
+    for error in failures:
         if not isinstance(error, HoldfastError):
             raise error
-    if wrong:
-        raise wrong[0]
+    if failures:
+        raise failures[0]

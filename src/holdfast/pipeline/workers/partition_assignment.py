@@ -1,7 +1,7 @@
 """Which slot reads which partitions of a generation. Pure, and decided by every worker alike from the registry's view.
 
-The one rule: revoke before assign. A partition is claimed when nobody owns it, or when its owner's session is dead; one that
-stands unevenly is first let go by its owner, who releases it when its driver says that nothing is under way for it.
+The one rule: revoke before assign. A partition is claimed when it has no owner, or when its owner's session has expired; one that
+should move is first revoked by its owner, who releases it once its driver has stopped working on it.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -13,7 +13,7 @@ from holdfast.registry import Heartbeat, PartitionState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedClaim:
-    """A partition to claim for `consumer`. `expired`: the dead owner it is released from first."""
+    """A partition to claim for `consumer`. `expired`: the expired owner it is released from first."""
 
     partition: int
     consumer: str
@@ -25,13 +25,13 @@ class PlannedClaim:
 class PartitionShares:
     """What to do in one generation.
 
-    `adopt`: partitions that the store says are ours and we do not know of: the answer to a claim was lost.
-    `let_go`: partitions to be released once nothing is under way. `lost`: somebody else's by now.
+    `adopt`: partitions that are ours in the store but unknown here: the response to a claim was lost.
+    `revoke`: partitions to release once their batch has ended. `lost`: partitions that have another owner.
     """
 
     claims: tuple[PlannedClaim, ...] = ()
     adopt: Mapping[str, Mapping[int, int]]
-    let_go: Mapping[str, Set[int]]
+    revoke: Mapping[str, Set[int]]
     lost: Mapping[str, Set[int]]
 
 
@@ -60,7 +60,7 @@ def assign_partitions(
             claims.append(PlannedClaim(partition=number, consumer=name, epoch=state.epoch, expired=state.owner))
         elif state.owner == name and heartbeats[number].session == session:
             adopt[name][number] = state.epoch
-    let_go = {name: {number for number in mine if target.get(number) != name} for name, mine in held.items()}
+    revoke = {name: {number for number in mine if target.get(number) != name} for name, mine in held.items()}
     lost = {
         name: {number for number, epoch in mine.items() if _lost(number, epoch, partitions)}
         for name, mine in held.items()
@@ -68,7 +68,7 @@ def assign_partitions(
     return PartitionShares(
         claims=tuple(claims),
         adopt=adopt,
-        let_go={name: numbers - lost[name] for name, numbers in let_go.items()},
+        revoke={name: numbers - lost[name] for name, numbers in revoke.items()},
         lost=lost,
     )
 
@@ -79,6 +79,6 @@ def _alive(state: PartitionState, heartbeats: Mapping[int, Heartbeat]) -> bool:
 
 
 def _lost(number: int, epoch: int, partitions: Mapping[int, PartitionState]) -> bool:
-    """A view may lag behind a claim just made, never ahead of one: a higher epoch is somebody else's doing."""
+    """A view may lag behind a claim of ours, never be ahead of it: a higher epoch is another owner's."""
     state = partitions.get(number)
     return state is not None and state.epoch > epoch

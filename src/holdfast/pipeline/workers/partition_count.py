@@ -8,16 +8,16 @@ from holdfast.pipeline.catalog.source_topic import open_source_topic
 from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.vocabulary.clock import Clock
 
-_ANSWER_MS: Final = 5_000
+_TIMEOUT_MS: Final = 5_000
 
 
 async def count_partitions(source: KafkaConfig, topics: Topics, *, clock: Clock) -> int:
-    """`InvalidError`: there is no such topic. `UnavailableError`: its brokers do not answer."""
+    """`InvalidError`: the topic does not exist. `UnavailableError`: its brokers do not respond."""
     if not source.brokers:
         return (await topics.get(source.topic)).partitions
-    return await asyncio.to_thread(_count_elsewhere, source, clock)
+    return await asyncio.to_thread(_count_by_brokers, source, clock)
 
 
-def _count_elsewhere(source: KafkaConfig, clock: Clock) -> int:
-    with open_source_topic(source, "", clock=clock, timeout_ms=_ANSWER_MS) as topic:
+def _count_by_brokers(source: KafkaConfig, clock: Clock) -> int:
+    with open_source_topic(source, "", clock=clock, timeout_ms=_TIMEOUT_MS) as topic:
         return len(topic.partitions())

@@ -1,8 +1,8 @@
-"""Everybody in a session of processes: found, and killed.
+"""The processes of a session (in the sense of setsid): listed, and killed.
 
-A driver is the leader of a session of its own. The JVM stays in its process group; Spark's Python workers make groups of their
-own, and they are who inserts. They cannot leave the session, so that is what is killed. The one rule: a driver is dead when nobody
-of its session is left.
+A driver is the leader of a session of its own. The JVM stays in its process group; Spark's Python workers, which do the inserts,
+make groups of their own. None leaves the session, so the session is killed. The one rule: a driver is dead when no process of its
+session is left.
 """
 
 import os
@@ -14,12 +14,12 @@ from typing import Final
 
 from holdfast.vocabulary.clock import Clock
 
-_LOOK_MS: Final = 10
-_GONE: Final = b"ZX"  # dead, and not yet asked for by its parent
+_POLL_MS: Final = 10
+_GONE: Final = b"ZX"  # dead, not yet reaped by its parent
 
 
 def members(session: int) -> list[int]:
-    """The processes of a session that can still do something. Without `/proc`: the leader's group, if anybody is in it."""
+    """The living processes of a session. Without `/proc`: the leader, if its group has any."""
     if sys.platform != "linux":
         with suppress(OSError):
             os.killpg(session, 0)
@@ -34,13 +34,13 @@ def _is_in(pid: int, session: int) -> bool:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return False
-    # The name in brackets may hold anything; behind it come state, parent, group, session.
+    # The name in brackets may contain anything; after it come state, parent, group, session.
     state, _, _, its_session = stat.rpartition(b")")[2].split()[:4]
     return int(its_session) == session and state not in _GONE
 
 
 def kill(session: int) -> bool:
-    """SIGKILL everybody of a session; whether there was anybody."""
+    """SIGKILL every process of a session; whether there was any."""
     with suppress(OSError):
         os.killpg(session, signal.SIGKILL)
     left = members(session)
@@ -51,10 +51,10 @@ def kill(session: int) -> bool:
 
 
 async def kill_all(session: int, *, clock: Clock, within_ms: int) -> bool:
-    """Kill until nobody is left. False: somebody did not die in time (it hangs in the kernel)."""
+    """Kill until no process is left. False: one did not die in time (it hangs in the kernel)."""
     until_ms = clock.boot_ms() + within_ms
     while kill(session):
         if clock.boot_ms() >= until_ms:
             return False
-        await clock.sleep_ms(_LOOK_MS)
+        await clock.sleep_ms(_POLL_MS)
     return True

@@ -1,4 +1,4 @@
-"""What an operator may tune of a worker. Stores, clocks and the driver's surroundings are components and are passed apart."""
+"""What an operator may tune of a worker. Stores, clocks and the driver's environment are components, passed separately."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,9 +14,9 @@ _ID_CHARS_MAX: Final = 100
 class WorkerSettings:
     """One worker.
 
-    `interval_ms`: how often it looks, in case a watch told it nothing. `lease_ttl_ms`: how long its slots and partitions are
-    its own after it was last heard of. `no_leases`: every worker runs one instance of every started pipeline, and only
-    partitions are shared. `id` is empty if it is to be the agent's.
+    `interval_ms`: how often it reconciles without a change. `lease_ttl_ms`: how long its slots and partitions stay its own after
+    its last renewal. `no_leases`: every worker runs one instance of every started pipeline, and only partitions are shared. An
+    empty `id` means the agent's.
     """
 
     id: str = ""
@@ -25,23 +25,23 @@ class WorkerSettings:
     no_leases: bool = False
     slots_per_pipeline_max: int = 16
     settle_ms: int = 10_000
-    """How long the others may come and go before slots are given back to even them out, and for how long a slot that
-    nobody holds still counts when partitions are shared: it is on its way from one worker to another."""
+    """How long the set of workers must be stable before slots are rebalanced, and how long a free slot still counts when
+    partitions are assigned: it is moving from one worker to another."""
     margin_ms: int = 2_000
-    """How long before its leases end a worker stops to act on them."""
+    """How long before its leases expire a worker stops acting on them."""
     alive_ms: int = 10_000
-    """A driver that is silent for so long is killed."""
+    """A driver without a heartbeat for this long is killed."""
     start_ms: int = 180_000
     """How long Spark may take to start."""
     idle_ms: int = 30_000
-    """A driver that has had no slot for so long is ended."""
+    """A driver without slots is stopped after this time."""
     halt_ms: int = 10_000
-    """How long what is under way may take when a slot stops."""
+    """How long the current batch may take when a slot halts."""
     retry_base_ms: int = 1_000
     retry_max_ms: int = 60_000
-    """Pauses before a driver that died, or a slot that failed, is started again."""
+    """Pauses before a driver that died, or a slot that failed, is restarted."""
     steady_ms: int = 60_000
-    """A driver that lived for so long has earned a short pause again."""
+    """The pauses start over for a driver that ran this long."""
     status_ms: int = 2_000
     """How often the status of a slot is written while it changes."""
 
@@ -53,9 +53,7 @@ class WorkerSettings:
         check_at_least("interval_ms", self.interval_ms, 10)
         if self.lease_ttl_ms < 2 * self.interval_ms:
             least = 2 * self.interval_ms
-            allowed = (
-                f"at least {least}, twice the interval: a worker that looks once per lease loses it to a late look"
-            )
+            allowed = f"at least {least}, twice the interval: otherwise one late renewal would lose the leases"
             raise InvalidError("lease_ttl_ms", self.lease_ttl_ms, allowed)
         check_between("slots_per_pipeline_max", self.slots_per_pipeline_max, 1, 1_000)
         check_at_least("settle_ms", self.settle_ms, 0)
@@ -76,7 +74,7 @@ class WorkerSettings:
 
     @property
     def session(self) -> SessionSettings:
-        """Its one session: renewed four times per TTL, as long as the worker and its driver are not hung."""
+        """Its one session: renewed four times per TTL, unless the worker or its driver hangs."""
         return SessionSettings(
             ttl_ms=self.lease_ttl_ms,
             renew_ms=max(1, min(self.interval_ms, self.lease_ttl_ms // 4)),

@@ -1,10 +1,9 @@
-"""Which worker runs which slots. Pure: what is known goes in, what to do comes out; every worker decides the same from the same.
+"""Which worker runs which slots. Pure: every worker decides the same from the same inputs.
 
-The one rule: who holds a slot is what the store says, and nobody takes a slot that somebody holds. The plan only says who may
-take a free one and who should give one back: every worker gets ⌊S/W⌋…⌈S/W⌉ slots of each pipeline and of the total, and nothing
-else moves (`kernel.plan`). Slots nobody wants any more go at once; slots that only stand unevenly go one at a time, when the
-workers have not come or gone for a while, and to a worker whose Spark is up: nobody is restarted for nothing, and nothing waits
-for a Spark that starts.
+The one rule: a slot's holder is in the store, and no worker takes a held slot. The plan only decides who may take a free slot and
+who should release one: every worker gets ⌊S/W⌋…⌈S/W⌉ slots of each pipeline and of the total, and nothing else moves
+(`kernel.placement`). Unwanted slots are released at once. Slots that only rebalance move one at a time, once the set of workers is
+stable, and only to a worker whose Spark is up, so that none of them waits for a Spark to start.
 """
 
 from collections.abc import Mapping, Set
@@ -24,7 +23,7 @@ class SlotId(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPeer:
-    """A live worker that runs slots by lease. `able`: its Spark works, as far as it knows; `ready`: it is up."""
+    """A live worker that runs slots by lease. `able`: its Spark has not failed; `ready`: it is up."""
 
     id: str
     slots_per_pipeline_max: int
@@ -34,76 +33,85 @@ class WorkerPeer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentInputs:
-    """What a worker knows. `wanted`: how many slots each started pipeline is to have."""
+    """What a worker sees. `desired`: how many slots each started pipeline should have."""
 
     me: str
-    wanted: Mapping[str, int]
+    desired: Mapping[str, int]
     peers: tuple[WorkerPeer, ...]
     holders: Mapping[SlotId, str]
     leaving: Set[SlotId] = frozenset()
-    """Slots held here that are being given back already."""
+    """Slots held here that are being released already."""
     settled: bool = True
-    """Whether the workers have been the same for a while."""
+    """Whether the set of workers has been stable for a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotDecision:
-    """What to do about slots. `unplaced`: slots no worker has room for. `expecting`: some are, or will be, this worker's."""
+    """What to do about slots. `unplaced`: no worker has room for these. `needs_driver`: some are, or will be, this worker's."""
 
     take: tuple[SlotId, ...] = ()
-    give_back: tuple[SlotId, ...] = ()
+    unwanted: tuple[SlotId, ...] = ()
+    """To release: the pipeline was stopped or has fewer replicas."""
+    rebalanced: tuple[SlotId, ...] = ()
+    """To release: another worker should run them."""
     unplaced: tuple[SlotId, ...] = ()
-    expecting: bool = False
+    needs_driver: bool = False
+
+    @property
+    def release(self) -> tuple[SlotId, ...]:
+        """All slots to release."""
+        return self.unwanted + self.rebalanced
 
 
-def decide_slots(situation: AssignmentInputs) -> SlotDecision:
+def decide_slots(inputs: AssignmentInputs) -> SlotDecision:
     """What this worker does now."""
-    targets, unplaced = spread(situation)
-    mine = [slot for slot, holder in sorted(situation.holders.items()) if holder == situation.me]
-    take = [slot for slot, who in targets.items() if who == situation.me and slot not in situation.holders]
-    staying = [slot for slot in mine if slot not in situation.leaving]
-    unwanted = [slot for slot in staying if not _is_wanted(slot, situation.wanted)]
-    moving = [slot for slot in staying if targets.get(slot, situation.me) != situation.me]
-    able = any(peer.id == situation.me and peer.able for peer in situation.peers)
-    ready = {peer.id for peer in situation.peers if peer.ready}
-    welcome = [slot for slot in moving if targets[slot] in ready]
-    gently = moving if not able else welcome[:1] if situation.settled and not situation.leaving else []
+    targets, unplaced = spread(inputs)
+    mine = [slot for slot, holder in sorted(inputs.holders.items()) if holder == inputs.me]
+    take = [slot for slot, who in targets.items() if who == inputs.me and slot not in inputs.holders]
+    staying = [slot for slot in mine if slot not in inputs.leaving]
+    unwanted = [slot for slot in staying if not _is_desired(slot, inputs.desired)]
+    moving = [slot for slot in staying if targets.get(slot, inputs.me) != inputs.me]
+    able = any(peer.id == inputs.me and peer.able for peer in inputs.peers)
+    ready = {peer.id for peer in inputs.peers if peer.ready}
+    movable = [slot for slot in moving if targets[slot] in ready]
+    rebalanced = moving if not able else movable[:1] if inputs.settled and not inputs.leaving else []
     return SlotDecision(
         take=tuple(sorted(take)),
-        give_back=tuple(unwanted + gently),
+        unwanted=tuple(unwanted),
+        rebalanced=tuple(rebalanced),
         unplaced=tuple(sorted(unplaced)),
-        expecting=situation.me in targets.values(),
+        needs_driver=inputs.me in targets.values(),
     )
 
 
-def spread(situation: AssignmentInputs) -> tuple[dict[SlotId, str], list[SlotId]]:
-    """Who should run each wanted slot, and those that no worker has room for. Without an able worker the others count."""
-    able = [peer for peer in situation.peers if peer.able] or list(situation.peers)
+def spread(inputs: AssignmentInputs) -> tuple[dict[SlotId, str], list[SlotId]]:
+    """Who should run each desired slot, and the slots that no worker has room for. Without an able worker all count."""
+    able = [peer for peer in inputs.peers if peer.able] or list(inputs.peers)
     if not able:
-        return {}, [SlotId(each, number) for each, count in sorted(situation.wanted.items()) for number in range(count)]
+        return {}, [SlotId(each, number) for each, count in sorted(inputs.desired.items()) for number in range(count)]
     previous = {
-        pipeline_id: tuple(_placement(situation.holders.get(SlotId(pipeline_id, number))) for number in range(count))
-        for pipeline_id, count in situation.wanted.items()
+        pipeline_id: tuple(_placement(inputs.holders.get(SlotId(pipeline_id, number))) for number in range(count))
+        for pipeline_id, count in inputs.desired.items()
     }
     members = [Member(id=peer.id, session="") for peer in able]
-    workloads = [Workload(topic=each, partitions=count) for each, count in situation.wanted.items() if count > 0]
+    workloads = [Workload(topic=each, partitions=count) for each, count in inputs.desired.items() if count > 0]
     plan = make_plan(previous, members, workloads)
     targets = {
         SlotId(pipeline_id, number): placement[0]
         for pipeline_id, placements in plan.items()
         for number, placement in enumerate(placements)
     }
-    return _within_room(targets, situation.holders, {peer.id: peer.slots_per_pipeline_max for peer in able})
+    return _within_room(targets, inputs.holders, {peer.id: peer.slots_per_pipeline_max for peer in able})
 
 
 def _within_room(
     targets: dict[SlotId, str], holders: Mapping[SlotId, str], room: Mapping[str, int]
 ) -> tuple[dict[SlotId, str], list[SlotId]]:
-    """Take from everybody what is above its own limit per pipeline, and give it to those with room left."""
+    """Move slots above a worker's limit per pipeline to workers with room."""
     count: dict[tuple[str, str], int] = {}
     kept: dict[SlotId, str] = {}
     over: list[SlotId] = []
-    # What a worker already runs counts first against its limit, so that a limit moves as little as the plan does.
+    # Slots that a worker already runs count first against its limit, so that a limit moves as few as possible.
     for slot, who in sorted(targets.items(), key=lambda each: (holders.get(each[0]) != each[1], each[0])):
         if count.get((slot.pipeline_id, who), 0) < room[who]:
             count[slot.pipeline_id, who] = count.get((slot.pipeline_id, who), 0) + 1
@@ -127,5 +135,5 @@ def _placement(holder: str | None) -> tuple[str, ...]:
     return () if holder is None else (holder,)
 
 
-def _is_wanted(slot: SlotId, wanted: Mapping[str, int]) -> bool:
-    return slot.number < wanted.get(slot.pipeline_id, 0)
+def _is_desired(slot: SlotId, desired: Mapping[str, int]) -> bool:
+    return slot.number < desired.get(slot.pipeline_id, 0)

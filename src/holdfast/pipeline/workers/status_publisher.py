@@ -1,6 +1,6 @@
-"""What a worker tells the others: its own record, and one per run, written when they change and not more often than asked.
+"""The published records of a worker: its own, and one per run, written when they change, at a limited rate.
 
-The one rule: everything is under the worker's session and, for a slot, fenced by its lease: nobody reads what a former holder says.
+The one rule: every record is under the worker's session and, for a slot, fenced by its lease: a former holder cannot write it.
 """
 
 from typing import Final
@@ -33,7 +33,7 @@ class StatusPublisher:
         self._written_at_ms: dict[str, int] = {}
 
     async def announce(self, record: WorkerRecord) -> str | None:
-        """Take the worker's name. None: it is ours; otherwise the session of a namesake that has it."""
+        """Register the worker's name. None: it is ours; otherwise the session of the worker that has it."""
         key = worker_key(record.id)
         outcome = await self._commit([Absent(key)], [Put(key, _encode(record), self._session)])
         if isinstance(outcome, Committed):
@@ -45,7 +45,7 @@ class StatusPublisher:
         return found.session or "none"
 
     async def worker(self, record: WorkerRecord, *, every_ms: int) -> None:
-        """Write the worker's record: at once if something changed but the time of its leases, else once in a while."""
+        """Write the worker's record: at once if more changed than the expiry of its leases, else once in a while."""
         before = self._worker
         if before == record:
             return
@@ -59,7 +59,7 @@ class StatusPublisher:
         self._worker, self._worker_version, self._worker_at_ms = record, outcome.version, self._clock.boot_ms()
 
     async def run(self, run: SlotRun, warnings: tuple[str, ...], *, every_ms: int) -> bool:
-        """Write a run's status if it is due. False: the slot's lease is somebody else's by now."""
+        """Write a run's status if it is due. False: the slot's lease has another holder."""
         status = run.status(now_ms=self._clock.now_ms(), warnings=warnings)
         before = self._written.get(run.name)
         if before is not None:
@@ -69,7 +69,7 @@ class StatusPublisher:
             if soon and (before.state, before.reason) == (status.state, status.reason):
                 return True
         key = status_key(run.slot.pipeline_id, run.generation, run.label)
-        outcome = await self._commit(_fence(run), [Put(key, _value(status), self._session)])
+        outcome = await self._commit(_fence(run), [Put(key, _encode_status(status), self._session)])
         if isinstance(outcome, Conflict):
             if outcome.dead_session is not None:
                 raise self._expired()
@@ -78,7 +78,7 @@ class StatusPublisher:
         return True
 
     async def forget(self, run: SlotRun) -> None:
-        """Remove the status of a run that has ended; not that of whoever has its slot now."""
+        """Delete the status of a run that has ended, unless another worker has its slot."""
         if self._written.pop(run.name, None) is not None:
             key = status_key(run.slot.pipeline_id, run.generation, run.label)
             await self._commit(_fence(run), [Delete(key)])
@@ -87,15 +87,15 @@ class StatusPublisher:
         return await commit_resolved(self._store, clock=self._clock, random=self._random, require=require, apply=apply)
 
     def _expired(self) -> ExpiredError:
-        return ExpiredError(f"session {self._session}", "the store has ended it")
+        return ExpiredError(f"session {self._session}", "it expired in the store")
 
 
-def _value(status: SlotStatus) -> bytes:
-    """A slot of very many partitions is told of without each of them: a store takes values of some size only."""
+def _encode_status(status: SlotStatus) -> bytes:
+    """Encode a status; without its partitions if they would exceed the size of a store's value."""
     value = _encode(status)
     if len(value) <= _STATUS_BYTES_MAX:
         return value
-    warning = f"{len(status.epochs)} partitions are too many to be shown one by one"
+    warning = f"{len(status.epochs)} partitions are too many to list"
     short = msgspec.structs.replace(status, partitions={}, epochs={}, warnings=(*status.warnings[:20], warning))
     return _encode(short)
 

@@ -1,8 +1,8 @@
-"""A worker's life: one session after another, a pass whenever something changed, and one Spark driver throughout.
+"""A worker's life: one session after another, a reconciliation after every change, and one Spark driver throughout.
 
-The one rule: when the session is lost, everything here stops first, then it begins anew. The driver itself outlives sessions, and
-acts only below the deadline it was last told, which counts from the send of the last renewal: cut off from the store, it stops by
-itself before others may take over.
+The one rule: when the session is lost, every run stops before the worker rejoins. The driver outlives sessions and works only until
+the deadline of its last claims, which counts from when the last renewal was sent: cut off from the store, it stops by itself before
+others may take over.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _TICK_MS_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerIdentity:
-    """Who a worker is."""
+    """The identity of a worker process."""
 
     id: str
     host: str
@@ -48,19 +48,19 @@ class WorkerIdentity:
 
 
 class PipelineWorker:
-    """One worker. Made by `working`."""
+    """One worker. Made by `running_worker`."""
 
     def __init__(
         self,
         store: Store,
         *,
-        about: WorkerIdentity,
-        drive: StartDriver,
+        identity: WorkerIdentity,
+        start_driver: StartDriver,
         settings: WorkerSettings,
         clock: Clock,
         random: Random,
     ) -> None:
-        self.id, self._about = about.id, about
+        self.id, self._identity = identity.id, identity
         self._store, self._settings, self._clock, self._random = store, settings, clock, random
         self._notify = Notify()
         self._stopping = False
@@ -69,15 +69,20 @@ class PipelineWorker:
         self._catalog = PipelineStore(store, clock=clock, random=random)
         self._topics = Topics(store, clock=clock, random=random)
         self.reconciler: Reconciler | None = None
-        self.keeper = DriverSupervisor(
-            drive, hear=self._hear, on_death=self._driver_died, settings=settings, clock=clock, random=random
+        self.supervisor = DriverSupervisor(
+            start_driver,
+            on_message=self._on_message,
+            on_death=self._on_driver_death,
+            settings=settings,
+            clock=clock,
+            random=random,
         )
 
     # --- life
 
     async def run(self) -> None:
-        """Work until `stop` is asked, through lost sessions and dead drivers."""
-        async with background_tasks(self.keeper.keep()):
+        """Work until `stop`, through lost sessions and dead drivers."""
+        async with background_tasks(self.supervisor.run()):
             attempt = 0
             while not self._stopping:
                 began_ms = self._clock.boot_ms()
@@ -90,19 +95,17 @@ class PipelineWorker:
                     lived_ms = self._clock.boot_ms() - began_ms
                     attempt = 0 if lived_ms > self._settings.lease_ttl_ms else attempt + 1
                     pause_ms = backoff_ms(attempt, base_ms=100, max_ms=5_000, random=self._random)
-                    _log.warning(
-                        "worker %s stopped everything and begins anew in %.0f ms: %s", self.id, pause_ms, error
-                    )
-                    _heed_cancellation()
+                    _log.warning("worker %s lost its session, rejoining in %.0f ms: %s", self.id, pause_ms, error)
+                    _raise_if_cancelled()
                     await self._clock.sleep_ms(pause_ms)
-            self.keeper.want(False)
-            self.keeper.end_idle()
-            while self.keeper.exists:
+            self.supervisor.need(False)
+            self.supervisor.stop_now()
+            while self.supervisor.exists:
                 await self._clock.sleep_ms(20)
         self._stopped.set()
 
     async def stop(self) -> None:
-        """Let every run finish what is under way, give everything back, end the driver."""
+        """Let every run finish its batch, release everything, stop the driver."""
         self._stopping = True
         if self.reconciler is not None:
             self.reconciler.stopping = True
@@ -110,10 +113,8 @@ class PipelineWorker:
         await self._stopped.wait()
 
     async def _work(self, session: HeldSession) -> None:
-        async with watching_cluster(
-            self._store, notify=self._notify, clock=self._clock, random=self._random
-        ) as outlook:
-            reconciler = self._reconciler(session, outlook)
+        async with watching_cluster(self._store, notify=self._notify, clock=self._clock, random=self._random) as view:
+            reconciler = self._reconciler(session, view)
             await self._announce(session, reconciler.record())
             self.reconciler = reconciler
             reconciler.stopping = self._stopping
@@ -136,14 +137,14 @@ class PipelineWorker:
             except (UnavailableError, OutcomeUnknownError) as error:
                 wait_ms = min(wait_ms, backoff_ms(failures, base_ms=50, max_ms=2_000, random=self._random))
                 failures += 1
-                _log.warning("worker %s looks again in %.0f ms: %s", self.id, wait_ms, error)
-            if self.keeper.healthy:
+                _log.warning("worker %s: store unavailable, retrying in %.0f ms: %s", self.id, wait_ms, error)
+            if self.supervisor.healthy:
                 session.report_progress()
             if not (self._stopping and not reconciler.runs and not reconciler.slots.held):
                 await self._notify.wait_ms(self._clock, reconciler.idle_ms(wait_ms))
 
     async def _tick(self, session: HeldSession, reconciler: Reconciler) -> None:
-        """What must not wait for a slow store: the driver's liveness, and its news of later deadlines."""
+        """What must not wait for a slow store: the driver's liveness checks and renewed claims."""
         tick_ms = min(_TICK_MS_MAX, self._settings.alive_ms / 4, self._settings.lease_ttl_ms / 20)
         while True:
             reconciler.check_liveness()
@@ -151,23 +152,23 @@ class PipelineWorker:
             await self._clock.sleep_ms(tick_ms)
 
     async def _announce(self, session: HeldSession, record: WorkerRecord) -> None:
-        """Take the worker's name; a namesake's session is waited for: most likely it is our own former life's."""
-        said = False
-        while not self._stopping and (namesake := await self._publisher.announce(record)) is not None:
-            if not said:
-                _log.warning("worker %s waits for session %s, which has its name, to end", self.id, namesake)
-                said = True
+        """Register the worker's name. A session that has it is waited for: most likely it is this worker's, before a restart."""
+        logged = False
+        while not self._stopping and (other := await self._publisher.announce(record)) is not None:
+            if not logged:
+                _log.warning("worker %s: session %s has this name, waiting until it expires", self.id, other)
+                logged = True
             session.report_progress()
             await self._notify.wait_ms(self._clock, self._settings.interval_ms)
 
-    def _reconciler(self, session: HeldSession, outlook: ClusterView) -> Reconciler:
+    def _reconciler(self, session: HeldSession, view: ClusterView) -> Reconciler:
         store, settings, clock, random = self._store, self._settings, self._clock, self._random
         self._publisher = StatusPublisher(store, session.id, clock=clock, random=random)
-        about = WorkerRecord(
+        record = WorkerRecord(
             id=self.id,
-            host=self._about.host,
-            pid=self._about.pid,
-            version=self._about.version,
+            host=self._identity.host,
+            pid=self._identity.pid,
+            version=self._identity.version,
             mode="leases" if settings.leases else "no-leases",
             session=session.id,
             started_at_ms=self._started_at_ms,
@@ -186,19 +187,19 @@ class PipelineWorker:
             )
 
         return Reconciler(
-            about=about,
+            record=record,
             session=session,
-            outlook=outlook,
+            view=view,
             slots=HeldSlots(
                 store,
                 worker_id=self.id,
                 session=session,
-                outlook=outlook,
+                view=view,
                 settings=settings,
                 clock=clock,
                 random=random,
             ),
-            keeper=self.keeper,
+            supervisor=self.supervisor,
             counts=PartitionCounts(
                 store,
                 source_of=self._source_of,
@@ -216,30 +217,30 @@ class PipelineWorker:
             random=random,
         )
 
-    async def _source_of(self, pipeline_id: str, recipe: int) -> KafkaConfig:
-        return (await self._catalog.revision(pipeline_id, recipe)).source
+    async def _source_of(self, pipeline_id: str, revision: int) -> KafkaConfig:
+        return (await self._catalog.revision(pipeline_id, revision)).source
 
     async def _count(self, source: KafkaConfig) -> int:
         return await count_partitions(source, self._topics, clock=self._clock)
 
     # --- the driver
 
-    def _hear(self, message: FromDriver) -> None:
+    def _on_message(self, message: FromDriver) -> None:
         if isinstance(message, DriverReady):
-            self.keeper.on_ready()
-            _log.info("Spark %s is up", message.spark_version)
+            self.supervisor.on_ready()
+            _log.info("Spark driver ready: Spark %s", message.spark_version)
         if self.reconciler is not None:
-            self.reconciler.heard(message)
+            self.reconciler.on_message(message)
         self._notify.notify()
 
-    def _driver_died(self, why: str) -> None:
+    def _on_driver_death(self, why: str) -> None:
         if self.reconciler is not None:
-            self.reconciler.driver_died(why)
+            self.reconciler.on_driver_death(why)
         self._notify.notify()
 
 
-def _heed_cancellation() -> None:
-    """A task group that fails while its task is being cancelled raises its own error instead, and the request would be lost."""
+def _raise_if_cancelled() -> None:
+    """A task group that fails while its task is cancelled raises its own error, and the cancellation would be lost."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
@@ -247,14 +248,22 @@ def _heed_cancellation() -> None:
 
 @asynccontextmanager
 async def running_worker(
-    store: Store, *, about: WorkerIdentity, drive: StartDriver, settings: WorkerSettings, clock: Clock, random: Random
+    store: Store,
+    *,
+    identity: WorkerIdentity,
+    start_driver: StartDriver,
+    settings: WorkerSettings,
+    clock: Clock,
+    random: Random,
 ) -> AsyncIterator[PipelineWorker]:
-    """A worker for the body. Leaving it politely gives everything back; cancelling it kills the driver."""
-    worker = PipelineWorker(store, about=about, drive=drive, settings=settings, clock=clock, random=random)
+    """A worker for the body. Leaving it stops gracefully and releases everything; cancelling it kills the driver."""
+    worker = PipelineWorker(
+        store, identity=identity, start_driver=start_driver, settings=settings, clock=clock, random=random
+    )
     async with background_tasks(worker.run()):
         try:
             yield worker
             await worker.stop()
         except BaseException:
-            worker.keeper.terminate("its worker was cancelled")
+            worker.supervisor.terminate("the worker was cancelled")
             raise

@@ -1,1 +1,1 @@
-"""ClickHouse over HTTP: `statements` (text), `connection` (answers and errors), `tables` (what is there), `sink` (the protocol)."""
+"""ClickHouse over HTTP: `statements` (text), `inserts` (fenced inserts), `tables` (DDL and checks), `sink` (the contract)."""

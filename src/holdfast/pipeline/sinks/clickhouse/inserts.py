@@ -1,9 +1,9 @@
-"""Inserts that the server refuses to a zombie, and what becomes of one that may have been done already.
+"""Fenced inserts, and how an insert that may have been done already is resolved.
 
-The one rule: a token tells less than it seems. One that is not remembered may have its rows there: it is forgotten once as many
-inserts as the window holds came after it. One that is remembered may not: ClickHouse notes the token, then stores the rows, and may
-be killed between the two; from then on it drops whatever comes under that token. So rows are looked for by their provenance, before
-and after; what is still not there then goes in under the next token.
+The one rule: a token alone proves nothing. ClickHouse forgets it after as many inserts as the deduplication window holds, though
+the rows are stored. And it records the token before it stores the rows: killed between the two, it drops every later insert under
+that token, though the rows are missing. So rows are queried by their provenance, before and after; rows that are still missing are
+inserted under the next token.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ from holdfast.pipeline.sinks.clickhouse import statements, tables
 from holdfast.pipeline.sinks.contract import BlockedError
 
 SPARE_TOKENS: Final = 3
-"""Tokens for what a killed server has noted and not stored. Each more is for one more such kill over the same rows."""
+"""Further tokens, one for each time the server is killed between recording a token and storing the same rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FencedInsert:
-    """Rows for a table, what they are known by, and under whose fence they go in."""
+    """Rows for a table, their token, and the fence they are inserted under."""
 
     database: str
     table: str
@@ -29,7 +29,7 @@ class FencedInsert:
     rows: Any
     token: str
     place: str
-    """The condition that finds these rows in the table, and no others, by their provenance."""
+    """The condition that selects exactly these rows in the table, by their provenance."""
     fence: str
     epoch: int
     """What the fence compares."""
@@ -44,14 +44,14 @@ class FencedInsert:
 
     @property
     def made(self) -> tuple[int, int]:
-        """How many rows, of how many records: SQL may make several of one."""
+        """Number of rows, and of records: SQL may make several rows of one."""
         import pyarrow.compute as pc
 
         return self.rows.num_rows, int(pc.count_distinct(self.rows.column("_offset")).as_py())
 
 
 def insert_now(connection: ClickHouseClient, insert: FencedInsert, *, only: str = "") -> None:
-    """Send it, known by its token alone. `only`: a condition on the rows."""
+    """Insert, deduplicated by the token alone. `only`: a condition on the rows."""
     statement = statements.fenced_insert(
         insert.name, insert.kinds, database=insert.database, key=insert.fence, epoch=insert.epoch, only=only
     )
@@ -60,41 +60,41 @@ def insert_now(connection: ClickHouseClient, insert: FencedInsert, *, only: str 
 
 
 def insert_resolved(connection: ClickHouseClient, insert: FencedInsert) -> tuple[int, int]:
-    """Have the rows there once, whether or not they were inserted already; how many are there then, of how many records."""
+    """Insert the rows unless they are stored; how many are stored then, of how many records."""
     made = insert.made
-    there = _there(connection, insert)
-    if there == made:
-        return there
+    stored = _stored(connection, insert)
+    if stored == made:
+        return stored
     insert_now(connection, insert)
-    there = _there(connection, insert)
-    if there == made:
-        return there
-    parting = tables.table_partitioning(connection, insert.database, insert.table, insert.kinds)
-    return there if parting is None else _insert_what_was_lost(connection, insert, parting)
+    stored = _stored(connection, insert)
+    if stored == made:
+        return stored
+    partitioning = tables.table_partitioning(connection, insert.database, insert.table, insert.kinds)
+    return stored if partitioning is None else _insert_missing(connection, insert, partitioning)
 
 
-def _insert_what_was_lost(
-    connection: ClickHouseClient, insert: FencedInsert, parting: tables.TablePartitioning
+def _insert_missing(
+    connection: ClickHouseClient, insert: FencedInsert, partitioning: tables.TablePartitioning
 ) -> tuple[int, int]:
-    """A part is there whole or not at all. So the lost rows are those of the table's partitions that have none of these."""
-    lost = statements.lost(insert.name, parting.key, insert.place)
-    kinds = {**insert.kinds, **parting.kinds}
-    there = 0, 0
+    """A part is stored whole or not at all, so the missing rows are those of table partitions that have none of them."""
+    missing = statements.lost(insert.name, partitioning.key, insert.place)
+    kinds = {**insert.kinds, **partitioning.kinds}
+    stored = 0, 0
     for spare in range(1, SPARE_TOKENS + 1):
-        again = replace(insert, kinds=kinds, token=f"{insert.token}:{spare}", query=f"{insert.query}:{spare}")
-        insert_now(connection, again, only=lost)
-        there = _there(connection, insert)
-        if there == insert.made:
-            return there
-    if not there[0]:
+        retry = replace(insert, kinds=kinds, token=f"{insert.token}:{spare}", query=f"{insert.query}:{spare}")
+        insert_now(connection, retry, only=missing)
+        stored = _stored(connection, insert)
+        if stored == insert.made:
+            return stored
+    if not stored[0]:
         raise BlockedError(
-            f"{insert.name} shows none of the rows that were inserted {SPARE_TOKENS + 1} times: "
-            "does a row policy hide them, or a TTL remove them at once?"
+            f"{insert.name} has none of the rows after {SPARE_TOKENS + 1} inserts: "
+            "does a row policy hide them, or a TTL delete them at once?"
         )
-    return there
+    return stored
 
 
-def _there(connection: ClickHouseClient, insert: FencedInsert) -> tuple[int, int]:
+def _stored(connection: ClickHouseClient, insert: FencedInsert) -> tuple[int, int]:
     rows, records = connection.rows(statements.present(insert.name, insert.place))[0]
     return int(rows), int(records)
 

@@ -1,7 +1,7 @@
-"""Exactly once into ClickHouse: tokens make a repeated insert nothing, the fence makes a zombie's insert an error.
+"""Exactly-once into ClickHouse: tokens deduplicate repeated inserts, the fence rejects a zombie's.
 
 The one rule: after `fence` returns, no insert that was begun before runs or can begin. The server compares epochs before it reads
-an insert's rows, so one that begins later is refused; those that were past the comparison are killed, and waited for.
+an insert's rows, so later ones are rejected; those past the comparison are killed, and waited for.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,44 +47,44 @@ class ClickHouseSink:
         config = tables.config_of(target)
         dsn = config.dsn or target.embedded
         if not dsn:
-            raise InvalidError("dsn", "", "a URL: there is no embedded ClickHouse here")
+            raise InvalidError("dsn", "", "a URL: no embedded ClickHouse is configured")
         self._target, self._table = target, tables.table_of(target)
         self._database = tables.database_of(target)
         self._timeout_ms = config.insert_timeout_ms
         self._connection = ClickHouseClient(dsn, timeout_ms=config.insert_timeout_ms + _WAIT_BEYOND_MS)
         self._clock, self._random = clock or RealClock(), random or SystemRandom()
-        self._looked: tables.TableCheck | None = None
+        self._table_check: tables.TableCheck | None = None
 
     @property
     def guarantee(self) -> str:
-        return self._looked.guarantee if self._looked is not None else EXACTLY_ONCE
+        return self._table_check.guarantee if self._table_check is not None else EXACTLY_ONCE
 
     @_blocked_by_server()
     def prepare(self) -> tuple[str, ...]:
-        self._looked = tables.prepare_tables(self._target, self._connection)
-        return self._looked.warnings
+        self._table_check = tables.prepare_tables(self._target, self._connection)
+        return self._table_check.warnings
 
     @_blocked_by_server()
     def fence(self, partition: int, epoch: int) -> int:
         key = self._target.fence_key(partition)
-        number = statements.fence_number(epoch, self._newest(key))
+        number = statements.fence_number(epoch, self._newest_fence(key))
         if number is None:
-            raise FencedError(key, epoch, self._newest(key) // statements.TRIES)
+            raise FencedError(key, epoch, self._newest_fence(key) // statements.TRIES)
         self._connection.command(statements.write_fence(self._database, key, number))
         self._connection.command(statements.kill_older(self._target, partition, number))
         self._wait_until_none_runs(partition, number)
         return number
 
-    def _newest(self, key: str) -> int:
+    def _newest_fence(self, key: str) -> int:
         return int(self._connection.value(statements.read_fence(self._database, key)))
 
     def _wait_until_none_runs(self, partition: int, number: int) -> None:
-        """The server ends an insert at its time limit, so this ends too."""
+        """Terminates: the server ends an insert at its time limit."""
         until_ms = self._clock.boot_ms() + self._timeout_ms + _WAIT_BEYOND_MS
         query = statements.count_older(self._target, partition, number)
         while running := int(self._connection.value(query)):
             if self._clock.boot_ms() >= until_ms:
-                raise BlockedError(f"{running} earlier inserts of partition {partition} still run")
+                raise BlockedError(f"{running} earlier inserts of partition {partition} are still running")
             Event().wait(_POLL_MS / 1_000)
 
     @_blocked_by_server()
@@ -96,18 +96,16 @@ class ClickHouseSink:
             warnings += self._insert(fenced_range, self._table.name, kinds, rows, token)
         failpoints.reached("pipeline.inserted")
         if refused:
-            letters, dlq = (
-                dead_letter_rows(self._target, fenced_range, refused),
-                self._table.name + statements.DLQ_SUFFIX,
-            )
-            warnings += self._insert(fenced_range, dlq, statements.DLQ_COLUMNS, letters, f"{token}:dlq")
+            dead_letters = dead_letter_rows(self._target, fenced_range, refused)
+            dlq = self._table.name + statements.DLQ_SUFFIX
+            warnings += self._insert(fenced_range, dlq, statements.DLQ_COLUMNS, dead_letters, f"{token}:dlq")
         failpoints.reached("pipeline.dlq-inserted")
         return WriteResult(
             fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused), warnings=tuple(warnings)
         )
 
     def commit(self, written: Sequence[WriteResult]) -> None:
-        """Every insert was an effect of its own."""
+        """A no-op: every insert is visible once done."""
 
     def close(self) -> None:
         self._connection.close()
@@ -129,19 +127,19 @@ class ClickHouseSink:
             timeout_ms=self._timeout_ms,
         )
         try:
-            if fenced_range.again:
-                return self._told(fenced_range, insert, insert_resolved(self._connection, insert))
+            if fenced_range.may_be_written:
+                return self._difference(fenced_range, insert, insert_resolved(self._connection, insert))
             insert_now(self._connection, insert)
         except ClickHouseError as error:
             if not statements.is_fence_refusal(error):
                 raise
-            raise FencedError(key, fenced_range.epoch, self._newest(key) // statements.TRIES) from None
+            raise FencedError(key, fenced_range.epoch, self._newest_fence(key) // statements.TRIES) from None
         return []
 
-    def _told(self, fenced_range: FencedRange, insert: FencedInsert, there: tuple[int, int]) -> list[str]:
+    def _difference(self, fenced_range: FencedRange, insert: FencedInsert, found: tuple[int, int]) -> list[str]:
         replaces = insert.table == self._table.name and self._table.engine != "MergeTree"
-        if there == insert.made or replaces:
+        if found == insert.made or replaces:
             return []
-        place = f"offsets {fenced_range.start} to {fenced_range.end - 1} of partition {fenced_range.partition} in {insert.name}"
-        makes = f"the recipe makes {insert.made[0]} of {insert.made[1]}"
-        return [f"provenance: {place} are {there[0]} rows of {there[1]} records; {makes}"]
+        offsets = f"offsets {fenced_range.start} to {fenced_range.end - 1} of partition {fenced_range.partition} in {insert.name}"
+        expected = f"the revision makes {insert.made[0]} of {insert.made[1]}"
+        return [f"provenance: {offsets} are {found[0]} rows of {found[1]} records; {expected}"]

@@ -1,7 +1,7 @@
-"""The statements of the protocol, and the settings they are sent with. Text only: nothing is run here.
+"""The SQL statements of the sink, and the settings they are sent with. Text only: nothing is run here.
 
-The one rule: an insert is one block. Then it is in the table whole or not at all (per partition of the table), and its token stands
-for all of it. The block is as the client sent it, in the order of offsets: no server thread shares it, no threshold cuts it.
+The one rule: an insert is one block. Then it is stored whole or not at all (per partition of the table), and its token covers all
+of it. The block is as the client sent it, in the order of offsets: no server threads share it, no threshold splits it.
 """
 
 # ruff: noqa: S608 (every name and text goes through `quoting`)
@@ -28,32 +28,32 @@ DLQ_COLUMNS: Final = {
     "key": "Nullable(String)",
     "payload": "Nullable(String)",
 }
-"""What is inserted; beside it there is `time`, when it was."""
+"""The inserted columns; the server adds `time`."""
 
 TRIES: Final = 1_000_000
-"""Tries of one epoch. A fence's number is epoch × this + try: epoch 7, third try: 7000002."""
+"""Attempts of one epoch. A fence number is epoch × this + attempt: epoch 7, third attempt: 7000002."""
 
 _ROWS_WITHOUT_END: Final = 1 << 40
 
 
 def fence_number(epoch: int, newest: int) -> int | None:
-    """What the fence compares: the epoch, and within it the try, so that what an earlier try left behind is refused, too.
+    """The next fence number: the epoch, and within it the attempt, so that inserts of an earlier attempt are rejected, too.
 
-    `newest` is what stands there. None: it is of a newer epoch.
+    `newest` is the stored number. None: it is of a newer epoch.
     """
-    told, tried = divmod(newest, TRIES)
-    if told > epoch:
+    newest_epoch, attempt = divmod(newest, TRIES)
+    if newest_epoch > epoch:
         return None
-    return epoch * TRIES + (tried + 1 if told == epoch else 0)
+    return epoch * TRIES + (attempt + 1 if newest_epoch == epoch else 0)
 
 
 def number_of(fenced_range: FencedRange) -> int:
-    """What a portion is written under; the first try of its epoch if nobody said."""
+    """The fence number of a range; without one, the first attempt of its epoch."""
     return fenced_range.fence or fenced_range.epoch * TRIES
 
 
 def query_id(target: SinkTarget, fenced_range: FencedRange, nonce: str) -> str:
-    """Names an insert, so that a successor finds those begun before. What the fence compares is the sixth part."""
+    """Names an insert, so that a successor can kill earlier ones. The fence number is the sixth part."""
     number = number_of(fenced_range)
     return (
         f"holdfast:{target.fence_key(fenced_range.partition)}:{number}:{fenced_range.start}-{fenced_range.end}:{nonce}"
@@ -61,23 +61,23 @@ def query_id(target: SinkTarget, fenced_range: FencedRange, nonce: str) -> str:
 
 
 def older_queries(target: SinkTarget, partition: int, epoch: int) -> str:
-    """The condition on `query_id` that finds inserts begun before."""
+    """The condition on `query_id` that selects earlier inserts."""
     prefix = quote_literal(f"holdfast:{target.fence_key(partition)}:")
     return f"startsWith(query_id, {prefix}) AND toUInt64OrZero(splitByChar(':', query_id)[6]) < {epoch}"
 
 
 def kill_older(target: SinkTarget, partition: int, epoch: int) -> str:
-    """End inserts of older epochs, and return when they have ended."""
+    """Kill inserts of older epochs, and return when they have ended."""
     return f"KILL QUERY WHERE {older_queries(target, partition, epoch)} SYNC"
 
 
 def count_older(target: SinkTarget, partition: int, epoch: int) -> str:
-    """How many inserts of older epochs run."""
+    """The number of running inserts of older epochs."""
     return f"SELECT count() FROM system.processes WHERE {older_queries(target, partition, epoch)}"
 
 
 def create_fence(database: str) -> str:
-    """Epochs by partition. The newest counts, whatever order they come in."""
+    """Fence numbers by partition. The highest counts, in whatever order they are written."""
     return (
         f"CREATE TABLE IF NOT EXISTS {qualified_name(database, FENCE_TABLE)} "
         "(k String, epoch UInt64, at DateTime64(3) DEFAULT now64(3)) ENGINE = ReplacingMergeTree(epoch) ORDER BY k"
@@ -85,17 +85,17 @@ def create_fence(database: str) -> str:
 
 
 def write_fence(database: str, key: str, epoch: int) -> str:
-    """Tell an epoch."""
+    """Write a fence number."""
     return f"INSERT INTO {qualified_name(database, FENCE_TABLE)} (k, epoch) VALUES ({quote_literal(key)}, {epoch})"
 
 
 def read_fence(database: str, key: str) -> str:
-    """The newest epoch told; 0: none."""
+    """The highest fence number; 0: none."""
     return f"SELECT max(epoch) FROM {qualified_name(database, FENCE_TABLE)} WHERE k = {quote_literal(key)}"
 
 
 def create_dlq(database: str, table: str, window: int) -> str:
-    """The table of refused records. Its partition column is named as the pipeline's own are."""
+    """The table of dead letters. Its provenance columns are named as the pipeline's own."""
     columns = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in DLQ_COLUMNS.items())
     return (
         f"CREATE TABLE IF NOT EXISTS {qualified_name(database, table + DLQ_SUFFIX)} "
@@ -105,12 +105,12 @@ def create_dlq(database: str, table: str, window: int) -> str:
 
 
 def oldest_surplus(database: str, table: str, kept: int) -> str:
-    """When the newest of those refused records came that are too many; no row: there are not too many."""
+    """The time of the newest dead letter beyond `kept`; no row: there are no more than that."""
     return f"SELECT time FROM {qualified_name(database, table + DLQ_SUFFIX)} ORDER BY time DESC LIMIT 1 OFFSET {kept}"
 
 
 def trim_dlq(database: str, table: str, kept: int) -> str:
-    """Remove refused records that are older than the newest `kept`. Those of the same moment stay together."""
+    """Delete dead letters older than the newest `kept`. Those of the same moment stay together."""
     name = qualified_name(database, table + DLQ_SUFFIX)
     return f"ALTER TABLE {name} DELETE WHERE time <= ({oldest_surplus(database, table, kept)})"
 
@@ -121,7 +121,7 @@ def is_fence_refusal(error: ClickHouseError) -> bool:
 
 
 def fenced_insert(name: str, kinds: Mapping[str, str], *, database: str, key: str, epoch: int, only: str = "") -> str:
-    """An insert of Arrow data that the server refuses if a newer epoch was told. `name` is quoted already.
+    """An insert of Arrow data that the server rejects if the fence is higher. `name` is quoted already.
 
     `only` is a condition on the rows.
     """
@@ -133,7 +133,7 @@ def fenced_insert(name: str, kinds: Mapping[str, str], *, database: str, key: st
 
 
 def insert_settings(token: str, query: str, *, timeout_ms: int) -> dict[str, str | int]:
-    """What makes an insert one block that is stored once."""
+    """Settings that make an insert one block that is stored once."""
     return {
         "query_id": query,
         "insert_deduplicate": 1,
@@ -153,27 +153,27 @@ def insert_settings(token: str, query: str, *, timeout_ms: int) -> dict[str, str
 
 
 def of_range(target: SinkTarget, fenced_range: FencedRange) -> str:
-    """The condition that finds the rows of a range."""
-    source = f"_generation = {target.generation} AND _topic = {quote_literal(target.recipe.source.topic)}"
+    """The condition that selects the rows of a range."""
+    source = f"_generation = {target.generation} AND _topic = {quote_literal(target.revision.source.topic)}"
     offsets = f"_offset >= {fenced_range.start} AND _offset < {fenced_range.end}"
     return f"{source} AND _partition = {fenced_range.partition} AND {offsets}"
 
 
 def present(name: str, place: str) -> str:
-    """How many rows that a condition finds are there, and of how many records. `name` is quoted already."""
+    """The number of rows that a condition selects, and of their records. `name` is quoted already."""
     return f"SELECT count(), uniqExact(_offset) FROM {name} WHERE {place}"
 
 
 def lost(name: str, partition_key: str, place: str) -> str:
-    """The condition on rows that belong into partitions of the table where `place` finds none. `name` is quoted already.
+    """The condition on rows of table partitions in which `place` selects none. `name` is quoted already.
 
-    The key is an expression as the server shows it; '': all of the table is one partition.
+    The key is an expression as the server prints it; '': the table is one partition.
     """
     where = f"toString(tuple({partition_key or 0}))"  # as text, in which null is equal to null
     return f"{where} NOT IN (SELECT {where} FROM {name} WHERE {place})"
 
 
 def kinds_of(table: TableSpec, names: Sequence[str]) -> dict[str, str]:
-    """The types of some of a table's columns, as `input` wants them said."""
+    """The types of some of a table's columns, for `input`."""
     known = {name: str(kind) for name, kind in table.columns().items()}
     return {name: known[name] for name in names}

@@ -1,7 +1,7 @@
-"""The tables of a target: what they should be, what is there, and what is in the way.
+"""The tables of a target: created if missing, checked if they exist.
 
-The one rule: a table that is there is looked at and not changed, unless the drift policy is to add columns. What it lacks is
-said, with the statement that would help; setting a window, for one, changes what becomes of other writers' inserts.
+The one rule: an existing table is not changed, unless the drift policy is to add columns. What it lacks is reported with the
+statement that would fix it: setting a deduplication window, for one, changes what happens to other writers' inserts.
 """
 
 # ruff: noqa: S608 (every name and text goes through `quoting`)
@@ -28,22 +28,22 @@ _REPLICATED: Final = re.compile(r"^(Replicated|Shared)")
 
 @dataclass(frozen=True, slots=True)
 class TableCheck:
-    """What was found before the first row is written."""
+    """The guarantee and warnings of a table that can be written to."""
 
     guarantee: str
     warnings: tuple[str, ...]
 
 
 def database_of(target: SinkTarget) -> str:
-    """Where everything of a target is: as configured, else as the DSN says, else `default`."""
+    """The database of a target: as configured, else from the DSN, else `default`."""
     config = config_of(target)
     from_dsn = (config.dsn or target.embedded).partition("://")[2].partition("?")[0].partition("/")[2].strip("/")
     return config.database or from_dsn or "default"
 
 
 def config_of(target: SinkTarget) -> ClickHouseConfig:
-    """The sink's own settings."""
-    config = target.recipe.sink
+    """The sink's configuration."""
+    config = target.revision.sink
     if not isinstance(config, ClickHouseConfig):
         raise InvalidError("sink", type(config).__name__, "clickhouse")
     return config
@@ -55,22 +55,22 @@ def table_of(target: SinkTarget) -> TableSpec:
 
 
 def prepare_tables(target: SinkTarget, connection: ClickHouseClient) -> TableCheck:
-    """Create what is missing and may be created; `BlockedError` says what is in the way."""
+    """Create missing tables if allowed, check existing ones. `BlockedError`: they cannot be written to."""
     config, table = config_of(target), table_of(target)
     has = describe_table(connection, table)
     if has is None:
         if not config.create_table_if_missing:
-            raise BlockedError(f"the table {table.full_name} is not there, and createTableIfMissing is off")
+            raise BlockedError(f"table {table.full_name} does not exist, and createTableIfMissing is off")
         connection.command(create_table(table))
         has = describe_table(connection, table)
     if has is None:
-        raise BlockedError(f"the table {table.full_name} is not there right after it was made")
-    if target.recipe.drift.unknown_fields == "add-column" and (missing := compare_table(table, has).missing):
+        raise BlockedError(f"table {table.full_name} does not exist right after it was created")
+    if target.revision.drift.unknown_fields == "add-column" and (missing := compare_table(table, has).missing):
         connection.command(add_columns(table, missing))
         has = describe_table(connection, table) or has
     connection.command(statements.create_fence(table.database))
     connection.command(statements.create_dlq(table.database, table.name, table.window))
-    _trim(connection, table, target.recipe.drift.dlq_rows_kept)
+    _trim(connection, table, target.revision.drift.dlq_rows_kept)
     return check_table(compare_table(table, has), table, has, tuple(_views_without_window(connection, table)))
 
 
@@ -82,33 +82,33 @@ def _trim(connection: ClickHouseClient, table: TableSpec, kept: int) -> None:
 def check_table(
     found: TableDifferences, table: TableSpec, has: ExistingTable, more: tuple[str, ...] = ()
 ) -> TableCheck:
-    """What a table that is there means for the pipeline."""
+    """What an existing table means for the pipeline."""
     replicated = bool(_REPLICATED.match(has.engine))
     reasons = list(found.blockers)
     if not replicated and has.window == 0:
-        reasons.append(f"{DEDUP_WINDOW_SETTING} is 0, so that a repeated insert would be stored twice")
+        reasons.append(f"{DEDUP_WINDOW_SETTING} is 0: a repeated insert would be stored twice")
     elif found.missing or any(not column.fits for column in found.differs):
         reasons.extend(f"{name} is missing" for name in found.missing)
         reasons.extend(f"{each.column} is {each.has}, not {each.wants}" for each in found.differs if not each.fits)
     if reasons:
-        help_with = f"; this would help: {'; '.join(found.statements)}" if found.statements else ""
-        raise BlockedError(f"the table {table.full_name} does not fit: {'; '.join(dict.fromkeys(reasons))}{help_with}")
+        fix = f"; to fix it: {'; '.join(found.statements)}" if found.statements else ""
+        raise BlockedError(f"table {table.full_name} does not match: {'; '.join(dict.fromkeys(reasons))}{fix}")
     warnings = [*found.warnings, *more]
     if replicated:
         warnings.append(
             "at-least-once: the table is replicated and the fence is not, so a zombie may write beside its successor"
         )
     elif has.window < table.window:
-        warnings.append(f"the table remembers {has.window} inserts, {table.window} are configured")
+        warnings.append(f"the deduplication window of the table is {has.window} inserts, {table.window} are configured")
     return TableCheck(AT_LEAST_ONCE if replicated else EXACTLY_ONCE, tuple(warnings))
 
 
 @dataclass(frozen=True, slots=True)
 class TablePartitioning:
-    """What divides a table into partitions."""
+    """How a table is partitioned."""
 
     key: str = ""
-    """An expression, as the server shows it; '': nothing."""
+    """An expression, as the server prints it; '': not partitioned."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """The columns in it, and their types."""
 
@@ -116,9 +116,9 @@ class TablePartitioning:
 def table_partitioning(
     connection: ClickHouseClient, database: str, name: str, given: Collection[str]
 ) -> TablePartitioning | None:
-    """What divides a table. None: it is replicated, and its tokens are Keeper's.
+    """How a table is partitioned. None: it is replicated, and Keeper holds its tokens.
 
-    If the server computes it from other columns than those that are given, an insert is taken to be of one partition.
+    If the key depends on columns that are not given, an insert is taken to be of one partition.
     """
     base, table = quote_literal(database), quote_literal(name)
     found = connection.rows(
@@ -134,10 +134,10 @@ def table_partitioning(
 
 
 def describe_table(connection: ClickHouseClient, table: TableSpec) -> ExistingTable | None:
-    """A table as it is there; None: it is not. A database that is not there is made by nobody: a `BlockedError`."""
+    """An existing table; None: it does not exist. A missing database is not created: `BlockedError`."""
     place = f"database = {quote_literal(table.database)}"
     if not connection.value(f"SELECT count() FROM system.databases WHERE name = {quote_literal(table.database)}"):
-        raise BlockedError(f"the database {table.database!r} is not there")
+        raise BlockedError(f"database {table.database!r} does not exist")
     found = connection.rows(
         f"SELECT engine, sorting_key, engine_full FROM system.tables WHERE {place} AND name = {quote_literal(table.name)}"
     )
@@ -154,7 +154,7 @@ def describe_table(connection: ClickHouseClient, table: TableSpec) -> ExistingTa
 
 
 def _views_without_window(connection: ClickHouseClient, table: TableSpec) -> Iterator[str]:
-    """Materialized views that are fed by the table and would count a repeated insert twice."""
+    """Warnings about materialized views of the table that would count a repeated insert twice."""
     try:
         views = connection.rows(
             "SELECT database, name, uuid, create_table_query FROM system.tables WHERE engine = 'MaterializedView' "
@@ -162,7 +162,7 @@ def _views_without_window(connection: ClickHouseClient, table: TableSpec) -> Ite
             f"FROM system.tables WHERE database = {quote_literal(table.database)} AND name = {quote_literal(table.name)})"
         )
     except ClickHouseError as error:
-        yield f"materialized views could not be looked at: {error}"
+        yield f"materialized views could not be checked: {error}"
         return
     for database, name, uuid, query in views:
         stated = _TO_TABLE.search(query)
@@ -175,6 +175,6 @@ def _views_without_window(connection: ClickHouseClient, table: TableSpec) -> Ite
         window = _WINDOW_IN.search(full[0][0]) if full else None
         if window is None or int(window[1]) == 0:
             yield (
-                f"the materialized view {qualified_name(database, name)} writes into {target_database}.{target}, which does not "
-                f"remember inserts ({DEDUP_WINDOW_SETTING} is 0): it counts a range that is written again twice"
+                f"materialized view {qualified_name(database, name)} writes to {target_database}.{target}, which does not "
+                f"deduplicate inserts ({DEDUP_WINDOW_SETTING} is 0): a range that is written again counts twice"
             )

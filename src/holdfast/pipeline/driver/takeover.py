@@ -1,0 +1,93 @@
+"""Takeover: how a claimed partition becomes one that ranges are planned for.
+
+The one rule: recovery is takeover. After any failure (a blocked sink, a lost answer, a failed job, an unavailable store) the slot
+drops its state of the partition and takes it over again: it reads the record, raises the sink's fence to the epoch, waits
+until no older insert runs, and writes an open range again under the revision it was begun with. Only then is anything planned. A
+driver after a crash and one after a failed batch take the same steps.
+"""
+
+from holdfast.pipeline.driver.owned_partitions import OwnedPartition, offset_errors
+from holdfast.pipeline.driver.slot_context import SlotContext
+from holdfast.pipeline.driver.slot_revisions import PermanentError
+from holdfast.pipeline.driver.slot_store import intent_of
+from holdfast.pipeline.driver.sources import TopicBounds
+from holdfast.pipeline.driver.start_offsets import StartOffsets
+from holdfast.pipeline.sinks.contract import BlockedError, FencedRange
+from holdfast.vocabulary.errors import FencedError, HoldfastError
+
+
+class Takeover:
+    """Of the partitions of one slot."""
+
+    def __init__(self, slot: SlotContext) -> None:
+        self._slot = slot
+
+    def fence_claims(self, claims: dict[int, int], bounds: TopicBounds) -> dict[int, list[FencedRange]]:
+        """Fence every claimed partition that is not owned yet. Those without an open range are owned then; the open ranges of
+        the others are returned, by the version of their revision."""
+        slot = self._slot
+        open_ranges: dict[int, list[FencedRange]] = {}
+        for number, epoch in sorted(claims.items()):
+            if number in slot.owned or not slot.retries.may_try(number, epoch) or not slot.may_write():
+                continue
+            try:
+                found = self._fence(number, epoch, bounds)
+            except FencedError as error:
+                slot.fenced_out(number, epoch, str(error))
+            except PermanentError:
+                raise
+            except HoldfastError as error:
+                slot.retry_later([number], str(error))
+            else:
+                if found is not None:
+                    version, fenced_range = found
+                    open_ranges.setdefault(version, []).append(fenced_range)
+        return open_ranges
+
+    def own(self, number: int, epoch: int, fence: int, bounds: TopicBounds) -> None:
+        """No older write can land and no range is open: from here on ranges are planned."""
+        slot, current = self._slot, self._slot.revisions.current
+        state = slot.store.partition(number)
+        if state is None or state.epoch != epoch:
+            return
+        position = state.checkpoint or self._start_offset(number, bounds)
+        stop = None
+        if current.generation.kind == "backfill":
+            stop = current.generation.ends.get(str(number), position)
+        owned = OwnedPartition(number, epoch, position, stop, fence)
+        owned.update_end(bounds.ends[number], slot.resources.clock.boot_ms())
+        if wrong := offset_errors(owned, bounds):
+            raise BlockedError(wrong)
+        slot.owned[number] = owned
+        slot.retries.clear(number)
+
+    def _fence(self, number: int, epoch: int, bounds: TopicBounds) -> tuple[int, FencedRange] | None:
+        """The open range with the version of its revision; None: the partition is owned, or its record has another epoch than
+        was claimed, in which case newer claims are on their way."""
+        slot = self._slot
+        if number >= len(bounds.ends):
+            raise BlockedError(f"partition {number} is claimed, the topic has {len(bounds.ends)} partitions")
+        state = slot.store.partition(number)
+        if state is None or state.owner != slot.run.slot or state.epoch != epoch:
+            return None
+        intent = intent_of(state)
+        opened = slot.revisions.current.opened if intent is None else slot.revisions.version(intent.revision)
+        slot.counters.warn(*opened.prepare())
+        fence = opened.sink.fence(number, epoch)
+        if intent is None:
+            self.own(number, epoch, fence, bounds)
+            return None
+        return intent.revision, FencedRange(
+            partition=number, start=intent.start, end=intent.end, epoch=epoch, may_be_written=True, fence=fence
+        )
+
+    def _start_offset(self, number: int, bounds: TopicBounds) -> int:
+        current, resources = self._slot.revisions.current, self._slot.resources
+        starts = StartOffsets(
+            resources.store,
+            clock=resources.clock,
+            random=resources.random,
+            pipeline_id=self._slot.run.pipeline_id,
+            generation=current.generation,
+        )
+        return starts.of(number, current.opened.revision.source, current.source, bounds)
