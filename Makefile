@@ -42,7 +42,7 @@ test: $(VENV)/.dev ## every suite in its short form, against real servers
 	$(BIN)/pytest -n $(WORKERS) $(DIST)
 
 test-quick: $(VENV)/.dev ## a minute at most, no servers: the inner loop
-	$(BIN)/pytest -n $(WORKERS) $(DIST) -m "not long and not server and not slow"
+	$(BIN)/pytest -n $(WORKERS) $(DIST) --hypothesis-profile=quick -m "not long and not server and not slow"
 
 test-long: $(VENV)/.dev ## the long form: more seeds, more kills, longer runs
 	$(BIN)/pytest -n $(WORKERS) $(DIST) -m "long or not long"

@@ -27,17 +27,11 @@ Serve = Callable[[str], NewStoreHarness]
 TESTS = Path(__file__).parent
 SPARK_TESTS = TESTS / "spark"
 SERVER_FOLDERS = (
-    "bench",
-    "clients",
-    "spark",
-    "upgrade",
-    "log/crash",
-    "testing",
-    "clickhouse/embedded",
-    "pipeline/kills",
+    *("bench", "clients", "spark", "upgrade", "testing", "clickhouse/embedded", "gateways/http"),
+    *("log/crash", "objects", "pipeline/kills", "pipeline/sinks"),
 )
 SERVER_FIXTURES = {"broker", "clickhouse", "kafka", "own_broker", "spark", "start"}
-EMBEDDED_ENGINES = ("memory", "sqlite")
+QUICK_ENGINE = "memory"
 # Helpers that start processes: a test module that imports from one needs a server.
 SERVER_HELPERS = {"subprocess", "holdfast.testing.servers", "holdfast.testing.clickhouse"} | {
     f"tests.support.{name}"
@@ -64,6 +58,7 @@ if (
 
 # A busy machine is no defect: what takes long is bounded by the time-out of the test.
 settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("holdfast"), max_examples=10)  # `make test-quick`
 settings.load_profile("holdfast")
 
 
@@ -149,10 +144,9 @@ def _needs_spark(item: pytest.Item) -> bool:
 
 def _needs_server(item: pytest.Item) -> bool:
     fixtures = set(getattr(item, "fixturenames", ()))
-    if fixtures & {"serve", "harness", "store"} and "engine" in fixtures:
-        params = getattr(getattr(item, "callspec", None), "params", {})
-        if params.get("engine", EMBEDDED_ENGINES[0]) not in EMBEDDED_ENGINES:
-            return True
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    if "engine" in fixtures and params.get("engine", QUICK_ENGINE) != QUICK_ENGINE:
+        return True
     if item.get_closest_marker("spark") is not None or fixtures & SERVER_FIXTURES:
         return True
     if any(TESTS / folder in item.path.parents for folder in SERVER_FOLDERS):

@@ -137,7 +137,7 @@ def test_only_one_process_uses_a_data_directory(node: ServeProcess, tmp_path: Pa
             second = refused("--data", str(node.data), "--kafka", "127.0.0.1:0", "--roles", roles, cwd=tmp_path)
             assert second.returncode == 3
             assert f"data directory {node.data}" in second.stderr
-            assert f"process {node.process.pid} " in second.stderr
+            assert f"process {node.process.pid}:" in second.stderr
             assert not second.stdout
         assert produce(node.kafka, "orders", "a") == [0]
 
@@ -155,7 +155,7 @@ def test_a_data_directory_is_not_used_with_another_clusters_store(node: ServePro
         node.kill()
         strange = refused("--data", str(node.data), "--kafka", "127.0.0.1:0", "--store", "memory:", cwd=tmp_path)
         assert strange.returncode == 2
-        assert "the store of cluster" in strange.stderr
+        assert "holds records of cluster" in strange.stderr
         node.start()
         assert read(node.kafka, "orders", 1) == ["a"]
 
@@ -163,7 +163,7 @@ def test_a_data_directory_is_not_used_with_another_clusters_store(node: ServePro
 def test_listening_beyond_this_machine_is_refused(tmp_path: Path) -> None:
     done = refused("--data", str(tmp_path / "data"), "--kafka", "0.0.0.0:0", cwd=tmp_path)
     assert done.returncode == 2
-    assert "nothing protects this server" in done.stderr
+    assert "there is no authentication yet" in done.stderr
     assert "--insecure" in done.stderr
     assert not done.stdout
 
@@ -301,7 +301,7 @@ def test_a_disk_that_fails_ends_the_process_with_the_reason(node: ServeProcess) 
 def test_a_server_does_not_import_what_it_does_not_need() -> None:
     heavy = ("rich", "kio", "confluent_kafka", "pyarrow", "obstore", "asyncpg", "grpc", "redis", "numpy")
     code = (
-        "import sys, holdfast.cli.main as m, holdfast.cli.serve, holdfast.app.process; m.parser(['serve']);"
+        "import sys, holdfast.cli.main as m, holdfast.cli.serve, holdfast.app.process; m.build_parser(['serve']);"
         f"print([name for name in {heavy} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

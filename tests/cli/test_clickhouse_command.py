@@ -63,7 +63,7 @@ def test_without_a_server_it_says_how_to_start_one(run: Run, tmp_path: Path) -> 
 
 def test_the_password_is_not_shown() -> None:
     access = ClickHouseAccess.from_url("https://me:secret@db/metrics")
-    assert (access.url, access.user, access.password) == ("https://db:8123/metrics", "me", "secret")
+    assert (access.url, access.user, access.password) == ("https://db:8443/metrics", "me", "secret")
     assert "secret" not in repr(access)
     with pytest.raises(InvalidError) as refused:
         ClickHouseAccess.from_url("me:secret@db")

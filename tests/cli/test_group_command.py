@@ -169,7 +169,7 @@ def test_a_deleted_group_is_gone_and_each_has_its_own_outcome(kafka: Run, broker
     ("argv", "says"),
     [
         (["--to", "soon"], "a duration such as -1h"),
-        (["--shift", "far"], "a number such as +10 or -10"),
+        (["--shift", "far"], "an integer such as +10 or -10"),
         (["--to", "0", "--partition", "9"], "-9 does not exist"),
         (["--to", "0", "--topic", "no-such-topic"], "topic no-such-topic does not exist"),
     ],

@@ -183,9 +183,9 @@ state: started
         done.err
     )
     assert "unknown key 'sauce': did you mean source?" in lines[0]
-    assert "unknown key source.colour" in lines[1]
+    assert "source.colour" in lines[1]
     assert "columns[0].type" in lines[4]
-    assert "unknown key mapping.columns[0].extra" in lines[5]
+    assert "columns[0].extra" in lines[5]
     assert "columns[1].type" in lines[6]
 
 

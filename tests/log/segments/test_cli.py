@@ -31,7 +31,7 @@ def test_inspect_shows_every_part(capsys: Captured, monkeypatch: pytest.MonkeyPa
         assert part in text
     for check in ("header", "footer", "index", "producers", "whole segment", "blocks"):
         assert f"ok   {check}" in text
-    assert "All checksums are right." in text
+    assert "All checksums are correct." in text
 
 
 def test_inspect_for_programs_is_one_object_per_segment(capsys: Captured) -> None:

@@ -216,7 +216,7 @@ async def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
     crash_copy(tmp_path / "wal", tmp_path / "before")
     assert await command("wal", "repair", directory) == 1
-    assert "Nothing was changed. Add --yes to do it." in capsys.readouterr().out
+    assert "Nothing was changed. Add --yes to apply." in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "wal").iterdir()} == {
         path.name for path in (tmp_path / "before").iterdir()
     }
