@@ -60,7 +60,7 @@ def _against(found: BenchResults, readers: list[str]) -> list[Figure]:
 
 
 def _cpu(found: BenchResults, readers: list[str]) -> list[Figure]:
-    """What a row costs Spark, JVM and Python together: on a busy machine it says more than rows a second."""
+    """CPU time per row, of JVM and Python together: on a busy machine it is more reliable than rows per second."""
     ours = found.median(CASE, "cpu_us", OURS)
     assert ours is not None
     made = []
@@ -73,10 +73,10 @@ def _cpu(found: BenchResults, readers: list[str]) -> list[Figure]:
 
 def _bytes(spark: "SparkSession", data: Data) -> Figure:
     with tempfile.TemporaryDirectory() as folder:
-        figures = ReadMetrics(Path(folder) / "figures")
-        frame = spark.read.format("holdfast").options(**data.options).options(**figures.options).load()
+        metrics = ReadMetrics(Path(folder) / "metrics")
+        frame = spark.read.format("holdfast").options(**data.options).options(**metrics.options).load()
         frame.write.format("noop").mode("overwrite").save()
-        counted = figures.read()
+        counted = metrics.read()
     share = counted.bytes_agents / (counted.bytes_agents + counted.bytes_objects)
     return Figure(
         "catch-up", "bytes from agents, of all that were read", "", share, aim=f"≤ {AGENTS_SHARE_MAX:g}",

@@ -79,8 +79,8 @@ def _row_by_row(spark: "SparkSession", data: Data, source: str, topic: str) -> l
     if source == OURS:
         frame = spark.readStream.format("holdfast").options(bootstrap=data.bootstrap, topics=topic).load()
     else:
-        told = {"kafka.bootstrap.servers": data.bootstrap, "subscribe": topic}
-        frame = spark.readStream.format("kafka").options(**told).load()
+        options = {"kafka.bootstrap.servers": data.bootstrap, "subscribe": topic}
+        frame = spark.readStream.format("kafka").options(**options).load()
     producer = Producer({"bootstrap.servers": data.bootstrap, "linger.ms": 0, "log_level": 0})
     took: list[float] = []
     with tempfile.TemporaryDirectory() as folder:

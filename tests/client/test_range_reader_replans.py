@@ -1,4 +1,4 @@
-"""Segments that are replaced or removed while a range is being read: the plan is made again, and nothing is lost or doubled."""
+"""Segments replaced or removed while a range is read: the segments are listed again, and nothing is lost or duplicated."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import SimpleNamespace
@@ -87,9 +87,9 @@ async def everything(
     topics = cast(Topics, SimpleNamespace(get=get))
     reading = LogReader(objects, clock=world.clock, settings=world.log_settings)
     direct = DirectAccess(world.store, objects, topics, reading)
-    asked = ReadRequest(range=PartitionRange("orders", 0, 0, end), skip_lost=skip_lost)
+    request = ReadRequest(range=PartitionRange("orders", 0, 0, end), skip_lost=skip_lost)
     found: list[Record] = []
-    reader = RangeReader(ClusterAccess(ClusterAddress(bootstrap="nobody:1"), direct, None, world.clock), asked)
+    reader = RangeReader(ClusterAccess(ClusterAddress(bootstrap="nobody:1"), direct, None, world.clock), request)
     async for chunk in reader.chunks():
         for batch in chunk.batches:
             found += [each for each in decode(batch) if chunk.start <= each.offset < end]

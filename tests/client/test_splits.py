@@ -64,7 +64,7 @@ def test_parts_are_consecutive_and_cover_the_range(
     assert all(part.start < part.end for part in parts)
     for part in parts:
         assert part.size == pytest.approx(size(found, part.start, part.end, rows_max, bytes_max))
-        # One record may be too large by itself; then nothing else of any weight is with it.
+        # One record may be too large by itself; then nothing else of any size is with it.
         assert part.size <= 1.001 or part.size == pytest.approx(
             size(found, part.start, part.start + 1, rows_max, bytes_max)
         )

@@ -1,4 +1,4 @@
-"""Which Java is chosen, what is said of those that are not, and the shim of one that lacks a module."""
+"""Which Java is chosen, why others are not, and the shim of one that lacks a module."""
 
 import logging
 import os
@@ -19,12 +19,12 @@ VECTOR = "--add-modules=jdk.incubator.vector"
 
 
 def fake_java(home: Path, version: str, *, vector: bool = True) -> Path:
-    """A `bin/java` that says of itself what Java says."""
+    """A `bin/java` that prints what Java prints."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     refuse = "" if vector else f'for each in "$@"; do [ "$each" = "{VECTOR}" ] && exit 1; done\n'
-    said = f"    java.home = {home}\n    java.specification.version = {version}\n"
-    program.write_text(f"#!/bin/sh\n{refuse}printf '%s' {shlex.quote(said)} >&2\n")
+    output = f"    java.home = {home}\n    java.specification.version = {version}\n"
+    program.write_text(f"#!/bin/sh\n{refuse}printf '%s' {shlex.quote(output)} >&2\n")
     program.chmod(0o755)
     return home
 
@@ -109,15 +109,15 @@ def test_a_shim_passes_every_other_argument_unchanged(tmp_path: Path) -> None:
 
 
 def test_a_java_that_moved_gets_another_shim_and_a_damaged_one_is_replaced(tmp_path: Path) -> None:
-    told = environment(tmp_path)
-    first, second = write_shim(tmp_path / "one", told), write_shim(tmp_path / "two", told)
+    variables = environment(tmp_path)
+    first, second = write_shim(tmp_path / "one", variables), write_shim(tmp_path / "two", variables)
     assert first != second
     script = (first / "bin" / "java").read_text()
     (first / "bin" / "java").write_text("half")
-    assert write_shim(tmp_path / "one", told) == first
+    assert write_shim(tmp_path / "one", variables) == first
     assert (first / "bin" / "java").read_text() == script
     (first / "bin" / "java").chmod(0o600)
-    write_shim(tmp_path / "one", told)
+    write_shim(tmp_path / "one", variables)
     assert os.access(first / "bin" / "java", os.X_OK)
 
 

@@ -1,4 +1,4 @@
-"""Ranges read from a real broker: every way gives the same records, whatever they look like and whoever moves them meanwhile."""
+"""Ranges read from a real broker: every route gives the same records, also while they are published, compacted or removed."""
 
 import asyncio
 import multiprocessing
@@ -44,7 +44,7 @@ from holdfast.spark.ranges import (
 from holdfast.vocabulary.errors import InvalidError
 from pyspark_holdfast import DefaultSource
 
-FOREVER = {"retention.ms": "-1"}  # for records that say they are of another year
+FOREVER = {"retention.ms": "-1"}  # for records with timestamps of another year
 QUICK = {"segment.ms": "100", **FOREVER}  # published a moment after it was written
 
 
@@ -221,8 +221,8 @@ def test_times_find_offsets_in_objects_and_in_the_tail(broker: Broker) -> None:
         ClusterAddress(bootstrap=broker.bootstrap),
     ):
         planner = Planner(cluster_address)
-        asked = (0, base, base + 1, base + 42_000, base + 99_001)
-        assert [planner.offset_at(topic, 0, at) for at in asked] == [0, 0, 1, 42, 100]
+        times = (0, base, base + 1, base + 42_000, base + 99_001)
+        assert [planner.offset_at(topic, 0, at) for at in times] == [0, 0, 1, 42, 100]
     quiet = broker.create_topic("times-tail", config=FOREVER)
     send(broker, quiet, [Sent(b"x", timestamp_ms=base + number) for number in range(10)])
     assert Planner(address_of(broker)).offset_at(quiet, 0, base + 5) == 5
@@ -339,7 +339,7 @@ def test_a_reader_fails_when_its_process_closes_the_loop(broker: Broker) -> None
     tables = read_range(address_of(broker), PartitionRange(topic, 0, 0, 10))
     assert next(tables).num_rows == 10
     loop_thread.close()
-    assert len(values(address_of(broker), topic)) == 10  # the next use begins anew
+    assert len(values(address_of(broker), topic)) == 10  # the next use starts a new loop
 
 
 def test_a_store_of_another_cluster_is_refused(broker: Broker, tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ ANSWER_TIMEOUT_S = 300  # a busy machine is no defect
 
 
 def drive(broker: Broker, topic: str, **engine: str) -> dict[str, Any]:
-    """What a driver found that was told to use this engine."""
-    told = json.dumps({**engine, "bootstrap": broker.bootstrap, "topic": topic})
-    argv = [sys.executable, "-m", "tests.support.spark_remote_job", told]
+    """The result of a driver that uses this engine."""
+    job = json.dumps({**engine, "bootstrap": broker.bootstrap, "topic": topic})
+    argv = [sys.executable, "-m", "tests.support.spark_remote_job", job]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, timeout=ANSWER_TIMEOUT_S)
     assert done.returncode == 0, done.stderr[-4_000:]
     (answer,) = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]

@@ -1,4 +1,4 @@
-"""Settings: what is refused, what Spark is told, and that no secret is shown or given as an argument."""
+"""Settings: what is refused, which properties Spark gets, and that no secret is shown or given as an argument."""
 
 import pickle
 import subprocess
@@ -55,11 +55,11 @@ def test_the_operators_conf_overrides_ours() -> None:
         "spark.driver.extraJavaOptions": "-Dmine=1",
         "spark.hadoop.x": "y",
     }
-    told = properties(SparkSettings(conf=conf), scratch=SCRATCH)
-    assert (told["spark.ui.enabled"], told["spark.hadoop.x"]) == ("true", "y")
-    assert told["spark.sql.session.timeZone"] == "Europe/Berlin"
-    assert told["spark.driver.extraJavaOptions"].endswith("-Dmine=1")
-    assert "log4j2" in told["spark.driver.extraJavaOptions"]
+    found = properties(SparkSettings(conf=conf), scratch=SCRATCH)
+    assert (found["spark.ui.enabled"], found["spark.hadoop.x"]) == ("true", "y")
+    assert found["spark.sql.session.timeZone"] == "Europe/Berlin"
+    assert found["spark.driver.extraJavaOptions"].endswith("-Dmine=1")
+    assert "log4j2" in found["spark.driver.extraJavaOptions"]
     remote = sql_properties(SparkSettings(remote="sc://host:15002", conf=conf))
     assert remote["spark.sql.session.timeZone"] == "Europe/Berlin"
     assert "spark.ui.enabled" not in remote

@@ -29,14 +29,14 @@ def hashed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def main() -> None:
-    told = json.loads(sys.argv[1])
-    settings = SparkSettings(master=told.get("master", "local[2]"), remote=told.get("remote", ""))
+    job = json.loads(sys.argv[1])
+    settings = SparkSettings(master=job.get("master", "local[2]"), remote=job.get("remote", ""))
     spark = session(settings, app_name="elsewhere")
     rows = spark.range(0, ROWS, 1, 4).mapInArrow(hashed, "id long, hash long, process long")
-    cluster_address = {"bootstrap": told["bootstrap"]}
+    cluster_address = {"bootstrap": job["bootstrap"]}
     records = rows.selectExpr("cast(id as string) key", "struct(id, hash, process) value")
-    records.write.format("holdfast").options(**cluster_address, topic=told["topic"]).mode("append").save()
-    back = spark.read.format("holdfast").options(**cluster_address, topics=told["topic"]).load()
+    records.write.format("holdfast").options(**cluster_address, topic=job["topic"]).mode("append").save()
+    back = spark.read.format("holdfast").options(**cluster_address, topics=job["topic"]).load()
     values = back.selectExpr("from_json(cast(value as string), 'id long, hash long, process long') v", "partition")
     found = values.selectExpr("v.id", "v.hash", "v.process", "partition").toArrow()
     answer = {

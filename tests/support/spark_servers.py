@@ -16,24 +16,24 @@ JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 class SparkProcess(ServerProcess):
-    """A class of the distribution, run by `spark-class`; ready when its log says so."""
+    """A class of the distribution, run by `spark-class`; ready when its log contains a text."""
 
     name = "spark"
     start_timeout_ms = 120_000  # a JVM on a busy machine
 
     def __init__(
-        self, directory: Path, name: str, said: str, *argv: str, extra: Mapping[str, str] | None = None
+        self, directory: Path, name: str, ready_text: str, *argv: str, extra: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(directory)
         self.name = name
-        self._said, self._argv, self._extra = said, argv, dict(extra or {})
+        self._ready_text, self._argv, self._extra = ready_text, argv, dict(extra or {})
 
     def argv(self) -> list[str]:
         import pyspark
 
         program = Path(pyspark.__file__).parent / "bin" / "spark-class"
-        told = {**environment(self.directory), **self._extra}
-        return ["env", *(f"{name}={value}" for name, value in told.items()), str(program), *self._argv]
+        variables = {**environment(self.directory), **self._extra}
+        return ["env", *(f"{name}={value}" for name, value in variables.items()), str(program), *self._argv]
 
     @property
     def log(self) -> str:
@@ -41,7 +41,7 @@ class SparkProcess(ServerProcess):
         return path.read_text(errors="replace") if path.exists() else ""
 
     def ready(self) -> bool:
-        return re.search(self._said, self.log) is not None
+        return re.search(self._ready_text, self.log) is not None
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -69,13 +69,13 @@ def standalone(folder: Path, *, workers: int = 2) -> Iterator[str]:
             SparkProcess(folder, "master", "I have been elected leader", *master, "--webui-port", "0").running()
         )
         for number in range(workers):
-            told = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0", address)
+            flags = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0", address)
             worker = SparkProcess(
                 folder / f"worker-{number}",
                 "worker",
                 "Successfully registered with master",
                 "org.apache.spark.deploy.worker.Worker",
-                *told,
+                *flags,
             )
             started.enter_context(worker.running())
         yield address

@@ -30,7 +30,7 @@ def send(broker: Broker, topic: str, records: Iterable[Sent], **settings: object
     """Send the records; return when all are acknowledged."""
     failed: list[KafkaError] = []
 
-    def told(error: KafkaError | None, _: Message) -> None:
+    def on_delivery(error: KafkaError | None, _: Message) -> None:
         if error is not None:
             failed.append(error)
 
@@ -47,7 +47,7 @@ def send(broker: Broker, topic: str, records: Iterable[Sent], **settings: object
                     each.partition,
                     timestamp=each.timestamp_ms,
                     headers=each.headers or None,
-                    on_delivery=told,
+                    on_delivery=on_delivery,
                 )
                 break
             except BufferError:

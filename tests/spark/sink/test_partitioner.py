@@ -23,9 +23,9 @@ def test_the_hash_of_a_column_is_that_of_each_key(keys: list[bytes | None], larg
 
 @given(keys=KEYS, partitions=st.integers(1, 50))
 def test_keys_go_where_kafka_puts_them(keys: list[bytes | None], partitions: int) -> None:
-    placed = assign_partitions(pa.array(keys, pa.binary()), None, partitions=partitions, spread=7, rows=len(keys))
+    assigned = assign_partitions(pa.array(keys, pa.binary()), None, partitions=partitions, spread=7, rows=len(keys))
     expected = [7 % partitions if key is None else kafka_partition(key, partitions) for key in keys]
-    assert placed.tolist() == expected
+    assert assigned.tolist() == expected
 
 
 def test_a_row_without_key_goes_where_the_others_of_its_batch_go() -> None:
@@ -33,9 +33,9 @@ def test_a_row_without_key_goes_where_the_others_of_its_batch_go() -> None:
 
 
 def test_the_partition_column_takes_precedence_over_the_key() -> None:
-    keys, wishes = pa.array([b"a", b"b", None]), pa.array([3, None, 1], pa.int32())
-    placed = assign_partitions(keys, wishes, partitions=4, spread=0, rows=3)
-    assert placed.tolist() == [3, kafka_partition(b"b", 4), 1]
+    keys, requested = pa.array([b"a", b"b", None]), pa.array([3, None, 1], pa.int32())
+    assigned = assign_partitions(keys, requested, partitions=4, spread=0, rows=3)
+    assert assigned.tolist() == [3, kafka_partition(b"b", 4), 1]
 
 
 @pytest.mark.parametrize("partition", [-1, 4])

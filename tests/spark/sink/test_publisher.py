@@ -28,10 +28,12 @@ async def test_a_driver_that_dies_at_any_step_is_followed_by_one_that_replays(
     world: SinkWorld, step: str, inline: int
 ) -> None:
     rows = numbered("a", 200)
-    told = SinkOptions(topic=TOPIC.name, batch_bytes=1024, inline_bytes=inline)
+    options = SinkOptions(topic=TOPIC.name, batch_bytes=1024, inline_bytes=inline)
     with pytest.raises(DeadError):
-        await world.publish("q", 0, await world.stage(rows, options=told), at_failpoint=DieAt(step))
-    await world.driver().publish("q", 0, await world.stage(rows, options=told, tasks=3))  # staged anew, in other pieces
+        await world.publish("q", 0, await world.stage(rows, options=options), at_failpoint=DieAt(step))
+    await world.driver().publish(
+        "q", 0, await world.stage(rows, options=options, tasks=3)
+    )  # staged again, in other pieces
     await world.driver().publish("q", 1, await world.stage(["next"]))
     assert world.brokers.values == encoded([*rows, "next"])
     if step not in ("staged", "done"):  # there the dead one's pieces are in no plan: they wait for the sweeper
@@ -120,12 +122,12 @@ async def test_a_zombie_that_planned_too_late_publishes_nothing(world: SinkWorld
 async def test_two_drivers_that_plan_at_once_publish_one_plan(world: SinkWorld) -> None:
     """The other one plans between our reading of the record and our commit."""
     rows = numbered("a", 50)
-    ends, asked = world.brokers.end_offsets, 0
+    ends, calls = world.brokers.end_offsets, 0
 
     async def slow_ends(topic: object, partitions: object) -> dict[int, int]:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
             await world.driver().publish("q", 0, await world.stage(rows))
         return await ends(topic, partitions)  # type: ignore[arg-type]
 
@@ -150,16 +152,16 @@ async def test_a_plan_found_after_days_is_finished_although_brokers_forgot_its_p
 
 async def test_a_zombie_paused_for_longer_than_brokers_remember_sends_nothing(world: SinkWorld) -> None:
     rows = numbered("a", 200)
-    told = SinkOptions(topic=TOPIC.name)  # its rows are in the plan: that the objects are gone does not stop it
+    options = SinkOptions(topic=TOPIC.name)  # its rows are in the plan: that the objects are gone does not stop it
 
     async def sleep(reached: str) -> None:
         if reached == "spark-sink.planned":
-            await world.driver().publish("q", 0, await world.stage(rows, options=told))
+            await world.driver().publish("q", 0, await world.stage(rows, options=options))
             world.brokers.forget_producers()
             world.clock.advance_ms(2 * 86_400_000)
 
     with pytest.raises(UnavailableError, match="the time is up"):
-        await world.publish("q", 0, await world.stage(rows, options=told), at_failpoint=sleep)
+        await world.publish("q", 0, await world.stage(rows, options=options), at_failpoint=sleep)
     assert world.brokers.values == encoded(rows)
 
 
@@ -201,11 +203,11 @@ async def test_sequences_go_on_from_batch_to_batch_and_wrap(world: SinkWorld) ->
     await world.driver().publish("q", 0, await world.stage(numbered("a", 30)))
     entry = await world.store.get(query_state_key("q"))
     assert entry is not None
-    ledger = decode_query_state(entry)
-    assert sum(ledger.sequences[TOPIC.id].values()) == 30
+    state = decode_query_state(entry)
+    assert sum(state.sequences[TOPIC.id].values()) == 30
     world.brokers.forget_producers()
     last = dict.fromkeys(range(3), SEQUENCE_MODULUS - 5)
-    moved = type(ledger)(batch=0, producer_id=1, producer_epoch=0, sequences={TOPIC.id: last}, changed_at_ms=0)
+    moved = type(state)(batch=0, producer_id=1, producer_epoch=0, sequences={TOPIC.id: last}, changed_at_ms=0)
     await world.store.commit(apply=[Put(query_state_key("q"), encode_query_state(moved))])
     await world.driver().publish("q", 1, await world.stage(numbered("b", 90)))
     with pytest.raises(DeadError):
@@ -257,14 +259,14 @@ async def test_an_aborted_batch_keeps_the_pieces_that_its_plan_names(world: Sink
 
 
 async def test_a_large_plan_is_listed_in_an_object(world: SinkWorld) -> None:
-    told = SinkOptions(topic=TOPIC.name, inline_bytes=48 * 1024)
+    options = SinkOptions(topic=TOPIC.name, inline_bytes=48 * 1024)
     rows = [f"{number:05d}" + "x" * 1_000 for number in range(400)]
-    pieces = await world.stage(rows, options=told, tasks=20)
+    pieces = await world.stage(rows, options=options, tasks=20)
     assert pieces.keys == []  # all of it came with the tasks' messages
     with pytest.raises(DeadError):
         await world.publish("q", 0, pieces, at_failpoint=DieAt("planned"))
     assert len(await world.staged_objects()) == 1
-    await world.driver().publish("q", 0, await world.stage(rows, options=told))
+    await world.driver().publish("q", 0, await world.stage(rows, options=options))
     assert world.brokers.values == encoded(rows)
     assert await world.staged_objects() == []
 

@@ -115,8 +115,14 @@ def test_a_named_write_whose_commit_dies_at_any_step_takes_effect_once(
     spark.dataSource.register(DyingSource)
     topic = broker.create_topic("named", 3)
     frame = spark.range(2_000).selectExpr("cast(id as string) key", "cast(id as string) value")
-    told = {"bootstrap": broker.bootstrap, "topic": topic, "writeId": topic, "batchBytes": "2048", "inlineBytes": "0"}
-    dying = frame.write.format("dying").options(step=step, mark=str(tmp_path / "mark"), **told).mode("append")
+    options = {
+        "bootstrap": broker.bootstrap,
+        "topic": topic,
+        "writeId": topic,
+        "batchBytes": "2048",
+        "inlineBytes": "0",
+    }
+    dying = frame.write.format("dying").options(step=step, mark=str(tmp_path / "mark"), **options).mode("append")
     with pytest.raises(Exception, match=r"(?s).") as died:
         dying.save()
     assert (tmp_path / "mark").exists(), died.value

@@ -47,27 +47,27 @@ def test_a_stream_whose_commits_die_at_every_step_loses_and_repeats_nothing(
     spark.dataSource.register(DyingSource)
     topic = broker.create_topic("stream", 3)
     (tmp_path / "in").mkdir()
-    told = {"bootstrap": broker.bootstrap, "topic": topic, "batchBytes": "2048", "inlineBytes": "0"}
+    options = {"bootstrap": broker.bootstrap, "topic": topic, "batchBytes": "2048", "inlineBytes": "0"}
     for number, step in enumerate(FAILPOINTS):
         add_file(tmp_path / "in", number)
-        dying = start(spark, "dying", tmp_path, {**told, "step": step, "mark": str(tmp_path / step)})
+        dying = start(spark, "dying", tmp_path, {**options, "step": step, "mark": str(tmp_path / step)})
         with pytest.raises(Exception, match=r"(?s)."):
             dying.awaitTermination()
         assert (tmp_path / step).exists(), f"the commit did not reach {step!r}"
     add_file(tmp_path / "in", len(FAILPOINTS))
-    start(spark, "holdfast", tmp_path, told).awaitTermination()
+    start(spark, "holdfast", tmp_path, options).awaitTermination()
     assert ids(broker, topic, 3) == list(range((len(FAILPOINTS) + 1) * ROWS_PER_FILE))
 
 
 def drive(folder: Path, broker: Broker, topic: str, step: str) -> int:
     """A driver of its own, JVM and all, that is killed at `step`; its exit code."""
-    told = {"bootstrap": broker.bootstrap, "topic": topic, "batchBytes": "2048", "step": step}
+    options = {"bootstrap": broker.bootstrap, "topic": topic, "batchBytes": "2048", "step": step}
     argv = [
         sys.executable,
         "-m",
         "tests.spark.sink.test_spark_stream",
         str(folder),
-        *(f"{k}={v}" for k, v in told.items()),
+        *(f"{k}={v}" for k, v in options.items()),
     ]
     driver = subprocess.Popen(argv, start_new_session=True, cwd=Path(__file__).parents[3])
     try:
@@ -102,11 +102,11 @@ def main() -> None:
 
     from holdfast.spark.spark_session import session
 
-    folder, told = Path(sys.argv[1]), dict(each.split("=", 1) for each in sys.argv[2:])
+    folder, options = Path(sys.argv[1]), dict(each.split("=", 1) for each in sys.argv[2:])
     spark = session(SETTINGS)
     spark.dataSource.register(DyingSource)
-    mark = str(folder / f"mark-{told['step']}")
-    start(spark, "dying", folder, {**told, "mark": mark, "group": str(os.getpgid(0))}).awaitTermination()
+    mark = str(folder / f"mark-{options['step']}")
+    start(spark, "dying", folder, {**options, "mark": mark, "group": str(os.getpgid(0))}).awaitTermination()
     spark.stop()
 
 

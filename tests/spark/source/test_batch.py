@@ -23,7 +23,7 @@ from tests.support.spark_topics import (
 
 from holdfast.spark.source.read_metrics import ReadMetrics
 
-FOREVER = {"retention.ms": "-1"}  # for records that say they are of another year
+FOREVER = {"retention.ms": "-1"}  # for records with timestamps of another year
 QUICK = {"segment.ms": "100", **FOREVER}
 
 
@@ -60,11 +60,11 @@ def test_published_and_tail_are_one_topic(spark: SparkSession, broker: Broker, t
     await_published(broker, topic)
     quiet = broker.create_topic("two", 4)
     send(broker, quiet, numbered(400, 4))
-    figures = ReadMetrics(tmp_path / "figures")
-    frame = read(spark, broker, f"{topic},{quiet}", **figures.options)
+    metrics = ReadMetrics(tmp_path / "metrics")
+    frame = read(spark, broker, f"{topic},{quiet}", **metrics.options)
     counts = {row.topic: row["count"] for row in frame.groupBy("topic").count().collect()}
     assert counts == {topic: 4_000, quiet: 400}
-    read_so_far = figures.read()
+    read_so_far = metrics.read()
     assert read_so_far.rows == 4_400
     assert read_so_far.bytes_objects > 0
     assert read_so_far.bytes_agents > 0
@@ -97,9 +97,9 @@ def test_filters_bound_what_is_read(spark: SparkSession, broker: Broker, tmp_pat
     await_published(broker, topic)
 
     def cost(name: str, condition: str, **more: object) -> tuple[int, int]:
-        figures = ReadMetrics(tmp_path / name)
-        rows = read(spark, broker, topic, **figures.options, **more).filter(condition).count()
-        return rows, figures.read().bytes_objects
+        metrics = ReadMetrics(tmp_path / name)
+        rows = read(spark, broker, topic, **metrics.options, **more).filter(condition).count()
+        return rows, metrics.read().bytes_objects
 
     # A dozen segments of a mebibyte: a window takes one of each partition, or two where it lies on a border.
     rows, everything = cost("all", "true")

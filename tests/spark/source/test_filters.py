@@ -92,11 +92,11 @@ def test_a_segment_older_than_the_bounds_is_skipped() -> None:
     times = push_filters([GreaterThan(("timestamp",), at(1_000))])[0].times(None)
     assert not times.may_contain(segment(0, 999))
     assert times.may_contain(segment(0, 1_000))
-    assert times.may_contain(segment(-1, -1))  # without timestamps nobody knows
+    assert times.may_contain(segment(-1, -1))  # without timestamps it is unknown
 
 
 def test_a_segment_newer_than_the_bounds_is_skipped_only_if_the_disorder_is_known() -> None:
-    # A batch tells its first record's time and its greatest: a later record may be older than the first.
+    # A batch has its first record's time and its greatest: a later record may be older than the first.
     bounds = push_filters([LessThan(("timestamp",), at(1_000))])[0]
     assert bounds.times(None).may_contain(segment(999_999, 999_999))
     assert bounds.times(500).may_contain(segment(1_500, 1_600))

@@ -1,4 +1,4 @@
-"""Streams: where the next batch ends, and what is said when topics changed meanwhile."""
+"""Streams: where the next batch ends, and which errors follow when topics changed meanwhile."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ from holdfast.vocabulary.errors import InvalidError
 
 @dataclass
 class Known:
-    """What a planner would know."""
+    """A planner over fixed offsets."""
 
     logs: dict[str, TopicOffsets] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)

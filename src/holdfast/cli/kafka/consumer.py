@@ -1,4 +1,4 @@
-"""A consumer of our own kind: what it is given, how it is polled, and its messages as records."""
+"""A consumer of the command line: its settings, its poll loop, and its messages as records."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ BATCH_MAX: Final = 500
 
 @contextmanager
 def open_consumer(connection: KafkaClient, settings: Mapping[str, Any]) -> Iterator[Consumer]:
-    """A consumer that commits nothing by itself, and leaves its group when the body ends."""
+    """A consumer without auto-commit; it leaves its group when the body ends."""
     consumer = connection.consumer(
         {"enable.auto.commit": False, "enable.partition.eof": True, "fetch.wait.max.ms": 100, **settings}
     )
@@ -39,29 +39,29 @@ def open_consumer(connection: KafkaClient, settings: Mapping[str, Any]) -> Itera
 
 
 def poll_batch(
-    connection: KafkaClient, consumer: Consumer, stop_flag: StopFlag, *, patience_s: Callable[[], float]
+    connection: KafkaClient, consumer: Consumer, stop_flag: StopFlag, *, idle_s_max: Callable[[], float]
 ) -> Iterator[list[Message]]:
-    """What the consumer has, often nothing; raises when nothing came for `patience_s`."""
-    heard_at = time.monotonic()
+    """Batches of messages, often empty; `UnavailableError` after `idle_s_max` without a message."""
+    received_at = time.monotonic()
     while not stop_flag.asked:
         first = consumer.poll(RETRY_PAUSE_S)
         if first is not None:
             yield [first, *consumer.consume(BATCH_MAX - 1, 0)]
-            heard_at = time.monotonic()
-        elif time.monotonic() - heard_at > patience_s():
+            received_at = time.monotonic()
+        elif time.monotonic() - received_at > idle_s_max():
             raise UnavailableError(f"Kafka at {connection.bootstrap}", connection.timeout_reason())
         else:
             yield []
 
 
 def partition_ref_of(message: Message) -> PartitionRef:
-    """Where the message came from; partition -1 if it is about none."""
+    """The message's partition; number -1 for an event without one."""
     topic, partition = message.topic(), message.partition()
     return ("" if topic is None else topic, -1 if partition is None else partition)
 
 
 def is_partition_end(message: Message) -> bool:
-    """Whether it only says that a partition has no more for now."""
+    """Whether it is the event that a partition's end is reached."""
     error = message.error()
     return error is not None and error.code() == KafkaError._PARTITION_EOF
 

@@ -1,4 +1,4 @@
-"""Reading as a member of a group.
+"""Reads as a member of a consumer group.
 
 The one rule: a commit follows the printing of what it commits, so a member that dies prints a record again rather than
 never. It commits once a second, before it gives a partition away, and when it leaves.
@@ -18,11 +18,11 @@ from holdfast.client.librdkafka import KafkaClient
 from holdfast.client.partition_offsets import PartitionRef
 
 COMMIT_EVERY_S: Final = 1.0
-JOIN_TIMEOUT_S: Final = 60.0  # another member may take as long to let go
+JOIN_TIMEOUT_S: Final = 60.0  # another member may take as long to release its partitions
 
 
 class GroupReader:
-    """One member's partitions, and what of them is printed and not yet committed."""
+    """One member: its partitions, and the offsets that are printed but not yet committed."""
 
     def __init__(self, connection: KafkaClient, group: str, *, commit: bool) -> None:
         self._connection, self._group, self._commits = connection, group, commit
@@ -35,11 +35,11 @@ class GroupReader:
     def read(
         self, consumer: Consumer, topics: Sequence[str], stop_flag: StopFlag, *, follow: bool, count: int | None
     ) -> Iterator[list[ConsumedRecord]]:
-        """Batches, until each of its partitions was at its end once; for ever if it follows; at most `count` records."""
+        """Batches, until every partition has reached its end once, or for ever with `follow`; at most `count` records."""
 
         left = count
 
-        def patience_s() -> float:
+        def idle_s_max() -> float:
             if follow:
                 return float("inf")
             timeout_s = self._connection.bootstrap.timeout_s
@@ -47,7 +47,7 @@ class GroupReader:
 
         consumer.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
         try:
-            for batch in poll_batch(self._connection, consumer, stop_flag, patience_s=patience_s):
+            for batch in poll_batch(self._connection, consumer, stop_flag, idle_s_max=idle_s_max):
                 mine = [message for message in batch if self._is_assigned(message)]
                 self._ended.update(partition_ref_of(message) for message in mine if is_partition_end(message))
                 records = records_in(self._connection, mine)[:left]
@@ -105,8 +105,8 @@ def read_group(
     commit: bool,
     count: int | None,
 ) -> Iterator[list[ConsumedRecord]]:
-    """What the group has not committed yet, and from there; where it committed nothing, from the beginning or the end."""
-    connection.describe(topics)  # says which one does not exist; a member would wait for it
+    """Records after the group's committed offsets; where it has none, from the beginning or the end."""
+    connection.describe(topics)  # raises for a missing topic, for which a member would wait
     settings = {"group.id": group, "auto.offset.reset": "latest" if from_end else "earliest"}
     with open_consumer(connection, settings) as consumer:
         yield from GroupReader(connection, group, commit=commit).read(

@@ -1,4 +1,4 @@
-"""Consumer groups: who is in them, how far they are, how to move them. Nothing is moved while a group has members."""
+"""Consumer groups: members, lag, resets. The one rule: nothing is reset while a group has members."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -30,7 +30,7 @@ STATES: Final = {
 
 
 class GroupProgress(NamedTuple):
-    """How far a group is in one partition. `member` reads it now."""
+    """A group's progress in one partition. `member` is its current reader."""
 
     topic: str
     partition: int
@@ -41,7 +41,7 @@ class GroupProgress(NamedTuple):
 
 
 class OffsetMove(NamedTuple):
-    """A partition of a group, where it is, and where it shall be."""
+    """A partition of a group, its committed offset, and the new one."""
 
     topic: str
     partition: int
@@ -62,7 +62,7 @@ def list_groups(connection: KafkaClient, states: Iterable[str]) -> list[Consumer
             else connection.admin.list_consumer_groups(request_timeout=left_s)
         ),
     )
-    if found.errors:  # a list with gaps would look like a whole one
+    if found.errors:  # an incomplete list would look complete
         raise connection.error(kafka_error(found.errors[0]), "groups of", str(connection.bootstrap))
     return sorted(found.valid, key=lambda group: group.group_id)
 
@@ -73,7 +73,7 @@ def state_name(group: ConsumerGroupListing | ConsumerGroupDescription) -> str:
 
 
 def describe_group(connection: KafkaClient, group: str) -> ConsumerGroupDescription | None:
-    """The group and its members; None if there is none of that name."""
+    """The group and its members; None if it does not exist."""
     _require_name(group)
     found = connection.call(lambda left_s: connection.admin.describe_consumer_groups([group], request_timeout=left_s))[
         group
@@ -86,7 +86,7 @@ def describe_group(connection: KafkaClient, group: str) -> ConsumerGroupDescript
 
 
 def progress_of(connection: KafkaClient, group: str, described: ConsumerGroupDescription) -> list[GroupProgress]:
-    """One row for each partition that the group committed to or reads now."""
+    """One row for each partition that the group has committed or is reading."""
     committed = committed_offsets(connection, group)
     readers = {
         (place.topic, place.partition): member.member_id
@@ -118,7 +118,7 @@ def plan_reset(
     to: Position | None,
     shift: int | None,
 ) -> list[OffsetMove]:
-    """Where each partition of `topics` would go: `to` a position, or by `shift` from where it is."""
+    """The new offset of each partition of `topics`: at position `to`, or `shift` records from the committed one."""
     _require_name(group)
     committed = committed_offsets(connection, group)
     offsets = require_partition_offsets(connection, _places(connection, topics, partitions))
@@ -135,7 +135,7 @@ def plan_reset(
 
 
 def apply_reset(connection: KafkaClient, group: str, moves: Sequence[OffsetMove]) -> None:
-    """Do what was planned; refused while the group has members."""
+    """Execute the moves; refused while the group has members."""
     require_no_members(connection, group)
     places = [TopicPartition(move.topic, move.partition, move.to) for move in moves]
     asked = [ConsumerGroupTopicPartitions(group, places)]
@@ -143,7 +143,7 @@ def apply_reset(connection: KafkaClient, group: str, moves: Sequence[OffsetMove]
         lambda left_s: connection.admin.alter_consumer_group_offsets(asked, request_timeout=left_s)
     )[group]
     if isinstance(found, KafkaError):
-        if found.code() == KafkaError.UNKNOWN_MEMBER_ID:  # how a broker refuses a commit from outside
+        if found.code() == KafkaError.UNKNOWN_MEMBER_ID:  # how a broker refuses a commit of a non-member
             found = KafkaError(KafkaError.NON_EMPTY_GROUP)
         raise connection.error(found, "group", group, change="resetting")
     for place in found.topic_partitions:
@@ -153,7 +153,7 @@ def apply_reset(connection: KafkaClient, group: str, moves: Sequence[OffsetMove]
 
 
 def require_no_members(connection: KafkaClient, group: str) -> None:
-    """Raises if somebody would go on from where it is, and commit over what we write."""
+    """Raises if the group has members: they would overwrite the new offsets."""
     described = describe_group(connection, group)
     if described is not None and described.members:
         names = ", ".join(sorted(f"{member.client_id} at {member.host}" for member in described.members)[:3])
@@ -163,7 +163,7 @@ def require_no_members(connection: KafkaClient, group: str) -> None:
 
 
 def delete_groups(connection: KafkaClient, groups: Sequence[str]) -> dict[str, HoldfastError | None]:
-    """What became of each: None is done."""
+    """The error of each group; None: it is deleted."""
     return {group: _delete(connection, group) for group in dict.fromkeys(groups)}
 
 
@@ -193,7 +193,7 @@ def _shifted(
         place: each.offsets.clamp(committed[place] + shift) for place, each in offsets.items() if place in committed
     }
     if not known:
-        raise KafkaRefusedError("group", group, "has committed nothing there: there is nothing to shift from")
+        raise KafkaRefusedError("group", group, "has no committed offset there to shift from")
     return known
 
 

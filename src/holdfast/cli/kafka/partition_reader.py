@@ -1,4 +1,4 @@
-"""Records of chosen partitions as they come: from a position to another, the last few, or for ever."""
+"""Reads chosen partitions: from one position to another, the last few records, or for ever."""
 
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ Batches = Iterator[list[ConsumedRecord]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeRequest:
-    """What to read of which topics; no partitions are all of them. `tail` takes the place of start and until."""
+    """What to read. No partitions means all. `tail` replaces `start` and `until`."""
 
     topics: Sequence[str]
     partitions: Sequence[int]
@@ -45,7 +45,7 @@ class ConsumeRequest:
 
 
 def read_partitions(connection: KafkaClient, reading: ConsumeRequest, stop_flag: StopFlag) -> Batches:
-    """The records, in batches as they come; ends where it shall unless it follows, and when `wish` says so."""
+    """Batches of records up to `until`, or for ever with `follow`; ends early when `stop_flag` is set."""
     left = reading.count
     with closing(_read(connection, reading, stop_flag)) as batches:
         for batch in batches:
@@ -68,7 +68,7 @@ def _read(
             starts = offsets_at(connection, reading.start, offsets)
         if reading.follow:
             _assign(consumer, starts)
-            for batch in poll_batch(connection, consumer, stop_flag, patience_s=lambda: float("inf")):
+            for batch in poll_batch(connection, consumer, stop_flag, idle_s_max=lambda: float("inf")):
                 yield records_in(connection, batch)
         elif reading.tail is None:
             yield from _ranges(connection, consumer, starts, offsets_at(connection, reading.until, offsets), stop_flag)
@@ -86,12 +86,12 @@ def _ranges(
     if not unfinished:
         return
     _assign(consumer, {place: starts[place] for place in unfinished})
-    for batch in poll_batch(connection, consumer, stop_flag, patience_s=lambda: connection.bootstrap.timeout_s):
+    for batch in poll_batch(connection, consumer, stop_flag, idle_s_max=lambda: connection.bootstrap.timeout_s):
         wanted: list[ConsumedRecord] = []
         for message in batch:
             place = partition_ref_of(message)
             end = unfinished.get(place, -1)
-            if is_partition_end(message):  # the last offsets may hold no record: a marker, or what compaction took
+            if is_partition_end(message):  # the last offsets may hold no record: a marker, or removed by compaction
                 unfinished.pop(place, None)
                 continue
             record = record_of(connection, message)
@@ -114,7 +114,7 @@ def _last(
 ) -> list[ConsumedRecord]:
     """The last `count` records of all partitions together, by their timestamps.
 
-    A partition may have fewer records than offsets (compaction, markers): then it is read again from farther back.
+    A partition may have fewer records than offsets (compaction, markers): then it is read again from further back.
     """
     kept: dict[PartitionRef, deque[ConsumedRecord]] = {}
     wanted, width = dict(offsets), count
@@ -134,7 +134,7 @@ def _last(
 
 
 def merged(partitions: Sequence[Sequence[ConsumedRecord]]) -> list[ConsumedRecord]:
-    """All records by time; those of one partition stay in the order of their offsets whatever their times."""
+    """All records by time; those of one partition stay in offset order."""
     timed: list[tuple[int, ConsumedRecord]] = []
     for records in partitions:
         latest_ms = -1
@@ -147,7 +147,7 @@ def merged(partitions: Sequence[Sequence[ConsumedRecord]]) -> list[ConsumedRecor
 def _assign(consumer: Consumer, starts: Mapping[PartitionRef, int]) -> None:
     places = [TopicPartition(*place, offset) for place, offset in starts.items()]
     consumer.assign(places)
-    consumer.resume(places)  # one that was read to its end is paused, and stays so through an assignment
+    consumer.resume(places)  # a partition that was paused at its end stays paused through an assignment
 
 
 def _places(connection: KafkaClient, reading: ConsumeRequest) -> list[PartitionRef]:

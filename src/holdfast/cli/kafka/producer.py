@@ -1,6 +1,6 @@
-"""Lines to records to a topic: what was acknowledged is counted, what was not is said.
+"""Sends lines as records to a topic; counts the acknowledged and reports the failed ones.
 
-Idempotent unless the acks are fewer than all; keys choose partitions as Java's client does (murmur2).
+Idempotent unless acks is less than all; keys are partitioned as by Java's client (murmur2).
 """
 
 import time
@@ -20,10 +20,10 @@ from holdfast.vocabulary.errors import HoldfastError
 
 RECORD_BYTES_MAX: Final = 1_000_000_000  # librdkafka's
 QUEUE_KBYTES_MAX: Final = 512 * 1_024
-SERVE_EVERY: Final = 256  # records between two looks at what failed
+SERVE_EVERY: Final = 256  # records between two polls for failures
 AUTO_CREATE_WAIT_S: Final = 2.0
 
-_RECORD_ERRORS: Final = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._UNKNOWN_PARTITION)  # the next one may be fine
+_RECORD_ERRORS: Final = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._UNKNOWN_PARTITION)  # the next record may succeed
 
 LineParser = Callable[[bytes, int], OutgoingRecord]
 
@@ -56,7 +56,7 @@ class SendOptions:
 
 @dataclass(slots=True)
 class SendReport:
-    """How it went. What was read is acknowledged, or failed for one of the reasons."""
+    """The outcome. Every record that was read is acknowledged, or failed for one of the reasons."""
 
     read: int = 0
     read_bytes: int = 0
@@ -66,11 +66,11 @@ class SendReport:
 
     @property
     def acknowledged(self) -> int:
-        """Records that the broker has."""
+        """Records that the broker acknowledged."""
         return self.read - sum(self.failures.values())
 
     def fail(self, error: HoldfastError) -> None:
-        """One record did not arrive."""
+        """Count one failed record."""
         self.failures[str(error)] = self.failures.get(str(error), 0) + 1
         self.error = self.error or error
 
@@ -84,9 +84,9 @@ def send(
     *,
     progress: Callable[[SendReport], None],
 ) -> SendReport:
-    """Send a record for each line and wait for every acknowledgement; `wish` ends the reading, not the waiting.
+    """Send a record for each line and wait for every acknowledgement; `stop_flag` ends the reading, not the waiting.
 
-    A line that is no record ends it too: what came before it is sent, and the error is in the answer.
+    An invalid line ends it too: the lines before it are sent, and its error is in the report.
     """
     sent, began = SendReport(), time.monotonic()
 
@@ -121,7 +121,7 @@ def send(
 def _records(
     lines: BinaryIO, parse: LineParser, sending: SendOptions, sent: SendReport, stop_flag: StopFlag, producer: Producer
 ) -> Iterable[OutgoingRecord]:
-    """The lines as records, no faster than they may go."""
+    """The lines as records, at most at the given rate."""
     began, number = time.monotonic(), 0
     while sending.count is None or number < sending.count:
         if sending.rate is not None:
@@ -144,7 +144,7 @@ def _pace(producer: Producer, stop_flag: StopFlag, due: float) -> None:
 def _produce(
     producer: Producer, sending: SendOptions, record: OutgoingRecord, stop_flag: StopFlag
 ) -> KafkaError | None:
-    """Hand it to the client; the error if the record itself is wrong."""
+    """Enqueue it; returns the error if the record itself is invalid."""
     partition = sending.partition if sending.partition is not None else record.partition
     while True:
         try:
@@ -190,7 +190,7 @@ def _require_partition(connection: KafkaClient, sending: SendOptions) -> None:
 
 def _record_bytes_max(connection: KafkaClient, topic: str) -> int:
     """The topic's own limit: the client then refuses one record, where the broker would refuse all that came with it."""
-    with suppress(HoldfastError, ValueError):  # one that may not be asked says so when it refuses
+    with suppress(HoldfastError, ValueError):  # without permission to describe it, the broker refuses the record itself
         settings = {setting.name: setting.value for setting in topic_settings(connection, [topic])[topic]}
         return min(max(1_000, int(settings.get("max.message.bytes") or RECORD_BYTES_MAX)), RECORD_BYTES_MAX)
     return RECORD_BYTES_MAX

@@ -1,4 +1,4 @@
-"""Topics of a cluster: make them, look at them, change their settings, remove them."""
+"""Topics of a cluster: create, describe, configure, delete."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ _SOURCES: Final = {
 
 
 class TopicSetting(NamedTuple):
-    """One setting of a topic: what holds, who said so, and what would hold without."""
+    """One setting of a topic: its value, where that was set, and the default."""
 
     name: str
     value: str | None
@@ -43,7 +43,7 @@ class TopicSetting(NamedTuple):
 
 
 class PartitionRow(NamedTuple):
-    """One partition. Offsets are None where it has no leader to ask."""
+    """One partition. Offsets are None while it has no leader."""
 
     partition: int
     leader: int | None
@@ -67,12 +67,12 @@ def create_topic(
             return False
         raise connection.error(found, "topic", name, change="creating")
     if not _wait_until(lambda: _all_led(connection, name), within_s=connection.bootstrap.timeout_s):
-        raise UnavailableError(f"Kafka at {connection.bootstrap}", f"topic {name} is created and has no leaders yet")
+        raise UnavailableError(f"Kafka at {connection.bootstrap}", f"topic {name} is created, but has no leaders yet")
     return True
 
 
 def delete_topics(connection: KafkaClient, names: Sequence[str]) -> dict[str, HoldfastError | None]:
-    """What became of each: None is done."""
+    """The error of each topic; None: it is deleted."""
     found = connection.call(lambda left_s: connection.admin.delete_topics(list(names), request_timeout=left_s))
     done = {name for name, answer in found.items() if not isinstance(answer, KafkaError)}
     _wait_until(lambda: not done or not done & {*_metadata(connection)}, within_s=SETTLE_TIMEOUT_S)
@@ -109,7 +109,7 @@ def topic_settings(connection: KafkaClient, topics: Sequence[str]) -> dict[str, 
 def alter_topic_settings(
     connection: KafkaClient, topic: str, *, to: Mapping[str, str], unset: Iterable[str]
 ) -> list[TopicSetting]:
-    """Change these settings and no others, all or none; what they are then."""
+    """Change these settings atomically; returns all settings afterwards."""
     changes = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in to.items()]
     changes += [ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in unset]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
@@ -134,7 +134,7 @@ def alter_topic_settings(
 
 
 def _metadata(connection: KafkaClient) -> dict[str, TopicMetadata]:
-    """Every topic. Asking for all of them, unlike asking for one, never creates any."""
+    """Every topic. A request for all topics, unlike one for a single topic, never creates any."""
     try:
         return connection.admin.list_topics(timeout=connection.bootstrap.timeout_s).topics
     except KafkaException as failure:
@@ -147,7 +147,7 @@ def _all_led(connection: KafkaClient, name: str) -> bool:
 
 
 def _wait_until(condition: Callable[[], bool], *, within_s: float) -> bool:
-    """Whether it does: a broker of a cluster may learn of a change a moment after the one that made it."""
+    """Whether it becomes true: other brokers see a change a moment after the one that made it."""
     deadline = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline:
