@@ -69,7 +69,7 @@ def test_from_a_file_to_a_started_pipeline(pipeline: Run, file: Path, name: str,
     assert listed[name]["state"] == "waiting"
     assert name in pipeline("list").text
     status = pipeline("status", name)
-    assert (status.code, "there is no worker" in status.text) == (0, True)
+    assert (status.code, "no worker is running" in status.text) == (0, True)
     assert pipeline("scale", name, "3", "--json").rows[0]["state"]["replicas"] == 3
     assert pipeline("stop", name).text.strip() == f"{name}: stopped, 3 replicas"
     shown = pipeline("show", name).text
@@ -183,9 +183,9 @@ state: started
         done.err
     )
     assert "unknown key 'sauce': did you mean source?" in lines[0]
-    assert "source.colour" in lines[1]
+    assert "unknown field source.colour" in lines[1]
     assert "columns[0].type" in lines[4]
-    assert "columns[0].extra" in lines[5]
+    assert "unknown field mapping.columns[0].extra" in lines[5]
     assert "columns[1].type" in lines[6]
 
 

@@ -68,7 +68,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("sauce", {}, "invalid part of a pipeline 'sauce': must be one of source, sink, mapping, filters, sql, drift"),
     ("source", b"{", "invalid source 'text': must be JSON: "),
     ("source", b"[]", "invalid source 'an array': must be an object"),
-    ("source", {}, "missing field source.topic"),
+    ("source", {}, "missing source.topic"),
     ("source", {"topic": "a b"}, "1 to 249 letters, digits, . _ and -"),
     (
         "source",
@@ -82,7 +82,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     (
         "source",
         {"topic": "t", "brokers": ["a:1"], "security": {**SASL, "username": ""}},
-        "missing field source.security.username",
+        "missing source.security.username",
     ),
     (
         "source",

@@ -87,7 +87,7 @@ def test_mistakes_of_shape_and_of_value_are_reported_together_each_once() -> Non
     ]  # fmt: skip
     assert "invalid mapping.columns[3] 'a number': must be an object" in str(refused.value)
     assert "unknown field mapping.versoin: must be one of columns, version, ignored" in str(refused.value)
-    assert "missing field mapping.columns[1].type" in str(refused.value)
+    assert "missing mapping.columns[1].type" in str(refused.value)
 
 
 @pytest.mark.parametrize(

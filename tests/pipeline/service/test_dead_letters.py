@@ -225,7 +225,7 @@ async def test_a_replay_that_cannot_be_exact_is_refused_with_the_reason(world: P
         pipeline.id,
         {"mapping": {"columns": [{"fieldPath": "id", "column": "id", "type": "Int64"}]}, "sql": {"sql": "select 1"}},
     )
-    with pytest.raises(NotReadyError, match="it has sql, which only workers run"):
+    with pytest.raises(NotReadyError, match="it has SQL, which only workers run"):
         await world.service.dead_letters.replay(pipeline.id)
     await world.service.catalog.put_parts(
         pipeline.id, {"sql": {"sql": ""}, "sink": {"kind": "parquet", "url": "/tmp/x"}}

@@ -52,9 +52,9 @@ async def test_a_rewind_starts_at_the_given_position(world: PipelineServiceHarne
         after, fresh = await world.service.reprocessing.rewind(pipeline.id, to)
         assert fresh.starts == starts
         assert live_generation(after) == fresh
-    with pytest.raises(InvalidError, match="invalid offset of partition 0 11: must be 0 to 10, as it is kept"):
+    with pytest.raises(InvalidError, match="invalid offset of partition 0 11: must be between 0 and 10"):
         await world.service.reprocessing.rewind(pipeline.id, {0: 11, 1: 0})
-    with pytest.raises(InvalidError, match="invalid partition 2: must be 0 to 1"):
+    with pytest.raises(InvalidError, match="invalid partition 2: must be between 0 and 1"):
         await world.service.reprocessing.rewind(pipeline.id, {2: 0})
     incomplete = await world.service.catalog.create("incomplete")
     with pytest.raises(NotReadyError, match="rewinding 'incomplete' is refused: source: not saved yet"):
@@ -66,7 +66,7 @@ async def test_partitions_without_an_offset_continue_at_their_checkpoint(world: 
     registry = await world.registry(pipeline, 1)
     await world.progress(registry, [8, 3])
     await world.service.start(pipeline.id)
-    with pytest.raises(NotReadyError, match="the others move on while it is started: stop it first"):
+    with pytest.raises(NotReadyError, match="the others advance while it is started: stop it first"):
         await world.service.reprocessing.rewind(pipeline.id, {0: 2})
     await world.service.stop(pipeline.id)
     slot = holder_key(slot_resource(pipeline.id, 0))
@@ -121,7 +121,7 @@ async def test_a_backfill_is_a_bounded_range(world: PipelineServiceHarness) -> N
         (1, "live", None, False),
         (2, "backfill", 3, False),
     ]
-    with pytest.raises(InvalidError, match="one with offsets in it"):
+    with pytest.raises(InvalidError, match="one that contains offsets"):
         await world.service.reprocessing.backfill(pipeline.id, "latest", "latest")
     done = await world.service.reprocessing.cancel_backfill(pipeline.id, fresh.number)
     assert [each.retired for each in done.generations] == [False, True]
@@ -201,7 +201,7 @@ async def test_maintenance_runs_in_the_background_and_survives_an_unavailable_se
         service = world.another(ServiceSettings(upkeep_interval_ms=100, delete_timeout_ms=1_000))
         await world.progress(await world.registry(pipeline, fresh.number), [10, 4])
         async with service.running():
-            while "what was replaced is deleted later" not in caplog.text:
+            while "deletion of replaced rows postponed" not in caplog.text:
                 await world.clock.sleep_ms(50)
             await asyncio.to_thread(world.clickhouse.thaw)
             while (await service.catalog.get(pipeline.id)).generations[-1].delete_previous:

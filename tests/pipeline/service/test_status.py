@@ -94,7 +94,7 @@ def test_a_stopped_pipeline_is_stopping_while_a_slot_is_held() -> None:
 def test_the_mode_without_leases_has_its_banner_and_warns_of_replicas() -> None:
     found = seen(STARTED, [slot("~w1", warnings=("x", "x"))], [worker(mode="no-leases")])
     assert (found.mode, found.banner) == ("no-leases", NO_LEASES)
-    assert found.warnings == ("x", "replicas 2 is not looked at: workers run without leases")
+    assert found.warnings == ("x", "replicas 2 is ignored: workers run without leases")
 
 
 def test_edits_that_do_not_fit_are_a_warning_while_the_old_revision_runs() -> None:

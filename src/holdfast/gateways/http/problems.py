@@ -151,8 +151,7 @@ def problem_of_error(error: HoldfastError, *, whole: bool = False) -> Problem:
 
 
 def _fault(error: InvalidError, *, whole: bool) -> Fault:
-    plain = type(error) is InvalidError  # the others have a text of their own
-    detail = f"invalid {error.what} {error.given!r}" if plain else str(error)
+    detail = str(error).removesuffix(f": must be {error.allowed}")  # a member of its own
     pointer = _pointer(error.what, whole=whole)
     return Fault(detail=redacted_detail(detail), pointer=pointer, allowed=error.allowed)
 

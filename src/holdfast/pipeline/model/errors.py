@@ -72,11 +72,11 @@ class MissingFieldError(InvalidError):
     """A required field is not there."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(what, None, "given")
+        super().__init__(what, None, "")
         self.args = (what,)
 
     def __str__(self) -> str:
-        return f"missing field {self.what}"
+        return f"missing {self.what}"
 
 
 class InvalidValuesError(InvalidError):
