@@ -5,17 +5,14 @@ response to the abandoned request.
 """
 
 import asyncio
-import io
-from collections.abc import Callable, Hashable
-from functools import cache
-from struct import Struct
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from holdfast.client.addresses import BrokerAddress
+from holdfast.kafka.codec import decode_response, encode_request
+from holdfast.kafka.wire import INT32
 from holdfast.vocabulary.errors import UnavailableError
 
 _CLIENT_ID: Final = "holdfast-spark"
-_INT32: Final = Struct(">i")
 _RESPONSE_BYTES_MAX: Final = 512 << 20
 
 
@@ -52,52 +49,14 @@ class BrokerConnection:
             self._streams = await asyncio.open_connection(self._address.host, self._address.port)
         reader, writer = self._streams
         self._correlation_id = self._correlation_id % 0x7FFFFFFF + 1
-        writer.write(_encode_request(request, self._correlation_id))
+        writer.write(encode_request(request, self._correlation_id, client_id=_CLIENT_ID))
         await writer.drain()
-        (size,) = _INT32.unpack(await reader.readexactly(4))
+        (size,) = INT32.unpack(await reader.readexactly(4))
         if not 4 <= size <= _RESPONSE_BYTES_MAX:
             raise ConnectionError(f"response of {size} bytes: this is not a Kafka broker")
-        return _decode_response(type(request), await reader.readexactly(size), self._correlation_id)
+        return decode_response(type(request), await reader.readexactly(size), self._correlation_id)
 
     async def _drop(self) -> None:
         streams, self._streams = self._streams, None
         if streams is not None:
             streams[1].transport.abort()
-
-
-def _encode_request(request: Any, correlation_id: int) -> bytes:
-    out = io.BytesIO()
-    header = request.__header_schema__(
-        request_api_key=request.__api_key__,
-        request_api_version=request.__version__,
-        correlation_id=correlation_id,
-        client_id=_CLIENT_ID,
-    )
-    _entity_writer(cast(Hashable, type(header)))(out, header)
-    _entity_writer(cast(Hashable, type(request)))(out, request)
-    body = out.getvalue()
-    return _INT32.pack(len(body)) + body
-
-
-def _decode_response(request_type: Any, frame: bytes, correlation_id: int) -> Any:
-    from kio.index import load_response_schema
-
-    kind = load_response_schema(request_type.__api_key__, request_type.__version__)
-    header, size = _entity_reader(cast(Hashable, kind.__header_schema__))(frame, 0)
-    if header.correlation_id != correlation_id:
-        raise ConnectionError("response with another correlation id")
-    return _entity_reader(cast(Hashable, kind))(frame, size)[0]
-
-
-@cache
-def _entity_writer(kind: Hashable) -> Callable[[io.BytesIO, Any], None]:
-    from kio.serial import entity_writer
-
-    return entity_writer(cast(Any, kind))
-
-
-@cache
-def _entity_reader(kind: Hashable) -> Callable[[bytes, int], tuple[Any, int]]:
-    from kio.serial import entity_reader
-
-    return entity_reader(cast(Any, kind))

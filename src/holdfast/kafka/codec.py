@@ -1,21 +1,21 @@
-"""Messages through kio: decode a request of any version, encode the response in that version.
+"""Messages through kio, both ways: a server decodes requests and encodes responses, a client the reverse.
 
-Handlers use the newest version: they return mappings with its field names, and fields that an older version lacks are left out
-here. Plain numbers become kio's types for error codes, durations, times and ids. kio is imported at the first use: the import is
-large, and a server should listen before it.
+Handlers of the server use the newest version: they return mappings with its field names, and fields that an older version lacks are
+left out here. Plain numbers become kio's types for error codes, durations, times and ids. kio is imported at the first use: the
+import is large, and a server should listen before it.
 """
 
 import dataclasses
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.length_checks import check_lengths, nested_entity
-from holdfast.kafka.wire import MalformedRequestError
+from holdfast.kafka.wire import INT32, MalformedRequestError
 from holdfast.vocabulary.import_lock import hide_module, import_lock
 
 Convert = Callable[[Any], Any]
@@ -49,6 +49,33 @@ def encode(key: int, version: int, response: Mapping[str, object]) -> bytes:
     return out.getvalue()
 
 
+def encode_request(request: Any, correlation_id: int, *, client_id: str) -> bytes:
+    """A kio request as a frame, with its length and header."""
+    header = request.__header_schema__(
+        request_api_key=request.__api_key__,
+        request_api_version=request.__version__,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    out = io.BytesIO()
+    _entity_writer(cast(Hashable, type(header)))(out, header)
+    _entity_writer(cast(Hashable, type(request)))(out, request)
+    body = out.getvalue()
+    return INT32.pack(len(body)) + body
+
+
+def decode_response(request_type: Any, frame: bytes, correlation_id: int) -> Any:
+    """The response to a request of a kio type. `ConnectionError`: it belongs to another request."""
+    import_kio()
+    from kio.index import load_response_schema
+
+    kind = load_response_schema(request_type.__api_key__, request_type.__version__)
+    header, size = _entity_reader(cast(Hashable, kind.__header_schema__))(frame, 0)
+    if header.correlation_id != correlation_id:
+        raise ConnectionError("response with another correlation id")
+    return _entity_reader(kind)(frame, size)[0]
+
+
 @cache
 def import_kio() -> None:
     """Import kio, on any thread, before anything of it is used. It takes a while.
@@ -66,20 +93,34 @@ def import_kio() -> None:
 def _reader(key: int, version: int) -> tuple[type, Callable[[bytes, int], tuple[Any, int]]]:
     import_kio()
     from kio.index import load_request_schema
-    from kio.serial import entity_reader
 
     kind = load_request_schema(key, version)
-    return kind, entity_reader(kind)
+    return kind, _entity_reader(kind)
 
 
 @cache
 def _writer(key: int, version: int) -> tuple[Convert, Callable[[io.BytesIO, Any], None]]:
     import_kio()
     from kio.index import load_response_schema
-    from kio.serial import entity_writer
 
     kind = load_response_schema(key, version)
-    return _builder(kind), entity_writer(kind)
+    return _builder(kind), _entity_writer(kind)
+
+
+@cache
+def _entity_reader(kind: Hashable) -> Callable[[bytes, int], tuple[Any, int]]:
+    import_kio()
+    from kio.serial import entity_reader
+
+    return entity_reader(cast(Any, kind))
+
+
+@cache
+def _entity_writer(kind: Hashable) -> Callable[[io.BytesIO, Any], None]:
+    import_kio()
+    from kio.serial import entity_writer
+
+    return entity_writer(cast(Any, kind))
 
 
 @cache

@@ -18,11 +18,11 @@ from holdfast.gateways.kafka.fetch_sessions import (
     FetchSession,
     LastSent,
 )
-from holdfast.gateways.kafka.leaders import endpoints_tags, leader_field, leader_of
+from holdfast.gateways.kafka.leaders import current_leader_tags, endpoints_tags
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
-from holdfast.kafka.special_offsets import NO_EPOCH, NO_NODE
-from holdfast.kafka.wire import INT16, INT32, INT64, NO_TAGS, WireReader, encode_length, encode_string, encode_tags
+from holdfast.kafka.special_offsets import NO_EPOCH
+from holdfast.kafka.wire import INT16, INT32, INT64, NO_TAGS, WireReader, encode_length, encode_string
 from holdfast.log.batches import Buffer
 
 _START_FROM: Final = 5
@@ -33,6 +33,7 @@ _LEADERS_FROM: Final = 12
 _TOPIC_IDS_FROM: Final = 13
 _REPLICAS_BELOW: Final = 15
 _ENDPOINTS_FROM: Final = 16
+_CURRENT_LEADER_TAG: Final = 1
 
 _SEEN: Final = Struct(">ihqq")  # partition, error code, high watermark, last stable offset
 
@@ -177,11 +178,7 @@ def _leader_tags(call: RequestContext, read: PartitionRead, leaders: set[int]) -
     """The leader of the partition, if it is another node."""
     if read.topic is None or read.code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
         return NO_TAGS
-    leader = leader_of(call.backend.cluster, read.topic, read.wanted.key[1])
-    if leader.node == NO_NODE:
-        return NO_TAGS
-    leaders.add(leader.node)
-    return encode_tags({1: leader_field(leader)})
+    return current_leader_tags(call.backend, read.topic, read.wanted.key[1], tag=_CURRENT_LEADER_TAG, leaders=leaders)
 
 
 _NULL_ARRAY: Final = INT32.pack(-1)

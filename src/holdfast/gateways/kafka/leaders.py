@@ -52,9 +52,13 @@ def leader_of(cluster: Cluster, topic: str, number: int) -> PartitionLeader:
     return PartitionLeader(member.node, held.epoch)
 
 
-def leader_field(leader: PartitionLeader) -> bytes:
-    """The `current_leader` of a partition, the content of a tagged field."""
-    return _LEADER.pack(*leader)
+def current_leader_tags(backend: KafkaBackend, topic: str, number: int, *, tag: int, leaders: set[int]) -> bytes:
+    """The `current_leader` tag of a partition, if it has a leader, which is added to `leaders`."""
+    leader = leader_of(backend.cluster, topic, number)
+    if leader.node == NO_NODE:
+        return NO_TAGS
+    leaders.add(leader.node)
+    return encode_tags({tag: _LEADER.pack(*leader)})
 
 
 def endpoints_tags(backend: KafkaBackend, leaders: set[int]) -> bytes:

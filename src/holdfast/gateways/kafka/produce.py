@@ -15,11 +15,11 @@ from uuid import UUID
 
 from holdfast.gateways.kafka.api import Api, OnResponse, RequestContext
 from holdfast.gateways.kafka.errors import code_of
-from holdfast.gateways.kafka.leaders import endpoints_tags, leader_field, leader_of
+from holdfast.gateways.kafka.leaders import current_leader_tags, endpoints_tags
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.enums import Acks
 from holdfast.kafka.error_codes import ErrorCode
-from holdfast.kafka.special_offsets import NO_NODE, NO_OFFSET, NO_TIMESTAMP
+from holdfast.kafka.special_offsets import NO_OFFSET, NO_TIMESTAMP
 from holdfast.kafka.wire import (
     INT32,
     NO_TAGS,
@@ -27,7 +27,6 @@ from holdfast.kafka.wire import (
     WireReader,
     encode_length,
     encode_string,
-    encode_tags,
 )
 from holdfast.log.service import ProduceResult
 from holdfast.vocabulary.errors import HoldfastError
@@ -37,6 +36,7 @@ _TOPIC_IDS_FROM: Final = 13
 _LEADERS_FROM: Final = 10
 _MESSAGES_FROM: Final = 8
 _START_FROM: Final = 5
+_CURRENT_LEADER_TAG: Final = 0
 
 _RESULT: Final = Struct(">ihqq")  # partition, error code, base offset, append time
 _START: Final = Struct(">q")
@@ -274,11 +274,7 @@ def _leader_tags(call: RequestContext, outcome: _PartitionResult, leaders: set[i
     topic = outcome.data.topic
     if outcome.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER or topic is None or call.version < _LEADERS_FROM:
         return NO_TAGS
-    leader = leader_of(call.backend.cluster, topic, outcome.data.number)
-    if leader.node == NO_NODE:
-        return NO_TAGS
-    leaders.add(leader.node)
-    return encode_tags({0: leader_field(leader)})
+    return current_leader_tags(call.backend, topic, outcome.data.number, tag=_CURRENT_LEADER_TAG, leaders=leaders)
 
 
 APIS: Final = (Api(key=ApiKey.PRODUCE, versions=(3, 13), flexible_from=9, direct=produce, pipelined=True),)
