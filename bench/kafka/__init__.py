@@ -1,1 +1,1 @@
-"""`python -m bench.kafka`: the Kafka face beside Apache Kafka, NATS JetStream, librdkafka's mock and the loopback itself."""
+"""`python -m bench.kafka`: the Kafka gateway beside Apache Kafka, NATS JetStream, librdkafka's mock and the loopback itself."""

@@ -89,7 +89,7 @@ def main() -> int:
         sys.stdout.write("\n")
         return 1 if found.failures else 0
     console = Console() if sys.stdout.isatty() else Console(width=160)
-    title = f"Kafka face: {client}; medians of {plan.rounds} rounds of {plan.seconds:g} s; {noise}"
+    title = f"Kafka gateway: {client}; medians of {plan.rounds} rounds of {plan.seconds:g} s; {noise}"
     console.print(report.values_table(found, title))
     if made:
         console.print(table(made, "Holdfast against each"))

@@ -85,7 +85,7 @@ async def test_an_unknown_topic_cannot_be_deleted_or_described(broker: Broker) -
         assert for_code(answer.topic_error_codes[0][1]) is UnknownTopicOrPartitionError
 
 
-async def test_a_topic_of_the_same_name_starts_anew(broker: Broker) -> None:
+async def test_a_topic_created_again_starts_empty(broker: Broker) -> None:
     topic = broker.create_topic("again")
     async with administering(broker) as admin, producing(broker) as producer:
         await send(producer, topic, [b"old"] * 3)

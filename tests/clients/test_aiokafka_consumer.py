@@ -79,7 +79,7 @@ async def test_offsets_by_time(broker: Broker) -> None:
         assert await consumer.offsets_for_times({place: 8_001}) == {place: None}
 
 
-async def test_an_unknown_topic_is_made_by_who_asks_for_it(broker: Broker) -> None:
+async def test_an_unknown_topic_is_auto_created(broker: Broker) -> None:
     read_first, written_first = broker.unique("asked"), broker.unique("written")
     async with consuming(broker, read_first, group_id=broker.unique("asks"), metadata_max_age_ms=300) as consumer:
         async with producing(broker) as producer:

@@ -165,7 +165,7 @@ async def test_a_batch_whose_checksum_is_wrong_is_refused_and_the_next_is_taken(
     assert [record.value for record in await read(broker, topic, 1)] == [b"after"]
 
 
-async def test_a_batch_that_says_too_many_records_is_refused(broker: Broker) -> None:
+async def test_a_batch_with_a_wrong_record_count_is_refused(broker: Broker) -> None:
     topic = broker.create_topic("lying")
     async with producing(broker) as producer:
         lying = bytearray(raw_batch(producer, b"one"))

@@ -184,7 +184,7 @@ def test_the_folders_of_a_broker_are_described(broker: Broker, tool: Tool) -> No
     assert partitions[0]["size"] > 0
 
 
-def test_the_versions_of_a_broker_are_told(tool: Tool) -> None:
+def test_the_versions_of_a_broker_are_listed(tool: Tool) -> None:
     told = tool("BrokerApiVersionsCommand")
     for api in ("Produce(0)", "Fetch(1)", "ListOffsets(2)", "Metadata(3)", "JoinGroup(11)", "InitProducerId(22)"):
         assert f"{api}: " in told

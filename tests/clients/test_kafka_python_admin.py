@@ -43,7 +43,7 @@ def test_topics_are_created_listed_described_and_deleted(broker: Broker, version
         until(lambda: topic not in admin.list_topics(), what=f"{topic} is gone")
 
 
-def test_defaults_fill_what_is_not_told(broker: Broker) -> None:
+def test_defaults_fill_missing_values(broker: Broker) -> None:
     topic = broker.unique("default")
     with administering(broker) as admin:
         admin.create_topics([topic], wait_for_metadata=True)

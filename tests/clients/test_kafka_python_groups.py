@@ -87,7 +87,7 @@ def test_cooperative_members_keep_reading_what_they_keep(broker: Broker) -> None
         sent = send_items(broker, topic, keyed(200, keys=30))
         bob = start("bob")
         await_shared([ann, bob], 4)
-        revoked = {number for event in ann.said("revoked") for number in event["partitions"]}
+        revoked = {number for event in ann.events_of("revoked") for number in event["partitions"]}
         assert revoked == bob.assigned  # only what bob got was taken from her
         sent += send_items(broker, topic, keyed(200, keys=30, start=200))
         ann.leave()
@@ -105,7 +105,7 @@ def test_a_group_outlives_members_that_join_freeze_and_die(broker: Broker) -> No
         await_shared(those, 6)
         ann, bob, eve = those
         sent = send_items(broker, topic, keyed(600, keys=30))
-        until(lambda: bob.said("holding"), what="bob holds what he has read")
+        until(lambda: bob.events_of("holding"), what="bob holds what he has read")
         bob.freeze()
         eve.kill()
         sent += send_items(broker, topic, keyed(300, keys=30, start=600))
@@ -115,7 +115,7 @@ def test_a_group_outlives_members_that_join_freeze_and_die(broker: Broker) -> No
         await_committed(those, sent)
         bob.thaw()
         bob.go()  # what he commits now was read and committed by the others
-        until(lambda: bob.said("refused"), what="bob's late commit is refused")
+        until(lambda: bob.events_of("refused"), what="bob's late commit is refused")
         await_shared([ann, bob, dan], 6)
         sent += send_items(broker, topic, keyed(300, keys=30, start=900))
         await_committed(those, sent)
@@ -151,12 +151,12 @@ def test_a_static_member_returns_without_a_rebalance(broker: Broker) -> None:
     with members(broker.bootstrap, "kafka_python_member.py", topic=topic, group=group, session_ms=30_000) as start:
         ann, bob = start("ann", instance="ann"), start("bob", instance="bob")
         await_shared([ann, bob], 4)
-        held, so_far = bob.assigned, len(ann.said("revoked"))
+        held, so_far = bob.assigned, len(ann.events_of("revoked"))
         bob.kill()
         bob = start("bob again", instance="bob")
         await_shared([ann, bob], 4)
         assert bob.assigned == held
-        assert len(ann.said("revoked")) == so_far
+        assert len(ann.events_of("revoked")) == so_far
 
 
 def test_a_second_bearer_of_a_name_fences_the_first(broker: Broker) -> None:

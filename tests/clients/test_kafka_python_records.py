@@ -177,7 +177,7 @@ def test_a_batch_that_is_too_large_is_sent_in_parts(broker: Broker) -> None:
     assert [record.value for record in read(broker, topic, 20)] == values
 
 
-def test_an_unknown_topic_is_made_by_who_asks_for_it(broker: Broker) -> None:
+def test_an_unknown_topic_is_auto_created(broker: Broker) -> None:
     with producing(broker) as producer:
         topic = broker.unique("written")
         assert producer.send(topic, b"made").get(TIMEOUT_S).offset == 0

@@ -13,10 +13,14 @@ def test_an_idempotent_producer_survives_killed_brokers_without_gap_or_duplicate
     told = {"topic": topic, "count": 6_000, "keys": 60, "batch_size": 400}
     with members(own_broker.bootstrap, "kafka_python_producer.py", **told) as start:
         producer = start("producer")
-        until(lambda: producer.said("begun"), what="the first are acknowledged")
+        until(lambda: producer.events_of("begun"), what="the first are acknowledged")
         own_broker.restart()
-        until(lambda: producer.said("done") or producer.said("failed"), timeout_s=90, what="all are acknowledged")
-        assert producer.said("done"), producer.events
+        until(
+            lambda: producer.events_of("done") or producer.events_of("failed"),
+            timeout_s=90,
+            what="all are acknowledged",
+        )
+        assert producer.events_of("done"), producer.events
     values = [record.value for record in read(own_broker, topic, 6_000, partitions=3)]
     places = [TopicPartition(topic, number) for number in range(3)]
     with consuming(own_broker) as consumer:

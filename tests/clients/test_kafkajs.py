@@ -171,7 +171,7 @@ def test_an_oversized_message_is_refused_and_the_next_is_taken(broker: Broker, s
     assert after["answers"][0]["baseOffset"] == "1"
 
 
-def test_an_unknown_topic_is_refused_where_nobody_wants_it_made(broker: Broker, scenarios: Scenarios) -> None:
+def test_an_unknown_topic_gets_an_error_without_auto_creation(broker: Broker, scenarios: Scenarios) -> None:
     topic = broker.unique("unknown")
     (tried,) = scenarios("records.refuse", topic=topic, sizes=[10])
     assert tried["error"] == "UNKNOWN_TOPIC_OR_PARTITION"
@@ -268,7 +268,7 @@ def test_a_group_outlives_members_that_join_freeze_and_die(broker: Broker, scena
         await_shared(those, 6)
         ann, bob, eve = those
         sent = send_items(broker, topic, 600)
-        until(lambda: bob.said("holding"), what="bob holds what he has read")
+        until(lambda: bob.events_of("holding"), what="bob holds what he has read")
         bob.freeze()
         eve.kill()
         sent += send_items(broker, topic, 300, start=600)
@@ -278,7 +278,7 @@ def test_a_group_outlives_members_that_join_freeze_and_die(broker: Broker, scena
         await_committed(those, sent)
         bob.thaw()
         bob.go()  # what he commits now was read and committed by the others
-        until(lambda: bob.said("refused"), what="bob's late commit is refused")
+        until(lambda: bob.events_of("refused"), what="bob's late commit is refused")
         await_shared([ann, bob, dan], 6)
         sent += send_items(broker, topic, 300, start=900)
         await_committed(those, sent)
@@ -300,10 +300,10 @@ def test_an_idempotent_producer_survives_a_killed_broker_without_gap_or_duplicat
     told = {"topic": topic, "count": 6_000, "keys": 60, "chunk": 20}
     with own_scenarios.running("records.workload", **told) as start:
         producer = start("producer")
-        until(lambda: producer.said("begun"), what="the first are acknowledged")
+        until(lambda: producer.events_of("begun"), what="the first are acknowledged")
         own_broker.restart()
-        until(lambda: producer.said("done") or not producer.running, timeout_s=90, what="all are acknowledged")
-        assert producer.said("done"), producer.complaints
+        until(lambda: producer.events_of("done") or not producer.running, timeout_s=90, what="all are acknowledged")
+        assert producer.events_of("done"), producer.complaints
     judged = judge([item.value for item in keyed(6_000, keys=60)], values_of(own_broker, topic, 3))
     assert judged.clean, judged
 

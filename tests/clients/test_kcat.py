@@ -40,7 +40,7 @@ def timed(broker: Broker) -> str:
     return topic
 
 
-def test_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     said = subprocess.run([str(KCAT), "-V"], capture_output=True, timeout=TIMEOUT_S, check=True).stdout
     assert re.search(rb"Version \d+\.\d+", said)
 
@@ -83,7 +83,7 @@ def test_keys_headers_and_nulls(broker: Broker) -> None:
     assert (second.key, second.value, second.headers) == (b"gone", None, ())
 
 
-def test_a_format_tells_everything_of_a_record(broker: Broker) -> None:
+def test_a_format_prints_all_fields_of_a_record(broker: Broker) -> None:
     topic = broker.create_topic("kcat", 2, KEEP)
     headers = (("a", b"1"), ("b", b"2"), ("nothing", None))
     shape = Shape(name="", key=b"key", value=b"value", headers=headers, timestamp_ms=START_MS)
@@ -92,7 +92,7 @@ def test_a_format_tells_everything_of_a_record(broker: Broker) -> None:
     assert said == f"{topic}|1|0|3|key|5|value|{START_MS}|a=1,b=2,nothing=NULL\n"
 
 
-def test_json_tells_nulls_from_nothing(broker: Broker) -> None:
+def test_json_distinguishes_null_from_empty(broker: Broker) -> None:
     topic = broker.create_topic("kcat")
     send(broker, topic, [Shape(name="", key=None, value=None), Shape(name="", key=b"", value=b"")])
     found = [json.loads(line) for line in consume(broker, topic, "-J").splitlines()]
@@ -111,7 +111,7 @@ def test_append_time_is_shown_as_such(broker: Broker) -> None:
     ("start", "expected"),
     [("beginning", range(10)), ("end", range(0)), ("4", range(4, 10)), ("-3", range(7, 10))],
 )
-def test_reading_begins_where_it_is_told(broker: Broker, timed: str, start: str, expected: range) -> None:
+def test_reading_starts_at_the_given_offset(broker: Broker, timed: str, start: str, expected: range) -> None:
     assert consume(broker, timed, "-o", start) == b"".join(b"%d\n" % index for index in expected)
 
 
@@ -148,7 +148,7 @@ def test_metadata_is_listed(broker: Broker) -> None:
     assert f'topic "{topic}" with 3 partitions' in everything
 
 
-def test_metadata_of_an_unknown_topic_says_so(broker: Broker) -> None:
+def test_metadata_of_an_unknown_topic_has_an_error(broker: Broker) -> None:
     never = broker.unique("never")
     told = json.loads(kcat(broker, "-L", "-J", "-t", never, "-X", "allow.auto.create.topics=false"))
     assert told["topics"][0]["error"] in ("Broker: Unknown topic or partition", "Broker: Leader not available")
@@ -159,7 +159,7 @@ def test_offsets_are_queried_by_time(broker: Broker, timed: str) -> None:
         assert kcat(broker, "-Q", "-t", f"{timed}:0:{ask}").decode() == f"{timed} [0] offset {offset}\n"
 
 
-def test_a_message_too_large_is_told(broker: Broker) -> None:
+def test_a_message_too_large_gets_an_error(broker: Broker) -> None:
     topic = broker.create_topic("kcat", 1, {"max.message.bytes": "10000"})
     # A pause between the two, or they would share a batch and its fate.
     said = kcat(broker, "-P", "-t", topic, "-X", "batch.num.messages=1", given=b"x" * 20_000 + b"\nfits\n", code=1)
@@ -167,7 +167,7 @@ def test_a_message_too_large_is_told(broker: Broker) -> None:
     assert values(read_all(broker, topic))[-1:] in ([], [b"fits"])
 
 
-def test_an_unknown_topic_is_told(broker: Broker) -> None:
+def test_an_unknown_topic_gets_an_error(broker: Broker) -> None:
     never = broker.unique("never")
     said = kcat(broker, "-C", "-t", never, "-e", "-X", "allow.auto.create.topics=false", code=1)
     assert b"Unknown topic or partition" in said or b"Unknown partition" in said

@@ -96,7 +96,7 @@ def test_a_group_without_members_describes_itself_as_empty(broker: Broker, group
     assert told.members == []
 
 
-def test_a_group_nobody_knows(broker: Broker) -> None:
+def test_an_unknown_group_is_dead(broker: Broker) -> None:
     never = broker.unique("never")
     assert described(broker, never).state == ConsumerGroupState.DEAD
     assert never not in listed(broker)
@@ -107,7 +107,7 @@ def test_offsets_are_listed(broker: Broker, topic: str, group: str) -> None:
     assert offsets(broker, group, [TopicPartition(topic, 1)]) == {1: 7}
 
 
-def test_offsets_of_a_group_nobody_knows_are_none(broker: Broker, topic: str) -> None:
+def test_offsets_of_an_unknown_group_are_none(broker: Broker, topic: str) -> None:
     assert offsets(broker, broker.unique("never")) == {}
     assert offsets(broker, broker.unique("never"), [TopicPartition(topic, 0)]) == {0: -1001}
 
@@ -152,6 +152,6 @@ def test_a_living_group_is_not_deleted(broker: Broker, topic: str) -> None:
     broker.admin.delete_consumer_groups([group])[group].result(ADMIN_TIMEOUT_S)
 
 
-def test_a_group_nobody_knows_is_not_deleted(broker: Broker) -> None:
+def test_an_unknown_group_is_not_deleted(broker: Broker) -> None:
     never = broker.unique("never")
     assert code(broker.admin.delete_consumer_groups([never])[never]) == KafkaError.GROUP_ID_NOT_FOUND

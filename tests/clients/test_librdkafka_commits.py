@@ -61,7 +61,7 @@ def test_offsets_are_committed_one_by_one(broker: Broker, topic: str, group: str
     assert committed(broker, group, topic) == [3, 9]
 
 
-def test_an_asynchronous_commit_is_told_when_it_is_done(broker: Broker, topic: str, group: str) -> None:
+def test_an_asynchronous_commit_calls_back_when_it_is_done(broker: Broker, topic: str, group: str) -> None:
     told: list[tuple[KafkaError | None, list[int]]] = []
 
     def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:

@@ -157,11 +157,11 @@ def test_a_group_survives_its_coordinator_without_a_rebalance(mortal: Broker) ->
         await_shared(both, PARTITIONS)
         first = values(send_values(mortal, topic, [b"a:%08d" % index for index in range(100)]))
         await_committed(both, first)
-        changes = [len(member.said("assigned")) for member in both]
+        changes = [len(member.events_of("assigned")) for member in both]
         mortal.restart()
         second = values(send_values(mortal, topic, [b"a:%08d" % index for index in range(100, 200)]))
         await_committed(both, first + second, timeout_s=60)
-        assert [len(member.said("assigned")) for member in both] == changes
+        assert [len(member.events_of("assigned")) for member in both] == changes
         judged = verdict(both, first + second)
         assert judged.clean, judged
 

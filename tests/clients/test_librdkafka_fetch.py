@@ -51,7 +51,7 @@ def test_a_record_in_any_partition_wakes_the_fetch(broker: Broker) -> None:
             assert CLOCK.boot_ms() - began_ms < 2_500
 
 
-def test_a_fetch_waits_until_there_is_as_much_as_it_asks_for(broker: Broker) -> None:
+def test_a_fetch_waits_for_its_min_bytes(broker: Broker) -> None:
     topic = broker.create_topic("min-bytes")
     with consuming(broker, {"fetch.wait.max.ms": 2_000, "fetch.min.bytes": 100_000}) as client:
         send_values(broker, topic, [pseudo_random(150_000)])

@@ -13,7 +13,7 @@ OFTEN = ("--set", "upkeep.retention_interval_ms=300", "--set", "upkeep.compactio
 
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker whose upkeep comes round several times a second."""
+    """A broker with maintenance several times a second."""
     if CHOICE != "holdfast":
         pytest.skip(f"flags of `holdfast serve` mean nothing to {CHOICE}")
     with serving(tmp_path_factory.mktemp("busy"), *OFTEN) as running:

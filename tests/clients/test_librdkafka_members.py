@@ -42,7 +42,7 @@ class Work:
         assert client.flush(30) == 0
 
     def finish(self) -> None:
-        """Everything sent is committed once; then the members that still run leave politely."""
+        """Everything sent is committed once; then the members that still run leave gracefully."""
         await_committed(self.group, self.sent)
         for member in self.group:
             if member.running:
@@ -94,14 +94,14 @@ def test_a_killed_members_partitions_go_to_the_others(work: Work, assignor: str)
 def test_a_frozen_members_late_commit_is_refused(work: Work, assignor: str) -> None:
     (ann,) = work.join("ann", assignor=assignor, hold_at=5)
     work.send()
-    until(lambda: ann.said("holding"), what="ann has read and not committed")
+    until(lambda: ann.events_of("holding"), what="ann has read and not committed")
     ann.freeze()
     (bob,) = work.join("bob", assignor=assignor)
     await_shared([bob], PARTITIONS)  # ann's session has ended
     await_committed([ann, bob], work.sent)
     ann.go()
     ann.thaw()
-    until(lambda: ann.said("refused"), what="ann is told that her commit is too late")
+    until(lambda: ann.events_of("refused"), what="ann is told that her commit is too late")
     await_shared([ann, bob], PARTITIONS)
     work.send()
     work.finish()
@@ -112,14 +112,14 @@ def test_a_static_member_that_comes_back_in_time_causes_no_rebalance(work: Work)
     await_shared([ann, bob], PARTITIONS)
     work.send()
     await_committed(work.group, work.sent)
-    held, changes = ann.assigned, len(bob.said("assigned")) + len(bob.said("revoked"))
+    held, changes = ann.assigned, len(bob.events_of("assigned")) + len(bob.events_of("revoked"))
     ann.leave()
     (again,) = work.join("ann again", instance="one")
     until(lambda: again.assigned, what="ann is back")
     assert again.assigned == held
     work.send()
     await_committed(work.group, work.sent)
-    assert len(bob.said("assigned")) + len(bob.said("revoked")) == changes
+    assert len(bob.events_of("assigned")) + len(bob.events_of("revoked")) == changes
     work.finish()
 
 
@@ -127,11 +127,11 @@ def test_a_static_member_that_was_killed_comes_back_to_its_partitions(work: Work
     ann, bob = work.join("ann", instance="one")[0], work.join("bob", instance="two")[0]
     await_shared([ann, bob], PARTITIONS)
     work.send()
-    held, changes = ann.assigned, len(bob.said("assigned"))
+    held, changes = ann.assigned, len(bob.events_of("assigned"))
     ann.kill()
     (again,) = work.join("ann again", instance="one")
     until(lambda: again.assigned == held, what="ann is back")
-    assert len(bob.said("assigned")) == changes
+    assert len(bob.events_of("assigned")) == changes
     work.send()
     work.finish()
 

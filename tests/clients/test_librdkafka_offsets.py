@@ -62,7 +62,7 @@ def test_times_that_go_up_and_down_still_give_the_first_offset_at_or_after(broke
             assert found.offset == offset
 
 
-def test_times_are_asked_of_many_partitions_at_once(broker: Broker) -> None:
+def test_timestamps_of_many_partitions_are_looked_up_at_once(broker: Broker) -> None:
     topic = broker.create_topic("timed-wide", 4, KEEP)
     for partition in range(3):  # the fourth stays empty
         shapes = [Shape(name="", timestamp_ms=START_MS + 1_000 * index) for index in range(partition + 1)]
@@ -73,7 +73,7 @@ def test_times_are_asked_of_many_partitions_at_once(broker: Broker) -> None:
     assert [each.offset for each in sorted(found, key=lambda each: each.partition)] == [OFFSET_END, 1, 1, OFFSET_END]
 
 
-def test_list_offsets_tells_earliest_latest_time_and_the_maximum_time(broker: Broker, shuffled: str) -> None:
+def test_list_offsets_finds_earliest_latest_timestamp_and_max_timestamp(broker: Broker, shuffled: str) -> None:
     partition = TopicPartition(shuffled, 0)
 
     def ask(spec: Any) -> tuple[int, int]:
@@ -133,7 +133,7 @@ def test_without_a_committed_offset_the_reset_policy_decides(broker: Broker, res
         assert values([*seen, *take(client, 1)]) == found
 
 
-def test_a_reset_policy_of_error_says_that_there_is_no_offset(broker: Broker) -> None:
+def test_a_reset_policy_of_error_raises_without_an_offset(broker: Broker) -> None:
     topic = broker.create_topic("reset-error")
     send_values(broker, topic, [b"x"])
     with consuming(broker, {"auto.offset.reset": "error"}) as client:
@@ -161,7 +161,7 @@ def test_an_offset_beyond_the_end_is_an_error_where_the_client_wants_one(broker:
 
 
 @pytest.mark.parametrize(("start", "expected"), [(OFFSET_BEGINNING, 10), (OFFSET_END, 0), (4, 6), (10, 0)])
-def test_a_consumer_starts_where_it_is_told(broker: Broker, timed: str, start: int, expected: int) -> None:
+def test_a_consumer_starts_at_the_given_offset(broker: Broker, timed: str, start: int, expected: int) -> None:
     assert len(read_all(broker, timed, start=start)) == expected
 
 
@@ -191,7 +191,7 @@ def test_a_paused_partition_is_silent_until_it_is_resumed(broker: Broker) -> Non
         assert set(values(take(client, 50))) == {b"p0"}
 
 
-def test_the_end_of_a_partition_is_told_each_time_it_is_reached(broker: Broker) -> None:
+def test_the_end_of_a_partition_is_reported_each_time_it_is_reached(broker: Broker) -> None:
     topic = broker.create_topic("eof")
     with consuming(broker, {"enable.partition.eof": True}) as client:
         client.assign([TopicPartition(topic, 0, 0)])

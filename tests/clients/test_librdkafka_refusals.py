@@ -86,7 +86,7 @@ def test_administration_that_is_not_offered_is_refused_in_words(holdfast: Broker
         assert refused.value.args[0].code() == KafkaError._UNSUPPORTED_FEATURE
 
 
-def test_where_topics_are_not_made_by_naming_them_producers_and_consumers_are_told(new_broker: NewBroker) -> None:
+def test_without_auto_creation_producers_and_consumers_get_an_error(new_broker: NewBroker) -> None:
     strict = new_broker("--set", "kafka.auto_create_topics=false")
     topic = strict.unique("never")
     told: list[int] = []

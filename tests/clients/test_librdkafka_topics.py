@@ -31,7 +31,7 @@ def test_a_producer_creates_the_topic_it_names(broker: Broker) -> None:
     assert values(read_all(broker, topic)) == [b"hello"]
 
 
-def test_a_consumer_of_an_unknown_topic_is_told(broker: Broker) -> None:
+def test_a_consumer_of_an_unknown_topic_gets_an_error(broker: Broker) -> None:
     topic = broker.unique("nowhere")
     with consuming(broker, {"allow.auto.create.topics": False}) as client:
         client.subscribe([topic])
@@ -48,7 +48,7 @@ def test_a_consumer_that_may_creates_the_topic(broker: Broker) -> None:
         take_until(client, b"hello")
 
 
-def test_asking_about_one_topic_as_producers_do_makes_it(broker: Broker) -> None:
+def test_a_metadata_request_for_one_topic_creates_it(broker: Broker) -> None:
     topic = broker.unique("asked")
     told = broker.admin.list_topics(topic, timeout=10).topics[topic].error
     # Apache's broker says at first that it is being made; ours waits until it is.

@@ -43,7 +43,7 @@ def test_a_commit_that_was_forgotten_is_found() -> None:
     assert twice([(0, 0, 9), (0, 5, 14), (1, 0, 9)]) == 5
 
 
-def test_an_offset_that_nobody_was_given_is_found() -> None:
+def test_an_unacknowledged_offset_is_found() -> None:
     assert unread([(0, 0, 9), (0, 5, 14), (1, 0, 4)], {0: 15, 1: 5}) == 0
     assert unread([(0, 0, 4), (0, 7, 14), (1, 0, 4)], {0: 15, 1: 6}) == 3
 

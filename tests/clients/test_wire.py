@@ -22,7 +22,7 @@ def batch(*records: bytes, compression: str = "none") -> bytes:
     return encode(made, compression=compression)
 
 
-def test_nothing_is_advertised_that_is_not_there(broker: Broker) -> None:
+def test_only_implemented_apis_are_advertised(broker: Broker) -> None:
     if broker.kind != "holdfast":
         pytest.skip("Apache Kafka offers all of it")
     with Wire(broker.bootstrap) as wire:
@@ -32,7 +32,7 @@ def test_nothing_is_advertised_that_is_not_there(broker: Broker) -> None:
     assert all(0 <= lowest <= highest for lowest, highest in advertised.values())
 
 
-def test_a_version_of_api_versions_from_the_future_is_answered_with_what_there_is(broker: Broker) -> None:
+def test_a_newer_api_versions_request_gets_the_list_of_versions(broker: Broker) -> None:
     with Wire(broker.bootstrap) as wire:
         wire.send(request(ApiKey.API_VERSIONS, 99, 7, bytes(1)))  # an end of tagged fields
         answer = wire.answer()
@@ -94,7 +94,7 @@ def test_acks_that_mean_nothing_are_refused(broker: Broker) -> None:
     assert read_all(broker, topic) == []
 
 
-def test_an_unknown_topic_and_partition_are_told(broker: Broker) -> None:
+def test_an_unknown_topic_and_partition_get_their_code(broker: Broker) -> None:
     topic = broker.create_topic("known")
     with Wire(broker.bootstrap) as wire:
         wire.send(produce(1, broker.unique("never"), batch(b"a")), produce(2, topic, batch(b"a"), partition=9))
@@ -128,7 +128,7 @@ def test_garbage_closes_its_own_connection_only(broker: Broker, kind: str) -> No
     assert values(read_all(broker, topic)) == [b"a", b"b", b"c"]
 
 
-def test_a_frame_that_never_ends_holds_nobody_up(broker: Broker) -> None:
+def test_a_frame_that_never_ends_delays_no_other_client(broker: Broker) -> None:
     topic = broker.create_topic("unfinished")
     whole = produce(1, topic, batch(b"late"))
     with Wire(broker.bootstrap) as wire:

@@ -24,7 +24,7 @@ def batch(value: bytes) -> bytes:
     return encode([Record(0, CLOCK.now_ms(), None, value)])
 
 
-def test_a_reader_that_asks_ahead_and_does_not_read_holds_nobody_up(broker: Broker, filled: str) -> None:
+def test_a_pipelining_reader_that_does_not_read_delays_no_other_client(broker: Broker, filled: str) -> None:
     other = broker.create_topic("others")
     with Wire(broker.bootstrap) as lazy:
         lazy.send(*(fetch(number, filled, number % 40) for number in range(200)))  # two hundred megabytes
@@ -76,7 +76,7 @@ def test_a_waiting_fetch_does_not_hold_up_what_other_connections_write(broker: B
             assert int.from_bytes(answer.records[:8], "big") == turn
 
 
-def test_an_offset_outside_the_log_is_told_at_once(broker: Broker) -> None:
+def test_an_offset_outside_the_log_gets_its_code_at_once(broker: Broker) -> None:
     topic = broker.create_topic("outside")
     send_values(broker, topic, [b"x"] * 3)
     with Wire(broker.bootstrap) as wire:

@@ -127,14 +127,14 @@ def test_producers_do_not_disturb_each_other(broker: Broker) -> None:
     assert len(read_all(broker, topic)) == 15
 
 
-@pytest.mark.parametrize("politely", [False, True], ids=["killed", "stopped"])
-def test_a_batch_sent_again_after_a_restart_is_known(own_broker: Broker, politely: bool) -> None:
+@pytest.mark.parametrize("gracefully", [False, True], ids=["killed", "stopped"])
+def test_a_batch_sent_again_after_a_restart_is_known(own_broker: Broker, gracefully: bool) -> None:
     topic = own_broker.create_topic("remembered")
     with Wire(own_broker.bootstrap) as wire:
         writer = Writer(wire, topic)
         for sequence in range(7):
             assert writer.put(sequence, b"%d" % sequence) == (ErrorCode.NONE, sequence)
-    if politely:
+    if gracefully:
         own_broker.terminate()
     else:
         own_broker.kill()

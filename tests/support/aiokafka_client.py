@@ -1,4 +1,4 @@
-"""What the aiokafka tests say to a broker, in few words; the settings that keep their waits short live here."""
+"""Shorthand of the aiokafka tests, with settings that keep waits short."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -44,7 +44,7 @@ async def administering(broker: Broker) -> AsyncIterator[AIOKafkaAdminClient]:
 async def send(
     producer: AIOKafkaProducer, topic: str, values: Iterable[bytes], partition: int = 0
 ) -> list[RecordMetadata]:
-    """Send `values` to one partition and wait for every answer."""
+    """Send `values` to one partition and wait for every acknowledgement."""
     futures = [await producer.send(topic, value, partition=partition) for value in values]
     return list(await asyncio.gather(*futures))
 

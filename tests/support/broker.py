@@ -1,8 +1,8 @@
-"""The broker that a client suite talks to, as a process that can be killed, frozen and started again.
+"""The broker of the client suite, as a process that can be killed, frozen and restarted.
 
 `HOLDFAST_TEST_BROKER` chooses it: nothing = `holdfast serve`; `apache` = Apache Kafka, to validate the suite itself;
 `host:port` = whatever listens there (`apache@host:port` if it is that), for the tests that need no process of their
-own. The one rule: a suite never asks which broker it has, except where `Broker.kind` names a documented difference.
+own. The one rule: a suite does not depend on the broker, except where `Broker.kind` names a documented difference.
 """
 
 import itertools
@@ -25,7 +25,7 @@ from confluent_kafka.cimpl import NewTopic
 from holdfast.testing.server_process import ServerProcess
 from holdfast.vocabulary.clock import RealClock
 
-CHOICE = os.environ.get("HOLDFAST_TEST_BROKER", "holdfast")  # noqa: TID251 (the one place where a test run is told)
+CHOICE = os.environ.get("HOLDFAST_TEST_BROKER", "holdfast")  # noqa: TID251 (the one place that configures a test run)
 DRAIN_TIMEOUT_S = 60
 ADMIN_TIMEOUT_S = 20
 
@@ -47,7 +47,7 @@ class Served(Protocol):
 
 
 class HoldfastServer(ServerProcess):
-    """`holdfast serve` on a port of its own choice, which it keeps when it is started again."""
+    """`holdfast serve` on a free port, which it keeps across restarts."""
 
     name = "holdfast"
 
@@ -76,7 +76,7 @@ class HoldfastServer(ServerProcess):
 
 
 class Broker:
-    """One running broker and what tests do to it. `server` is None when somebody else runs it."""
+    """One running broker. `server` is None if it was started elsewhere."""
 
     def __init__(self, kind: str, bootstrap: str, server: Served | None) -> None:
         self.kind, self.bootstrap, self._server = kind, bootstrap, server
@@ -87,7 +87,7 @@ class Broker:
 
     @cached_property
     def admin(self) -> AdminClient:
-        """An admin client that lives as long as the broker's noun."""
+        """An admin client, made once."""
         quiet = {"log_level": 2, "socket.connection.setup.timeout.ms": 5_000}  # it outlives brokers that are killed
         return AdminClient({"bootstrap.servers": self.bootstrap, **quiet})
 
@@ -151,7 +151,7 @@ class Broker:
         return code
 
     def stop(self) -> None:
-        """SIGSTOP: alive for the kernel, silent for its clients."""
+        """SIGSTOP: its clients get no responses."""
         self.server.freeze()
 
     def cont(self) -> None:
@@ -160,7 +160,7 @@ class Broker:
 
     @property
     def log(self) -> str:
-        """The end of what the broker said, for reports of failures."""
+        """The end of the broker's output, for failure reports."""
         if self._server is None:
             return f"the broker at {self.bootstrap} keeps its log to itself"
         path = self._server.directory / f"{self._server.name}.log"

@@ -1,4 +1,4 @@
-"""A group and its clock, without any I/O: calls are names, answers are looked up by name."""
+"""A group and its clock, without any I/O: calls are names, replies are looked up by name."""
 
 import struct
 from typing import Any
@@ -20,7 +20,7 @@ SETTINGS = GroupSettings(initial_delay_ms=200)
 
 
 def subscription(*topics: str, owned: bytes = b"") -> bytes:
-    """What a consumer tells its leader: version 0, topics, user data."""
+    """A ConsumerProtocolSubscription: version 0, topics, user data."""
     named = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
     return struct.pack(">hi", 0, len(topics)) + named + struct.pack(">i", len(owned)) + owned
 
@@ -41,7 +41,7 @@ def join_request(**changes: Any) -> JoinRequest:
 
 
 class GroupHarness:
-    """One group, told what happens and when."""
+    """One group, driven step by step."""
 
     def __init__(self, **changes: Any) -> None:
         self.settings = GroupSettings(**{"initial_delay_ms": 200, **changes})
@@ -72,7 +72,7 @@ class GroupHarness:
         self.settle()
 
     def save(self) -> None:
-        """The store has taken what was to be saved."""
+        """All changes are saved."""
         for change in self.saving:
             self.group.saved(change, self.now_ms)
         self.saving = []

@@ -30,7 +30,7 @@ FAST_SETTINGS = GroupSettings(shards=2, initial_delay_ms=10, session_min_ms=50)
 
 
 class Coordinator:
-    """One agent as far as groups are concerned."""
+    """The group part of one agent."""
 
     def __init__(self, world: "CoordinatorWorld", name: str, session: HeldSession, settings: GroupSettings) -> None:
         self.world, self.name, self.session = world, name, session
@@ -54,7 +54,7 @@ class Coordinator:
             await asyncio.Event().wait()
 
     async def take_all(self) -> None:
-        """Take every shard, from whoever has it."""
+        """Acquire every shard, also from another coordinator."""
         for number in range(self.service.settings.shards):
             resource = shard_resource(number)
             held = await self.world.store.get(holder_key(resource))
@@ -73,7 +73,7 @@ class Coordinator:
         await asyncio.gather(*(self.handler.open(lease) for lease in self.leases))
 
     async def stop(self) -> None:
-        """The process is gone: nothing more is done, nobody is told."""
+        """The process is gone: nothing more is done, no reply is sent."""
         self._running.cancel()
         with suppress(asyncio.CancelledError):
             await self._running
@@ -180,7 +180,7 @@ async def until(condition: Callable[[], object], *, within_ms: int = 20_000) -> 
 
 
 async def patiently(call: Callable[[], Awaitable[T]], *, within_ms: int = 20_000) -> T:
-    """As clients do: ask again while nobody coordinates."""
+    """Retry while there is no coordinator, as clients do."""
     clock = RealClock()
     deadline_ms = clock.boot_ms() + within_ms
     while True:

@@ -1,4 +1,4 @@
-"""Asking a gateway about the cluster: any API by its name, any version of it, answers as kio reads them."""
+"""Requests to a gateway: any API by its name, in any version, with responses decoded by kio."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,13 +19,13 @@ def versions(name: str) -> list[int]:
 
 
 class Admin:
-    """A client that asks one question after the other."""
+    """A client that sends one request at a time."""
 
     def __init__(self, gateway: KafkaGateway, client: WireClient) -> None:
         self.gateway, self.backend, self.client = gateway, gateway.backend, client
 
     async def ask(self, name: str, version: int | None = None, **given: Any) -> Any:
-        """The answer, in the newest version unless another is named."""
+        """The response, in the newest version unless another is given."""
         key = KEYS[name]
         return await self.client.ask(key, APIS[key].versions[1] if version is None else version, given)
 
@@ -38,11 +38,11 @@ class Admin:
 
 @asynccontextmanager
 async def admin_of(directory: Path, **settings: Any) -> AsyncIterator[Admin]:
-    """A gateway as `gateway_on` makes it, and somebody who asks."""
+    """A gateway made by `gateway_on`, and a client of it."""
     async with gateway_on(directory, **settings) as gateway:
         yield Admin(gateway, await gateway.client())
 
 
 def code(answer: Any) -> ErrorCode:
-    """The code an answer, or a part of one, carries."""
+    """The error code of a response, or of a part of one."""
     return ErrorCode(answer.error_code.value)

@@ -1,4 +1,4 @@
-"""Members of groups over the wire: each call in the version that is asked for."""
+"""Members of groups over the wire, each call in a given version."""
 
 from datetime import timedelta
 from typing import Any
@@ -26,7 +26,7 @@ def join_request(group: str, *, member: str = "", **changes: Any) -> dict[str, A
 
 
 async def joined(admin: Admin, group: str, version: int | None = None, **changes: Any) -> Any:
-    """Join, with the id one is told if one has to."""
+    """Join, with the assigned id where required."""
     answer = await admin.ask("JoinGroup", version, **join_request(group, **changes))
     if code(answer) is ErrorCode.MEMBER_ID_REQUIRED:
         again = join_request(group, **{**changes, "member": answer.member_id})

@@ -1,4 +1,4 @@
-"""What the kafka-python tests say to a broker, in few words; the settings that keep their waits short live here."""
+"""Shorthand of the kafka-python tests, with settings that keep waits short."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ def administering(broker: Broker, **settings: Any) -> Iterator[KafkaAdminClient]
 
 
 def send(producer: KafkaProducer, topic: str, values: Iterable[bytes], partition: int = 0) -> list[Any]:
-    """Send `values` to one partition and wait for every answer."""
+    """Send `values` to one partition and wait for every acknowledgement."""
     futures = [producer.send(topic, value, partition=partition) for value in values]
     return [future.get(TIMEOUT_S) for future in futures]
 

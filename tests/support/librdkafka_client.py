@@ -1,4 +1,4 @@
-"""confluent-kafka in the words of the suite: send and be told, read to the end, and messages as plain values."""
+"""confluent-kafka for the suite: send and wait for acknowledgements, read to the end, messages as plain values."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -55,7 +55,7 @@ def got(message: Message) -> Got:
 
 
 def producer(broker: Broker, config: Config | None = None) -> Producer:
-    """A producer that gives up within the patience of a test, and keeps the order unless `config` says otherwise.
+    """A producer with short timeouts that keeps the order unless `config` changes that.
 
     Without idempotence this client reorders what it has to send again, unless one request at a time is under way; with
     it, each new producer takes half a second to begin.
@@ -68,7 +68,7 @@ def producer(broker: Broker, config: Config | None = None) -> Producer:
 def send(
     broker: Broker, topic: str, shapes: Iterable[Shape], config: Config | None = None, partition: int = -1
 ) -> list[Got]:
-    """Send all and return what was acknowledged, in the order of the answers."""
+    """Send all and return the acknowledged messages, in the order of the responses."""
     done: list[Message] = []
     client = producer(broker, config)
     for shape in shapes:
@@ -78,7 +78,7 @@ def send(
 
 
 def put(client: Producer, topic: str, shape: Shape, done: list[Message], partition: int = -1) -> None:
-    """Give one record to `client`; its message joins `done` once its fate is known."""
+    """Produce one record; its message is appended to `done` with its delivery report."""
     client.produce(
         topic,
         key=shape.key,
@@ -99,7 +99,7 @@ def send_values(
 
 @contextmanager
 def consuming(broker: Broker, config: Config | None = None) -> Iterator[Consumer]:
-    """A consumer for the body, in a group of its own unless told; it does not commit by itself unless told."""
+    """A consumer for the body, by default in a group of its own and without auto-commit."""
     settings: Config = {
         "bootstrap.servers": broker.bootstrap,
         "group.id": broker.unique("group"),
@@ -115,7 +115,7 @@ def consuming(broker: Broker, config: Config | None = None) -> Iterator[Consumer
 
 
 def leave(client: Consumer) -> None:
-    """Leave the group, and be told of it, before closing.
+    """Leave the group, and wait for the response, before closing.
 
     A client that is closed while it is being told of an assignment may wait for itself for ever (FINDINGS.md): so do this where
     others of the group come and go.
@@ -140,7 +140,7 @@ def take(client: Consumer, count: int, timeout_s: float = TIMEOUT_S) -> list[Got
 
 
 def take_until(client: Consumer, value: bytes, timeout_s: float = TIMEOUT_S) -> list[Got]:
-    """Everything up to the first message with `value`. Errors that the client only mentions are passed over."""
+    """Everything up to the first message with `value`. Informational errors of the client are skipped."""
     messages: list[Got] = []
     deadline_ms = CLOCK.boot_ms() + timeout_s * 1_000
     while not messages or messages[-1].value != value:

@@ -1,4 +1,4 @@
-"""A workload whose every record says what it is, and the judgement of what came out: lost, duplicated, reordered.
+"""A workload with self-describing records, and the verdict on the result: lost, duplicated, reordered.
 
 The one rule: the verdict comes from the values alone, so that it holds for every client and across restarts.
 """
@@ -25,7 +25,7 @@ def keyed(count: int, *, keys: int = 10, size: int = 40, start: int = 0) -> Iter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of a workload; each list empty = every record once, in order."""
+    """The verdict on a workload; all lists empty: every record once, in order."""
 
     lost: list[bytes] = field(default_factory=list)
     duplicated: list[bytes] = field(default_factory=list)

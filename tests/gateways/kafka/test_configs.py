@@ -86,7 +86,7 @@ def test_kafkas_names_and_values_map_to_ours(name: str, value: str, field: str, 
         ("min.insync.replicas", "2", "one replica"),
         ("remote.storage.enable", "true", "object storage"),
         ("colour", "red", "colour"),
-        ("retention.ms", None, "a value"),
+        ("retention.ms", None, "a string"),
     ],
 )
 def test_an_invalid_setting_is_refused_under_the_clients_name(name: str, value: str | None, text: str) -> None:

@@ -1,6 +1,6 @@
 """A member of a consumer group that runs aiokafka, as a process: `python aiokafka_member.py SETTINGS`, the settings as JSON.
 
-It speaks as `group_members` says. Polling and committing happen under a lock that a revocation waits for: otherwise a
+Its output is that of `group_members`. Polling and committing happen under a lock that a revocation waits for: otherwise a
 rebalance between the two would rewind the position and the client itself would read records again.
 """
 

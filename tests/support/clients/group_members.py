@@ -1,7 +1,7 @@
-"""Members of a consumer group as processes of their own, which tests freeze and kill, and the judgement of their work.
+"""Members of a consumer group as processes, which tests freeze and kill, and the verdict on their work.
 
 A member prints one JSON object a line: `assigned` and `revoked` with partitions; `committing` with the values it has
-read, then `committed`, `refused` or, where the answer got lost, `unanswered`; `holding` where it was told to wait before
+read, then `committed`, `refused` or, where the response was lost, `unanswered`; `holding` where it is configured to wait before
 a commit for a line on its stdin. The one rule: a record counts where a commit that covers it was acknowledged, so a
 record unread is lost and a record read again after its commit is a duplicate.
 """
@@ -32,15 +32,15 @@ Start = Callable[..., "Member"]
 
 
 class Member:
-    """One process of a group, and everything that it has said."""
+    """One process of a group, and its events."""
 
     def __init__(self, name: str, argv: list[str], env: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.events: list[Event] = []
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (`close` closes it)
-        told = {**os.environ, "PYTHONPATH": str(REPOSITORY), **(env or {})}  # noqa: TID251 (a child's, with a word more)
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **(env or {})}  # noqa: TID251 (a child's, with a word more)
         self._process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=told, cwd=REPOSITORY
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=environment, cwd=REPOSITORY
         )
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -51,7 +51,7 @@ class Member:
             if line.endswith(b"}\n"):  # a killed process may leave half a line
                 self.events.append(json.loads(line))
 
-    def said(self, event: str) -> list[Event]:
+    def events_of(self, event: str) -> list[Event]:
         return [each for each in list(self.events) if each["event"] == event]
 
     @property
@@ -117,9 +117,9 @@ class Member:
 
 @contextmanager
 def members(bootstrap: str, script: str, **settings: object) -> Iterator[Start]:
-    """Starts members that run the Python `script` beside this file; whoever still lives at the end is killed."""
+    """Starts members that run the Python `script` of this folder; those alive at the end are killed."""
     with started(
-        lambda told: ([sys.executable, str(HERE / script), json.dumps(told)], None), bootstrap, settings
+        lambda given: ([sys.executable, str(HERE / script), json.dumps(given)], None), bootstrap, settings
     ) as start:
         yield start
 
@@ -134,8 +134,8 @@ def started(
     every: list[Member] = []
 
     def start(name: str, **more: object) -> Member:
-        told = {"bootstrap": bootstrap, "session_ms": SESSION_MS, **settings, **more}
-        every.append(Member(name, *command(told)))
+        given = {"bootstrap": bootstrap, "session_ms": SESSION_MS, **settings, **more}
+        every.append(Member(name, *command(given)))
         return every[-1]
 
     try:
@@ -156,12 +156,12 @@ def await_shared(group: Iterable[Member], partitions: int, *, timeout_s: float =
     try:
         until(lambda: shared(those, partitions), timeout_s=timeout_s)
     except AssertionError:
-        told = "; ".join(f"{each.name}: {sorted(each.assigned)} {each.complaints[-500:]}" for each in those)
-        raise AssertionError(f"{partitions} partitions were not shared out: {told}") from None
+        state = "; ".join(f"{each.name}: {sorted(each.assigned)} {each.complaints[-500:]}" for each in those)
+        raise AssertionError(f"{partitions} partitions were not shared out: {state}") from None
 
 
 def committed(group: Iterable[Member]) -> tuple[list[bytes], set[bytes]]:
-    """What the group has committed, in the order of the commits, and what died between a commit and its answer."""
+    """The committed values, in the order of the commits, and those whose commit has an unknown outcome."""
     done: list[tuple[int, list[str]]] = []
     unknown: set[bytes] = set()
     for member in group:
@@ -193,9 +193,9 @@ def await_committed(group: Iterable[Member], sent: Iterable[bytes], *, timeout_s
     try:
         until(lambda: not missing(), timeout_s=timeout_s)
     except AssertionError:
-        told = "; ".join(f"{each.name}: {each.events[-3:]} {each.complaints[-500:]}" for each in those)
+        state = "; ".join(f"{each.name}: {each.events[-3:]} {each.complaints[-500:]}" for each in those)
         left = sorted(missing())
-        raise AssertionError(f"{len(left)} records stay unread, first {left[:3]}: {told}") from None
+        raise AssertionError(f"{len(left)} records stay unread, first {left[:3]}: {state}") from None
 
 
 def verdict(group: Iterable[Member], sent: Iterable[bytes]) -> Verdict:

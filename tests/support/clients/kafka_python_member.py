@@ -1,6 +1,6 @@
 """A member of a consumer group that runs kafka-python: `python kafka_python_member.py SETTINGS`, the settings as JSON.
 
-It speaks as `group_members` says. Rebalances happen inside of `poll`, so nothing comes between reading and committing.
+Its output is that of `group_members`. Rebalances happen inside of `poll`, so nothing comes between reading and committing.
 """
 
 import json

@@ -1,6 +1,6 @@
 """A member of a consumer group that runs librdkafka, as a process: `python librdkafka_member.py SETTINGS`, as JSON.
 
-It speaks as `group_members` says. Rebalances happen inside `poll`: before partitions are given up, what was read from
+Its output is that of `group_members`. Rebalances happen inside `poll`: before partitions are given up, what was read from
 them is committed; what could not be committed is forgotten with them, for their next owner to read.
 """
 

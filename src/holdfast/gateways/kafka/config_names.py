@@ -215,7 +215,7 @@ def read_settings(given: Iterable[tuple[str, str | None]]) -> dict[str, object]:
     for name, value in given:
         field = field_of(name)
         if value is None:
-            raise InvalidError(name, None, "a value")
+            raise InvalidError(name, None, "a string")
         if field is None:
             _check_without_field(name, value)
             continue
