@@ -1,6 +1,5 @@
 """A group and its clock, without any I/O: calls are names, replies are looked up by name."""
 
-import struct
 from typing import Any
 
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError
@@ -15,14 +14,16 @@ from holdfast.groups.model import (
     SyncResult,
 )
 from holdfast.groups.settings import GroupSettings
+from holdfast.kafka.wire import INT16, encode_length, encode_string
 
 SETTINGS = GroupSettings(initial_delay_ms=200)
 
 
 def subscription(*topics: str, owned: bytes = b"") -> bytes:
     """A ConsumerProtocolSubscription: version 0, topics, user data."""
-    named = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
-    return struct.pack(">hi", 0, len(topics)) + named + struct.pack(">i", len(owned)) + owned
+    out = INT16.pack(0) + encode_length(len(topics), flexible=False)
+    out += b"".join(encode_string(topic, flexible=False) for topic in topics)
+    return out + encode_length(len(owned), flexible=False) + owned
 
 
 def protocols(*names: str, topics: tuple[str, ...] = ("orders",), owned: bytes = b"") -> tuple[AssignmentProtocol, ...]:

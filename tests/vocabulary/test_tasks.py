@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from holdfast.vocabulary import errors
-from holdfast.vocabulary.clock import FakeClock
-from holdfast.vocabulary.tasks import Notify, background_tasks
+from holdfast.vocabulary.clock import FakeClock, RealClock
+from holdfast.vocabulary.tasks import Notify, background_tasks, gather_limited
 
 
 async def test_background_tasks_end_with_the_body_and_their_failure_ends_it() -> None:
@@ -38,3 +38,19 @@ async def test_several_notifications_before_a_wait_count_as_one() -> None:
     waiting = asyncio.ensure_future(notify.wait_ms(clock, 100))
     await clock.run_for_ms(200)
     assert await waiting is False
+
+
+async def test_limited_calls_return_in_order_and_never_run_more_than_the_limit_at_a_time() -> None:
+    running = most = 0
+
+    async def double(number: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        for _ in range(10 - number):  # the later ones end first
+            await RealClock().sleep_ms(0)
+        running -= 1
+        return 2 * number
+
+    assert await gather_limited(double, range(10), 3) == [2 * number for number in range(10)]
+    assert most == 3
