@@ -19,6 +19,13 @@ from holdfast.testing.clickhouse import ClickHouseServer
 
 pa = pytest.importorskip("pyarrow")
 
+
+@pytest.fixture
+def clickhouse(clickhouse_server_process: ClickHouseServer) -> ClickHouseServer:
+    """The server itself, where other tests of sinks have a database in it."""
+    return clickhouse_server_process
+
+
 # type, what a record says, what is read back; every line of the table of types
 TYPES: list[tuple[str, Any, Any]] = [
     ("Bool", True, True),
