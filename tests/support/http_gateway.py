@@ -26,10 +26,14 @@ from holdfast.vocabulary.sockets import bind
 
 WAIT_S = 30.0
 
+SOURCE = {"topic": "orders"}
+SINK = {"table": "orders"}
+MAPPING = {"columns": [{"fieldPath": "id", "column": "id", "type": "Int64", "nullable": False}]}
+
 
 @dataclass
 class RunningHttpGateway:
-    """A server that answers, and a client that talks to it."""
+    """A running server, and a client of it."""
 
     server: HttpServer
     client: httpx.AsyncClient
@@ -40,7 +44,7 @@ class RunningHttpGateway:
         return self.server.backend.counters
 
     async def raw(self, sent: bytes) -> bytes:
-        """Everything that comes back until the server hangs up."""
+        """All bytes of the response until the server closes the connection."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(sent)
@@ -95,7 +99,7 @@ async def running_http_gateway(
 
 
 def behind_middleware(answer: Callable[[Any, Any, Any], Awaitable[None]]) -> ApplicationFactory:
-    """Everything around the routes, and in their place one function."""
+    """The middleware around one function instead of the routes."""
 
     def make(backend: HttpBackend, pipelines: PipelineService) -> Application:
         return RequestMiddleware(
@@ -111,14 +115,20 @@ def behind_middleware(answer: Callable[[Any, Any, Any], Awaitable[None]]) -> App
 
 
 async def send_response(send: Any, body: bytes = b"{}", status: int = 200) -> None:
-    """An answer."""
+    """Send a response."""
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """Respond with the request body."""
+    message = await receive()
+    await send_response(send, message["body"] or b"{}")
+
+
 def problem_of(answer: httpx.Response, status: int, name: str) -> dict[str, Any]:
-    """The problem an answer is, which has everything RFC 9457 asks for."""
+    """The problem of a response, with all members of RFC 9457."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     said: dict[str, Any] = answer.json()
@@ -136,3 +146,14 @@ async def until(condition: Callable[[], object], *, what: str) -> None:
     while not condition():
         assert clock.boot_ms() < deadline_ms, f"not within {WAIT_S} s: {what}"
         await clock.sleep_ms(5)
+
+
+async def create_pipeline(client: httpx.AsyncClient, name: str = "orders", **parts: Any) -> str:
+    """Create a pipeline with these parts; its path."""
+    answer = await client.post("/api/pipelines", json={"name": name, "description": "of the shop"})
+    assert answer.status_code == 201, answer.text
+    path = answer.headers["location"]
+    if parts:
+        saved = await client.put(f"{path}/parts", json=parts)
+        assert saved.status_code == 200, saved.text
+    return str(path)

@@ -3,8 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gateways.http.test_limits import echo
-from tests.support.http_gateway import behind_middleware, problem_of, running_http_gateway
+from tests.support.http_gateway import behind_middleware, echo, problem_of, running_http_gateway
 
 from holdfast.gateways.http.access_policy import AccessPolicy, duplicate_header_problem
 from holdfast.gateways.http.settings import HttpSettings

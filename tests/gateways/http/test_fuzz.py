@@ -5,9 +5,15 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.gateways.http.test_limits import echo
-from tests.gateways.http.test_pipelines import MAPPING, SOURCE, made
-from tests.support.http_gateway import RunningHttpGateway, behind_middleware, running_http_gateway
+from tests.support.http_gateway import (
+    MAPPING,
+    SOURCE,
+    RunningHttpGateway,
+    behind_middleware,
+    create_pipeline,
+    echo,
+    running_http_gateway,
+)
 
 from holdfast.vocabulary.random import SeededRandom
 
@@ -68,7 +74,7 @@ def mutated(value: Any, rng: Any) -> Any:
 async def test_odd_bodies_are_never_a_fault_of_the_server(seed: int) -> None:
     rng = SeededRandom(seed).random
     async with running_http_gateway(bootstrap="127.0.0.1:9") as served:
-        path = (await made(served.client)).removeprefix("/api/pipelines/")
+        path = (await create_pipeline(served.client)).removeprefix("/api/pipelines/")
         for number in range(200):
             method, template, body = rng.choice(BODIES)
             if template.endswith(("/rewind", "/backfill", "/replay", "/preview")) and number % 10:

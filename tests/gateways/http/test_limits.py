@@ -7,12 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.http_gateway import behind_middleware, problem_of, running_http_gateway, send_response, until
-
-
-async def echo(scope: Any, receive: Any, send: Any) -> None:
-    message = await receive()
-    await send_response(send, message["body"] or b"{}")
+from tests.support.http_gateway import behind_middleware, echo, problem_of, running_http_gateway, send_response, until
 
 
 async def test_a_body_within_the_limit_is_read_whole() -> None:

@@ -4,15 +4,14 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.gateways.http.test_pipelines import MAPPING, SINK, SOURCE, made
-from tests.support.http_gateway import problem_of
+from tests.support.http_gateway import MAPPING, SINK, SOURCE, create_pipeline, problem_of
 
 SECRET = "s3cr3t-Pa55"
 SECURE = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "me", "password": SECRET}
 
 
 async def test_a_part_that_was_not_saved_is_not_there_unless_it_has_a_default(client: httpx.AsyncClient) -> None:
-    path = await made(client)
+    path = await create_pipeline(client)
     for name in ("kafka-config", "clickhouse-config", "sink-config", "mapping"):
         problem_of(await client.get(f"{path}/{name}"), 404, "not-found")
     filters = await client.get(f"{path}/filters-config")
@@ -24,7 +23,7 @@ async def test_a_part_that_was_not_saved_is_not_there_unless_it_has_a_default(cl
 
 
 async def test_the_shapes_of_click_sink_are_taken_and_given(client: httpx.AsyncClient) -> None:
-    path = await made(client)
+    path = await create_pipeline(client)
     kafka = {"brokers": "a:9092,b:9092", "topic": "orders", "groupId": "sink"}
     saved = (await client.put(f"{path}/kafka-config", json=kafka)).json()
     assert (saved["brokers"], saved["topic"], saved["groupId"]) == (["a:9092", "b:9092"], "orders", "sink")
@@ -52,7 +51,7 @@ async def test_the_shapes_of_click_sink_are_taken_and_given(client: httpx.AsyncC
 async def test_secrets_are_never_echoed_and_survive_an_edit_that_sends_them_back_hidden(
     client: httpx.AsyncClient,
 ) -> None:
-    path = await made(client)
+    path = await create_pipeline(client)
     source = {"topic": "orders", "brokers": ["broker:9093"], "security": SECURE}
     sink = {"dsn": f"https://me:{SECRET}@ch:8443/shop", "table": "orders"}
     answers = [
@@ -112,7 +111,7 @@ async def test_secrets_are_never_echoed_and_survive_an_edit_that_sends_them_back
 async def test_a_wrong_part_is_refused_with_its_place_and_what_is_allowed(
     client: httpx.AsyncClient, name: str, body: dict[str, Any], pointer: str | None
 ) -> None:
-    path = await made(client)
+    path = await create_pipeline(client)
     said = problem_of(await client.put(f"{path}/{name}", json=body), 422, "invalid")
     (fault,) = said["errors"]
     assert fault["allowed"]
@@ -120,7 +119,7 @@ async def test_a_wrong_part_is_refused_with_its_place_and_what_is_allowed(
 
 
 async def test_in_a_body_of_all_parts_the_place_says_which(client: httpx.AsyncClient) -> None:
-    path = await made(client)
+    path = await create_pipeline(client)
     body = {"source": SOURCE, "sink": {"table": "t", "batchSize": 0}, "mapping": MAPPING}
     said = problem_of(await client.put(f"{path}/parts", json=body), 422, "invalid")
     assert said["errors"][0]["pointer"] == "#/sink/batchSize"
@@ -141,14 +140,14 @@ async def test_in_a_body_of_all_parts_the_place_says_which(client: httpx.AsyncCl
 
 
 async def test_a_body_that_is_no_object_is_malformed(client: httpx.AsyncClient) -> None:
-    path = await made(client)
+    path = await create_pipeline(client)
     for sent in (b"[]", b"{", b"", b"null", b"[" * 50_000):
         answer = await client.put(f"{path}/mapping", content=sent, headers={"content-type": "application/json"})
         problem_of(answer, 400, "malformed")
 
 
 async def test_a_part_has_a_version_of_its_own(client: httpx.AsyncClient) -> None:
-    path = await made(client)
+    path = await create_pipeline(client)
     first = await client.put(f"{path}/mapping", json=MAPPING, headers={"if-none-match": "*"})
     assert first.headers["etag"] == '"mapping-1"'
     problem_of(await client.put(f"{path}/mapping", json=_with("b"), headers={"if-none-match": "*"}), 412, "changed")
@@ -165,7 +164,7 @@ async def test_a_part_has_a_version_of_its_own(client: httpx.AsyncClient) -> Non
 
 
 async def test_all_parts_together_have_one_tag(client: httpx.AsyncClient) -> None:
-    path = await made(client, source=SOURCE, mapping=MAPPING)
+    path = await create_pipeline(client, source=SOURCE, mapping=MAPPING)
     tag = (await client.get(f"{path}/parts")).headers["etag"]
     assert tag == '"parts-mapping.1-source.1"'
     edited = {"mapping": _with("b"), "sink": SINK}
@@ -187,7 +186,7 @@ def _with(name: str) -> dict[str, Any]:
 
 
 async def test_the_other_sinks_are_saved_as_sink_config(client: httpx.AsyncClient) -> None:
-    path = await made(client, source=SOURCE, sink=SINK, mapping=MAPPING)
+    path = await create_pipeline(client, source=SOURCE, sink=SINK, mapping=MAPPING)
     for sink in (
         {"kind": "parquet", "url": "/data/orders"},
         {"kind": "delta", "url": "s3://bucket/orders"},

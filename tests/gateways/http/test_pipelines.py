@@ -5,7 +5,16 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.http_gateway import RunningHttpGateway, problem_of, running_http_gateway, until
+from tests.support.http_gateway import (
+    MAPPING,
+    SINK,
+    SOURCE,
+    RunningHttpGateway,
+    create_pipeline,
+    problem_of,
+    running_http_gateway,
+    until,
+)
 
 from holdfast.kernel.lease import acquire
 from holdfast.kernel.session import SessionSettings, hold_session
@@ -15,25 +24,10 @@ from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
 
-SOURCE = {"topic": "orders"}
-SINK = {"table": "orders"}
-MAPPING = {"columns": [{"fieldPath": "id", "column": "id", "type": "Int64", "nullable": False}]}
-
-
-async def made(client: httpx.AsyncClient, name: str = "orders", **parts: Any) -> str:
-    """A new pipeline's path, with these parts saved."""
-    answer = await client.post("/api/pipelines", json={"name": name, "description": "of the shop"})
-    assert answer.status_code == 201, answer.text
-    path = answer.headers["location"]
-    if parts:
-        saved = await client.put(f"{path}/parts", json=parts)
-        assert saved.status_code == 200, saved.text
-    return str(path)
-
 
 async def test_a_pipeline_is_made_listed_changed_and_removed(client: httpx.AsyncClient) -> None:
     assert (await client.get("/api/pipelines")).json() == []
-    path = await made(client)
+    path = await create_pipeline(client)
     one = (await client.get(path)).json()
     assert (one["name"], one["description"], one["recipe"]) == ("orders", "of the shop", 0)
     assert one["state"] == {"desired": "stopped", "replicas": 1}
@@ -48,7 +42,7 @@ async def test_a_pipeline_is_made_listed_changed_and_removed(client: httpx.Async
 
 
 async def test_a_name_that_is_taken_is_a_conflict(client: httpx.AsyncClient) -> None:
-    await made(client)
+    await create_pipeline(client)
     said = problem_of(await client.post("/api/pipelines", json={"name": "Orders"}), 409, "conflict")
     assert "'Orders'" in said["detail"]
 
@@ -79,7 +73,7 @@ async def test_a_body_that_is_not_json_is_refused(client: httpx.AsyncClient, sen
 async def test_a_value_that_cannot_be_is_refused_with_what_can(client: httpx.AsyncClient) -> None:
     said = problem_of(await client.post("/api/pipelines", json={"name": " "}), 422, "invalid")
     assert said["errors"][0]["allowed"]
-    path = await made(client)
+    path = await create_pipeline(client)
     said = problem_of(await client.patch(f"{path}/state", json={"desired": "running"}), 400, "malformed")
     (fault,) = said["errors"]
     assert (fault["pointer"], fault["allowed"]) == ("#/desired", 'one of "started", "stopped"; or null')
@@ -88,7 +82,7 @@ async def test_a_value_that_cannot_be_is_refused_with_what_can(client: httpx.Asy
 
 
 async def test_it_starts_only_when_it_is_complete(client: httpx.AsyncClient) -> None:
-    path = await made(client)
+    path = await create_pipeline(client)
     said = problem_of(await client.post(f"{path}/start"), 409, "conflict")
     assert [fault["detail"] for fault in said["errors"]] == [
         "source: not saved yet",
@@ -110,7 +104,7 @@ async def test_it_starts_only_when_it_is_complete(client: httpx.AsyncClient) -> 
 
 
 async def test_a_change_to_what_has_changed_is_refused(client: httpx.AsyncClient) -> None:
-    path = await made(client)
+    path = await create_pipeline(client)
     before = (await client.get(path)).headers["etag"]
     first = await client.put(path, json={"description": "first"}, headers={"if-match": before})
     assert first.status_code == 200
@@ -127,7 +121,7 @@ async def test_a_change_to_what_has_changed_is_refused(client: httpx.AsyncClient
 
 
 async def test_of_many_who_change_the_same_one_is_first(client: httpx.AsyncClient) -> None:
-    path = await made(client)
+    path = await create_pipeline(client)
     tag = (await client.get(path)).headers["etag"]
     sent = [client.put(path, json={"description": str(n)}, headers={"if-match": tag}) for n in range(8)]
     statuses = sorted(answer.status_code for answer in await asyncio.gather(*sent))
@@ -176,7 +170,7 @@ async def test_status_assignments_and_workers_are_what_workers_say(tmp_path: Any
         hold_session(store, clock=clock, random=random, settings=SessionSettings()) as session,
     ):
         client = served.client
-        path = await made(client, source=SOURCE, sink=SINK, mapping=MAPPING)
+        path = await create_pipeline(client, source=SOURCE, sink=SINK, mapping=MAPPING)
         await client.post(f"{path}/start")
         waiting = (await client.get(f"{path}/status")).json()
         assert (waiting["state"], waiting["mode"]) == ("waiting", "none")
