@@ -48,7 +48,7 @@ def test_an_error_late_in_a_statement_is_an_error_and_not_a_part_of_the_result(c
     assert raised.value.code == ErrorCode.FUNCTION_THROW_IF_VALUE_IS_NON_ZERO
 
 
-def test_nobody_at_the_address_is_said_so() -> None:
+def test_an_address_without_a_server_is_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(ClickHouseUnreachableError, match=f"127.0.0.1:{port} does not answer"):

@@ -63,7 +63,7 @@ def test_without_the_library_checksums_are_computed_in_python(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 7, 8, 15, 16, 17, 100, 143, 144, 145, 1000, 3_000_000])
-def test_what_is_packed_comes_back(size: int) -> None:
+def test_compressed_blocks_round_trip(size: int) -> None:
     plain = bytes(range(256)) * (size // 256 + 1)
     packed = b"".join(compress_blocks(iter([plain[:size]])))
     bits = iter(packed[at : at + 1000] for at in range(0, len(packed), 1000))

@@ -31,7 +31,7 @@ def test_a_query_may_be_in_the_address_or_in_the_body_or_half_in_each(clickhouse
     assert send_query(clickhouse, b"1,2\n3,4\n", query="SELECT 1").body == b"1\n"
 
 
-def test_curl_speaks_to_it(clickhouse: ClickHouseServer) -> None:
+def test_curl_can_query_it(clickhouse: ClickHouseServer) -> None:
     url = f"http://{clickhouse.host}:{clickhouse.port}/"
     argv = ["curl", "-sS", "-u", f"{clickhouse.user}:{clickhouse.password}", url]
     assert subprocess.run([*argv, "--data-binary", "SELECT 1 + 1"], capture_output=True, check=True).stdout == b"2\n"
@@ -68,7 +68,7 @@ def test_a_wrong_password_is_refused_as_clickhouse_does(clickhouse: ClickHouseSe
     assert b"AUTHENTICATION_FAILED" in said.body
 
 
-def test_a_password_comes_by_header_basic_or_parameter(clickhouse: ClickHouseServer) -> None:
+def test_a_password_is_read_from_header_basic_or_parameter(clickhouse: ClickHouseServer) -> None:
     user, password = clickhouse.user, clickhouse.password
     basic = {"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
     assert send_query(clickhouse, b"SELECT 1", headers=basic).body == b"1\n"
@@ -220,7 +220,7 @@ def test_an_unknown_packing_is_refused(clickhouse: ClickHouseServer) -> None:
     )
 
 
-def test_the_summary_says_what_was_read_and_written(clickhouse: ClickHouseServer, clickhouse_database: str) -> None:
+def test_the_summary_counts_rows_read_and_written(clickhouse: ClickHouseServer, clickhouse_database: str) -> None:
     send_query(clickhouse, b"CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a", database=clickhouse_database)
     said = send_query(clickhouse, b"1\n2\n3\n", query="INSERT INTO t FORMAT TSV", database=clickhouse_database)
     assert json.loads(said.headers["X-ClickHouse-Summary"])["written_rows"] == "3"

@@ -22,7 +22,7 @@ def test_a_kill_returns_when_the_statement_no_longer_runs(clickhouse: ClickHouse
     assert (running.result().status, running.result().code) == (500, "394")
 
 
-def test_a_kill_in_test_mode_kills_nobody(clickhouse: ClickHouseServer) -> None:
+def test_a_kill_in_test_mode_kills_nothing(clickhouse: ClickHouseServer) -> None:
     running = BackgroundCall(lambda: send_query(clickhouse, ENDLESS_QUERY, query_id="forever-2"))
     until(lambda: is_running(clickhouse, "forever-2"))
     assert b"forever-2" in send_query(clickhouse, b"KILL QUERY WHERE query_id = 'forever-2' TEST").body
@@ -31,7 +31,7 @@ def test_a_kill_in_test_mode_kills_nobody(clickhouse: ClickHouseServer) -> None:
     assert running.result().code == "394"
 
 
-def test_a_kill_that_means_nobody_says_so(clickhouse: ClickHouseServer) -> None:
+def test_a_kill_that_matches_nothing_returns_no_rows(clickhouse: ClickHouseServer) -> None:
     assert send_query(clickhouse, b"KILL QUERY WHERE query_id = 'no such' SYNC").body == b""
     assert send_query(clickhouse, b"KILL QUERY WHERE no_such_column = 1 SYNC").code in (None, "47")
     assert send_query(clickhouse, b"KILL QUERY").code == "62"
@@ -56,7 +56,7 @@ def test_a_kill_does_not_wait_for_a_client_that_does_not_read(clickhouse: ClickH
         assert not is_running(clickhouse, "unread")
 
 
-def test_an_insert_whose_body_is_cut_off_stores_nothing(clickhouse: ClickHouseServer, clickhouse_database: str) -> None:
+def test_an_insert_with_a_truncated_body_stores_nothing(clickhouse: ClickHouseServer, clickhouse_database: str) -> None:
     clickhouse.query("CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a", database=clickhouse_database)
     with _half_an_insert(clickhouse, clickhouse_database, "cut-off"):
         pass

@@ -33,7 +33,7 @@ def _insert_until_it_dies(server: ClickHouseServer, writer: int, answered: list[
 
 
 @pytest.mark.parametrize("after", [20, 60, *(pytest.param(n, marks=pytest.mark.long) for n in range(70, 270, 10))])
-def test_what_was_answered_is_there_after_a_sigkill_and_nothing_is_there_in_part(tmp_path: Path, after: int) -> None:
+def test_acknowledged_inserts_survive_a_sigkill_and_none_is_stored_in_part(tmp_path: Path, after: int) -> None:
     with clickhouse_server(tmp_path) as server:
         server.query(TABLE)
         answered: list[int] = []
@@ -86,7 +86,7 @@ def test_sigterm_does_not_wait_for_ever(tmp_path: Path) -> None:
         assert running.result().code == "394"
 
 
-def test_a_second_process_on_the_directory_is_told_who_has_it(tmp_path: Path) -> None:
+def test_a_second_process_on_the_directory_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     with clickhouse_server(tmp_path) as server:
         argv = [sys.executable, "-m", "holdfast", "clickhouse", "--data", str(server.data), "--listen", "127.0.0.1:0"]
         second = subprocess.run(argv, capture_output=True, text=True, timeout=60)
@@ -95,7 +95,7 @@ def test_a_second_process_on_the_directory_is_told_who_has_it(tmp_path: Path) ->
         assert server.query("SELECT 1") == b"1\n"
 
 
-def test_a_paused_server_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_frozen_server_continues_after_a_thaw(tmp_path: Path) -> None:
     with clickhouse_server(tmp_path) as server:
         server.query(TABLE)
         server.freeze()
@@ -119,7 +119,7 @@ def test_databases_and_tables_are_there_after_many_starts(tmp_path: Path) -> Non
         assert server.query("SELECT (SELECT count() FROM d.t), (SELECT count() FROM t)") == b"3\t3\n"
 
 
-def test_it_says_where_it_listens_and_keeps_the_password_to_itself(tmp_path: Path) -> None:
+def test_it_prints_its_address_and_never_its_password(tmp_path: Path) -> None:
     told = tmp_path / "addresses.json"
     argv = [sys.executable, "-m", "holdfast", "clickhouse", "--data", str(tmp_path / "d"), "--listen", "127.0.0.1:0"]
     process = subprocess.Popen([*argv, "--print-addresses", str(told)], stdout=subprocess.PIPE, start_new_session=True)

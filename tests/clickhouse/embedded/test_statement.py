@@ -46,7 +46,7 @@ def test_an_insert_ends_where_its_data_begin(text: bytes, format_name: str, data
 @pytest.mark.parametrize(
     "text", [b"INSERT INTO t VALUES (1)", b"INSERT INTO t SELECT 1", b"INSERT INTO t SELECT 1 FORMAT Null"]
 )
-def test_an_insert_that_brings_its_own_rows_goes_to_the_engine_as_it_is(text: bytes) -> None:
+def test_an_insert_with_its_own_rows_is_left_to_the_engine(text: bytes) -> None:
     found = parse_statement(text)
     assert (found.takes_data, found.text) == (False, text)
 
@@ -93,7 +93,7 @@ def test_the_kind_and_format_of_a_statement(text: bytes, kind: str, format_name:
 
 
 @given(st.binary(max_size=200) | st.text(alphabet="'\"`$#-/*();,. aFORMAT\n\\", max_size=200).map(str.encode))
-def test_whatever_comes_is_taken_apart_or_refused(text: bytes) -> None:
+def test_any_text_is_parsed_or_refused(text: bytes) -> None:
     with suppress(QueryError):
         parse_statement(text)
     with suppress(QueryError):

@@ -1,4 +1,4 @@
-"""Whom a request may come from: programs on this machine, not pages in a browser on it."""
+"""The access policy: programs on this machine are accepted, web pages in a browser on it are not."""
 
 import pytest
 from hypothesis import given
@@ -101,7 +101,7 @@ def test_a_body_that_a_form_could_send_is_refused() -> None:
     assert status(LOOPBACK, "POST", host="localhost", transfer_encoding="chunked") == 415
 
 
-def test_a_header_that_comes_twice_decides_nothing() -> None:
+def test_a_repeated_header_is_refused() -> None:
     assert duplicate_header_problem(["host", "origin", "origin"]) is not None
     assert duplicate_header_problem(["host", "accept", "accept"]) is None
 
@@ -111,7 +111,7 @@ def test_any_text_is_judged(host: str, origin: str) -> None:
     status(LOOPBACK, "POST", host=host, origin=origin)
 
 
-async def test_the_server_asks_its_doors() -> None:
+async def test_the_server_applies_its_access_policy() -> None:
     async with running_http_gateway(factory=behind_middleware(echo)) as served:
         said = problem_of(await served.client.get("/", headers={"host": "evil.example"}), 421, "misdirected")
         assert said["errors"] == [

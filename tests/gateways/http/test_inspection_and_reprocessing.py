@@ -82,7 +82,7 @@ async def test_a_limit_beyond_what_is_allowed_is_refused(
     assert "between 1 and" in said["errors"][0]["allowed"]
 
 
-async def test_a_server_that_is_not_there_is_unavailable_and_its_password_is_not_told(
+async def test_an_unreachable_server_is_unavailable_and_its_password_is_not_shown(
     world: PipelineServiceHarness, whole: httpx.AsyncClient
 ) -> None:
     path = await ready(world, whole, 1)

@@ -1,4 +1,4 @@
-"""What a server says about itself: OpenAPI, a page, health, and metrics that Prometheus can read and docs/http.md describes."""
+"""OpenAPI, a page, health, and metrics that Prometheus can read and docs/http.md describes."""
 
 import re
 from pathlib import Path
@@ -44,7 +44,7 @@ async def test_every_route_of_the_document_is_in_the_docs(client: httpx.AsyncCli
     assert not missing
 
 
-async def test_the_page_needs_nobody_else(client: httpx.AsyncClient) -> None:
+async def test_the_page_loads_nothing_from_other_hosts(client: httpx.AsyncClient) -> None:
     answer = await client.get("/")
     assert answer.headers["content-type"].startswith("text/html")
     assert "/api/pipelines/{pipeline}/rewind" in answer.text
@@ -66,9 +66,7 @@ async def test_an_unknown_path_and_a_wrong_method_are_problems(client: httpx.Asy
     assert (await client.head("/live")).status_code == 200
 
 
-async def test_a_server_without_some_package_says_so(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_missing_package_is_named(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     async def lacks(self: object) -> None:
         raise ModuleNotFoundError("No module named 'clickhouse_connect'", name="clickhouse_connect")
 
@@ -77,7 +75,7 @@ async def test_a_server_without_some_package_says_so(
     assert "clickhouse_connect" in said["detail"]
 
 
-async def test_it_is_ready_when_every_check_holds_and_says_why_when_not() -> None:
+async def test_ready_is_200_when_every_check_passes_and_503_with_reasons_otherwise() -> None:
     away = ""
 
     async def ask() -> str:

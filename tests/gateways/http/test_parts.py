@@ -118,7 +118,7 @@ async def test_a_wrong_part_is_refused_with_its_place_and_what_is_allowed(
     assert fault.get("pointer") == pointer
 
 
-async def test_in_a_body_of_all_parts_the_place_says_which(client: httpx.AsyncClient) -> None:
+async def test_in_a_body_of_several_parts_the_pointer_starts_with_the_part(client: httpx.AsyncClient) -> None:
     path = await create_pipeline(client)
     body = {"source": SOURCE, "sink": {"table": "t", "batchSize": 0}, "mapping": MAPPING}
     said = problem_of(await client.put(f"{path}/parts", json=body), 422, "invalid")

@@ -1,4 +1,4 @@
-"""/api/pipelines: made, listed, changed, removed; what is wanted of them, and who was faster."""
+"""/api/pipelines: create, list, edit, delete; desired state, and concurrent edits."""
 
 import asyncio
 from typing import Any
@@ -25,7 +25,7 @@ from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
 
 
-async def test_a_pipeline_is_made_listed_changed_and_removed(client: httpx.AsyncClient) -> None:
+async def test_a_pipeline_is_created_listed_changed_and_deleted(client: httpx.AsyncClient) -> None:
     assert (await client.get("/api/pipelines")).json() == []
     path = await create_pipeline(client)
     one = (await client.get(path)).json()
@@ -56,7 +56,7 @@ async def test_a_name_that_is_taken_is_a_conflict(client: httpx.AsyncClient) -> 
         ([], "#", "an object with name, description"),
     ],
 )
-async def test_a_body_of_the_wrong_shape_says_where_and_what_may_be(
+async def test_a_body_of_the_wrong_shape_has_a_pointer_and_what_is_allowed(
     client: httpx.AsyncClient, body: Any, pointer: str, allowed: str
 ) -> None:
     said = problem_of(await client.post("/api/pipelines", json=body), 400, "malformed")
@@ -162,7 +162,7 @@ async def test_what_is_not_there_is_not_there_anywhere(client: httpx.AsyncClient
         problem_of(await client.request(method, path, json=body), 404, "not-found")
 
 
-async def test_status_assignments_and_workers_are_what_workers_say(tmp_path: Any) -> None:
+async def test_status_assignments_and_workers_are_what_workers_report(tmp_path: Any) -> None:
     clock, random = RealClock(), SystemRandom()
     async with (
         open_store("memory:", clock=clock, random=random) as store,
@@ -221,7 +221,7 @@ async def _working(store: Any, session: str, pipeline: str, clock: Any, random: 
     )
 
 
-async def test_half_a_request_does_nothing_however_whole_it_looks(served: RunningHttpGateway) -> None:
+async def test_an_incomplete_body_has_no_effect_even_if_it_is_valid_json(served: RunningHttpGateway) -> None:
     body = b'{"name": "half"}'
     head = b"POST /api/pipelines HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n"
     _, writer = await asyncio.open_connection("127.0.0.1", served.port)
