@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tests.kernel.conftest import World
+from tests.support.kernel_cluster import KernelCluster
 
 from holdfast.contracts.store import Delete
 from holdfast.kernel.keys import MEMBERS, PLANNER, member_key
@@ -11,19 +11,19 @@ from holdfast.kernel.membership import MembershipSettings, list_members
 from holdfast.kernel.planner import PlannerSettings
 
 
-def spread(world: World) -> list[int]:
+def spread(world: KernelCluster) -> list[int]:
     counts = Counter(names[0] for names in world.owners().values())
     return sorted(counts.values())
 
 
-async def test_agents_share_the_partitions_and_each_has_one_owner(world: World) -> None:
+async def test_agents_share_the_partitions_and_each_has_one_owner(world: KernelCluster) -> None:
     await world.workload("orders", 6)
     world.start("agent-1", "agent-2", "agent-3")
     await world.until(lambda: spread(world) == [2, 2, 2])
     assert all(len(names) == 1 for names in world.owners().values())
 
 
-async def test_what_is_new_is_placed_at_once_and_only_what_moves_waits(world: World) -> None:
+async def test_what_is_new_is_placed_at_once_and_only_what_moves_waits(world: KernelCluster) -> None:
     (one,) = world.start("agent-1")
     await world.until(lambda: one.executor is not None)
     began_ms = world.clock.boot_ms()
@@ -37,7 +37,7 @@ async def test_what_is_new_is_placed_at_once_and_only_what_moves_waits(world: Wo
     assert world.clock.boot_ms() - began_ms >= PlannerSettings().settle_ms - 100
 
 
-async def test_a_joining_agent_gets_its_share_by_transfer_without_a_gap(world: World) -> None:
+async def test_a_joining_agent_gets_its_share_by_transfer_without_a_gap(world: KernelCluster) -> None:
     await world.workload("orders", 12)
     one, two = world.start("agent-1", "agent-2")
     await world.until(lambda: spread(world) == [6, 6])
@@ -52,7 +52,7 @@ async def test_a_joining_agent_gets_its_share_by_transfer_without_a_gap(world: W
         assert three.serving.open_now[resource] == 2  # the lease went straight from epoch 1 to 2
 
 
-async def test_a_cut_off_agent_stops_itself_before_its_partitions_move(world: World) -> None:
+async def test_a_cut_off_agent_stops_itself_before_its_partitions_move(world: KernelCluster) -> None:
     await world.workload("orders", 8)
     one, two = world.start("agent-1", "agent-2")
     await world.until(lambda: spread(world) == [4, 4])
@@ -67,7 +67,7 @@ async def test_a_cut_off_agent_stops_itself_before_its_partitions_move(world: Wo
     assert {two.serving.open_now[resource] for resource in kept} == {1}
 
 
-async def test_when_one_of_three_dies_exactly_its_partitions_move(world: World) -> None:
+async def test_when_one_of_three_dies_exactly_its_partitions_move(world: KernelCluster) -> None:
     await world.workload("orders", 30)
     one, *others = world.start("agent-1", "agent-2", "agent-3")
     await world.until(lambda: spread(world) == [10, 10, 10])
@@ -80,7 +80,7 @@ async def test_when_one_of_three_dies_exactly_its_partitions_move(world: World) 
         assert agent.owns() - before[agent.name] <= orphans
 
 
-async def test_an_agent_that_leaves_politely_hands_everything_over(world: World) -> None:
+async def test_an_agent_that_leaves_gracefully_hands_everything_over(world: KernelCluster) -> None:
     await world.workload("orders", 6)
     one, two = world.start("agent-1", "agent-2")
     await world.until(lambda: spread(world) == [3, 3])
@@ -90,7 +90,7 @@ async def test_an_agent_that_leaves_politely_hands_everything_over(world: World)
     assert one.owns() == set()
 
 
-async def test_a_target_that_dies_while_the_source_drains_leaves_the_source_in_charge(world: World) -> None:
+async def test_a_target_that_dies_while_the_source_drains_leaves_the_source_in_charge(world: KernelCluster) -> None:
     await world.workload("orders", 4)
     (one,) = world.start("agent-1")
     await world.until(lambda: spread(world) == [4])
@@ -106,7 +106,7 @@ async def test_a_target_that_dies_while_the_source_drains_leaves_the_source_in_c
     assert set(one.serving.open_now.values()) == {1}
 
 
-async def test_the_planner_role_passes_on_when_the_planner_dies(world: World) -> None:
+async def test_the_planner_role_passes_on_when_the_planner_dies(world: KernelCluster) -> None:
     await world.workload("orders", 4)
     agents = world.start("agent-1", "agent-2")
     await world.until(lambda: spread(world) == [2, 2])
@@ -120,7 +120,7 @@ async def test_the_planner_role_passes_on_when_the_planner_dies(world: World) ->
     await world.until(lambda: len(other.owns()) == 6)
 
 
-async def test_a_deleted_workload_is_given_up(world: World) -> None:
+async def test_a_deleted_workload_is_given_up(world: KernelCluster) -> None:
     await world.workload("orders", 3)
     (one,) = world.start("agent-1")
     await world.until(lambda: len(one.owns()) == 3)
@@ -129,7 +129,7 @@ async def test_a_deleted_workload_is_given_up(world: World) -> None:
     assert [step for step, *_ in one.serving.log].count("drain") == 3
 
 
-async def test_a_store_that_is_away_for_less_than_the_ttl_changes_nothing(world: World) -> None:
+async def test_a_store_that_is_away_for_less_than_the_ttl_changes_nothing(world: KernelCluster) -> None:
     await world.workload("orders", 4)
     agents = world.start("agent-1", "agent-2")
     await world.until(lambda: spread(world) == [2, 2])
@@ -144,7 +144,7 @@ async def test_a_store_that_is_away_for_less_than_the_ttl_changes_nothing(world:
     assert all(epoch == 1 for agent in agents for epoch in agent.serving.open_now.values())
 
 
-async def test_a_follower_that_hangs_loses_its_session_although_its_process_lives(world: World) -> None:
+async def test_a_follower_that_hangs_loses_its_session_although_its_process_lives(world: KernelCluster) -> None:
     await world.workload("orders", 2)
     (one,) = world.start("agent-1")
     await world.until(lambda: len(one.owns()) == 2)
@@ -153,7 +153,7 @@ async def test_a_follower_that_hangs_loses_its_session_although_its_process_live
     await world.until(lambda: not one.owns())
 
 
-async def test_listings_show_an_agent_for_a_minute_after_it_was_last_seen(world: World) -> None:
+async def test_listings_show_an_agent_for_a_minute_after_it_was_last_seen(world: KernelCluster) -> None:
     one, two = world.start("agent-1", "agent-2")
     await world.run_ms(1_000)
     settings = MembershipSettings()
@@ -170,7 +170,7 @@ async def test_listings_show_an_agent_for_a_minute_after_it_was_last_seen(world:
     assert not two.task.done()
 
 
-async def test_an_agent_that_restarts_waits_for_its_former_life_and_keeps_its_node_id(world: World) -> None:
+async def test_an_agent_that_restarts_waits_for_its_former_life_and_keeps_its_node_id(world: KernelCluster) -> None:
     (one,) = world.start("agent-1")
     await world.run_ms(1_000)
     one.store.reachable = False  # killed: its session lingers
@@ -183,7 +183,7 @@ async def test_an_agent_that_restarts_waits_for_its_former_life_and_keeps_its_no
     await one.stop()
 
 
-async def test_600_partitions_on_three_agents_then_four_then_three(world: World) -> None:
+async def test_600_partitions_on_three_agents_then_four_then_three(world: KernelCluster) -> None:
     await world.workload("orders", 600)
     world.start("agent-1", "agent-2", "agent-3")
     await world.until(lambda: spread(world) == [200, 200, 200])

@@ -15,12 +15,12 @@ from holdfast.vocabulary.clock import FakeClock, RealClock
 from holdfast.vocabulary.errors import ExpiredError, FencedError
 from holdfast.vocabulary.random import SeededRandom, SystemRandom
 
-CLOCK, CHANCE = RealClock(), SystemRandom()
+CLOCK, RANDOM = RealClock(), SystemRandom()
 
 
 async def take(store: Store, who: str, *, ttl_ms: int = 30_000, resource: str = "orders") -> Lease | Held:
     session = await store.open_session(ttl_ms)
-    return await acquire(store, resource, holder=who, session=session.id, clock=CLOCK, random=CHANCE)
+    return await acquire(store, resource, holder=who, session=session.id, clock=CLOCK, random=RANDOM)
 
 
 async def won(store: Store, who: str, *, ttl_ms: int = 30_000) -> Lease:
@@ -30,7 +30,7 @@ async def won(store: Store, who: str, *, ttl_ms: int = 30_000) -> Lease:
 
 
 async def effect(store: Store, lease: Lease, value: bytes = b'"done"') -> Committed | Conflict:
-    return await commit_fenced(store, lease, clock=CLOCK, random=CHANCE, apply=[Put("effect", value)])
+    return await commit_fenced(store, lease, clock=CLOCK, random=RANDOM, apply=[Put("effect", value)])
 
 
 async def test_the_first_holder_has_epoch_one_and_the_second_is_told_who_holds(store: Store) -> None:
@@ -43,7 +43,7 @@ async def test_the_first_holder_has_epoch_one_and_the_second_is_told_who_holds(s
 
 async def test_a_released_lease_is_free_at_once_and_its_next_holder_has_the_next_epoch(store: Store) -> None:
     ann = await won(store, "ann")
-    assert await release(store, ann, clock=CLOCK, random=CHANCE)
+    assert await release(store, ann, clock=CLOCK, random=RANDOM)
     assert (await won(store, "bob")).epoch == 2
 
 
@@ -69,7 +69,7 @@ async def test_a_stale_owner_cannot_release_its_successors_lease(store: Store) -
     ann = await won(store, "ann")
     await store.close_session(ann.session)
     bob = await won(store, "bob")
-    assert not await release(store, ann, clock=CLOCK, random=CHANCE)
+    assert not await release(store, ann, clock=CLOCK, random=RANDOM)
     held = await take(store, "cid")
     assert isinstance(held, Held)
     assert held.version == bob.version
@@ -92,7 +92,7 @@ async def test_epochs_never_repeat_over_many_changes_of_hands(store: Store) -> N
         lease = await won(store, f"holder-{turn}")
         epochs.append(lease.epoch)
         if turn % 2:
-            await release(store, lease, clock=CLOCK, random=CHANCE)
+            await release(store, lease, clock=CLOCK, random=RANDOM)
         else:
             await store.close_session(lease.session)
     assert epochs == [1, 2, 3, 4, 5, 6]
@@ -102,7 +102,7 @@ async def test_epochs_never_repeat_over_many_changes_of_hands(store: Store) -> N
 async def test_a_bid_whose_answer_is_lost_is_won_once_and_known(harness: StoreHarness, store: Store) -> None:
     session = await store.open_session(30_000)
     harness.lose_answer_to(holder_key("orders"))
-    lease = await acquire(store, "orders", holder="ann", session=session.id, clock=CLOCK, random=CHANCE)
+    lease = await acquire(store, "orders", holder="ann", session=session.id, clock=CLOCK, random=RANDOM)
     assert isinstance(lease, Lease)
     assert lease.epoch == 1
     entry = await store.get(holder_key("orders"))
@@ -115,7 +115,7 @@ async def test_a_dead_session_cannot_take_a_lease(store: Store) -> None:
     session = await store.open_session(30_000)
     await store.close_session(session.id)
     with pytest.raises(ExpiredError):
-        await acquire(store, "orders", holder="ann", session=session.id, clock=CLOCK, random=CHANCE)
+        await acquire(store, "orders", holder="ann", session=session.id, clock=CLOCK, random=RANDOM)
     assert await store.get(epoch_key("orders")) is None
 
 
@@ -125,7 +125,7 @@ async def test_a_fenced_commit_tells_a_lost_race_from_a_lost_lease(store: Store)
     ann = await won(store, "ann")
     await effect(store, ann)
     outcome = await commit_fenced(
-        store, ann, clock=CLOCK, random=CHANCE, require=[Absent("effect")], apply=[Put("effect", b'"again"')]
+        store, ann, clock=CLOCK, random=RANDOM, require=[Absent("effect")], apply=[Put("effect", b'"again"')]
     )
     assert isinstance(outcome, Conflict)
 

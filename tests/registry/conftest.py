@@ -1,125 +1,24 @@
-"""A registry on each engine, and what its tests need around it."""
-
-import asyncio
-from collections.abc import Callable
-from contextlib import aclosing
-from dataclasses import replace
+"""A registry on the engines without a server; on the others in `make test-long`. `test_store` runs on all of them always."""
 
 import pytest
+from tests.support.registry import RegistryWorld
+from tests.support.store_engines import SERVERLESS_FIRST
 
 from holdfast.contracts.store import Store
-from holdfast.registry import (
-    Assignment,
-    ConsumerCoordinator,
-    ConsumerEngine,
-    ConsumerInfo,
-    DeliveryFailure,
-    EngineSettings,
-    Handler,
-    MessageSource,
-    PartitionQueues,
-    RegistrySettings,
-    RegistryStore,
-    RegistryView,
-    SimpleProducer,
-)
+from holdfast.registry import RegistryStore
 from holdfast.testing.harness import StoreHarness
-from holdfast.vocabulary.clock import RealClock
-from holdfast.vocabulary.random import SystemRandom
-
-LONG_TTL_MS = 30_000
 
 
-class World:
-    """One engine's store, and registries, consumers and coordinators on it."""
-
-    def __init__(self, harness: StoreHarness, store: Store) -> None:
-        self.harness, self.store = harness, store
-        self.clock, self.random = RealClock(), SystemRandom()
-        self.settings = RegistrySettings(partitions=8, ttl_ms=LONG_TTL_MS, settle_ms=0)
-        self.queues = PartitionQueues(8)
-        self.producer = SimpleProducer(self.queues, clock=self.clock)
-        self.failures: list[DeliveryFailure] = []
-
-    @property
-    def short_ttl_ms(self) -> int:
-        """The shortest TTL that a busy machine still keeps alive and that does not make a test long."""
-        return max(self.harness.ttl_ms_min, 600)
-
-    def registry(self, store: Store | None = None, **settings: object) -> RegistryStore:
-        changed = replace(self.settings, **settings)  # type: ignore[arg-type]
-        return RegistryStore(store or self.store, clock=self.clock, random=self.random, settings=changed)
-
-    async def initialized(self, store: Store | None = None, **settings: object) -> RegistryStore:
-        registry = self.registry(store, **settings)
-        await registry.initialize()
-        return registry
-
-    def coordinator(self, registry: RegistryStore) -> ConsumerCoordinator:
-        return ConsumerCoordinator(registry, clock=self.clock, random=self.random)
-
-    def engine(
-        self,
-        registry: RegistryStore,
-        consumer: str,
-        handler: Handler,
-        *,
-        source: MessageSource | None = None,
-        **settings: int,
-    ) -> ConsumerEngine:
-        return ConsumerEngine(
-            registry,
-            consumer,
-            source=source or self.queues,
-            handler=handler,
-            clock=self.clock,
-            random=self.random,
-            settings=EngineSettings(**{"drain_ms": 500, "retry_base_ms": 1, "retry_max_ms": 2, **settings}),
-            on_failure=self.failures.append,
-        )
-
-    async def until(
-        self, registry: RegistryStore, condition: Callable[[RegistryView], bool], *, within_s: float = 30
-    ) -> None:
-        """Wait for the registry to become so."""
-        async with asyncio.timeout(within_s), aclosing(registry.watch(checkpoints=True)) as views:
-            async for view in views:
-                if condition(view):
-                    return
-
-    async def becomes(self, condition: Callable[[], bool], *, within_s: float = 20) -> None:
-        """Wait for something in this process to become so."""
-        async with asyncio.timeout(within_s):
-            while not condition():
-                await self.clock.sleep_ms(5)
-
-
-class Recorder:
-    """An engine that only notes what it is told, in a list that several may share."""
-
-    def __init__(self, info: ConsumerInfo, calls: list[tuple[str, str, int, int]]) -> None:
-        self.consumer, self._info, self.calls = info.id, info, calls
-        self.left = False
-
-    @property
-    def session(self) -> str | None:
-        return None if self.left else self._info.session
-
-    async def assign(self, assignment: Assignment) -> None:
-        self.calls.append(("assign", self.consumer, assignment.partition, assignment.epoch))
-
-    async def revoke(self, assignment: Assignment, *, lost: bool) -> None:
-        self.calls.append(("lost" if lost else "revoke", self.consumer, assignment.partition, assignment.epoch))
-
-    async def leave(self) -> None:
-        self.left = True
+@pytest.fixture(params=SERVERLESS_FIRST)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture
-def world(harness: StoreHarness, store: Store) -> World:
-    return World(harness, store)
+def world(harness: StoreHarness, store: Store) -> RegistryWorld:
+    return RegistryWorld(harness, store)
 
 
 @pytest.fixture
-async def registry(world: World) -> RegistryStore:
+async def registry(world: RegistryWorld) -> RegistryStore:
     return await world.initialized()

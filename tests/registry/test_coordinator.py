@@ -4,7 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
-from tests.registry.conftest import Recorder, World
+from tests.support.registry import RecordingConsumer, RegistryWorld
 
 from holdfast.registry import RegistryStore
 from holdfast.vocabulary.errors import InvalidError
@@ -12,11 +12,11 @@ from holdfast.vocabulary.errors import InvalidError
 Calls = list[tuple[str, str, int, int]]
 
 
-async def recorder(registry: RegistryStore, consumer: str, calls: Calls) -> Recorder:
-    return Recorder(await registry.register(consumer), calls)
+async def recorder(registry: RegistryStore, consumer: str, calls: Calls) -> RecordingConsumer:
+    return RecordingConsumer(await registry.register(consumer), calls)
 
 
-async def test_the_first_tick_assigns_with_epochs(world: World, registry: RegistryStore) -> None:
+async def test_the_first_tick_assigns_with_epochs(world: RegistryWorld, registry: RegistryStore) -> None:
     calls: Calls = []
     coordinator = world.coordinator(registry)
     for name in ("A", "B"):
@@ -25,7 +25,7 @@ async def test_the_first_tick_assigns_with_epochs(world: World, registry: Regist
     assert calls == [("assign", "A" if number < 4 else "B", number, 1) for number in range(8)]
 
 
-async def test_revoke_precedes_assign(world: World, registry: RegistryStore) -> None:
+async def test_revoke_precedes_assign(world: RegistryWorld, registry: RegistryStore) -> None:
     calls: Calls = []
     coordinator = world.coordinator(registry)
     await coordinator.add_consumer(await recorder(registry, "B", calls))
@@ -39,12 +39,12 @@ async def test_revoke_precedes_assign(world: World, registry: RegistryStore) -> 
 
 
 async def test_a_leaving_partition_is_revoked_while_its_claim_still_holds(
-    world: World, registry: RegistryStore
+    world: RegistryWorld, registry: RegistryStore
 ) -> None:
     """So that the engine can checkpoint the message in its hands."""
     held: list[bool] = []
 
-    class Asking(Recorder):
+    class Asking(RecordingConsumer):
         async def revoke(self, assignment: object, *, lost: bool) -> None:
             partition, epoch = assignment.partition, assignment.epoch  # type: ignore[attr-defined]
             held.append(not lost and await registry.update_checkpoint(partition, self.consumer, 5, epoch))
@@ -58,7 +58,7 @@ async def test_a_leaving_partition_is_revoked_while_its_claim_still_holds(
     assert [each.checkpoint for each in await registry.owned_by("B")] == [5] * 4
 
 
-async def test_no_call_for_what_did_not_change(world: World, registry: RegistryStore) -> None:
+async def test_no_call_for_what_did_not_change(world: RegistryWorld, registry: RegistryStore) -> None:
     calls: Calls = []
     coordinator = world.coordinator(registry)
     for name in ("A", "B", "C"):
@@ -74,7 +74,9 @@ async def test_no_call_for_what_did_not_change(world: World, registry: RegistryS
     assert {call[:3] for call in calls if call[0] != "assign"} == {("lost", "C", 6), ("lost", "C", 7)}
 
 
-async def test_a_partition_lost_and_won_back_is_revoked_and_assigned(world: World, registry: RegistryStore) -> None:
+async def test_a_partition_lost_and_won_back_is_revoked_and_assigned(
+    world: RegistryWorld, registry: RegistryStore
+) -> None:
     calls: Calls = []
     coordinator = world.coordinator(registry)
     await coordinator.add_consumer(await recorder(registry, "A", calls))
@@ -85,7 +87,9 @@ async def test_a_partition_lost_and_won_back_is_revoked_and_assigned(world: Worl
     assert calls == [("lost", "A", 5, 1), ("assign", "A", 5, 3)]
 
 
-async def test_a_removed_consumer_is_told_to_leave_and_called_no_more(world: World, registry: RegistryStore) -> None:
+async def test_a_removed_consumer_is_told_to_leave_and_called_no_more(
+    world: RegistryWorld, registry: RegistryStore
+) -> None:
     calls: Calls = []
     coordinator = world.coordinator(registry)
     ann, bob = await recorder(registry, "A", calls), await recorder(registry, "B", calls)
@@ -101,7 +105,7 @@ async def test_a_removed_consumer_is_told_to_leave_and_called_no_more(world: Wor
     await coordinator.remove_consumer(ann)
 
 
-async def test_an_engine_that_was_replaced_gets_nothing(world: World, registry: RegistryStore) -> None:
+async def test_an_engine_that_was_replaced_gets_nothing(world: RegistryWorld, registry: RegistryStore) -> None:
     """Two processes with one consumer id: the later registration counts, wherever the coordinator is."""
     calls: Calls = []
     coordinator = world.coordinator(registry)
@@ -117,7 +121,7 @@ async def test_an_engine_that_was_replaced_gets_nothing(world: World, registry: 
     assert calls == []
 
 
-async def test_wrong_consumers_are_refused(world: World, registry: RegistryStore) -> None:
+async def test_wrong_consumers_are_refused(world: RegistryWorld, registry: RegistryStore) -> None:
     coordinator = world.coordinator(registry)
     ann = await recorder(registry, "A", [])
     await coordinator.add_consumer(ann)
@@ -128,7 +132,7 @@ async def test_wrong_consumers_are_refused(world: World, registry: RegistryStore
         await coordinator.add_consumer(ann)
 
 
-async def test_a_running_coordinator_acts_on_changes_without_waiting_for_its_interval(world: World) -> None:
+async def test_a_running_coordinator_acts_on_changes_without_waiting_for_its_interval(world: RegistryWorld) -> None:
     registry = await world.initialized(rebalance_interval_ms=3_600_000)
     async with world.coordinator(registry).running():
         await registry.register("A")
@@ -141,7 +145,7 @@ async def test_a_running_coordinator_acts_on_changes_without_waiting_for_its_int
         await world.until(registry, lambda view: len(view.heartbeats) == 8 and view.expired() == ())
 
 
-async def test_the_interval_is_a_safety_net(world: World) -> None:
+async def test_the_interval_is_a_safety_net(world: RegistryWorld) -> None:
     registry = await world.initialized(rebalance_interval_ms=50)
     coordinator = world.coordinator(registry)
     coordinator._listen = asyncio.Event().wait  # type: ignore[method-assign,assignment]  # a watch that says nothing
@@ -150,7 +154,7 @@ async def test_the_interval_is_a_safety_net(world: World) -> None:
         await world.until(registry, lambda view: len(view.owned_by("A")) == 8)
 
 
-async def test_checkpoints_do_not_wake_a_coordinator(world: World, registry: RegistryStore) -> None:
+async def test_checkpoints_do_not_wake_a_coordinator(world: RegistryWorld, registry: RegistryStore) -> None:
     ticks = 0
     coordinator = world.coordinator(registry)
     tick = coordinator.tick
@@ -172,7 +176,7 @@ async def test_checkpoints_do_not_wake_a_coordinator(world: World, registry: Reg
     assert ticks - before < 20  # its own claims and the new consumer wake it; forty checkpoints do not
 
 
-async def test_several_running_coordinators_agree(world: World, registry: RegistryStore) -> None:
+async def test_several_running_coordinators_agree(world: RegistryWorld, registry: RegistryStore) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(3):
             client = await stack.enter_async_context(world.harness.client())
@@ -186,7 +190,7 @@ async def test_several_running_coordinators_agree(world: World, registry: Regist
         )
 
 
-async def test_a_coordinator_survives_an_unreachable_store(world: World, registry: RegistryStore) -> None:
+async def test_a_coordinator_survives_an_unreachable_store(world: RegistryWorld, registry: RegistryStore) -> None:
     async with world.harness.client() as other, world.coordinator(world.registry(other)).running():
         await registry.register("A")
         await world.until(registry, lambda view: len(view.owned_by("A")) == 8)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
 import pytest
-from tests.registry.conftest import World
+from tests.support.registry import RegistryWorld
 
 from holdfast.contracts.store import (
     Changed,
@@ -93,7 +93,7 @@ Act = Callable[[RegistryStore], Awaitable[object]]
 Check = Callable[[RegistryStore], Awaitable[None]]
 
 
-async def at_every_death(world: World, *, before: Act, act: Act, check: Check, partitions: int = 8) -> int:
+async def at_every_death(world: RegistryWorld, *, before: Act, act: Act, check: Check, partitions: int = 8) -> int:
     """Let a process die before and after each of its calls in `act`; after each death `check` by another. Counts deaths."""
     deaths = 0
     for at in range(1, 1_000):
@@ -142,7 +142,7 @@ async def taken_over(registry: RegistryStore, *, checkpoint: tuple[int, ...]) ->
 # --- deaths
 
 
-async def test_dying_inside_initialize_is_mended_by_the_next(world: World) -> None:
+async def test_dying_inside_initialize_is_mended_by_the_next(world: RegistryWorld) -> None:
     async def nothing(_: RegistryStore) -> None:
         pass
 
@@ -156,7 +156,7 @@ async def test_dying_inside_initialize_is_mended_by_the_next(world: World) -> No
     assert deaths >= 6  # the count, the scan, two commits of partitions
 
 
-async def test_dying_inside_register_leaves_no_lasting_trace(world: World) -> None:
+async def test_dying_inside_register_leaves_no_lasting_trace(world: RegistryWorld) -> None:
     async def check(survivor: RegistryStore) -> None:
         info = await survivor.register("A")
         assert await survivor.active() == (info,)
@@ -164,7 +164,7 @@ async def test_dying_inside_register_leaves_no_lasting_trace(world: World) -> No
     await at_every_death(world, before=claimed_by_a, act=lambda registry: registry.register("A"), check=check)
 
 
-async def test_dying_inside_a_claim_leaves_it_unclaimed_or_claimed_and_both_heal(world: World) -> None:
+async def test_dying_inside_a_claim_leaves_it_unclaimed_or_claimed_and_both_heal(world: RegistryWorld) -> None:
     async def before(registry: RegistryStore) -> None:
         await registry.initialize()
         await registry.register("A")
@@ -178,7 +178,7 @@ async def test_dying_inside_a_claim_leaves_it_unclaimed_or_claimed_and_both_heal
     assert await at_every_death(world, before=before, act=lambda registry: registry.claim(3, "A", 0), check=check) == 6
 
 
-async def test_dying_inside_a_checkpoint_moves_it_or_not(world: World) -> None:
+async def test_dying_inside_a_checkpoint_moves_it_or_not(world: RegistryWorld) -> None:
     async def check(survivor: RegistryStore) -> None:
         await taken_over(survivor, checkpoint=(10, 20))
 
@@ -186,7 +186,7 @@ async def test_dying_inside_a_checkpoint_moves_it_or_not(world: World) -> None:
     assert await at_every_death(world, before=claimed_by_a, act=act, check=check) == 4
 
 
-async def test_dying_inside_a_release_releases_or_not(world: World) -> None:
+async def test_dying_inside_a_release_releases_or_not(world: RegistryWorld) -> None:
     async def check(survivor: RegistryStore) -> None:
         state = await one(survivor)
         assert (state.owner, state.epoch) in ((None, 2), ("A", 1))
@@ -197,7 +197,7 @@ async def test_dying_inside_a_release_releases_or_not(world: World) -> None:
     assert await at_every_death(world, before=claimed_by_a, act=act, check=check) == 8
 
 
-async def test_a_coordinator_may_die_anywhere_inside_a_rebalance(world: World) -> None:
+async def test_a_coordinator_may_die_anywhere_inside_a_rebalance(world: RegistryWorld) -> None:
     async def before(registry: RegistryStore) -> None:
         await registry.initialize()
         await registry.register("A")
@@ -218,7 +218,7 @@ async def test_a_coordinator_may_die_anywhere_inside_a_rebalance(world: World) -
     assert await at_every_death(world, before=before, act=act, check=check, partitions=3) > 10
 
 
-async def test_a_claimer_that_dies_leaves_a_claim_that_expires_by_itself(world: World) -> None:
+async def test_a_claimer_that_dies_leaves_a_claim_that_expires_by_itself(world: RegistryWorld) -> None:
     registry = await world.initialized(ttl_ms=world.short_ttl_ms)
     await world.registry().register("A")  # its registration outlives the test: only the heartbeat can tell
     mortal = MortalStore(world.store, at=3, after=True)
@@ -239,7 +239,7 @@ ways = pytest.mark.parametrize(
 
 
 @ways
-async def test_a_claim_is_made_once_whatever_is_lost(world: World, registry: RegistryStore, lose: Lose) -> None:
+async def test_a_claim_is_made_once_whatever_is_lost(world: RegistryWorld, registry: RegistryStore, lose: Lose) -> None:
     faulty = FaultyStore(world.store, random=world.random)
     lose(faulty, "partitions/00003")
     assert await world.registry(faulty).claim(3, "A", 0)
@@ -249,7 +249,9 @@ async def test_a_claim_is_made_once_whatever_is_lost(world: World, registry: Reg
 
 
 @ways
-async def test_a_release_is_made_once_whatever_is_lost(world: World, registry: RegistryStore, lose: Lose) -> None:
+async def test_a_release_is_made_once_whatever_is_lost(
+    world: RegistryWorld, registry: RegistryStore, lose: Lose
+) -> None:
     await registry.claim(3, "A", 0)
     faulty = FaultyStore(world.store, random=world.random)
     lose(faulty, "partitions/00003")
@@ -260,7 +262,9 @@ async def test_a_release_is_made_once_whatever_is_lost(world: World, registry: R
 
 
 @ways
-async def test_a_checkpoint_is_made_once_whatever_is_lost(world: World, registry: RegistryStore, lose: Lose) -> None:
+async def test_a_checkpoint_is_made_once_whatever_is_lost(
+    world: RegistryWorld, registry: RegistryStore, lose: Lose
+) -> None:
     await registry.claim(3, "A", 0)
     faulty = FaultyStore(world.store, random=world.random)
     careful = world.registry(faulty)
@@ -272,7 +276,7 @@ async def test_a_checkpoint_is_made_once_whatever_is_lost(world: World, registry
 
 
 @ways
-async def test_registering_and_initialising_survive_losses(world: World, lose: Lose) -> None:
+async def test_registering_and_initialising_survive_losses(world: RegistryWorld, lose: Lose) -> None:
     faulty = FaultyStore(world.store, random=world.random)
     registry = world.registry(faulty)
     lose(faulty, "meta")
@@ -284,7 +288,7 @@ async def test_registering_and_initialising_survive_losses(world: World, lose: L
 
 
 async def test_a_claim_whose_answer_is_lost_and_whose_race_is_lost_is_refused(
-    world: World, registry: RegistryStore
+    world: RegistryWorld, registry: RegistryStore
 ) -> None:
     """The request never arrived, and meanwhile another claimed: the retry must not win."""
     faulty = FaultyStore(world.store, random=world.random)
@@ -301,7 +305,9 @@ async def test_a_claim_whose_answer_is_lost_and_whose_race_is_lost_is_refused(
     assert await registry.heartbeat(3, 1)
 
 
-async def test_a_store_that_stays_away_says_so_and_nothing_has_changed(world: World, registry: RegistryStore) -> None:
+async def test_a_store_that_stays_away_says_so_and_nothing_has_changed(
+    world: RegistryWorld, registry: RegistryStore
+) -> None:
     faulty = FaultyStore(world.store, random=world.random)
     away = world.registry(faulty)
     faulty.reachable = False
@@ -312,7 +318,7 @@ async def test_a_store_that_stays_away_says_so_and_nothing_has_changed(world: Wo
 
 
 async def test_a_claim_over_a_real_wire_whose_answer_is_lost_is_made_once(
-    world: World, registry: RegistryStore
+    world: RegistryWorld, registry: RegistryStore
 ) -> None:
     world.harness.lose_answer_to("beats/00003")  # which only the claim's commit mentions
     assert await registry.claim(3, "A", 0)
@@ -321,7 +327,7 @@ async def test_a_claim_over_a_real_wire_whose_answer_is_lost_is_made_once(
 
 
 async def test_a_checkpoint_over_a_real_wire_whose_answer_is_lost_is_made_once(
-    world: World, registry: RegistryStore
+    world: RegistryWorld, registry: RegistryStore
 ) -> None:
     await registry.claim(3, "A", 0)
     assert await registry.update_checkpoint(3, "A", 10, 1)
@@ -332,7 +338,7 @@ async def test_a_checkpoint_over_a_real_wire_whose_answer_is_lost_is_made_once(
     assert await one(registry) == PartitionState(id=3, owner="A", epoch=1, checkpoint=20)
 
 
-async def test_cancelling_a_claim_leaves_it_made_or_not_made(world: World, registry: RegistryStore) -> None:
+async def test_cancelling_a_claim_leaves_it_made_or_not_made(world: RegistryWorld, registry: RegistryStore) -> None:
     for number in range(8):
         claiming = asyncio.create_task(registry.claim(number, "A", 0))
         for _ in range(number * 2):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import pytest
-from tests.registry.conftest import LONG_TTL_MS, World
+from tests.support.registry import LONG_TTL_MS, RegistryWorld
 
 from holdfast.registry import (
     Assignment,
@@ -47,7 +47,7 @@ def total(view: RegistryView) -> int:
     return sum(state.checkpoint for state in view.partitions.values())
 
 
-def put(world: World, partition: int, count: int) -> None:
+def put(world: RegistryWorld, partition: int, count: int) -> None:
     for _ in range(count):
         world.queues.put(partition, "key", b"value")
 
@@ -59,7 +59,7 @@ async def assignment(registry: RegistryStore, consumer: str, partition: int) -> 
 # --- delivery
 
 
-async def test_old_and_new_messages_are_each_delivered_once(world: World, registry: RegistryStore) -> None:
+async def test_old_and_new_messages_are_each_delivered_once(world: RegistryWorld, registry: RegistryStore) -> None:
     """PXRS replayed its buffer and then took the same messages from its queue."""
     note, coordinator = Noting(), world.coordinator(registry)
     put(world, 0, 5)
@@ -71,7 +71,7 @@ async def test_old_and_new_messages_are_each_delivered_once(world: World, regist
     assert note.seen == [(0, offset, 1) for offset in range(10)]
 
 
-async def test_the_checkpoint_flows_to_the_next_owner(world: World, registry: RegistryStore) -> None:
+async def test_the_checkpoint_flows_to_the_next_owner(world: RegistryWorld, registry: RegistryStore) -> None:
     first, second, coordinator = Noting(), Noting(), world.coordinator(registry)
     put(world, 0, 5)
     async with world.engine(registry, "A", first).running() as ann:
@@ -89,7 +89,7 @@ async def test_the_checkpoint_flows_to_the_next_owner(world: World, registry: Re
 
 
 async def test_a_moving_partition_finishes_the_message_in_hand_and_no_message_runs_twice(
-    world: World, registry: RegistryStore
+    world: RegistryWorld, registry: RegistryStore
 ) -> None:
     note, coordinator = Noting(), world.coordinator(registry)
     async with world.engine(registry, "A", note, drain_ms=20_000).running() as ann:
@@ -110,13 +110,13 @@ async def test_a_moving_partition_finishes_the_message_in_hand_and_no_message_ru
     assert note.cancelled == 0
 
 
-async def test_leaving_gives_everything_back(world: World, registry: RegistryStore) -> None:
+async def test_leaving_gives_everything_back(world: RegistryWorld, registry: RegistryStore) -> None:
     coordinator = world.coordinator(registry)
     async with world.engine(registry, "A", SimpleConsumer()).running() as engine:
         await coordinator.add_consumer(engine)
         await coordinator.tick()
         assert set(engine.assignments) == set(range(8))
-        with pytest.raises(InvalidError, match="not running"):
+        with pytest.raises(InvalidError, match="must be stopped"):
             await engine.running().__aenter__()
     view = await registry.snapshot()
     assert (view.consumers, view.heartbeats, len(view.unowned())) == ({}, {}, 8)
@@ -128,7 +128,9 @@ async def test_leaving_gives_everything_back(world: World, registry: RegistrySto
     assert engine.assignments == {}
 
 
-async def test_a_source_with_holes_moves_the_checkpoint_over_them(world: World, registry: RegistryStore) -> None:
+async def test_a_source_with_holes_moves_the_checkpoint_over_them(
+    world: RegistryWorld, registry: RegistryStore
+) -> None:
     class Holes:
         async def next(self, partition: int, offset: int) -> Message:
             if partition != 0 or offset > 20:
@@ -146,7 +148,9 @@ async def test_a_source_with_holes_moves_the_checkpoint_over_them(world: World, 
 # --- fencing
 
 
-async def test_an_engine_uses_the_epoch_it_was_given_not_the_present_one(world: World, registry: RegistryStore) -> None:
+async def test_an_engine_uses_the_epoch_it_was_given_not_the_present_one(
+    world: RegistryWorld, registry: RegistryStore
+) -> None:
     """PXRS read the epoch again at commit time, so that only the owner's name was checked."""
     note = Noting()
     note.stuck_at = 0
@@ -163,7 +167,9 @@ async def test_an_engine_uses_the_epoch_it_was_given_not_the_present_one(world: 
     assert await registry.checkpoint(0) == 0
 
 
-async def test_an_assignment_of_the_same_epoch_twice_starts_one_handler(world: World, registry: RegistryStore) -> None:
+async def test_an_assignment_of_the_same_epoch_twice_starts_one_handler(
+    world: RegistryWorld, registry: RegistryStore
+) -> None:
     note = Noting()
     async with world.engine(registry, "A", note).running() as engine:
         await registry.claim(0, "A", 0)
@@ -180,7 +186,7 @@ async def test_an_assignment_of_the_same_epoch_twice_starts_one_handler(world: W
 # --- heartbeats and stuck handlers
 
 
-async def test_an_idle_partition_is_kept_by_its_loop(world: World) -> None:
+async def test_an_idle_partition_is_kept_by_its_loop(world: RegistryWorld) -> None:
     registry = await world.initialized(ttl_ms=world.short_ttl_ms)
     coordinator = world.coordinator(registry)
     async with world.engine(registry, "A", SimpleConsumer()).running() as engine:
@@ -192,7 +198,7 @@ async def test_an_idle_partition_is_kept_by_its_loop(world: World) -> None:
         assert {state.epoch for state in view.partitions.values()} == {1}
 
 
-async def test_a_stuck_handler_loses_its_partition_and_its_neighbours_keep_theirs(world: World) -> None:
+async def test_a_stuck_handler_loses_its_partition_and_its_neighbours_keep_theirs(world: RegistryWorld) -> None:
     """PXRS's coordinator sent heartbeats on its consumers' behalf, so that a hung one stayed alive."""
     registry = await world.initialized(ttl_ms=world.short_ttl_ms)
     stuck, free, coordinator = Noting(), Noting(), world.coordinator(registry)
@@ -215,7 +221,7 @@ async def test_a_stuck_handler_loses_its_partition_and_its_neighbours_keep_their
     assert stuck.cancelled == 1
 
 
-async def test_a_slow_but_honest_handler_keeps_its_partition(world: World) -> None:
+async def test_a_slow_but_honest_handler_keeps_its_partition(world: RegistryWorld) -> None:
     registry = await world.initialized(ttl_ms=world.short_ttl_ms)
     epochs = []
 
@@ -234,7 +240,7 @@ async def test_a_slow_but_honest_handler_keeps_its_partition(world: World) -> No
     assert epochs == [1]
 
 
-async def test_a_handler_that_outlasts_its_claim_is_told_by_its_heartbeat(world: World) -> None:
+async def test_a_handler_that_outlasts_its_claim_is_told_by_its_heartbeat(world: RegistryWorld) -> None:
     registry = await world.initialized(ttl_ms=world.short_ttl_ms)
     answers: list[bool] = []
     told = asyncio.Event()
@@ -253,7 +259,9 @@ async def test_a_handler_that_outlasts_its_claim_is_told_by_its_heartbeat(world:
     assert answers == [False]
 
 
-async def test_a_handler_that_resists_cancellation_is_left_behind(world: World, registry: RegistryStore) -> None:
+async def test_a_handler_that_resists_cancellation_is_left_behind(
+    world: RegistryWorld, registry: RegistryStore
+) -> None:
     entered, may_go = asyncio.Event(), asyncio.Event()
 
     async def stubborn(delivery: Delivery) -> None:
@@ -278,7 +286,7 @@ async def test_a_handler_that_resists_cancellation_is_left_behind(world: World, 
 # --- failing handlers
 
 
-async def test_a_failing_message_is_tried_again_and_then_passed(world: World, registry: RegistryStore) -> None:
+async def test_a_failing_message_is_tried_again_and_then_passed(world: RegistryWorld, registry: RegistryStore) -> None:
     attempts: list[int] = []
 
     async def shaky(delivery: Delivery) -> None:
@@ -300,7 +308,7 @@ async def test_a_failing_message_is_tried_again_and_then_passed(world: World, re
     assert str(world.failures[0].error) == "disk full"
 
 
-async def test_a_message_that_keeps_failing_gives_its_partition_to_another_consumer(world: World) -> None:
+async def test_a_message_that_keeps_failing_gives_its_partition_to_another_consumer(world: RegistryWorld) -> None:
     registry = await world.initialized()
     note, coordinator = Noting(), world.coordinator(registry)
 
@@ -323,7 +331,9 @@ async def test_a_message_that_keeps_failing_gives_its_partition_to_another_consu
     assert Counter(partition for partition, _, _ in note.seen) == dict.fromkeys(range(8), 2)
 
 
-async def test_what_a_handler_awaited_and_was_cancelled_is_its_failure(world: World, registry: RegistryStore) -> None:
+async def test_what_a_handler_awaited_and_was_cancelled_is_its_failure(
+    world: RegistryWorld, registry: RegistryStore
+) -> None:
     async def confused(delivery: Delivery) -> None:
         if delivery.attempt == 1:
             raise asyncio.CancelledError
@@ -337,7 +347,7 @@ async def test_what_a_handler_awaited_and_was_cancelled_is_its_failure(world: Wo
     assert [type(each.error) for each in world.failures] == [asyncio.CancelledError]
 
 
-async def test_a_source_that_fails_or_lies_is_a_failure_too(world: World, registry: RegistryStore) -> None:
+async def test_a_source_that_fails_or_lies_is_a_failure_too(world: RegistryWorld, registry: RegistryStore) -> None:
     answers: list[Message | Exception] = [
         OSError("gone"),
         Message(partition=1, offset=0, key="", value=b""),
@@ -364,7 +374,7 @@ async def test_a_source_that_fails_or_lies_is_a_failure_too(world: World, regist
 # --- threads
 
 
-async def test_a_blocking_handler_gets_a_thread_per_partition(world: World, registry: RegistryStore) -> None:
+async def test_a_blocking_handler_gets_a_thread_per_partition(world: RegistryWorld, registry: RegistryStore) -> None:
     names: set[tuple[int, str]] = set()
 
     def blocking(delivery: ThreadDelivery) -> None:
@@ -380,7 +390,7 @@ async def test_a_blocking_handler_gets_a_thread_per_partition(world: World, regi
     assert names == {(number, f"A-{number}") for number in range(8)}
 
 
-async def test_a_blocking_handlers_error_and_heartbeat_work(world: World, registry: RegistryStore) -> None:
+async def test_a_blocking_handlers_error_and_heartbeat_work(world: RegistryWorld, registry: RegistryStore) -> None:
     alive: list[bool] = []
 
     def shaky(delivery: ThreadDelivery) -> None:
@@ -400,7 +410,7 @@ async def test_a_blocking_handlers_error_and_heartbeat_work(world: World, regist
     assert len(world.failures) == 2
 
 
-async def test_a_stuck_thread_loses_its_partition_and_what_it_does_late_is_refused(world: World) -> None:
+async def test_a_stuck_thread_loses_its_partition_and_what_it_does_late_is_refused(world: RegistryWorld) -> None:
     registry = await world.initialized(ttl_ms=world.short_ttl_ms)
     entered, may_go, late = asyncio.Event(), threading.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -432,7 +442,7 @@ async def test_a_stuck_thread_loses_its_partition_and_what_it_does_late_is_refus
 
 
 async def test_a_late_checkpoint_of_an_engine_that_was_not_told_is_refused(
-    world: World, registry: RegistryStore
+    world: RegistryWorld, registry: RegistryStore
 ) -> None:
     entered, may_go = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -462,7 +472,7 @@ async def test_a_late_checkpoint_of_an_engine_that_was_not_told_is_refused(
 
 
 async def test_no_second_handler_of_a_partition_starts_beside_a_stuck_thread(
-    world: World, registry: RegistryStore
+    world: RegistryWorld, registry: RegistryStore
 ) -> None:
     entered, may_go = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -493,7 +503,7 @@ async def test_no_second_handler_of_a_partition_starts_beside_a_stuck_thread(
 
 
 async def test_work_meant_for_a_stuck_thread_is_not_done_once_its_claim_is_gone_too(
-    world: World, registry: RegistryStore
+    world: RegistryWorld, registry: RegistryStore
 ) -> None:
     entered, may_go = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -524,7 +534,7 @@ async def test_work_meant_for_a_stuck_thread_is_not_done_once_its_claim_is_gone_
 
 
 async def test_a_restarted_process_need_not_wait_for_its_own_old_heartbeats(
-    world: World, registry: RegistryStore
+    world: RegistryWorld, registry: RegistryStore
 ) -> None:
     await registry.register("A")
     for number in range(8):
@@ -533,7 +543,7 @@ async def test_a_restarted_process_need_not_wait_for_its_own_old_heartbeats(
         await world.until(registry, lambda view: len(view.assignments_of("A")) == 8, within_s=LONG_TTL_MS / 2_000)
 
 
-async def test_a_second_process_of_the_same_id_takes_over_and_the_first_ends(world: World) -> None:
+async def test_a_second_process_of_the_same_id_takes_over_and_the_first_ends(world: RegistryWorld) -> None:
     registry = await world.initialized(ttl_ms=world.short_ttl_ms)
     first, second = Noting(), Noting()
     coordinator = world.coordinator(registry)
@@ -556,7 +566,7 @@ async def _until_fenced(engine: ConsumerEngine) -> FencedError:
     return raised.value
 
 
-async def test_an_expired_registration_is_made_again(world: World) -> None:
+async def test_an_expired_registration_is_made_again(world: RegistryWorld) -> None:
     """As after a laptop's sleep: everything was lost, and everything starts again under new epochs."""
     registry = await world.initialized(ttl_ms=world.short_ttl_ms)
     note = Noting()
@@ -570,7 +580,9 @@ async def test_an_expired_registration_is_made_again(world: World) -> None:
     assert note.seen[0][2] > 1
 
 
-async def test_an_engine_waits_for_an_unreachable_store_and_goes_on(world: World, registry: RegistryStore) -> None:
+async def test_an_engine_waits_for_an_unreachable_store_and_goes_on(
+    world: RegistryWorld, registry: RegistryStore
+) -> None:
     note = Noting()
     coordinator = world.coordinator(registry)
     async with world.engine(registry, "A", note).running() as engine:
@@ -595,7 +607,7 @@ def all_have_heard(view: RegistryView, engines: Sequence[ConsumerEngine]) -> boo
     return all(engine.assignments.keys() == view.assignments_of(engine.consumer).keys() for engine in engines)
 
 
-async def test_followers_need_no_coordinator_of_their_own(world: World, registry: RegistryStore) -> None:
+async def test_followers_need_no_coordinator_of_their_own(world: RegistryWorld, registry: RegistryStore) -> None:
     handlers = {name: Noting() for name in "ABC"}
     async with AsyncExitStack() as stack:
         coordinating = await stack.enter_async_context(world.harness.client())
@@ -625,7 +637,7 @@ async def test_followers_need_no_coordinator_of_their_own(world: World, registry
     assert all(handler.seen for handler in handlers.values())
 
 
-async def test_a_follower_cancels_a_stuck_handler_when_its_partition_is_gone(world: World) -> None:
+async def test_a_follower_cancels_a_stuck_handler_when_its_partition_is_gone(world: RegistryWorld) -> None:
     registry = await world.initialized(ttl_ms=world.short_ttl_ms)
     note = Noting()
     note.stuck_at = 0
@@ -637,7 +649,7 @@ async def test_a_follower_cancels_a_stuck_handler_when_its_partition_is_gone(wor
     assert note.cancelled == 1
 
 
-async def test_a_body_that_fails_still_leaves_cleanly(world: World, registry: RegistryStore) -> None:
+async def test_a_body_that_fails_still_leaves_cleanly(world: RegistryWorld, registry: RegistryStore) -> None:
     async def fail() -> None:
         raise OSError("the body's neighbour failed")
 

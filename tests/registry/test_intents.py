@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.registry.conftest import World
+from tests.support.registry import RegistryWorld
 
 from holdfast.contracts.store import Put
 from holdfast.registry import PartitionState, RegistryStore, keys
@@ -46,7 +46,7 @@ async def test_a_range_that_is_begun_is_replaced_by_no_other(registry: RegistryS
     assert (await state(registry, 3)).intent == RANGE
 
 
-async def test_to_begin_the_same_range_again_changes_nothing(world: World, registry: RegistryStore) -> None:
+async def test_to_begin_the_same_range_again_changes_nothing(world: RegistryWorld, registry: RegistryStore) -> None:
     await registry.claim(3, "A", 0)
     await registry.begin_range(3, "A", 1, RANGE)
     before = await world.store.get(keys.partition_key("pxrs", 3))
@@ -90,7 +90,7 @@ async def test_a_range_below_the_checkpoint_is_refused(registry: RegistryStore) 
 
 
 async def test_what_is_remembered_of_a_partition_never_decides_against_a_range(
-    world: World, registry: RegistryStore
+    world: RegistryWorld, registry: RegistryStore
 ) -> None:
     """Another process of the same owner finished the range; the first remembers it as begun."""
     await registry.claim(3, "A", 0)
@@ -104,7 +104,7 @@ async def test_what_is_remembered_of_a_partition_never_decides_against_a_range(
     assert (await state(registry, 3)).checkpoint == 30
 
 
-async def test_of_two_racing_ranges_one_is_begun(world: World, registry: RegistryStore) -> None:
+async def test_of_two_racing_ranges_one_is_begun(world: RegistryWorld, registry: RegistryStore) -> None:
     async with world.harness.client() as other:
         second = world.registry(other)
         for number in range(8):
@@ -116,7 +116,7 @@ async def test_of_two_racing_ranges_one_is_begun(world: World, registry: Registr
             assert (await state(registry, number)).intent == (RANGE if begun[0] else OTHER)
 
 
-async def test_a_range_whose_answer_was_lost_is_begun_once(world: World, registry: RegistryStore) -> None:
+async def test_a_range_whose_answer_was_lost_is_begun_once(world: RegistryWorld, registry: RegistryStore) -> None:
     await registry.claim(3, "A", 0)
     losing = FaultyStore(world.store, random=world.random)
     losing.lose_answer_to("partitions/00003")
@@ -128,7 +128,7 @@ async def test_a_range_whose_answer_was_lost_is_begun_once(world: World, registr
 
 
 async def test_a_record_from_before_there_were_ranges_is_read_and_claimed(
-    world: World, registry: RegistryStore
+    world: RegistryWorld, registry: RegistryStore
 ) -> None:
     key = keys.partition_key("pxrs", 3)
     await world.store.commit(apply=[Put(key, b'{"owner":null,"checkpoint":7,"epoch":4}')])
@@ -140,7 +140,7 @@ async def test_a_record_from_before_there_were_ranges_is_read_and_claimed(
     assert msgspec.json.decode(entry.value)["intent"] == {"start": 10, "end": 20, "recipe": 1}
 
 
-async def test_a_stored_range_nobody_could_have_begun_is_corrupt(world: World, registry: RegistryStore) -> None:
+async def test_a_stored_range_nobody_could_have_begun_is_corrupt(world: RegistryWorld, registry: RegistryStore) -> None:
     value = b'{"owner":"A","checkpoint":0,"epoch":1,"intent":{"start":9,"end":9}}'
     await world.store.commit(apply=[Put(keys.partition_key("pxrs", 3), value)])
     with pytest.raises(CorruptError, match="partitions/00003"):

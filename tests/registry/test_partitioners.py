@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from tests.registry.conftest import World
+from tests.support.registry import RegistryWorld
 
 from holdfast.registry import ModuloPartitioner, Murmur2Partitioner, Partitioner, RegistryStore, SimpleConsumer
 from holdfast.vocabulary.errors import InvalidError
@@ -18,7 +18,7 @@ async def test_every_key_belongs_to_a_partition_of_the_registry(registry: Regist
             assert strategy.partition(key, 8) in known
 
 
-async def test_the_same_key_always_has_the_same_partition(world: World, registry: RegistryStore) -> None:
+async def test_the_same_key_always_has_the_same_partition(world: RegistryWorld, registry: RegistryStore) -> None:
     """Also for a consumer elsewhere: it finds the message where the producer's registry says."""
     sent = world.producer.send("account-42", b"1")
     again = world.producer.send("account-42", b"2")
@@ -30,7 +30,7 @@ async def test_the_same_key_always_has_the_same_partition(world: World, registry
     assert owner.owner == "A"
 
 
-async def test_1000_keys_spread_over_8_partitions(world: World, registry: RegistryStore) -> None:
+async def test_1000_keys_spread_over_8_partitions(world: RegistryWorld, registry: RegistryStore) -> None:
     for strategy in STRATEGIES:
         spread = Counter(strategy.partition(f"key-{number}", 8) for number in range(1000))
         assert len(spread) == 8
@@ -47,14 +47,14 @@ async def test_1000_keys_spread_over_8_partitions(world: World, registry: Regist
     assert {each.id: each.checkpoint for each in await registry.partitions()} == dict(expected)
 
 
-async def test_one_partition_takes_every_key(world: World) -> None:
+async def test_one_partition_takes_every_key(world: RegistryWorld) -> None:
     registry = await world.initialized(namespace="one", partitions=1)
     for strategy in STRATEGIES:
         assert {strategy.partition(f"key-{number}", 1) for number in range(100)} == {0}
     assert [each.id for each in await registry.partitions()] == [0]
 
 
-async def test_every_count_from_1_to_100_keeps_its_range(world: World) -> None:
+async def test_every_count_from_1_to_100_keeps_its_range(world: RegistryWorld) -> None:
     for count in range(1, 101):
         for strategy in STRATEGIES:
             assert all(0 <= strategy.partition(f"key-{number}", count) < count for number in range(50))

@@ -1,4 +1,4 @@
-"""Consumers in processes of their own that share nothing but a store: killed, frozen, stopped politely."""
+"""Consumers in processes of their own that share nothing but a store: killed, frozen, stopped gracefully."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.registry.conftest import World
+from tests.support.registry import RegistryWorld
 from tests.support.store_engines import STORE_ENGINES
 
 from holdfast.registry import RegistryView
@@ -39,7 +39,7 @@ class Consumer:
 
 
 @contextmanager
-def consumer(world: World, name: str, directory: Path) -> Iterator[Consumer]:
+def consumer(world: RegistryWorld, name: str, directory: Path) -> Iterator[Consumer]:
     said = directory / f"{name}.txt"
     options = [f"--messages={MESSAGES}", "--work-ms=40", f"--ttl-ms={max(2_000, world.harness.ttl_ms_min)}"]
     with said.open("ab") as out:
@@ -72,8 +72,9 @@ def check(*consumers: Consumer) -> None:
 
 # Memory lives in one process. On SQLite a process that is frozen inside a write holds the lock until its supervisor kills it,
 # so there freezing is tested where the moment can be chosen (tests/stores/test_sqlite_processes.py).
+ALWAYS = {("sqlite", "kill"), ("sqlite", "term"), ("postgres", "freeze")}
 WAYS = [
-    (engine, way)
+    pytest.param(engine, way, marks=() if (engine, way) in ALWAYS else pytest.mark.long)
     for engine in STORE_ENGINES
     for way in ("kill", "freeze", "term")
     if engine != "memory" and (engine, way) != ("sqlite", "freeze")
@@ -81,7 +82,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("engine", "way"), WAYS)
-async def test_work_goes_on_when_a_process_is_gone(world: World, tmp_path: Path, way: str) -> None:
+async def test_work_goes_on_when_a_process_is_gone(world: RegistryWorld, tmp_path: Path, way: str) -> None:
     registry = await world.initialized(namespace="example")
     with ExitStack() as stack:
         ann = stack.enter_context(consumer(world, "A", tmp_path))

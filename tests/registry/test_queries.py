@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.registry.conftest import World
+from tests.support.registry import RegistryWorld
 
 import holdfast
 from holdfast.contracts.store import Committed, Conflict, Entry, Operation, Requirement
@@ -20,11 +20,11 @@ def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-async def family(world: World) -> tuple[RegistryStore, RegistryStore]:
+async def family(world: RegistryWorld) -> tuple[RegistryStore, RegistryStore]:
     return await world.initialized(namespace="jobs-1"), await world.initialized(namespace="jobs-2")
 
 
-async def test_partitions_are_listed_by_namespace_and_only_those_of_the_family(world: World) -> None:
+async def test_partitions_are_listed_by_namespace_and_only_those_of_the_family(world: RegistryWorld) -> None:
     first, _ = await family(world)
     await world.initialized(namespace="mails-1")
     await first.claim(3, "a", 0)
@@ -35,13 +35,13 @@ async def test_partitions_are_listed_by_namespace_and_only_those_of_the_family(w
     assert await queries.partitions_of(world.store, "nobody") == []
 
 
-async def test_the_number_of_partitions_is_known_once_a_namespace_was_initialized(world: World) -> None:
+async def test_the_number_of_partitions_is_known_once_a_namespace_was_initialized(world: RegistryWorld) -> None:
     await family(world)
     assert await queries.partition_count(world.store, "jobs-1") == 8
     assert await queries.partition_count(world.store, "jobs-3") is None
 
 
-async def test_an_owner_is_live_until_its_claim_has_expired(world: World) -> None:
+async def test_an_owner_is_live_until_its_claim_has_expired(world: RegistryWorld) -> None:
     first, second = await family(world)
     await first.claim(3, "a", 0)
     await second.claim(3, "b", 0)
@@ -51,7 +51,7 @@ async def test_an_owner_is_live_until_its_claim_has_expired(world: World) -> Non
     assert await queries.live_owners(world.store, "jobs-1") == []
 
 
-async def test_intents_are_cleared_where_nobody_owns_the_partition(world: World) -> None:
+async def test_intents_are_cleared_where_nobody_owns_the_partition(world: RegistryWorld) -> None:
     first, _ = await family(world)
     for number in (1, 2):
         await first.claim(number, "a", 0)
@@ -67,7 +67,7 @@ async def test_intents_are_cleared_where_nobody_owns_the_partition(world: World)
     assert states[1].epoch == 2
 
 
-async def test_deletions_cover_a_family_and_nothing_else(world: World) -> None:
+async def test_deletions_cover_a_family_and_nothing_else(world: RegistryWorld) -> None:
     await family(world)
     other = await world.initialized(namespace="mails-1")
     while batch := await queries.deletions(world.store, "jobs-", limit=7):
@@ -77,7 +77,7 @@ async def test_deletions_cover_a_family_and_nothing_else(world: World) -> None:
     assert len(await other.partitions()) == 8
 
 
-async def test_a_start_is_decided_once(world: World) -> None:
+async def test_a_start_is_decided_once(world: RegistryWorld) -> None:
     for offset in (40, 50):
         decided = await queries.fix_start(world.store, "jobs-1", 3, offset, clock=world.clock, random=world.random)
         assert decided == 40
@@ -87,7 +87,7 @@ async def test_a_start_is_decided_once(world: World) -> None:
     assert stored.value == b'{"offset":40}'
 
 
-async def test_the_mirror_of_topic_intents_follows_begin_and_finish(world: World) -> None:
+async def test_the_mirror_of_topic_intents_follows_begin_and_finish(world: RegistryWorld) -> None:
     first, _ = await family(world)
     await first.claim(3, "a", 0)
     async with queries.mirror_topic_intents(world.store, clock=world.clock, random=world.random) as mirror:

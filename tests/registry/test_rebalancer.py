@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.registry.conftest import World
+from tests.support.registry import RegistryWorld
 
 from holdfast.registry import Rebalancer, RegistryStore
 
@@ -16,12 +16,12 @@ async def owners(registry: RegistryStore) -> dict[str | None, list[int]]:
 
 
 @pytest.fixture
-async def contiguous(world: World) -> Rebalancer:
+async def contiguous(world: RegistryWorld) -> Rebalancer:
     return Rebalancer(await world.initialized(plan="contiguous"))
 
 
 @pytest.fixture
-async def sticky(world: World) -> Rebalancer:
+async def sticky(world: RegistryWorld) -> Rebalancer:
     return Rebalancer(await world.initialized())
 
 
@@ -167,7 +167,7 @@ async def test_a_partition_whose_owner_failed_goes_to_another(sticky: Rebalancer
     assert len(after["A"]) == len(after["B"]) == 4
 
 
-async def test_managers_that_race_give_every_partition_one_owner(world: World, sticky: Rebalancer) -> None:
+async def test_managers_that_race_give_every_partition_one_owner(world: RegistryWorld, sticky: Rebalancer) -> None:
     await join(sticky, "A", "B", "C")
     async with world.harness.client() as other:
         rivals = [sticky, Rebalancer(world.registry(other)), Rebalancer(world.registry())]

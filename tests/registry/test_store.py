@@ -3,12 +3,18 @@
 import asyncio
 
 import pytest
-from tests.registry.conftest import LONG_TTL_MS, World
+from tests.support.registry import LONG_TTL_MS, RegistryWorld
+from tests.support.store_engines import STORE_ENGINES
 
 from holdfast.contracts.store import Put, Scan
 from holdfast.registry import PartitionState, RegistrySettings, RegistryStore, keys
 from holdfast.testing.faulty_store import FaultyStore
 from holdfast.vocabulary.errors import CorruptError, ExpiredError, InvalidError
+
+
+@pytest.fixture(params=STORE_ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 async def state(registry: RegistryStore, number: int) -> PartitionState:
@@ -51,7 +57,7 @@ async def test_an_owned_partition_is_not_claimed_even_with_the_right_epoch(regis
     assert await state(registry, 3) == PartitionState(id=3, owner="A", epoch=1)
 
 
-async def test_of_two_racing_claims_one_wins(world: World, registry: RegistryStore) -> None:
+async def test_of_two_racing_claims_one_wins(world: RegistryWorld, registry: RegistryStore) -> None:
     async with world.harness.client() as other:
         rival = world.registry(other)
         for number in range(8):
@@ -105,7 +111,7 @@ async def test_a_deregistered_owner_makes_its_partitions_expired(registry: Regis
     assert (await state(registry, 3)).owner == "A"  # to deregister is not to release
 
 
-async def test_a_stale_heartbeat_makes_a_partition_expired(world: World) -> None:
+async def test_a_stale_heartbeat_makes_a_partition_expired(world: RegistryWorld) -> None:
     await (await world.initialized()).register("A")
     registry = world.registry(ttl_ms=world.short_ttl_ms)
     await registry.claim(3, "A", 0)
@@ -152,7 +158,7 @@ async def test_an_unknown_partition_has_checkpoint_0_and_cannot_be_changed(regis
             await registry.update_checkpoint(number, "A", 1, 1)
 
 
-async def test_initialize_never_wipes(world: World, registry: RegistryStore) -> None:
+async def test_initialize_never_wipes(world: RegistryWorld, registry: RegistryStore) -> None:
     await registry.claim(3, "A", 0)
     await registry.update_checkpoint(3, "A", 42, 1)
     await registry.initialize()
@@ -160,14 +166,14 @@ async def test_initialize_never_wipes(world: World, registry: RegistryStore) -> 
     assert await state(registry, 3) == PartitionState(id=3, owner="A", epoch=1, checkpoint=42)
 
 
-async def test_racing_initialize_calls_end_in_one_state(world: World) -> None:
+async def test_racing_initialize_calls_end_in_one_state(world: RegistryWorld) -> None:
     async with world.harness.client() as other:
         racers = [world.registry(store, partitions=120) for store in (world.store, other, world.store)]
         await asyncio.gather(*(each.initialize() for each in racers))
     assert await racers[0].partitions() == tuple(PartitionState(id=number) for number in range(120))
 
 
-async def test_an_initialize_that_was_overtaken_wipes_nothing(world: World) -> None:
+async def test_an_initialize_that_was_overtaken_wipes_nothing(world: RegistryWorld) -> None:
     """It saw no partitions; when it comes to make them, they are there, claimed, with a checkpoint."""
     overtaker = world.registry()
 
@@ -185,20 +191,20 @@ async def test_an_initialize_that_was_overtaken_wipes_nothing(world: World) -> N
     assert len(await overtaker.partitions()) == 8
 
 
-async def test_another_partition_count_is_refused(world: World, registry: RegistryStore) -> None:
+async def test_another_partition_count_is_refused(world: RegistryWorld, registry: RegistryStore) -> None:
     with pytest.raises(InvalidError, match="8, as it was created"):
         await world.registry(partitions=16).initialize()
     assert len(await registry.partitions()) == 8
 
 
-async def test_racing_initialize_calls_with_two_counts_make_one_registry(world: World) -> None:
+async def test_racing_initialize_calls_with_two_counts_make_one_registry(world: RegistryWorld) -> None:
     few, many = world.registry(partitions=4), world.registry(partitions=60)
     outcomes = await asyncio.gather(few.initialize(), many.initialize(), return_exceptions=True)
     assert sorted(type(each).__name__ for each in outcomes) == ["InvalidError", "NoneType"]
     assert len(await few.partitions()) == (4 if outcomes[0] is None else 60)
 
 
-async def test_namespaces_do_not_touch_each_other(world: World, registry: RegistryStore) -> None:
+async def test_namespaces_do_not_touch_each_other(world: RegistryWorld, registry: RegistryStore) -> None:
     other = await world.initialized(namespace="pxrs2", partitions=3)
     await registry.register("A")
     await registry.claim(1, "A", 0)
@@ -257,7 +263,9 @@ async def test_a_checkpoint_never_moves_backwards(registry: RegistryStore) -> No
     assert not await registry.update_checkpoint(3, "A", 9, 2)
 
 
-async def test_racing_checkpoints_of_one_owner_end_at_the_highest(world: World, registry: RegistryStore) -> None:
+async def test_racing_checkpoints_of_one_owner_end_at_the_highest(
+    world: RegistryWorld, registry: RegistryStore
+) -> None:
     await registry.claim(3, "A", 0)
     async with world.harness.client() as other:
         second = world.registry(other)
@@ -269,7 +277,7 @@ async def test_racing_checkpoints_of_one_owner_end_at_the_highest(world: World, 
     assert await registry.checkpoint(3) == 60
 
 
-async def test_a_remembered_record_can_confirm_but_not_refuse(world: World, registry: RegistryStore) -> None:
+async def test_a_remembered_record_can_confirm_but_not_refuse(world: RegistryWorld, registry: RegistryStore) -> None:
     """The registry skips a read when its last checkpoint's record is still there; others' changes must not confuse it."""
     await registry.claim(3, "A", 0)
     assert await registry.update_checkpoint(3, "A", 1, 1)
@@ -285,7 +293,7 @@ async def test_a_remembered_record_can_confirm_but_not_refuse(world: World, regi
     assert await registry.checkpoint(3) == 7
 
 
-async def test_a_release_and_a_checkpoint_that_race_lose_nothing(world: World, registry: RegistryStore) -> None:
+async def test_a_release_and_a_checkpoint_that_race_lose_nothing(world: RegistryWorld, registry: RegistryStore) -> None:
     for number in range(8):
         await registry.claim(number, "A", 0)
         moved, released = await asyncio.gather(
@@ -295,7 +303,7 @@ async def test_a_release_and_a_checkpoint_that_race_lose_nothing(world: World, r
         assert await state(registry, number) == PartitionState(id=number, epoch=2, checkpoint=10 if moved else 0)
 
 
-async def test_a_renewed_heartbeat_keeps_the_claim_beyond_its_ttl(world: World) -> None:
+async def test_a_renewed_heartbeat_keeps_the_claim_beyond_its_ttl(world: RegistryWorld) -> None:
     await world.initialized()
     registry = world.registry(ttl_ms=world.short_ttl_ms)
     await registry.register("A")
@@ -308,7 +316,7 @@ async def test_a_renewed_heartbeat_keeps_the_claim_beyond_its_ttl(world: World) 
     assert 3 in (await registry.snapshot()).heartbeats
 
 
-async def test_renewal_after_expiry_fails_for_ever(world: World) -> None:
+async def test_renewal_after_expiry_fails_for_ever(world: RegistryWorld) -> None:
     registry = await world.initialized(ttl_ms=world.short_ttl_ms)
     await registry.claim(3, "A", 0)
     await world.until(registry, lambda view: 3 not in view.heartbeats)
@@ -330,7 +338,7 @@ async def test_a_lapsed_claim_is_expired_at_once(registry: RegistryStore) -> Non
     await registry.expire_claim(3, 1)
 
 
-async def test_a_registration_that_is_not_renewed_ends(world: World) -> None:
+async def test_a_registration_that_is_not_renewed_ends(world: RegistryWorld) -> None:
     registry = await world.initialized(ttl_ms=world.short_ttl_ms)
     info = await registry.register("A")
     assert await registry.keep_registered(info)
@@ -368,7 +376,7 @@ async def test_a_watch_tells_of_owners_but_not_of_checkpoints_unless_asked(regis
     await views.aclose()
 
 
-async def test_a_record_nobody_could_have_written_is_corrupt(world: World, registry: RegistryStore) -> None:
+async def test_a_record_nobody_could_have_written_is_corrupt(world: RegistryWorld, registry: RegistryStore) -> None:
     await world.store.commit(apply=[Put(keys.partition_key("pxrs", 3), b'{"owner":null,"checkpoint":-1,"epoch":0}')])
     with pytest.raises(CorruptError, match="partitions/00003"):
         await registry.claim(3, "A", 0)
@@ -377,7 +385,7 @@ async def test_a_record_nobody_could_have_written_is_corrupt(world: World, regis
         await registry.partitions()
 
 
-async def test_the_records_are_readable_by_people(world: World, registry: RegistryStore) -> None:
+async def test_the_records_are_readable_by_people(world: RegistryWorld, registry: RegistryStore) -> None:
     await registry.claim(3, "A", 0)
     entry = await world.store.get("registry/pxrs/partitions/00003")
     assert entry is not None
@@ -415,7 +423,7 @@ async def test_a_consumer_id_with_a_slash_is_refused(registry: RegistryStore) ->
 # --- claims under a session of the claimer's own
 
 
-async def test_claims_under_one_session_live_and_die_with_it(world: World, registry: RegistryStore) -> None:
+async def test_claims_under_one_session_live_and_die_with_it(world: RegistryWorld, registry: RegistryStore) -> None:
     session = await world.store.open_session(LONG_TTL_MS)
     calls = FaultyStore(world.store, random=world.random)
     frugal = world.registry(calls)
@@ -431,7 +439,9 @@ async def test_claims_under_one_session_live_and_die_with_it(world: World, regis
     assert [each.id for each in await registry.expired()] == [0, 1, 2, 3]
 
 
-async def test_to_release_one_claim_of_a_session_leaves_its_neighbours(world: World, registry: RegistryStore) -> None:
+async def test_to_release_one_claim_of_a_session_leaves_its_neighbours(
+    world: RegistryWorld, registry: RegistryStore
+) -> None:
     session = await world.store.open_session(LONG_TTL_MS)
     for number in range(4):
         await registry.claim(number, "A", 0, session=session)
@@ -442,7 +452,9 @@ async def test_to_release_one_claim_of_a_session_leaves_its_neighbours(world: Wo
     assert (await state(registry, 2)).owner == "A"
 
 
-async def test_a_claim_under_a_dead_session_is_refused_and_says_so(world: World, registry: RegistryStore) -> None:
+async def test_a_claim_under_a_dead_session_is_refused_and_says_so(
+    world: RegistryWorld, registry: RegistryStore
+) -> None:
     session = await world.store.open_session(LONG_TTL_MS)
     await world.store.close_session(session.id)
     with pytest.raises(ExpiredError, match="session"):

@@ -10,11 +10,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from holdfast.testing.harness import StoreHarness
 
 NewStoreHarness = Callable[[], AbstractAsyncContextManager[StoreHarness]]
 
 STORE_ENGINES: Final = ("memory", "sqlite", "postgres", "etcd", "redis")
+# For suites of logic above the contract: the engines without a server always, the others in `make test-long`.
+SERVERLESS_FIRST: Final = tuple(
+    engine if engine in ("memory", "sqlite") else pytest.param(engine, marks=pytest.mark.long)
+    for engine in STORE_ENGINES
+)
 
 
 def serving(engine: str, directory: Path) -> AbstractContextManager[NewStoreHarness]:
