@@ -59,7 +59,7 @@ class Objects(Protocol):
         """Write a new object from parts, atomically and durably: it is there whole, or not at all.
 
         Lost race: `AlreadyExists`. Unknown: a lost answer is retried, and the retry finds `AlreadyExists`; keys carry an upload
-        id, so that a writer knows its own. After `UnavailableError` or a cancellation the object may or may not appear: put
+        id, so that a writer recognizes its own. After `UnavailableError` or a cancellation the object may or may not appear: put
         the same key and body again, or leave it to the sweeper. Parts must not change until this returns or raises.
         """
         ...

@@ -3,7 +3,7 @@
 The one rule: `commit` is the only write, and losing a race is an answer, not an error. All coordination in Holdfast is
 written against this page and runs on every engine; `holdfast.testing.store_contract` holds each engine to it.
 
-Time. A session is dead once a *commit* says so: a reaper's, or that of a contender whose commit finds it overdue. Until
+Time. A session is dead once a *commit* has ended it: a reaper's, or that of a contender that finds it overdue. Until
 then every reader sees its keys; afterwards they never come back, whatever any clock does.
 
 Order. Versions grow store-wide in commit order. A reader at version v has seen every commit up to v.

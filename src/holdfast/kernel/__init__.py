@@ -1,1 +1,1 @@
-"""Ownership: sessions, leases with epochs, membership, placement, transfers, and the registry built on them."""
+"""Ownership: sessions, leases with epochs, membership, placement, transfers, mirrors."""

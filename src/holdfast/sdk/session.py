@@ -148,9 +148,8 @@ async def open_session(
         try:
             yield session
         finally:
-            if (
-                held.alive()
-            ):  # after a loss the store judges late commits: it knows whether somebody newer owns the lease
+            # After a loss the store decides about late commits: whether somebody newer owns the lease.
+            if held.alive():
                 session._close()
 
 

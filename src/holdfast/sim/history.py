@@ -1,6 +1,6 @@
 """History: what happened in a world, in the order it truly happened.
 
-Written by the store (what landed, whose session ended), by the actors (what they believed when they acted) and by the world
+Written by the store (what landed, whose session ended), by the actors (which leases they had when they acted) and by the world
 (when it healed). The checker reads nothing else. Notes are for people; they are only taken when a run is traced.
 """
 
@@ -73,7 +73,7 @@ class EffectAcknowledged(msgspec.Struct, frozen=True, tag=True):
 
 
 class ActorCrashed(msgspec.Struct, frozen=True, tag=True):
-    """Code failed in a way no caller is told to expect."""
+    """Code failed in a way that is not part of its contract."""
 
     at_ms: float
     actor: str

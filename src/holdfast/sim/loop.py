@@ -51,7 +51,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.now_ms / 1000
 
     def post_at(self, at_ms: float, callback: Callable[..., object], *args: Any) -> None:
-        """Call back at virtual time `at_ms`. Cheaper than `call_at`: cannot be cancelled, knows no context."""
+        """Call back at virtual time `at_ms`. Cheaper than `call_at`: cannot be cancelled, has no context."""
         self._set = order = self._set + 1
         heapq.heappush(self._timers, (at_ms, order, callback, args))
 

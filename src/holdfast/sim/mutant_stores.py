@@ -41,7 +41,7 @@ class ForgivingStore(SimStore):
 
 
 class PredicateStore(SimStore):
-    """No commit ends a session: each call asks the wall clock which ones live, and hides the keys of the others."""
+    """No commit ends a session: each call checks the wall clock for those that live, and hides the keys of the others."""
 
     def __init__(self, *, clock: Clock, random: Random, history: History, on_commit: Callable[[Changed], None]) -> None:
         super().__init__(clock=_WallForBoot(clock), random=random, history=history, on_commit=on_commit)

@@ -102,7 +102,7 @@ _MUTANT_LIST: Final = (
     ),
     Variant(
         name="release-by-stale-owner",
-        wrong="a release removes whoever holds the lease",
+        wrong="a release removes the lease of any holder",
         hold=_hold_and_release_blindly,
     ),
     Variant(

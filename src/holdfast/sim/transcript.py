@@ -49,7 +49,7 @@ def describe(event: Event) -> tuple[str, str]:
         case EffectStarted(actor=actor, resource=resource, epoch=epoch, number=number):
             return actor, f"acts on {resource} at epoch {epoch}: effect {number}"
         case EffectAcknowledged(actor=actor, resource=resource, number=number, version=version):
-            return actor, f"knows that effect {number} on {resource} landed (v{version})"
+            return actor, f"effect {number} on {resource} acknowledged (v{version})"
         case ActorCrashed(actor=actor, error=error):
             return actor, f"fails: {error}"
         case FaultsHealed():

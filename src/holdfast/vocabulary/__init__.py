@@ -1,1 +1,1 @@
-"""The words every floor speaks: errors, nouns, time, tasks, hashes, settings. Imports nothing of ours."""
+"""What every package uses: errors, shared types, time, randomness, tasks, hashes, settings, failpoints. Imports nothing of ours."""

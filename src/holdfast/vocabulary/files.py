@@ -1,7 +1,7 @@
 """Durable files: written whole or not at all, and still there after a power cut.
 
 The one rule: data first, then the name, then the directory. A reader finds the old file or the new one, never a part of either.
-Errors are the operating system's own (`OSError`); the caller knows what the file means and says so.
+Errors are the operating system's own (`OSError`); the caller adds what the file means.
 """
 
 import os

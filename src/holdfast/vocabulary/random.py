@@ -20,7 +20,7 @@ class Random(Protocol):
         ...
 
 
-# Not Python's shared generator: seeding that must not repeat our jitter, nor our jitter disturb whoever seeded it.
+# Not Python's shared generator: seeding that must not repeat our jitter, nor our jitter disturb its sequence.
 _SYSTEM: Final = random.SystemRandom()
 
 

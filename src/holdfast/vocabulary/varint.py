@@ -1,7 +1,7 @@
 """Variable-length integers, seven bits a byte, lowest first (LEB128), and zigzag for signed ones.
 
 Kafka's records and flexible messages, STRM's index and ClickHouse's blocks all use them. The one rule: never past `end`, never more
-than `bits` bits. What is wrong with the bytes is a `VarintError`; the reader of a format says what that means there.
+than `bits` bits. What is wrong with the bytes is a `VarintError`; the reader of a format decides what that means there.
 """
 
 from typing import Final
