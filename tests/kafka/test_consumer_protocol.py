@@ -26,7 +26,7 @@ def test_a_truncated_subscription_is_none() -> None:
 
 def test_a_group_has_the_topics_of_all_its_members() -> None:
     both = [subscription("orders"), subscription("payments", "orders")]
-    assert group_subscription_topics("consumer", both) == {"orders", "payments"}
+    assert group_subscription_topics("consumer", both) == frozenset({"orders", "payments"})
     assert group_subscription_topics("connect", both) is None
     assert group_subscription_topics("consumer", [*both, b"?"]) is None
 

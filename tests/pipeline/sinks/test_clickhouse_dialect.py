@@ -56,11 +56,6 @@ TYPES: list[tuple[str, Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def clickhouse(clickhouse_server_process: ClickHouseServer) -> ClickHouseServer:
-    return clickhouse_server_process
-
-
 def _insert(server: ClickHouseServer, table: TableSpec, records: SourceRecords, token: str) -> None:
     """As a sink does: Arrow through a SELECT, under a token."""
     batch = with_provenance(coerce_all(make_coercion_plan(table.mapping), records), records, generation=1)
