@@ -33,7 +33,7 @@ SERVER_FOLDERS = (
 SERVER_FIXTURES = {"broker", "clickhouse", "kafka", "own_broker", "spark", "start"}
 QUICK_ENGINE = "memory"
 # Helpers that start processes: a test module that imports from one needs a server.
-SERVER_HELPERS = {"subprocess", "holdfast.testing.servers", "holdfast.testing.clickhouse"} | {
+SERVER_HELPERS = {"subprocess", "holdfast.testing.server_process", "holdfast.testing.clickhouse"} | {
     f"tests.support.{name}"
     for name in (
         *(
