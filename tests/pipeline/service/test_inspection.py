@@ -152,9 +152,7 @@ async def test_a_source_is_validated_step_by_step(world: PipelineServiceHarness)
     assert detail(found, "offsets") == "30 offsets in 2 partitions"
     missing = await world.service.inspection.validate(pipeline.id, "kafka", unsaved={"source": {"topic": "nowhere"}})
     assert outcomes(missing) == ["topic: failed", "offsets: skipped"]
-    assert detail(missing, "topic") == (
-        f"invalid source.topic 'nowhere': must be a topic that exists at {world.node.kafka}"
-    )
+    assert detail(missing, "topic") == "invalid source.topic 'nowhere': must be a topic of this cluster"
     timed = {"source": {"topic": world.name, "start": "2020-01-01"}}
     assert detail(await world.service.inspection.validate(pipeline.id, "kafka", unsaved=timed), "start") == "0: 0, 1: 0"
     with pytest.raises(InvalidError, match="one of kafka, clickhouse, clickhouse-table"):

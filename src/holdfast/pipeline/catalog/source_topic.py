@@ -21,8 +21,14 @@ def open_source_topic(config: KafkaConfig, bootstrap: str, *, clock: Clock, time
             config.topic, servers, client_properties(config), clock=clock, timeout_ms=timeout_ms
         ) as reader:
             yield reader
-    except UnknownTopicError as error:
-        raise InvalidError("source.topic", error.topic, f"a topic that exists at {servers}") from None
+    except UnknownTopicError:
+        raise unknown_topic(config) from None
+
+
+def unknown_topic(config: KafkaConfig) -> InvalidError:
+    """The error for a source whose topic does not exist."""
+    place = f"that exists at {','.join(config.brokers)}" if config.brokers else "of this cluster"
+    return InvalidError("source.topic", config.topic, f"a topic {place}")
 
 
 def client_properties(config: KafkaConfig) -> dict[str, str]:

@@ -12,6 +12,8 @@ from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableErr
 from holdfast.clickhouse.quoting import quote_literal
 from holdfast.clickhouse.types import parse_type
 from holdfast.client.topic_reader import TopicReader
+from holdfast.log.topics import UnknownTopicError
+from holdfast.pipeline.catalog.source_topic import unknown_topic
 from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, TableSpec
 from holdfast.pipeline.mapping.table_diff import ExistingTable, TableDifferences, compare_table
 from holdfast.pipeline.model.column_mapping import Mapping, make_column
@@ -63,7 +65,14 @@ class _Checks:
 def validate_source(config: KafkaConfig, topic: TopicReader) -> Validation:
     """Connect, find the topic, read its offsets."""
     checks = _Checks()
-    checks.run("topic", lambda: f"{config.topic} has {_count(len(topic.partitions()), 'partition')}")
+
+    def partitions() -> str:
+        try:
+            return f"{config.topic} has {_count(len(topic.partitions()), 'partition')}"
+        except UnknownTopicError:
+            raise unknown_topic(config) from None
+
+    checks.run("topic", partitions)
 
     def offsets() -> str:
         bounds = topic.bounds()
