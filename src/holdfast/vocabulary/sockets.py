@@ -82,7 +82,7 @@ def _bound(family: int, kind: int, protocol: int, address: tuple[object, ...]) -
 
 
 def _free_port_hint(host: str, port: int) -> str:
-    """The next port that is free now. It is not reserved: somebody may take it before it is used."""
+    """The next port that is free now. It is not reserved: another process may take it first."""
     for candidate in range(port + 1, min(port + 1 + _FREE_PORT_TRIES, 65_536)):
         with suppress(OSError), socket.create_server((host or "127.0.0.1", candidate)):
             return f"; port {candidate} is free"
