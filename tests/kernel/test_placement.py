@@ -1,15 +1,28 @@
-"""Placement: bounded, sticky, deterministic (SAFETY 6)."""
+"""Placement: bounded, sticky, deterministic (docs/safety.md, rule 6)."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.kernel.hash_ring import HashRing
-from holdfast.kernel.placement import PlacementPlan, Workload, make_plan, moved_partitions
+from holdfast.kernel.placement import Placement, PlacementPlan, Workload, make_plan
 from holdfast.kernel.quotas import quotas
-from holdfast.vocabulary.types import Member
+from holdfast.vocabulary.types import Member, TopicPartition
+
+
+def moved_partitions(
+    before: Mapping[str, Sequence[Placement]], after: Mapping[str, Sequence[Placement]]
+) -> list[TopicPartition]:
+    """Partitions whose owner differs between two plans (new partitions do not count)."""
+    return [
+        TopicPartition(topic, number)
+        for topic, placements in after.items()
+        for number, placement in enumerate(placements)
+        if number < len(before.get(topic, ())) and before[topic][number][:1] not in ((), placement[:1])
+    ]
 
 
 def agents(*numbers: int, zones: str = "", group: str = "default") -> list[Member]:

@@ -1,4 +1,4 @@
-"""Sessions: the local deadline ends before the store's, whatever happens to keep-alives (SAFETY 5)."""
+"""Sessions: the local deadline ends before the store's, whatever happens to keep-alives (docs/safety.md, rule 5)."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -54,3 +54,20 @@ async def test_limited_calls_return_in_order_and_never_run_more_than_the_limit_a
 
     assert await gather_limited(double, range(10), 3) == [2 * number for number in range(10)]
     assert most == 3
+
+
+async def test_the_first_failed_call_cancels_the_rest() -> None:
+    cancelled = list[int]()
+
+    async def fail_at_zero(item: int) -> None:
+        if item == 0:
+            raise errors.ClosedError("it")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(item)
+            raise
+
+    with pytest.raises(errors.ClosedError):
+        await gather_limited(fail_at_zero, [1, 2, 0], 3)
+    assert sorted(cancelled) == [1, 2]

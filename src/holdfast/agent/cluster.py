@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from holdfast.contracts.store import Store
-from holdfast.kernel.keys import MEMBERS, PLACED, PLANNER, holder_key, member_key, partition_resource
+from holdfast.kernel.keys import PLACED, PLANNER, holder_key, member_key, members_prefix, partition_resource
 from holdfast.kernel.lease import Held, read_holder
 from holdfast.kernel.membership import read_member
 from holdfast.kernel.mirror import Mirror, open_mirror
@@ -92,7 +92,7 @@ async def watching_cluster(store: Store, *, clock: Clock, random: Random) -> Asy
             store, holder_key(PLACED), read_holder, clock=clock, random=random, notify=owners_changed
         ) as holders,
         open_mirror(
-            store, f"{MEMBERS}agent/", read_member, clock=clock, random=random, notify=owners_changed
+            store, members_prefix("agent"), read_member, clock=clock, random=random, notify=owners_changed
         ) as members,
         open_mirror(store, holder_key(PLANNER), read_holder, clock=clock, random=random) as planners,
     ):

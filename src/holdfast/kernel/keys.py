@@ -49,7 +49,12 @@ def epoch_key(resource: str) -> str:
 
 def member_key(kind: str, member_id: str) -> str:
     """A live member; `kind` is `agent` or `worker`."""
-    return f"{MEMBERS}{kind}/{member_id}"
+    return members_prefix(kind) + member_id
+
+
+def members_prefix(kind: str) -> str:
+    """All live members of a kind."""
+    return f"{MEMBERS}{kind}/"
 
 
 def last_seen_key(kind: str, member_id: str) -> str:

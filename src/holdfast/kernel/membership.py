@@ -13,7 +13,7 @@ import msgspec
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Entry, Put, Requirement, Store
 from holdfast.contracts.validation import prefix_end
-from holdfast.kernel.keys import LAST_SEEN, MEMBERS, NODE_COUNTER, NODES, last_seen_key, member_key
+from holdfast.kernel.keys import NODE_COUNTER, NODES, last_seen_key, member_key, members_prefix
 from holdfast.kernel.mirror import open_mirror
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, InvalidError, UnavailableError
@@ -125,7 +125,7 @@ def _last_seen_put(kind: str, member: Member, clock: Clock) -> Put:
 
 async def list_members(store: Store, kind: str, *, now_ms: int, settings: MembershipSettings) -> list[MemberStatus]:
     """All live members, and those with a heartbeat within `shown_ms`, by id."""
-    live_prefix, seen_prefix = f"{MEMBERS}{kind}/", f"{LAST_SEEN}{kind}/"
+    live_prefix, seen_prefix = members_prefix(kind), last_seen_key(kind, "")
     live = {m.id: m for m in map(read_member, (await store.scan(live_prefix, prefix_end(live_prefix))).entries)}
     statuses = []
     for entry in (await store.scan(seen_prefix, prefix_end(seen_prefix))).entries:

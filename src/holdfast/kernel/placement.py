@@ -118,15 +118,3 @@ def _replicas(partition: TopicPartition, owner: str, count: int, ring: HashRing,
                 chosen.append(agent)
                 used.add(zones[agent])
     return tuple(chosen)
-
-
-def moved_partitions(
-    before: Mapping[str, Sequence[Placement]], after: Mapping[str, Sequence[Placement]]
-) -> list[TopicPartition]:
-    """Partitions whose owner differs between two plans (new partitions do not count)."""
-    return [
-        TopicPartition(topic, number)
-        for topic, placements in after.items()
-        for number, placement in enumerate(placements)
-        if number < len(before.get(topic, ())) and before[topic][number][:1] not in ((), placement[:1])
-    ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from holdfast.contracts.store import Entry, Store
-from holdfast.kernel.keys import MEMBERS, PLACED, PLANS, TRANSFERS, holder_key
+from holdfast.kernel.keys import PLACED, PLANS, TRANSFERS, holder_key, members_prefix
 from holdfast.kernel.lease import Held, Lease, acquire, read_holder, release
 from holdfast.kernel.membership import read_member
 from holdfast.kernel.mirror import Mirror, open_mirror
@@ -130,7 +130,7 @@ class PlanExecutor:
                 await stack.enter_async_context(self._mirror(PLANS, lambda entry: decode_placements(entry.value))),
                 await stack.enter_async_context(self._mirror(holder_key(PLACED), read_holder)),
                 await stack.enter_async_context(self._mirror(TRANSFERS, read_transfer)),
-                await stack.enter_async_context(self._mirror(f"{MEMBERS}agent/", read_member)),
+                await stack.enter_async_context(self._mirror(members_prefix("agent"), read_member)),
             )
             while True:
                 for action in decide(self._view(mirrors)):

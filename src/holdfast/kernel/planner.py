@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from holdfast.contracts.store import Delete, Entry, Operation, Put, Store
-from holdfast.kernel.keys import MEMBERS, PLANNER, PLANS, WORKLOADS, holder_key, plan_key
+from holdfast.kernel.keys import PLANNER, PLANS, WORKLOADS, holder_key, members_prefix, plan_key
 from holdfast.kernel.lease import Held, Lease, commit_fenced, hold_lease, read_holder
 from holdfast.kernel.membership import read_member
 from holdfast.kernel.mirror import open_mirror, scan_all
@@ -128,7 +128,7 @@ async def _plan_under_lease(
     async with AsyncExitStack() as mirrors:
         notify = Notify()
         agents = await mirrors.enter_async_context(
-            open_mirror(store, f"{MEMBERS}agent/", read_member, clock=clock, random=random, notify=notify)
+            open_mirror(store, members_prefix("agent"), read_member, clock=clock, random=random, notify=notify)
         )
         workloads = await mirrors.enter_async_context(
             open_mirror(store, WORKLOADS, read_workload, clock=clock, random=random, notify=notify)

@@ -5,19 +5,16 @@ plan at once: the store lets one of two racing steps through, the other returns 
 plans. It calls no consumer: that is `ConsumerCoordinator`.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from holdfast.kernel.fair_share import FairShares, contiguous, sticky
 from holdfast.registry.model import PartitionMove, PartitionState
 from holdfast.registry.store import RegistryStore
 from holdfast.registry.view import RegistryView
-from holdfast.vocabulary.tasks import unwrap_exception_group
+from holdfast.vocabulary.tasks import gather_limited
 
 _CONCURRENT_MAX: Final = 64  # engines put commits that come together into one batch; more than this only queue
-
-T = TypeVar("T")
 
 
 class Rebalancer:
@@ -45,7 +42,7 @@ class Rebalancer:
         async def reclaim(state: PartitionState) -> bool:
             return state.owner is not None and await self.registry.release(state.id, state.owner, state.epoch)
 
-        reclaimed = await _gather_bounded(reclaim, expired)
+        reclaimed = await gather_limited(reclaim, expired, _CONCURRENT_MAX)
         return tuple(state for state, done in zip(expired, reclaimed, strict=True) if done)
 
     def plan(self, view: RegistryView, *, reclaimed: Iterable[PartitionState] = ()) -> tuple[PartitionMove, ...]:
@@ -72,25 +69,9 @@ class Rebalancer:
                 epoch += 1
             return await self.registry.claim(move.partition, move.target, epoch)
 
-        won = await _gather_bounded(carry, moves)
+        won = await gather_limited(carry, moves, _CONCURRENT_MAX)
         return tuple(move for move, done in zip(moves, won, strict=True) if done)
 
     async def rebalance(self, *, reclaimed: Iterable[PartitionState] = ()) -> tuple[PartitionMove, ...]:
         """Plan from the present view and carry it out."""
         return await self.carry_out(self.plan(await self.registry.snapshot(), reclaimed=reclaimed))
-
-
-async def _gather_bounded(step: Callable[[T], Awaitable[bool]], items: Sequence[T]) -> list[bool]:
-    """Run `step` for every item, a bounded number at a time; the first failure ends all."""
-    gate = asyncio.Semaphore(_CONCURRENT_MAX)
-
-    async def one(item: T) -> bool:
-        async with gate:
-            return await step(item)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(item)) for item in items]
-    except BaseExceptionGroup as failed:
-        raise unwrap_exception_group(failed) from None
-    return [task.result() for task in tasks]

@@ -94,11 +94,19 @@ class Notify:
 async def gather_limited(
     function: Callable[[Item], Awaitable[Result]], items: Iterable[Item], concurrency_max: int
 ) -> list[Result]:
-    """The results of `function` for every item, in their order, at most `concurrency_max` calls at a time."""
+    """The results of `function` for every item, in their order, at most `concurrency_max` calls at a time.
+
+    The first failure cancels the rest.
+    """
     slots = asyncio.Semaphore(concurrency_max)
 
     async def limited(item: Item) -> Result:
         async with slots:
             return await function(item)
 
-    return await asyncio.gather(*map(limited, items))
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(limited(item)) for item in items]
+    except BaseExceptionGroup as failed:
+        raise unwrap_exception_group(failed) from None
+    return [task.result() for task in tasks]
