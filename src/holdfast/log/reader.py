@@ -8,7 +8,6 @@ a segment that is gone was unlinked meanwhile (retention, compaction), so the re
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.contracts.objects import Missing, Objects
@@ -58,18 +57,13 @@ class ReadablePartition(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedBatches:
+class FetchedBatches(NamedTuple):
     """Whole batches in offset order, and where the log began and ended when they were read."""
 
     batches: list[Buffer]
     start_offset: int
     high_watermark: int
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the batches."""
-        return sum(len(batch) for batch in self.batches)
+    size_bytes: int
 
 
 class _SegmentRead(NamedTuple):
@@ -118,10 +112,10 @@ class LogReader:
             if not start <= offset <= end:
                 raise OffsetOutOfRangeError(str(log.partition_id), offset, start, end)
             batches = await self._read(log, offset, end, bytes_max)
-            fetched = FetchedBatches(batches, start, end)
+            size_bytes = sum(map(len, batches))
             left_ms = deadline_ms - self._clock.boot_ms()
-            if fetched.size_bytes >= min(bytes_min, bytes_max) or left_ms <= 0:
-                return fetched
+            if size_bytes >= min(bytes_min, bytes_max) or left_ms <= 0:
+                return FetchedBatches(batches, start, end, size_bytes)
             await log.wait_beyond(end, left_ms)
 
     async def _read(self, log: ReadablePartition, offset: int, end: int, bytes_max: int) -> list[Buffer]:

@@ -248,10 +248,8 @@ class LogService:
         epoch = led.lease.epoch
         if 0 <= leader_epoch != epoch:
             _check_epoch(led, leader_epoch)
-        fetched = await self._reading.fetch(led, offset, bytes_max=bytes_max)
-        return PartitionRead(
-            fetched.batches, fetched.size_bytes, fetched.start_offset, fetched.high_watermark, epoch, led
-        )
+        batches, start, end, size_bytes = await self._reading.fetch(led, offset, bytes_max=bytes_max)
+        return PartitionRead(batches, size_bytes, start, end, epoch, led)
 
     async def fetch_published(
         self, topic: str, partition: int, offset: int, *, bytes_max: int
