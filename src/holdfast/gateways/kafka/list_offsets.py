@@ -56,13 +56,13 @@ async def list_offsets(call: RequestContext, request: Any) -> ResponseFields:
             which = (topic.name, each.partition_index)
             (duplicates if which in seen else seen).add(which)
 
-    async def look(name: str, asked: Any) -> ResponseFields:
-        if (name, asked.partition_index) in duplicates:
-            return _none(asked.partition_index, ErrorCode.INVALID_REQUEST)
+    async def lookup(name: str, wanted: Any) -> ResponseFields:
+        if (name, wanted.partition_index) in duplicates:
+            return _none(wanted.partition_index, ErrorCode.INVALID_REQUEST)
         try:
-            return await _offset(call, name, asked)
+            return await _offset(call, name, wanted)
         except HoldfastError as error:
-            return _none(asked.partition_index, code_of(error))
+            return _none(wanted.partition_index, code_of(error))
 
     topics = []
     for topic in request.topics:
@@ -70,18 +70,18 @@ async def list_offsets(call: RequestContext, request: Any) -> ResponseFields:
         if refusal is not ErrorCode.NONE:
             partitions: Sequence[ResponseFields] = [_none(each.partition_index, refusal) for each in topic.partitions]
         elif all(each.timestamp in (EARLIEST, LATEST) for each in topic.partitions):  # known at once
-            partitions = [await look(topic.name, each) for each in topic.partitions]
+            partitions = [await lookup(topic.name, each) for each in topic.partitions]
         else:
-            partitions = await gather_limited(partial(look, topic.name), topic.partitions, _LOOKUPS_MAX)
+            partitions = await gather_limited(partial(lookup, topic.name), topic.partitions, _LOOKUPS_MAX)
         topics.append({"name": topic.name, "partitions": partitions})
     return {"topics": topics}
 
 
-async def _offset(call: RequestContext, name: str, asked: Any) -> ResponseFields:
-    number, timestamp = asked.partition_index, asked.timestamp
+async def _offset(call: RequestContext, name: str, wanted: Any) -> ResponseFields:
+    number, timestamp = wanted.partition_index, wanted.timestamp
     if timestamp < 0 and call.version < _TIMESTAMP_SINCE_VERSION.get(timestamp, call.version + 1):
         return _none(number, ErrorCode.UNSUPPORTED_VERSION)
-    epoch = getattr(asked, "current_leader_epoch", NO_EPOCH)
+    epoch = getattr(wanted, "current_leader_epoch", NO_EPOCH)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         await call.backend.log.describe(name, number, leader_epoch=epoch)
         return _none(number, ErrorCode.NONE)
@@ -131,18 +131,18 @@ async def offset_for_leader_epoch(call: RequestContext, request: Any) -> Respons
     return {"topics": topics}
 
 
-async def _end_of_epoch(backend: KafkaBackend, name: str, asked: Any, refusal: ErrorCode) -> ResponseFields:
+async def _end_of_epoch(backend: KafkaBackend, name: str, wanted: Any, refusal: ErrorCode) -> ResponseFields:
     epoch, end = NO_EPOCH, NO_OFFSET
     if refusal is not ErrorCode.NONE:
-        return {"error_code": refusal, "partition": asked.partition, "leader_epoch": epoch, "end_offset": end}
+        return {"error_code": refusal, "partition": wanted.partition, "leader_epoch": epoch, "end_offset": end}
     try:
         code = ErrorCode.NONE
         epoch, end = await backend.log.end_of_epoch(
-            name, asked.partition, asked.leader_epoch, leader_epoch=asked.current_leader_epoch
+            name, wanted.partition, wanted.leader_epoch, leader_epoch=wanted.current_leader_epoch
         )
     except HoldfastError as error:
         code = code_of(error)
-    return {"error_code": code, "partition": asked.partition, "leader_epoch": epoch, "end_offset": end}
+    return {"error_code": code, "partition": wanted.partition, "leader_epoch": epoch, "end_offset": end}
 
 
 APIS: Final = (
