@@ -264,7 +264,7 @@ async def test_a_permanent_failure_is_not_retried_before_the_pipeline_is_edited(
     status = (await world.statuses("p"))["0"]
     assert (status.state, status.lasting) == ("failed", True)
     assert "p.1.0" not in ann.driver.runs
-    await world.edit("p", recipe=2)
+    await world.edit("p", revision=2)
     await world.until(lambda: "p.1.0" in ann.driver.runs)
     await world.until(lambda: len(world.acting()) == 4)
 
