@@ -66,7 +66,6 @@ _CODES_BY_NAME: Final = {
     "LeaseNotFoundError": OWNERSHIP_LOST,
     "NotCoordinatorError": UNAVAILABLE,
     "NotLeaderError": UNAVAILABLE,
-    "OutOfRangeError": USAGE,
     "OutOfSequenceError": OWNERSHIP_LOST,
     "ShardLoadingError": UNAVAILABLE,
     "TailNotLocalError": UNAVAILABLE,
