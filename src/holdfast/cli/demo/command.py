@@ -4,7 +4,6 @@ import argparse
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +13,7 @@ from holdfast.cli.demo.monitor import DemoMonitor
 from holdfast.cli.demo.row_count import CountedTable
 from holdfast.cli.demo.server import DemoServer, demo_server
 from holdfast.cli.output import FAILED, OK, print_error, print_line
-from holdfast.client.http_client import HttpClient, pipeline_path
+from holdfast.client.http_client import HttpClient, ProblemError, pipeline_path
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 
 _PARTITIONS: Final = 2
@@ -181,13 +180,16 @@ class _Demo:
     def _delete_pipeline(self) -> None:
         path = pipeline_path(self._name)
         self._client.post(f"{path}/stop")
-
-        def stopped() -> bool:
-            return bool(self._client.get(f"{path}/status")["slotsRunning"] == 0)
-
-        with suppress(UnavailableError):  # deleted all the same: the slots end with the pipeline
-            _wait_until(stopped, "the pipeline did not stop", within_s=_STOP_TIMEOUT_S)
-        self._client.delete(path)
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        while True:
+            try:
+                self._client.delete(path)
+            except ProblemError:  # its slots are still being released
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_S)
+            else:
+                return
 
     def _delete_topic(self) -> None:
         from holdfast.cli.kafka.connection import connect

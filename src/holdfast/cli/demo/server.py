@@ -23,6 +23,7 @@ from holdfast.vocabulary.errors import HoldfastError, UnavailableError, UsageErr
 from holdfast.vocabulary.installation import install_hint
 
 _START_S: Final = 60.0
+_READY_S: Final = 5.0
 _STOP_S: Final = 60.0
 _POLL_S: Final = 0.05
 
@@ -50,7 +51,7 @@ def demo_server(args: argparse.Namespace, *, note: Callable[[str], None]) -> Ite
 
 
 def _running_server(args: argparse.Namespace, url: str) -> DemoServer:
-    if not is_ready(url):
+    if not _becomes_ready(url):
         raise UnavailableError(
             f"Holdfast at {url}", "it is not ready; without --http the demo starts a server of its own"
         )
@@ -69,6 +70,16 @@ def _running_server(args: argparse.Namespace, url: str) -> DemoServer:
             f"the ClickHouse of {url} is unknown: give --clickhouse URL, or --data DIR, the server's data directory"
         )
     return DemoServer(http=url, bootstrap=bootstrap, clickhouse=access)
+
+
+def _becomes_ready(url: str) -> bool:
+    """Whether the server is ready within a few seconds: one that has just started, or is busy, may take a moment."""
+    deadline = time.monotonic() + _READY_S
+    while not is_ready(url):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
 
 
 def is_ready(url: str) -> bool:
