@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.cli.output import console, print_table, table
+from holdfast.cli.pipeline.status import owner_name
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -54,3 +55,9 @@ def test_lists_none_and_booleans_are_readable(capsys: pytest.CaptureFixture[str]
     assert "1, 2" in text
     assert "–" in text
     assert "true" in text
+
+
+def test_a_partitions_owner_is_a_slot_and_its_worker_not_an_id() -> None:
+    assert owner_name("d39fedf6e3b18b65f7da.1.0", {"0": "agent-a"}) == "slot 0 on agent-a"
+    assert owner_name("d39fedf6e3b18b65f7da.1.3", {}) == "slot 3"
+    assert owner_name(None, {}) == "–"

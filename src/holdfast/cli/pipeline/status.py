@@ -74,8 +74,18 @@ def render_status(status: Mapping[str, Any], *, width: int) -> "RenderableType":
     if status["slots"]:
         parts.append(table("slots", status["slots"], _SLOT_COLUMNS, width=width))
     if status["partitions"]:
-        parts.append(table("partitions", status["partitions"], _PARTITION_COLUMNS, width=width))
+        workers = {str(slot["slot"]): str(slot["workerId"]) for slot in status["slots"]}
+        rows = [{**each, "owner": owner_name(each["owner"], workers)} for each in status["partitions"]]
+        parts.append(table("partitions", rows, _PARTITION_COLUMNS, width=width))
     return Group(*parts)
+
+
+def owner_name(owner: str | None, workers: Mapping[str, str]) -> str:
+    """Which slot owns a partition, and on which worker. The registry knows it as `{pipeline}.{generation}.{slot}`."""
+    if owner is None:
+        return "–"
+    slot = owner.rpartition(".")[2]
+    return f"slot {slot} on {workers[slot]}" if slot in workers else f"slot {slot}"
 
 
 def format_lag(value_ms: int | None) -> str:
