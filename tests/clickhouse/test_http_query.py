@@ -6,7 +6,7 @@ import socket
 import pytest
 from tests.support.clickhouse_http import send_query
 
-from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
 from holdfast.clickhouse.http_query import query
 from holdfast.testing.clickhouse import ClickHouseServer
@@ -33,19 +33,19 @@ def test_the_path_of_the_url_is_the_database(clickhouse: ClickHouseServer, click
 def test_an_error_carries_the_servers_code_and_text(clickhouse: ClickHouseServer) -> None:
     with pytest.raises(ClickHouseError, match="nowhere") as raised:
         ask(clickhouse, "SELECT * FROM nowhere")
-    assert raised.value.code == ErrorCode.UNKNOWN_TABLE
+    assert raised.value.code == ClickHouseErrorCode.UNKNOWN_TABLE
     again = pickle.loads(pickle.dumps(raised.value))
     assert (str(again), again.code) == (str(raised.value), raised.value.code)
     with pytest.raises(ClickHouseError) as raised:
         ask(clickhouse, "SELECT 1", password="wr0ng")
-    assert raised.value.code == ErrorCode.AUTHENTICATION_FAILED
+    assert raised.value.code == ClickHouseErrorCode.AUTHENTICATION_FAILED
     assert "wr0ng" not in str(raised.value)
 
 
 def test_an_error_late_in_a_statement_is_an_error_and_not_a_part_of_the_result(clickhouse: ClickHouseServer) -> None:
     with pytest.raises(ClickHouseError) as raised:
         ask(clickhouse, "SELECT throwIf(number = 3000000) FROM numbers(4000000)")
-    assert raised.value.code == ErrorCode.FUNCTION_THROW_IF_VALUE_IS_NON_ZERO
+    assert raised.value.code == ClickHouseErrorCode.FUNCTION_THROW_IF_VALUE_IS_NON_ZERO
 
 
 def test_an_address_without_a_server_is_unreachable() -> None:
@@ -61,6 +61,6 @@ def test_another_scheme_is_refused() -> None:
 
 
 def test_every_code_has_the_name_the_engine_gives_it(clickhouse: ClickHouseServer) -> None:
-    codes = ", ".join(str(code.value) for code in ErrorCode)
+    codes = ", ".join(str(code.value) for code in ClickHouseErrorCode)
     names = send_query(clickhouse, f"SELECT errorCodeToName(arrayJoin([{codes}]))".encode()).body.decode().split()
-    assert names == [code.name for code in ErrorCode]
+    assert names == [code.name for code in ClickHouseErrorCode]

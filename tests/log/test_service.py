@@ -30,7 +30,7 @@ from holdfast.log.maintenance import MaintenanceContext, MaintenanceSettings
 from holdfast.log.model import ACKS_LEADER, ACKS_NONE, PartitionId
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.reader import LogReader
-from holdfast.log.service import LogService, PartitionStatus
+from holdfast.log.service import LogService, PartitionDescription
 from holdfast.log.topics import Topic, Topics, UnknownTopicError
 from holdfast.vocabulary.errors import InvalidError
 
@@ -236,7 +236,7 @@ async def test_a_read_returns_records_epoch_watermark_and_something_to_wait_on(s
     await service.produce("orders", 0, batch("c"))
     await waiter
     assert read.progress.high_watermark == 3
-    assert await service.describe("orders", 0) == PartitionStatus(1, 0, 3, 0)
+    assert await service.describe("orders", 0) == PartitionDescription(1, 0, 3, 0)
 
 
 @pytest.mark.parametrize(("expected", "error"), [(0, FencedLeaderEpochError), (2, UnknownLeaderEpochError)])

@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 
-class ErrorCode(IntEnum):
+class ClickHouseErrorCode(IntEnum):
     """A code as it appears in `X-ClickHouse-Exception-Code` and in `Code: 62. DB::Exception: …`."""
 
     CANNOT_PARSE_TEXT = 6

@@ -32,7 +32,7 @@ from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.types import TopicPartition
 
 
-class ClusterView(Protocol):
+class ClusterMetadata(Protocol):
     """The topics and leaders visible to this process."""
 
     def topic(self, name: str) -> Topic | None: ...
@@ -51,7 +51,7 @@ class LocalLog:
         log: LogSettings,
         maintenance: MaintenanceSettings,
         counters: LeadershipCounters,
-        cluster: ClusterView,
+        cluster: ClusterMetadata,
         store: Store,
         objects: Objects,
         wal: Wal,

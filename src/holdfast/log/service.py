@@ -72,7 +72,7 @@ class PartitionRead(NamedTuple):
     progress: ReadProgress
 
 
-class PartitionStatus(NamedTuple):
+class PartitionDescription(NamedTuple):
     """A partition that is led here, now."""
 
     epoch: int
@@ -272,10 +272,10 @@ class LogService:
                 return None
         return await self._reading.fetch(log, offset, bytes_max=bytes_max)
 
-    async def describe(self, topic: str, partition: int, *, leader_epoch: int = NO_EPOCH) -> PartitionStatus:
+    async def describe(self, topic: str, partition: int, *, leader_epoch: int = NO_EPOCH) -> PartitionDescription:
         """Bounds and epoch of a partition that is led here."""
         led = await self._readable(topic, partition, leader_epoch)
-        return PartitionStatus(led.lease.epoch, led.start_offset, led.high_watermark, led.record.published)
+        return PartitionDescription(led.lease.epoch, led.start_offset, led.high_watermark, led.record.published)
 
     async def offset_for_timestamp(
         self, topic: str, partition: int, timestamp_ms: int, *, leader_epoch: int = NO_EPOCH

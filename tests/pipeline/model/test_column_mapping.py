@@ -6,13 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.clickhouse.types import parse_type
-from holdfast.pipeline.model.column_mapping import (
-    Column,
-    Mapping,
-    mapping_errors,
-    mapping_json,
-    read_mapping,
-)
+from holdfast.pipeline.model.column_mapping import Column, Mapping, mapping_errors, mapping_json, read_mapping
 from holdfast.pipeline.model.errors import InvalidValuesError
 from holdfast.vocabulary.errors import InvalidError
 

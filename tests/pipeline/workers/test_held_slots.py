@@ -9,7 +9,7 @@ from holdfast.kernel.keys import holder_key
 from holdfast.kernel.lease import Held, Lease, read_holder
 from holdfast.kernel.session import HeldSession, SessionSettings
 from holdfast.pipeline.catalog.worker_status import WorkerRecord
-from holdfast.pipeline.workers.cluster_view import ClusterView
+from holdfast.pipeline.workers.cluster_view import WorkerClusterView
 from holdfast.pipeline.workers.held_slots import HeldSlots
 from holdfast.pipeline.workers.settings import WorkerSettings
 from holdfast.pipeline.workers.slot_assignment import SlotId
@@ -43,7 +43,7 @@ class Office:
             store,
             worker_id="ann",
             session=session,
-            view=cast(ClusterView, self.shown),
+            view=cast(WorkerClusterView, self.shown),
             settings=WorkerSettings(),
             clock=clock,
             random=SeededRandom(3),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from holdfast.cli.clickhouse_access import ClickHouseAccess
-from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
 from holdfast.clickhouse.quoting import quote_identifier, quote_literal
 from holdfast.vocabulary.errors import UnavailableError
@@ -31,7 +31,7 @@ class CountedTable:
         except ClickHouseUnreachableError as error:
             raise UnavailableError(f"ClickHouse at {error.address}", error.text) from None
         except ClickHouseError as error:
-            if error.code == ErrorCode.UNKNOWN_TABLE:
+            if error.code == ClickHouseErrorCode.UNKNOWN_TABLE:
                 return RowCount(0, 0)
             raise UnavailableError(f"ClickHouse at {error.address}", error.reason) from None
         return RowCount(int(rows), int(distinct))

@@ -21,12 +21,7 @@ from holdfast.cli.kafka.record_format import ConsumedRecord
 from holdfast.cli.kafka.signals import StopFlag
 from holdfast.client.kafka_errors import KafkaRefusedError
 from holdfast.client.librdkafka import KafkaClient
-from holdfast.client.partition_offsets import (
-    PartitionOffsets,
-    PartitionRef,
-    partition_label,
-    require_partition_offsets,
-)
+from holdfast.client.partition_offsets import PartitionOffsets, PartitionRef, partition_label, require_partition_offsets
 
 Batches = Iterator[list[ConsumedRecord]]
 

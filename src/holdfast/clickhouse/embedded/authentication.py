@@ -8,7 +8,7 @@ from email.message import Message
 from pathlib import Path
 
 from holdfast.clickhouse.embedded.errors import query_error
-from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.files import write_atomic
 from holdfast.vocabulary.random import Random
@@ -21,7 +21,7 @@ def authenticate(headers: Message, parameters: Mapping[str, str], users: Mapping
     same = hmac.compare_digest(password.encode(), (expected or "-").encode())
     if not (same and expected):
         raise query_error(
-            ErrorCode.AUTHENTICATION_FAILED,
+            ClickHouseErrorCode.AUTHENTICATION_FAILED,
             f"{name}: Authentication failed: password is incorrect, or there is no user with such name",
         )
     return name
@@ -36,7 +36,7 @@ def _credentials(headers: Message, parameters: Mapping[str, str]) -> tuple[str, 
             name, _, password = base64.b64decode(credentials.strip(), validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
             raise query_error(
-                ErrorCode.AUTHENTICATION_FAILED, "Invalid authentication: not Basic with base64"
+                ClickHouseErrorCode.AUTHENTICATION_FAILED, "Invalid authentication: not Basic with base64"
             ) from None
         return name or "default", password
     return parameters.get("user", "default"), parameters.get("password", "")

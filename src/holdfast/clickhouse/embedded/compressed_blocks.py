@@ -15,7 +15,7 @@ import zstandard
 
 from holdfast.clickhouse.embedded.cityhash import city_hash_128
 from holdfast.clickhouse.embedded.errors import query_error
-from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 
 _HEADER: Final = struct.Struct("<BII")
 _CHECKSUM_BYTES: Final = 16
@@ -43,7 +43,7 @@ def decompress_blocks(pieces: Iterator[bytes], *, check: bool = True) -> Iterato
             yield _decompressed(bytes(buffered[:size]), check=check)
             del buffered[:size]
     if buffered:
-        raise query_error(ErrorCode.CANNOT_DECOMPRESS, "the body ends in the middle of a compressed block")
+        raise query_error(ClickHouseErrorCode.CANNOT_DECOMPRESS, "the body ends in the middle of a compressed block")
 
 
 def _first_block_size(buffered: bytearray) -> int:
@@ -53,7 +53,7 @@ def _first_block_size(buffered: bytearray) -> int:
     _, size, plain = _HEADER.unpack_from(buffered, _CHECKSUM_BYTES)
     if not _HEADER.size <= size <= _BLOCK_BYTES_MAX or plain > _BLOCK_BYTES_MAX:
         raise query_error(
-            ErrorCode.CANNOT_DECOMPRESS,
+            ClickHouseErrorCode.CANNOT_DECOMPRESS,
             f"a compressed block of {size} bytes for {plain} exceeds the limit of {_BLOCK_BYTES_MAX}",
         )
     return _CHECKSUM_BYTES + int(size)
@@ -62,7 +62,7 @@ def _first_block_size(buffered: bytearray) -> int:
 def _decompressed(block: bytes, *, check: bool) -> bytes:
     method, _, size = _HEADER.unpack_from(block, _CHECKSUM_BYTES)
     if check and city_hash_128(block[_CHECKSUM_BYTES:]) != block[:_CHECKSUM_BYTES]:
-        raise query_error(ErrorCode.CANNOT_DECOMPRESS, "the checksum of a compressed block does not match")
+        raise query_error(ClickHouseErrorCode.CANNOT_DECOMPRESS, "the checksum of a compressed block does not match")
     packed = block[_CHECKSUM_BYTES + _HEADER.size :]
     try:
         if method == _LZ4:
@@ -73,11 +73,13 @@ def _decompressed(block: bytes, *, check: bool) -> bytes:
             plain = packed
         else:
             raise query_error(
-                ErrorCode.CANNOT_DECOMPRESS,
+                ClickHouseErrorCode.CANNOT_DECOMPRESS,
                 f"unknown compression method {method:#x}: only LZ4 and Zstandard are supported",
             )
     except (lz4.block.LZ4BlockError, zstandard.ZstdError, ValueError) as error:
-        raise query_error(ErrorCode.CANNOT_DECOMPRESS, f"a compressed block is damaged: {error}") from None
+        raise query_error(ClickHouseErrorCode.CANNOT_DECOMPRESS, f"a compressed block is damaged: {error}") from None
     if len(plain) != size:
-        raise query_error(ErrorCode.CANNOT_DECOMPRESS, f"a compressed block has {len(plain)} bytes instead of {size}")
+        raise query_error(
+            ClickHouseErrorCode.CANNOT_DECOMPRESS, f"a compressed block has {len(plain)} bytes instead of {size}"
+        )
     return bytes(plain)

@@ -13,7 +13,7 @@ import zstandard
 from holdfast.clickhouse.embedded.compressed_blocks import compress_blocks
 from holdfast.clickhouse.embedded.errors import QueryError, query_error
 from holdfast.clickhouse.embedded.request_body import CHUNK_BYTES
-from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 
 CLICKHOUSE_BLOCKS: Final = "ClickHouse's blocks"
 ENCODINGS: Final = ("zstd", "lz4", "gzip", "deflate")
@@ -80,7 +80,8 @@ def decompressed_body(pieces: Iterator[bytes], encoding: str) -> Iterator[bytes]
     decompress = _DECOMPRESSORS.get(encoding)
     if decompress is None:
         raise query_error(
-            ErrorCode.CANNOT_DECOMPRESS, f"Unknown compression method {encoding}: must be one of {', '.join(ENCODINGS)}"
+            ClickHouseErrorCode.CANNOT_DECOMPRESS,
+            f"Unknown compression method {encoding}: must be one of {', '.join(ENCODINGS)}",
         )
     return _with_query_errors(decompress(pieces), encoding)
 
@@ -91,7 +92,7 @@ def _with_query_errors(pieces: Iterator[bytes], encoding: str) -> Iterator[bytes
     except (zlib.error, zstandard.ZstdError, RuntimeError, EOFError) as error:
         if isinstance(error, QueryError):
             raise
-        raise query_error(ErrorCode.CANNOT_DECOMPRESS, f"the body is not valid {encoding}: {error}") from None
+        raise query_error(ClickHouseErrorCode.CANNOT_DECOMPRESS, f"the body is not valid {encoding}: {error}") from None
 
 
 def _inflate_with(window_bits: int) -> Callable[[Iterator[bytes]], Iterator[bytes]]:

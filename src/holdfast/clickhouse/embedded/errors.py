@@ -3,62 +3,62 @@
 import re
 from typing import Final
 
-from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 
 _CODE_PATTERN: Final = re.compile(r"Code: (\d+)\. ")
 
 _BAD_REQUEST: Final = (
-    ErrorCode.CANNOT_PARSE_TEXT,
-    ErrorCode.CANNOT_PARSE_QUOTED_STRING,
-    ErrorCode.CANNOT_PARSE_INPUT_ASSERTION_FAILED,
-    ErrorCode.BAD_ARGUMENTS,
-    ErrorCode.CANNOT_PARSE_DATE,
-    ErrorCode.CANNOT_PARSE_DATETIME,
-    ErrorCode.ILLEGAL_TYPE_OF_ARGUMENT,
-    ErrorCode.TYPE_MISMATCH,
-    ErrorCode.SYNTAX_ERROR,
-    ErrorCode.ARGUMENT_OUT_OF_BOUND,
-    ErrorCode.CANNOT_CONVERT_TYPE,
-    ErrorCode.CANNOT_PARSE_NUMBER,
-    ErrorCode.UNKNOWN_SETTING,
-    ErrorCode.INCORRECT_DATA,
-    ErrorCode.TOO_LARGE_STRING_SIZE,
-    ErrorCode.CANNOT_DECOMPRESS,
-    ErrorCode.INDEX_NOT_USED,
-    ErrorCode.VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE,
-    ErrorCode.SESSION_NOT_FOUND,
-    ErrorCode.SESSION_IS_LOCKED,
-    ErrorCode.NO_COMMON_TYPE,
-    ErrorCode.UNKNOWN_QUERY_PARAMETER,
-    ErrorCode.BAD_QUERY_PARAMETER,
+    ClickHouseErrorCode.CANNOT_PARSE_TEXT,
+    ClickHouseErrorCode.CANNOT_PARSE_QUOTED_STRING,
+    ClickHouseErrorCode.CANNOT_PARSE_INPUT_ASSERTION_FAILED,
+    ClickHouseErrorCode.BAD_ARGUMENTS,
+    ClickHouseErrorCode.CANNOT_PARSE_DATE,
+    ClickHouseErrorCode.CANNOT_PARSE_DATETIME,
+    ClickHouseErrorCode.ILLEGAL_TYPE_OF_ARGUMENT,
+    ClickHouseErrorCode.TYPE_MISMATCH,
+    ClickHouseErrorCode.SYNTAX_ERROR,
+    ClickHouseErrorCode.ARGUMENT_OUT_OF_BOUND,
+    ClickHouseErrorCode.CANNOT_CONVERT_TYPE,
+    ClickHouseErrorCode.CANNOT_PARSE_NUMBER,
+    ClickHouseErrorCode.UNKNOWN_SETTING,
+    ClickHouseErrorCode.INCORRECT_DATA,
+    ClickHouseErrorCode.TOO_LARGE_STRING_SIZE,
+    ClickHouseErrorCode.CANNOT_DECOMPRESS,
+    ClickHouseErrorCode.INDEX_NOT_USED,
+    ClickHouseErrorCode.VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE,
+    ClickHouseErrorCode.SESSION_NOT_FOUND,
+    ClickHouseErrorCode.SESSION_IS_LOCKED,
+    ClickHouseErrorCode.NO_COMMON_TYPE,
+    ClickHouseErrorCode.UNKNOWN_QUERY_PARAMETER,
+    ClickHouseErrorCode.BAD_QUERY_PARAMETER,
 )
 _FORBIDDEN: Final = (
-    ErrorCode.UNKNOWN_USER,
-    ErrorCode.WRONG_PASSWORD,
-    ErrorCode.ACCESS_DENIED,
-    ErrorCode.AUTHENTICATION_FAILED,
+    ClickHouseErrorCode.UNKNOWN_USER,
+    ClickHouseErrorCode.WRONG_PASSWORD,
+    ClickHouseErrorCode.ACCESS_DENIED,
+    ClickHouseErrorCode.AUTHENTICATION_FAILED,
 )
 _NOT_FOUND: Final = (
-    ErrorCode.UNKNOWN_FUNCTION,
-    ErrorCode.UNKNOWN_IDENTIFIER,
-    ErrorCode.UNKNOWN_TYPE,
-    ErrorCode.UNKNOWN_STORAGE,
-    ErrorCode.UNKNOWN_TABLE,
-    ErrorCode.UNKNOWN_AGGREGATE_FUNCTION,
-    ErrorCode.UNKNOWN_FORMAT,
-    ErrorCode.UNKNOWN_DATABASE,
-    ErrorCode.UNKNOWN_ROLE,
+    ClickHouseErrorCode.UNKNOWN_FUNCTION,
+    ClickHouseErrorCode.UNKNOWN_IDENTIFIER,
+    ClickHouseErrorCode.UNKNOWN_TYPE,
+    ClickHouseErrorCode.UNKNOWN_STORAGE,
+    ClickHouseErrorCode.UNKNOWN_TABLE,
+    ClickHouseErrorCode.UNKNOWN_AGGREGATE_FUNCTION,
+    ClickHouseErrorCode.UNKNOWN_FORMAT,
+    ClickHouseErrorCode.UNKNOWN_DATABASE,
+    ClickHouseErrorCode.UNKNOWN_ROLE,
 )
 # The status ClickHouse sends for each code; every other is 500.
 _HTTP_STATUS: Final[dict[int, int]] = {
     **dict.fromkeys(_BAD_REQUEST, 400),
     **dict.fromkeys(_FORBIDDEN, 403),
     **dict.fromkeys(_NOT_FOUND, 404),
-    ErrorCode.TIMEOUT_EXCEEDED: 408,
-    ErrorCode.TOO_MANY_BYTES: 413,
-    ErrorCode.NOT_IMPLEMENTED: 501,
-    ErrorCode.TOO_MANY_SIMULTANEOUS_QUERIES: 503,
-    ErrorCode.ABORTED: 503,
+    ClickHouseErrorCode.TIMEOUT_EXCEEDED: 408,
+    ClickHouseErrorCode.TOO_MANY_BYTES: 413,
+    ClickHouseErrorCode.NOT_IMPLEMENTED: 501,
+    ClickHouseErrorCode.TOO_MANY_SIMULTANEOUS_QUERIES: 503,
+    ClickHouseErrorCode.ABORTED: 503,
 }
 
 
@@ -78,7 +78,7 @@ class QueryError(Exception):
         return _HTTP_STATUS.get(self.code, 500)
 
 
-def query_error(code: ErrorCode, reason: str) -> QueryError:
+def query_error(code: ClickHouseErrorCode, reason: str) -> QueryError:
     """An error of the HTTP interface, in the engine's format."""
     return QueryError(code, f"Code: {code:d}. DB::Exception: {reason.rstrip('.')}. ({code.name})")
 
@@ -88,5 +88,5 @@ def engine_error(error: BaseException) -> QueryError:
     text = str(error).strip()
     found = _CODE_PATTERN.search(text)
     if found is None:
-        return query_error(ErrorCode.UNKNOWN_EXCEPTION, text or type(error).__name__)
+        return query_error(ClickHouseErrorCode.UNKNOWN_EXCEPTION, text or type(error).__name__)
     return QueryError(int(found.group(1)), text[found.start() :])

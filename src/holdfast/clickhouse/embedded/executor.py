@@ -26,7 +26,7 @@ from holdfast.clickhouse.embedded.statement import (
     select_header_only,
     substitute_processes,
 )
-from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 from holdfast.clickhouse.quoting import quote_identifier, quote_literal
 from holdfast.vocabulary.clock import Clock
 
@@ -96,11 +96,11 @@ class QueryExecutor:
                 head += piece
                 if len(head) > self._settings.query_bytes_max:
                     raise query_error(
-                        ErrorCode.TOO_MANY_BYTES,
+                        ClickHouseErrorCode.TOO_MANY_BYTES,
                         f"the statement exceeds the limit of {self._settings.query_bytes_max} bytes",
                     )
         if not head.strip():
-            raise query_error(ErrorCode.SYNTAX_ERROR, "Empty query")
+            raise query_error(ClickHouseErrorCode.SYNTAX_ERROR, "Empty query")
         return parse_statement(bytes(head))
 
     @contextmanager
@@ -124,7 +124,7 @@ class QueryExecutor:
         given = dict(request.settings)
         for name in given:
             if not _NAME.fullmatch(name):
-                raise query_error(ErrorCode.UNKNOWN_SETTING, f"Unknown setting '{name}'")
+                raise query_error(ClickHouseErrorCode.UNKNOWN_SETTING, f"Unknown setting '{name}'")
         given["log_comment"] = running.log_comment(given.get("log_comment", ""))
         given |= {f"param_{name}": value for name, value in request.parameters.items() if _NAME.fullmatch(name)}
         if request.read_only and given.get("readonly", "0") == "0":
@@ -139,7 +139,9 @@ class QueryExecutor:
         running.check()
         if statement.kind == INSERT:
             if request.read_only:
-                raise query_error(ErrorCode.READONLY, "Cannot execute query in readonly mode: GET only reads, use POST")
+                raise query_error(
+                    ClickHouseErrorCode.READONLY, "Cannot execute query in readonly mode: GET only reads, use POST"
+                )
             return self._insert(connection, request, statement, running)
         format_name = statement.format or request.default_format or "TabSeparated"
         if statement.kind == KILL:
@@ -157,7 +159,7 @@ class QueryExecutor:
         body = bytes(result.bytes())
         if len(body) > self._settings.answer_bytes_max:
             raise query_error(
-                ErrorCode.TOO_MANY_ROWS_OR_BYTES,
+                ClickHouseErrorCode.TOO_MANY_ROWS_OR_BYTES,
                 f"the result of {len(body)} bytes exceeds the limit of {self._settings.answer_bytes_max} for {format_name}, "
                 f"which cannot be streamed; use one of {', '.join(STREAMABLE_FORMATS)}",
             )

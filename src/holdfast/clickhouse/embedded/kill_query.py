@@ -13,7 +13,7 @@ from holdfast.clickhouse.embedded.engine import ChdbEngine
 from holdfast.clickhouse.embedded.errors import QueryError, query_error
 from holdfast.clickhouse.embedded.lexer import tokenize_sql
 from holdfast.clickhouse.embedded.running_queries import QUERY_KEY_SQL, RunningQueries, RunningQuery
-from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 from holdfast.clickhouse.quoting import quote_literal
 
 _RETRY_INTERVAL_S: Final = 0.1  # between two kills of a statement that has not ended
@@ -88,7 +88,7 @@ def _parse_kill(text: bytes) -> tuple[bytes, str]:
     tokens = list(tokenize_sql(text))
     words = [token.word for token in tokens]
     if "where" not in words:
-        raise query_error(ErrorCode.SYNTAX_ERROR, "KILL QUERY requires WHERE")
+        raise query_error(ClickHouseErrorCode.SYNTAX_ERROR, "KILL QUERY requires WHERE")
     begins = words.index("where")
     end, mode = len(text), "async"
     for token in tokens[begins + 1 :]:

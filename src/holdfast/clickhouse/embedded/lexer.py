@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from holdfast.clickhouse.embedded.errors import query_error
-from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 
 _TOKEN: Final = re.compile(
     rb"""
@@ -48,7 +48,8 @@ def tokenize_sql(statement: bytes) -> Iterator[SqlToken]:
         text = match.group()
         if kind == "sign" and (text == b"$" or not text.isascii()):
             raise query_error(
-                ErrorCode.SYNTAX_ERROR, f"unquoted {text!r} at byte {match.start()}: names with it must be quoted"
+                ClickHouseErrorCode.SYNTAX_ERROR,
+                f"unquoted {text!r} at byte {match.start()}: names with it must be quoted",
             )
         if text in b")]}":
             depth -= 1

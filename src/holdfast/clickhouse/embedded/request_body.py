@@ -5,13 +5,13 @@ from io import BufferedIOBase
 from typing import Final
 
 from holdfast.clickhouse.embedded.errors import query_error
-from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 
 CHUNK_BYTES: Final = 1 << 20
 _LINE_MAX: Final = 1024
 
 
-class RequestBody:
+class BodyReader:
     """The raw body. `finished`: all of it was read, so the connection can be reused."""
 
     def __init__(self, source: BufferedIOBase, length: int | None, *, chunked: bool) -> None:
@@ -58,7 +58,7 @@ class RequestBody:
 
 
 def _truncated_body() -> Exception:
-    return query_error(ErrorCode.INCORRECT_DATA, "the body is truncated")
+    return query_error(ClickHouseErrorCode.INCORRECT_DATA, "the body is truncated")
 
 
 def limited(pieces: Iterator[bytes], bytes_max: int) -> Iterator[bytes]:
@@ -67,5 +67,5 @@ def limited(pieces: Iterator[bytes], bytes_max: int) -> Iterator[bytes]:
     for piece in pieces:
         total += len(piece)
         if total > bytes_max:
-            raise query_error(ErrorCode.TOO_MANY_BYTES, f"the body exceeds the limit of {bytes_max} bytes")
+            raise query_error(ClickHouseErrorCode.TOO_MANY_BYTES, f"the body exceeds the limit of {bytes_max} bytes")
         yield piece

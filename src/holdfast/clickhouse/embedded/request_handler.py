@@ -26,10 +26,10 @@ from holdfast.clickhouse.embedded.engine import random_uuid
 from holdfast.clickhouse.embedded.errors import QueryError, query_error
 from holdfast.clickhouse.embedded.executor import QueryRequest
 from holdfast.clickhouse.embedded.kill_query import replace_running_query
-from holdfast.clickhouse.embedded.request_body import RequestBody, limited
+from holdfast.clickhouse.embedded.request_body import BodyReader, limited
 from holdfast.clickhouse.embedded.results import QueryResult, content_type
 from holdfast.clickhouse.embedded.running_queries import RunningQuery
-from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 from holdfast.vocabulary.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class RequestHandler(BaseHTTPRequestHandler):
         address = urlsplit(self.path)
         parameters = dict(parse_qsl(address.query, keep_blank_values=True, encoding="utf-8", errors="surrogateescape"))
         self._headers_sent = False
-        self._body = RequestBody(self.rfile, None, chunked=False)
+        self._body = BodyReader(self.rfile, None, chunked=False)
         try:
             self._body = self._request_body()
             if address.path in ("/ping", "/replicas_status"):
@@ -91,25 +91,27 @@ class RequestHandler(BaseHTTPRequestHandler):
         except QueryError as error:
             self._send_error(error)
         except InvalidError as error:
-            self._send_error(query_error(ErrorCode.BAD_ARGUMENTS, str(error)))
+            self._send_error(query_error(ClickHouseErrorCode.BAD_ARGUMENTS, str(error)))
         except (ConnectionError, TimeoutError) as error:
             _log.debug("client %s disconnected: %s", self.client_address, error)
             self.close_connection = True
         except Exception as error:
             _log.exception("request of %s failed", self.client_address)
-            self._send_error(query_error(ErrorCode.UNKNOWN_EXCEPTION, f"{type(error).__name__}: {error}"))
+            self._send_error(query_error(ClickHouseErrorCode.UNKNOWN_EXCEPTION, f"{type(error).__name__}: {error}"))
         finally:
             self._drain()
 
-    def _request_body(self) -> RequestBody:
+    def _request_body(self) -> BodyReader:
         coding = self.headers.get("Transfer-Encoding", "").lower()
         if coding not in ("", "identity", "chunked"):
-            raise query_error(ErrorCode.BAD_ARGUMENTS, f"invalid Transfer-Encoding {coding!r}: must be chunked")
+            raise query_error(
+                ClickHouseErrorCode.BAD_ARGUMENTS, f"invalid Transfer-Encoding {coding!r}: must be chunked"
+            )
         length = self.headers.get("Content-Length", "0")
         if not length.isdecimal():
             self.close_connection = True
-            raise query_error(ErrorCode.BAD_ARGUMENTS, f"invalid Content-Length {length!r}: must be a number")
-        return RequestBody(self.rfile, int(length), chunked=coding == "chunked")
+            raise query_error(ClickHouseErrorCode.BAD_ARGUMENTS, f"invalid Content-Length {length!r}: must be a number")
+        return BodyReader(self.rfile, int(length), chunked=coding == "chunked")
 
     def _query(self, parameters: Mapping[str, str], *, read_only: bool) -> None:
         server = self.server
@@ -118,7 +120,9 @@ class RequestHandler(BaseHTTPRequestHandler):
             parameters.get("query_id") or self.headers.get("X-ClickHouse-Query-Id") or random_uuid(server.random)
         )
         if parameters.get("role"):
-            raise query_error(ErrorCode.UNKNOWN_ROLE, f"There is no role `{parameters['role']}`: there are none here")
+            raise query_error(
+                ClickHouseErrorCode.UNKNOWN_ROLE, f"There is no role `{parameters['role']}`: there are none here"
+            )
         if parameters.get("replace_running_query", "0") == "1":
             replace_running_query(server.engine, server.registry, self._query_id)
         request = self._request(parameters, user, read_only=read_only)
@@ -263,7 +267,9 @@ def _with_exception_trailer(pieces: Iterator[bytes], failure: list[QueryError], 
 
 def _seconds(text: str) -> int:
     if not text.isdecimal():
-        raise query_error(ErrorCode.BAD_ARGUMENTS, f"invalid session_timeout {text!r}: must be a number of seconds")
+        raise query_error(
+            ClickHouseErrorCode.BAD_ARGUMENTS, f"invalid session_timeout {text!r}: must be a number of seconds"
+        )
     return int(text)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.clickhouse.embedded.errors import query_error
 from holdfast.clickhouse.embedded.lexer import SqlToken
-from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 
 # Table functions without access to the outside. All others of the engine are refused, those of a later engine too.
 ALLOWED_TABLE_FUNCTIONS: Final = frozenset(
@@ -61,16 +61,20 @@ def check_restrictions(tokens: list[SqlToken]) -> None:
             and _is_function_reference(words, at)
         ):
             raise query_error(
-                ErrorCode.ACCESS_DENIED, f"{token.word} as a function accesses more than tables and is not allowed here"
+                ClickHouseErrorCode.ACCESS_DENIED,
+                f"{token.word} as a function accesses more than tables and is not allowed here",
             )
         if token.kind == "word" and token.word in ("outfile", "infile"):
             raise query_error(
-                ErrorCode.ACCESS_DENIED, f"{token.word.upper()} is not allowed here: transfer the data over HTTP"
+                ClickHouseErrorCode.ACCESS_DENIED,
+                f"{token.word.upper()} is not allowed here: transfer the data over HTTP",
             )
         if token.word == "from" and follows.kind == "text" and words[0] in ("attach", "create"):
-            raise query_error(ErrorCode.ACCESS_DENIED, "ATTACH … FROM a path is not allowed here")
+            raise query_error(ClickHouseErrorCode.ACCESS_DENIED, "ATTACH … FROM a path is not allowed here")
     if words[:2] in (["drop", "database"], ["detach", "database"], ["rename", "database"]) and "default" in words:
-        raise query_error(ErrorCode.ACCESS_DENIED, "the database default cannot be dropped, detached or renamed")
+        raise query_error(
+            ClickHouseErrorCode.ACCESS_DENIED, "the database default cannot be dropped, detached or renamed"
+        )
 
 
 def _is_table_name(words: list[str], at: int) -> bool:
@@ -85,8 +89,11 @@ def _is_function_reference(words: list[str], at: int) -> bool:
 
 def _check_call(name: str, first: str) -> None:
     if name in _DENIED_FUNCTIONS or name.startswith("ai"):
-        raise query_error(ErrorCode.ACCESS_DENIED, f"{name}() accesses more than tables and is not allowed here")
+        raise query_error(
+            ClickHouseErrorCode.ACCESS_DENIED, f"{name}() accesses more than tables and is not allowed here"
+        )
     if name == "source" and first not in _ALLOWED_DICTIONARY_SOURCES:
         raise query_error(
-            ErrorCode.ACCESS_DENIED, f"a dictionary's SOURCE({first}) is not allowed here, only CLICKHOUSE and NULL"
+            ClickHouseErrorCode.ACCESS_DENIED,
+            f"a dictionary's SOURCE({first}) is not allowed here, only CLICKHOUSE and NULL",
         )

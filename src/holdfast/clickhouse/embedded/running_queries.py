@@ -11,7 +11,7 @@ from typing import Final
 
 from holdfast.clickhouse.embedded.errors import QueryError, query_error
 from holdfast.clickhouse.embedded.settings import ClickHouseSettings
-from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 
@@ -48,7 +48,7 @@ class RunningQuery:
     def check(self) -> None:
         """Raise if it was cancelled."""
         if self.cancelled.is_set():
-            raise query_error(ErrorCode.QUERY_WAS_CANCELLED, "Query was cancelled")
+            raise query_error(ClickHouseErrorCode.QUERY_WAS_CANCELLED, "Query was cancelled")
 
     def log_comment(self, comment: str) -> str:
         """Its `log_comment`: the key, then the client's own comment."""
@@ -77,10 +77,11 @@ class RunningQueries:
         running = RunningQuery(self._random.token(), query_id, user, self._clock.boot_ms())
         with self._lock:
             if self._closing:
-                raise query_error(ErrorCode.ABORTED, "Server shutdown is called")
+                raise query_error(ClickHouseErrorCode.ABORTED, "Server shutdown is called")
             if any(other.query_id == query_id for other in self._running.values()):
                 raise query_error(
-                    ErrorCode.QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING, f"Query with id = {query_id} is already running"
+                    ClickHouseErrorCode.QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING,
+                    f"Query with id = {query_id} is already running",
                 )
             self._running[running.key] = running
         try:
@@ -99,7 +100,7 @@ class RunningQueries:
             running.check()
             if self._clock.boot_ms() >= deadline_ms:
                 raise query_error(
-                    ErrorCode.TOO_MANY_SIMULTANEOUS_QUERIES,
+                    ClickHouseErrorCode.TOO_MANY_SIMULTANEOUS_QUERIES,
                     f"Too many simultaneous queries. Maximum: {self._settings.queries_max}",
                 )
         try:
@@ -121,6 +122,6 @@ class RunningQueries:
 
 def cancellation_or(running: RunningQuery, error: QueryError) -> QueryError:
     """The error of a statement that failed: if it was killed, that is the reason."""
-    if running.cancelled.is_set() and error.code != ErrorCode.QUERY_WAS_CANCELLED:
-        return query_error(ErrorCode.QUERY_WAS_CANCELLED, "Query was cancelled")
+    if running.cancelled.is_set() and error.code != ClickHouseErrorCode.QUERY_WAS_CANCELLED:
+        return query_error(ClickHouseErrorCode.QUERY_WAS_CANCELLED, "Query was cancelled")
     return error

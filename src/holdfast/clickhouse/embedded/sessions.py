@@ -9,7 +9,7 @@ from typing import Any, Final
 from holdfast.clickhouse.embedded.engine import ChdbEngine
 from holdfast.clickhouse.embedded.errors import query_error
 from holdfast.clickhouse.embedded.settings import ClickHouseSettings
-from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 from holdfast.clickhouse.quoting import quote_literal
 from holdfast.vocabulary.clock import Clock
 
@@ -62,14 +62,17 @@ class Sessions:
             session = self._sessions.get(session_id)
             if session is None:
                 if check:
-                    raise query_error(ErrorCode.SESSION_NOT_FOUND, f"Session {session_id} not found")
+                    raise query_error(ClickHouseErrorCode.SESSION_NOT_FOUND, f"Session {session_id} not found")
                 if len(self._sessions) >= self._settings.sessions_max:
                     raise query_error(
-                        ErrorCode.BAD_ARGUMENTS, f"the limit of {self._settings.sessions_max} sessions is reached"
+                        ClickHouseErrorCode.BAD_ARGUMENTS,
+                        f"the limit of {self._settings.sessions_max} sessions is reached",
                     )
                 session = self._sessions[session_id] = _PinnedConnection(self._engine.connect())
             if session.busy:
-                raise query_error(ErrorCode.SESSION_IS_LOCKED, f"Session {session_id} is locked by a concurrent client")
+                raise query_error(
+                    ClickHouseErrorCode.SESSION_IS_LOCKED, f"Session {session_id} is locked by a concurrent client"
+                )
             session.busy = True
             return session
 

@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.clickhouse.embedded.errors import query_error
 from holdfast.clickhouse.embedded.lexer import SqlToken, tokenize_sql
 from holdfast.clickhouse.embedded.restrictions import check_restrictions
-from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 
 INSERT: Final = "insert"
 SELECT: Final = "select"
@@ -68,7 +68,7 @@ def _insert(text: bytes) -> Statement:
     check_restrictions(tokens)
     statement = _with_input(Statement(INSERT, text), tokens)
     if statement.structure:
-        raise query_error(ErrorCode.BAD_ARGUMENTS, "input() requires FORMAT, followed by the data")
+        raise query_error(ClickHouseErrorCode.BAD_ARGUMENTS, "input() requires FORMAT, followed by the data")
     return replace(statement, takes_data=not _has_select(tokens), format="" if _has_select(tokens) else "Values")
 
 
@@ -114,7 +114,7 @@ def _with_input(statement: Statement, tokens: list[SqlToken]) -> Statement:
             return replace(statement, text=text, structure=_unquoted(structure))
     if any(one.word == "input" and two.word == "(" for one, two in pairwise(tokens)):
         raise query_error(
-            ErrorCode.BAD_ARGUMENTS, "input() takes its structure as one text: input('a Int64, b String')"
+            ClickHouseErrorCode.BAD_ARGUMENTS, "input() takes its structure as one text: input('a Int64, b String')"
         )
     return statement
 
@@ -168,4 +168,4 @@ def _processes_references(tokens: list[SqlToken]) -> list[tuple[int, int]]:
 def _reject_multiple_statements(tokens: list[SqlToken]) -> None:
     for one, two in pairwise(tokens):
         if one.word == ";" and one.depth == 0 and two.word != ";":
-            raise query_error(ErrorCode.SYNTAX_ERROR, "Multi-statements are not allowed")
+            raise query_error(ClickHouseErrorCode.SYNTAX_ERROR, "Multi-statements are not allowed")

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks
-from holdfast.gateways.kafka.fetch_reader import FetchLimits, PartitionRead, read_partitions
+from holdfast.gateways.kafka.fetch_reader import FetchLimits, PartitionFetch, read_partitions
 from holdfast.gateways.kafka.fetch_sessions import (
     FINAL_EPOCH,
     FetchKey,
@@ -67,7 +67,7 @@ async def fetch(call: RequestContext, body: memoryview) -> ResponseChunks:
     )
 
 
-def _changed_partitions(plan: FetchPlan, reads: list[PartitionRead]) -> list[PartitionRead]:
+def _changed_partitions(plan: FetchPlan, reads: list[PartitionFetch]) -> list[PartitionFetch]:
     """The partitions of the response: all, or in a session those that changed since the last one."""
     session = plan.session
     if session is None:
@@ -81,7 +81,7 @@ def _changed_partitions(plan: FetchPlan, reads: list[PartitionRead]) -> list[Par
     return changed
 
 
-def _has_changed(session: FetchSession, read: PartitionRead) -> bool:
+def _has_changed(session: FetchSession, read: PartitionFetch) -> bool:
     if read.size or read.code is not ErrorCode.NONE or read.preferred >= 0:
         return True
     return session.last_sent.get(read.wanted.key) != LastSent(read.high_watermark, read.start_offset, read.code)
@@ -135,14 +135,14 @@ def _named(version: int, reader: WireReader) -> str | UUID:
     return reader.uuid() if version >= _TOPIC_IDS_FROM else reader.text()
 
 
-def _encode(call: RequestContext, reads: list[PartitionRead], code: ErrorCode, session_id: int) -> ResponseChunks:
+def _encode(call: RequestContext, reads: list[PartitionFetch], code: ErrorCode, session_id: int) -> ResponseChunks:
     version, flexible = call.version, call.api.is_flexible(call.version)
     chunks: list[Buffer] = []
     leaders: set[int] = set()
     out = bytearray(INT32.pack(0))  # throttle time
     if version >= _SESSIONS_FROM:
         out += INT16.pack(code) + INT32.pack(session_id)
-    by_topic: dict[str | UUID, list[PartitionRead]] = {}
+    by_topic: dict[str | UUID, list[PartitionFetch]] = {}
     for read in reads:
         by_topic.setdefault(read.wanted.key[0], []).append(read)
     out += encode_length(len(by_topic), flexible=flexible)
@@ -164,7 +164,7 @@ def _encode(call: RequestContext, reads: list[PartitionRead], code: ErrorCode, s
     return chunks
 
 
-def _partition(version: int, read: PartitionRead) -> bytes:
+def _partition(version: int, read: PartitionFetch) -> bytes:
     out = _SEEN.pack(read.wanted.key[1], read.code, read.high_watermark, read.high_watermark)
     if version >= _START_FROM:
         out += INT64.pack(read.start_offset)
@@ -174,7 +174,7 @@ def _partition(version: int, read: PartitionRead) -> bytes:
     return out
 
 
-def _leader_tags(call: RequestContext, read: PartitionRead, leaders: set[int]) -> bytes:
+def _leader_tags(call: RequestContext, read: PartitionFetch, leaders: set[int]) -> bytes:
     """The leader of the partition, if it is another node."""
     if read.topic is None or read.code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
         return NO_TAGS

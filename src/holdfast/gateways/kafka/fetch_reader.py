@@ -36,7 +36,7 @@ class FetchLimits(NamedTuple):
 
 
 @dataclass(slots=True)
-class PartitionRead:
+class PartitionFetch:
     """The result for one partition."""
 
     wanted: FetchPartition
@@ -52,11 +52,11 @@ class PartitionRead:
 
 async def read_partitions(
     call: RequestContext, wanted: Sequence[FetchPartition], limits: FetchLimits
-) -> list[PartitionRead]:
+) -> list[PartitionFetch]:
     """The results of all partitions, in the order of the request."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limits.wait_ms / 1000
-    reads: list[PartitionRead | None] = [None] * len(wanted)
+    reads: list[PartitionFetch | None] = [None] * len(wanted)
     while True:
         left = limits.bytes_max
         settled = False
@@ -78,7 +78,7 @@ async def read_partitions(
             reads = [None] * len(wanted)  # one is no longer led here: read again for its error
 
 
-async def _wait_for_records(reads: Sequence[PartitionRead], wait_s: float) -> bool:
+async def _wait_for_records(reads: Sequence[PartitionFetch], wait_s: float) -> bool:
     """Wait until a partition has new records; False: one of them is no longer led here."""
     waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     waiting = [(read.progress, read.high_watermark) for read in reads if read.progress is not None]
@@ -97,10 +97,10 @@ async def _wait_for_records(reads: Sequence[PartitionRead], wait_s: float) -> bo
     return True
 
 
-async def _read(call: RequestContext, wanted: FetchPartition, left: int, limits: FetchLimits) -> PartitionRead:
+async def _read(call: RequestContext, wanted: FetchPartition, left: int, limits: FetchLimits) -> PartitionFetch:
     named, number = wanted.key
     topic = call.backend.cluster.name_of(named.hex) if isinstance(named, UUID) else named
-    read = PartitionRead(wanted, topic)
+    read = PartitionFetch(wanted, topic)
     if topic is None:
         read.code = ErrorCode.UNKNOWN_TOPIC_ID
         return read
@@ -113,7 +113,7 @@ async def _read(call: RequestContext, wanted: FetchPartition, left: int, limits:
     return read
 
 
-async def _fill(call: RequestContext, read: PartitionRead, topic: str, number: int, bytes_max: int, rack: str) -> None:
+async def _fill(call: RequestContext, read: PartitionFetch, topic: str, number: int, bytes_max: int, rack: str) -> None:
     log, offset, epoch = call.backend.log, read.wanted.offset, read.wanted.leader_epoch
     try:
         if rack and await _redirect(call, read, topic, number, rack):
@@ -132,7 +132,7 @@ async def _fill(call: RequestContext, read: PartitionRead, topic: str, number: i
     read.batches, read.size, read.start_offset, read.high_watermark, _, read.progress = found
 
 
-async def _redirect(call: RequestContext, read: PartitionRead, topic: str, number: int, rack: str) -> bool:
+async def _redirect(call: RequestContext, read: PartitionFetch, topic: str, number: int, rack: str) -> bool:
     """Send a reader whose offset is published to an agent of its own zone, if there is one and we are in another."""
     preferred = _preferred_replica(call, rack)
     if preferred < 0:

@@ -24,7 +24,7 @@ from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.model import ACKS_ALL, ACKS_NONE, OnDurable, PartitionId
 from holdfast.log.partition.backpressure import Backpressure
 from holdfast.log.partition.offset_assignment import assign_offsets, extent, wal_frame
-from holdfast.log.partition.resources import PartitionResources, PartitionState
+from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
 from holdfast.log.partition.tail import TailBatch
 from holdfast.log.partition.watermark import Watermark
 from holdfast.log.segments import EpochStart, ProducerSnapshot
@@ -46,7 +46,7 @@ class LeadingPartition:
     """One partition that this agent leads. Made by `opening.open_partition`."""
 
     def __init__(
-        self, partition_id: PartitionId, lease: Lease, state: PartitionState, resources: PartitionResources
+        self, partition_id: PartitionId, lease: Lease, state: RecoveredPartition, resources: PartitionResources
     ) -> None:
         self.partition_id, self.lease, self.segments, self.tail = partition_id, lease, state.segments, state.tail
         self.level = state.record.record.level  # until it is opened again: what was visible must not become invisible

@@ -41,7 +41,7 @@ class PartitionResources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionState:
+class RecoveredPartition:
     """What a takeover has recovered of one partition."""
 
     record: FencedRecord

@@ -21,7 +21,7 @@ from holdfast.log.model import PartitionConfig, PartitionId
 from holdfast.log.partition.fenced_record import FencedRecord
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.producer_state import ProducerStates
-from holdfast.log.partition.resources import PartitionResources, PartitionState
+from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
 from holdfast.log.partition.tail import Tail, TailBatch
 from holdfast.log.segment_list import SegmentList, load_segments
 from holdfast.log.segments import SegmentReader
@@ -76,7 +76,7 @@ async def open_partition(
     fenced = FencedRecord(
         partition_id, lease, opened, version, store=store, clock=resources.clock, random=resources.random
     )
-    state = PartitionState(record=fenced, segments=segments, producers=producers, tail=tail, config=config)
+    state = RecoveredPartition(record=fenced, segments=segments, producers=producers, tail=tail, config=config)
     return LeadingPartition(partition_id, lease, state, resources)
 
 

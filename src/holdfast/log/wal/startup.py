@@ -9,14 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.log.wal.disk import (
-    NO_SPACE,
-    WalDisk,
-    close_quietly,
-    invalidate_frames,
-    sync_or_stop,
-    write_all,
-)
+from holdfast.log.wal.disk import NO_SPACE, WalDisk, close_quietly, invalidate_frames, sync_or_stop, write_all
 from holdfast.log.wal.file_reader import WalReader
 from holdfast.log.wal.files import DirectoryLock, OpenFile, WalFiles
 from holdfast.log.wal.frames import FRAME_BYTES, MARK, NO_TOPIC, WalFrame, encode_head

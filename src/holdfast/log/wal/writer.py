@@ -21,14 +21,7 @@ from typing import Final, NamedTuple
 
 from holdfast.log.model import OnDurable
 from holdfast.log.wal.direct_io import DirectWriter
-from holdfast.log.wal.disk import (
-    NO_SPACE,
-    WalDisk,
-    close_quietly,
-    invalidate_frames,
-    sync_or_stop,
-    write_all,
-)
+from holdfast.log.wal.disk import NO_SPACE, WalDisk, close_quietly, invalidate_frames, sync_or_stop, write_all
 from holdfast.log.wal.file_worker import FileWorker
 from holdfast.log.wal.files import OpenFile, WalFiles
 from holdfast.log.wal.frames import FRAME_BYTES, Buffer, WalFrame, encode_head

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterView:
+class WorkerClusterView:
     """The three mirrors. They may lag: whatever is decided from them is done by a commit that checks."""
 
     _pipelines: Mirror[Pipeline | None]
@@ -59,7 +59,9 @@ class ClusterView:
 
 
 @asynccontextmanager
-async def watching_cluster(store: Store, *, notify: Notify, clock: Clock, random: Random) -> AsyncIterator[ClusterView]:
+async def watching_cluster(
+    store: Store, *, notify: Notify, clock: Clock, random: Random
+) -> AsyncIterator[WorkerClusterView]:
     """A view for the body; `notify` is notified of every change."""
     async with AsyncExitStack() as stack:
 
@@ -68,7 +70,7 @@ async def watching_cluster(store: Store, *, notify: Notify, clock: Clock, random
                 open_mirror(store, prefix, _tolerant(read), clock=clock, random=random, notify=notify)
             )
 
-        yield ClusterView(
+        yield WorkerClusterView(
             await mirror(PIPELINES, pipeline_of),
             await mirror(HOLDERS + SLOTS, _holder),
             await mirror(WORKERS, read_worker),

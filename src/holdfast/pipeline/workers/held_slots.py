@@ -11,7 +11,7 @@ from holdfast.contracts.store import Store
 from holdfast.kernel.lease import Held, Lease, acquire, release
 from holdfast.kernel.session import HeldSession
 from holdfast.pipeline.model.definition import slot_resource
-from holdfast.pipeline.workers.cluster_view import ClusterView
+from holdfast.pipeline.workers.cluster_view import WorkerClusterView
 from holdfast.pipeline.workers.settings import WorkerSettings
 from holdfast.pipeline.workers.slot_assignment import AssignmentInputs, SlotId, WorkerPeer, decide_slots
 from holdfast.vocabulary.clock import Clock
@@ -29,7 +29,7 @@ class HeldSlots:
         *,
         worker_id: str,
         session: HeldSession,
-        view: ClusterView,
+        view: WorkerClusterView,
         settings: WorkerSettings,
         clock: Clock,
         random: Random,

@@ -25,7 +25,7 @@ from holdfast.pipeline.model.driver_protocol import (
     SlotHalted,
     SlotProgress,
 )
-from holdfast.pipeline.workers.cluster_view import ClusterView
+from holdfast.pipeline.workers.cluster_view import WorkerClusterView
 from holdfast.pipeline.workers.desired_slots import DesiredSlots, PartitionCounts
 from holdfast.pipeline.workers.driver_supervisor import DriverSupervisor
 from holdfast.pipeline.workers.generation_registry import GenerationRegistry, NewRegistry
@@ -52,7 +52,7 @@ class Reconciler:
         *,
         record: WorkerRecord,
         session: HeldSession,
-        view: ClusterView,
+        view: WorkerClusterView,
         slots: HeldSlots,
         supervisor: DriverSupervisor,
         counts: PartitionCounts,

@@ -19,7 +19,7 @@ from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.catalog.worker_status import WorkerRecord
 from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.pipeline.model.driver_protocol import DriverReady, FromDriver
-from holdfast.pipeline.workers.cluster_view import ClusterView, watching_cluster
+from holdfast.pipeline.workers.cluster_view import WorkerClusterView, watching_cluster
 from holdfast.pipeline.workers.desired_slots import PartitionCounts
 from holdfast.pipeline.workers.driver_supervisor import DriverSupervisor, StartDriver
 from holdfast.pipeline.workers.generation_registry import GenerationRegistry
@@ -161,7 +161,7 @@ class PipelineWorker:
             session.report_progress()
             await self._notify.wait_ms(self._clock, self._settings.interval_ms)
 
-    def _reconciler(self, session: HeldSession, view: ClusterView) -> Reconciler:
+    def _reconciler(self, session: HeldSession, view: WorkerClusterView) -> Reconciler:
         store, settings, clock, random = self._store, self._settings, self._clock, self._random
         self._publisher = StatusPublisher(store, session.id, clock=clock, random=random)
         record = WorkerRecord(

@@ -9,7 +9,7 @@ of it. The block is as the client sent it, in the order of offsets: no server th
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from holdfast.clickhouse.error_codes import ErrorCode
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.quoting import qualified_name, quote_identifier, quote_literal
 from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, TableSpec
@@ -117,7 +117,7 @@ def trim_dlq(database: str, table: str, kept: int) -> str:
 
 def is_fence_refusal(error: ClickHouseError) -> bool:
     """Whether the server refused an insert because a newer epoch owns the partition."""
-    return error.code == ErrorCode.FUNCTION_THROW_IF_VALUE_IS_NON_ZERO and FENCE_MESSAGE in error.text
+    return error.code == ClickHouseErrorCode.FUNCTION_THROW_IF_VALUE_IS_NON_ZERO and FENCE_MESSAGE in error.text
 
 
 def fenced_insert(name: str, kinds: Mapping[str, str], *, database: str, key: str, epoch: int, only: str = "") -> str:
