@@ -258,7 +258,7 @@ async def test_a_replay_whose_rows_the_table_cannot_store_is_refused_before_it_b
     pipeline = await refused(world)
     wider = {"columns": [*MAPPING["columns"], {"fieldPath": "x", "column": "x", "type": "String", "nullable": True}]}
     await world.service.catalog.put_part(pipeline.id, "mapping", wider)
-    with pytest.raises(NotReadyError, match="x is missing; this would help: ALTER TABLE"):
+    with pytest.raises(NotReadyError, match="x is missing; to fix it: ALTER TABLE"):
         await world.service.dead_letters.replay(pipeline.id)
     diff = await world.service.inspection.diff(pipeline.id)
     await world.ask(diff.statements[0])
