@@ -2,8 +2,9 @@
 
 import msgspec
 import pytest
-from tests.support.cluster import LocalCluster, until
+from tests.support.cluster import LocalCluster
 from tests.support.partitions import batch
+from tests.support.waiting import async_until
 
 from holdfast.kafka.special_offsets import EARLIEST
 from holdfast.log.maintenance import MaintenanceSettings
@@ -41,40 +42,40 @@ async def test_retention_waits_for_a_begun_range_and_for_no_longer(cluster: Loca
     ann = await cluster.node("ann", upkeep=OFTEN)
     registry = await begun(cluster)
     await ann.service.create_topic("orders", 2, {"retention_ms": 1})
-    await until(lambda: len(ann.agent.leading) == 2)
+    await async_until(lambda: len(ann.agent.leading) == 2)
     for partition in (0, 1):
         for _ in range(3):
             await ann.service.produce("orders", partition, batch("a", "b", at_ms=1_000))
             await ann.service.flush("orders", partition)
     led = ann.agent.log.leading
-    await until(lambda: led[TopicPartition("orders", 1)].record.start == 6)
+    await async_until(lambda: led[TopicPartition("orders", 1)].record.start == 6)
     await ann.service.produce("orders", 1, batch("c", at_ms=1_000))
     await ann.service.flush("orders", 1)
-    await until(lambda: led[TopicPartition("orders", 1)].record.start == 7)  # a whole round has gone over both
+    await async_until(lambda: led[TopicPartition("orders", 1)].record.start == 7)  # a whole round has gone over both
     assert await start_of(ann.service, 0) == 2
     assert await registry.update_checkpoint(0, "worker", 4, 1)
-    await until(lambda: led[TopicPartition("orders", 0)].record.start == 6)
+    await async_until(lambda: led[TopicPartition("orders", 0)].record.start == 6)
 
 
 async def test_records_of_a_begun_range_are_not_deleted_on_demand(cluster: LocalCluster) -> None:
     ann = await cluster.node("ann")
     await ann.service.create_topic("orders", 2)
-    await until(lambda: len(ann.agent.leading) == 2)
+    await async_until(lambda: len(ann.agent.leading) == 2)
     await ann.service.produce("orders", 0, batch("a", "b", "c", "d", "e"))
     registry = await begun(cluster)
-    await until(lambda: ann.agent.log.pending_ranges.lowest("orders", 0) == 2)
+    await async_until(lambda: ann.agent.log.pending_ranges.lowest("orders", 0) == 2)
     with pytest.raises(InvalidError, match="at most 2, from where a pipeline reads"):
         await ann.service.delete_records("orders", 0, 3)
     assert await ann.service.delete_records("orders", 0, 2) == 2
     assert await registry.update_checkpoint(0, "worker", 4, 1)
-    await until(lambda: ann.agent.log.pending_ranges.lowest("orders", 0) is None)
+    await async_until(lambda: ann.agent.log.pending_ranges.lowest("orders", 0) is None)
     assert await ann.service.delete_records("orders", 0, 4) == 4
 
 
 async def test_ranges_of_another_kafka_hold_nothing_here(cluster: LocalCluster) -> None:
     ann = await cluster.node("ann")
     await begun(cluster, topic="")
-    await until(
+    await async_until(
         lambda: (
             ann.agent.log.pending_ranges._mirror is not None
             and "registry/pipeline-p-1/meta" in ann.agent.log.pending_ranges._mirror.items

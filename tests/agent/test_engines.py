@@ -4,8 +4,9 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from tests.support.cluster import fast_settings, until
+from tests.support.cluster import fast_settings
 from tests.support.partitions import batch, records
+from tests.support.waiting import async_until
 
 from holdfast.agent import Agent, running_agent
 from holdfast.objects.urls import open_objects
@@ -27,7 +28,7 @@ async def test_sqlite_and_a_folder_keep_everything_across_a_restart(tmp_path: Pa
     async with AsyncExitStack() as stack:
         agent = await started(stack, tmp_path)
         await agent.service.create_topic("orders", 2)
-        await until(lambda: len(agent.leading) == 2)
+        await async_until(lambda: len(agent.leading) == 2)
         payloads = [batch(*(f"{number}/{at}" for at in range(10))) for number in range(50)]
         await asyncio.gather(
             *(agent.service.produce("orders", number % 2, each) for number, each in enumerate(payloads))
@@ -35,7 +36,7 @@ async def test_sqlite_and_a_folder_keep_everything_across_a_restart(tmp_path: Pa
         assert await agent.service.flush("orders", 0) == 250
     async with AsyncExitStack() as stack:
         again = await started(stack, tmp_path)
-        await until(lambda: len(again.leading) == 2)
+        await async_until(lambda: len(again.leading) == 2)
         for partition in (0, 1):
             fetched = await again.service.fetch("orders", partition, 0, bytes_max=1 << 24)
             found = records(fetched.batches)

@@ -3,8 +3,9 @@
 import logging
 
 import pytest
-from tests.support.cluster import SHORT_SESSION, LocalCluster, Node, until
+from tests.support.cluster import SHORT_SESSION, LocalCluster, Node
 from tests.support.partitions import batch, records
+from tests.support.waiting import async_until
 
 from holdfast.kafka.special_offsets import EARLIEST, LATEST
 from holdfast.kernel.session import SessionSettings
@@ -20,7 +21,7 @@ async def with_topic(
 ) -> Node:
     ann = await cluster.node("ann", **({"session": session} if session is not None else {}))
     await ann.service.create_topic("orders", partitions, config)
-    await until(lambda: len(ann.agent.leading) == partitions)
+    await async_until(lambda: len(ann.agent.leading) == partitions)
     return ann
 
 
@@ -65,7 +66,7 @@ async def test_the_log_tells_what_was_recovered_after_a_crash_and_why_leadership
     assert "leadership of 1 partition gained: orders:0 (epoch 1)" in caplog.text
     assert "leadership of 1 partition ended, session lost: orders:0" in caplog.text
     again = await cluster.node()
-    await until(lambda: again.agent.leading)
+    await async_until(lambda: again.agent.leading)
     await again.stop()
     assert "recovered 2 unpublished records of 1 partition from the WAL in " in caplog.text
     assert "leadership of 1 partition gained: orders:0 (epoch 2)" in caplog.text
@@ -86,23 +87,23 @@ async def test_a_graceful_stop_publishes_everything(cluster: LocalCluster) -> No
 async def test_old_segments_are_published_by_age_and_quiet_partitions_become_clean(cluster: LocalCluster) -> None:
     ann = await cluster.node(idle_ms=50)
     await ann.service.create_topic("orders", 1, {"roll_ms": 100})
-    await until(lambda: ann.agent.leading)
+    await async_until(lambda: ann.agent.leading)
     (partition,) = ann.agent.log.leading.values()
     await ann.service.produce("orders", 0, batch("a"))
-    await until(lambda: partition.record.published == 1)
-    await until(lambda: partition.record.clean)
-    await until(lambda: ann.agent.counters.segments_published == ann.agent.counters.bookings_returned == 1)
+    await async_until(lambda: partition.record.published == 1)
+    await async_until(lambda: partition.record.clean)
+    await async_until(lambda: ann.agent.counters.segments_published == ann.agent.counters.bookings_returned == 1)
     assert (await ann.service.produce("orders", 0, batch("b"))).base_offset == 1
 
 
 async def test_an_outage_of_object_storage_is_waited_out(cluster: LocalCluster) -> None:
     ann = await cluster.node()
     await ann.service.create_topic("orders", 1, {"roll_ms": 100})
-    await until(lambda: ann.agent.leading)
+    await async_until(lambda: ann.agent.leading)
     ann.objects.reachable = False
     for number in range(10):
         await ann.service.produce("orders", 0, batch(str(number)))
-    await until(lambda: ann.agent.counters.publish_failures >= 3)
+    await async_until(lambda: ann.agent.counters.publish_failures >= 3)
     assert [value for _, value in await cluster.read("orders", 0)] == [*map(str, range(10))]
     ann.objects.reachable = True
     assert await ann.service.flush("orders", 0) == 10
@@ -112,7 +113,7 @@ async def test_an_agent_that_loses_its_session_rejoins_over_the_same_wal(cluster
     ann = await with_topic(cluster, session=SHORT_SESSION)
     await ann.service.produce("orders", 0, batch("a"))
     ann.store.reachable = False
-    await until(lambda: ann.agent.counters.sessions_lost)
+    await async_until(lambda: ann.agent.counters.sessions_lost)
     with pytest.raises(NotLeaderError):
         await ann.service.produce("orders", 0, batch("refused"))
     ann.store.reachable = True
@@ -129,11 +130,11 @@ async def test_a_topic_that_is_deleted_and_created_again_starts_empty(cluster: L
     ann = await with_topic(cluster)
     await ann.service.produce("orders", 0, batch("old"))
     await ann.service.delete_topic("orders")
-    await until(lambda: ann.agent.topic("orders") is None)
+    await async_until(lambda: ann.agent.topic("orders") is None)
     with pytest.raises(UnknownTopicError):
         await ann.service.produce("orders", 0, batch("old"))
     topic = await ann.service.create_topic("orders", 1)
-    await until(lambda: any(each.partition_id.topic_id == topic.id for each in ann.agent.log.leading.values()))
+    await async_until(lambda: any(each.partition_id.topic_id == topic.id for each in ann.agent.log.leading.values()))
     assert await cluster.produce("orders", 0, "new") == 0
     assert await cluster.read("orders", 0) == [(0, "new")]
 
@@ -143,17 +144,17 @@ async def test_a_deleted_topic_is_let_go_and_its_wal_frames_with_it(cluster: Loc
     await ann.service.produce("orders", 0, batch("a"))
     assert ann.agent.wal.unreleased()
     await ann.service.delete_topic("orders")
-    await until(lambda: not ann.agent.leading)
-    await until(lambda: not ann.agent.wal.unreleased())
+    await async_until(lambda: not ann.agent.leading)
+    await async_until(lambda: not ann.agent.wal.unreleased())
 
 
 async def test_settings_take_effect_while_the_partition_is_led(cluster: LocalCluster) -> None:
     ann = await with_topic(cluster)
     (partition,) = ann.agent.log.leading.values()
     await ann.service.topics.alter("orders", {"roll_ms": "100"})
-    await until(lambda: partition.partition_config.roll_ms == 100)
+    await async_until(lambda: partition.partition_config.roll_ms == 100)
     await ann.service.produce("orders", 0, batch("a"))
-    await until(lambda: partition.record.published == 1)
+    await async_until(lambda: partition.record.published == 1)
 
 
 async def test_records_can_be_deleted(cluster: LocalCluster) -> None:
@@ -172,17 +173,17 @@ async def test_a_partition_that_cannot_be_opened_is_listed_and_affects_no_other(
     await ann.service.produce("orders", 0, batch("only in the WAL of ann"))
     await ann.drop()
     bob = await cluster.node("bob")
-    await until(lambda: bob.leads() == {1})
-    await until(lambda: bob.agent.offline)
+    await async_until(lambda: bob.leads() == {1})
+    await async_until(lambda: bob.agent.offline)
     assert "start the agent that has it" in bob.agent.offline[TopicPartition("orders", 0)]
     with pytest.raises(NotLeaderError, match="is offline"):
         await bob.service.produce("orders", 0, batch("x"))
     await bob.service.produce("orders", 1, batch("x"))
     await bob.service.topics.alter("orders", {"unclean_takeover": True})
-    await until(lambda: bob.leads() == {0, 1})
+    await async_until(lambda: bob.leads() == {0, 1})
     assert (await bob.service.produce("orders", 0, batch("after"))).base_offset == 100
     await bob.stop()
     back = await cluster.node("ann")
-    await until(lambda: back.leads() == {0, 1})
+    await async_until(lambda: back.leads() == {0, 1})
     (left_out,) = back.agent.log.quarantined
     assert (left_out.partition, left_out.start, left_out.end) == (0, 0, 100)

@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
-from tests.support.cluster import SHORT_SESSION, LocalCluster, Node, until
+from tests.support.cluster import SHORT_SESSION, LocalCluster, Node
 from tests.support.partitions import batch
+from tests.support.waiting import async_until
 
 from holdfast.log.errors import NotLeaderError
 from holdfast.vocabulary.types import TopicPartition
@@ -16,7 +17,7 @@ async def pair(cluster: LocalCluster, *, brief: bool = False, **config: object) 
     ann = await cluster.node("ann", **({"session": SHORT_SESSION} if brief else {}))
     bob = await cluster.node("bob")
     await ann.service.create_topic("orders", PARTITIONS, config)
-    await until(lambda: len(ann.leads()) == len(bob.leads()) == PARTITIONS // 2)
+    await async_until(lambda: len(ann.leads()) == len(bob.leads()) == PARTITIONS // 2)
     return ann, bob
 
 
@@ -32,7 +33,7 @@ async def test_a_topic_is_shared_and_requests_are_redirected_to_the_leader(clust
     ann, bob = await pair(cluster)
     assert ann.leads() | bob.leads() == set(range(PARTITIONS))
     anns = min(ann.leads())
-    await until(lambda: bob.agent.cluster.leader("orders", anns))
+    await async_until(lambda: bob.agent.cluster.leader("orders", anns))
     with pytest.raises(NotLeaderError) as error:
         await bob.service.produce("orders", anns, batch("x"))
     assert error.value.leader == "ann"
@@ -52,10 +53,10 @@ async def test_a_graceful_stop_moves_partitions_while_producers_write(cluster: L
             sent[partition].append(value)
 
     writers = [asyncio.ensure_future(write(partition)) for partition in range(PARTITIONS)]
-    await until(lambda: all(len(values) > 3 for values in sent.values()))
+    await async_until(lambda: all(len(values) > 3 for values in sent.values()))
     await ann.stop()
     before = {partition: len(values) for partition, values in sent.items()}
-    await until(lambda: all(len(sent[partition]) > count + 3 for partition, count in before.items()))
+    await async_until(lambda: all(len(sent[partition]) > count + 3 for partition, count in before.items()))
     running = False
     await asyncio.gather(*writers)
     assert bob.leads() == set(range(PARTITIONS))
@@ -79,11 +80,11 @@ async def test_an_agent_that_joins_takes_its_share_while_producers_write(cluster
             sent[partition].append(value)
 
     writers = [asyncio.ensure_future(write(partition)) for partition in range(PARTITIONS)]
-    await until(lambda: all(len(values) > 3 for values in sent.values()))
+    await async_until(lambda: all(len(values) > 3 for values in sent.values()))
     bob = await cluster.node("bob")
-    await until(lambda: len(bob.leads()) == len(ann.leads()) == PARTITIONS // 2)
+    await async_until(lambda: len(bob.leads()) == len(ann.leads()) == PARTITIONS // 2)
     before = {partition: len(values) for partition, values in sent.items()}
-    await until(lambda: all(len(sent[partition]) > count + 3 for partition, count in before.items()))
+    await async_until(lambda: all(len(sent[partition]) > count + 3 for partition, count in before.items()))
     running = False
     await asyncio.gather(*writers)
     await check(cluster, sent)
@@ -96,14 +97,14 @@ async def test_partitions_of_an_agent_that_is_cut_off_are_offline_until_it_is_ba
         await cluster.produce("orders", partition, *values)
     anns = ann.leads()
     ann.store.reachable = False
-    await until(lambda: len(bob.agent.offline) == len(anns))
+    await async_until(lambda: len(bob.agent.offline) == len(anns))
     assert {partition.number for partition in bob.agent.offline} == anns
     assert ann.leads() == set()
     for partition in anns:
         with pytest.raises(NotLeaderError, match="may be in WAL"):
             await bob.service.produce("orders", partition, batch("refused"))
     ann.store.reachable = True
-    await until(lambda: ann.leads() | bob.leads() == set(range(PARTITIONS)))
+    await async_until(lambda: ann.leads() | bob.leads() == set(range(PARTITIONS)))
     for partition, values in sent.items():
         values.append(f"second of {partition}")
         await cluster.produce("orders", partition, values[-1])
@@ -115,7 +116,7 @@ async def test_clean_partitions_of_a_crashed_agent_move_at_once(cluster: LocalCl
     quiet, written = sorted(ann.leads())
     await ann.service.produce("orders", written, batch("only here"))
     await ann.drop()
-    await until(lambda: quiet in bob.leads())
+    await async_until(lambda: quiet in bob.leads())
     assert bob.agent.offline.keys() == {TopicPartition("orders", written)}
     assert await cluster.produce("orders", quiet, "a") == 0
 
@@ -130,7 +131,7 @@ async def test_at_object_level_a_crash_moves_everything_at_once_and_loses_nothin
             values.append(f"{partition}/{number}")
             await cluster.produce("orders", partition, values[-1])
     await ann.drop()
-    await until(lambda: bob.leads() == set(range(PARTITIONS)))
+    await async_until(lambda: bob.leads() == set(range(PARTITIONS)))
     assert bob.agent.offline == {}
     for partition, values in sent.items():
         values.append("after")

@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from tests.support.server_process import ServeProcess, until
+from tests.support.server_process import ServeProcess
+from tests.support.waiting import until
 
 from holdfast.app.config import EmbeddedSettings, ServeSettings
 from holdfast.app.embedded_clickhouse import clickhouse_endpoint

@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.support.object_engines.moto import MotoServer
 from tests.support.object_engines.s3 import s3_url
-from tests.support.server_process import WAIT_S, ServeProcess, environment, produce, read, started, until
+from tests.support.server_process import ServeProcess, environment, produce, read, started
+from tests.support.waiting import WAIT_S, until
 
 from holdfast import __version__
 from holdfast.app.addresses import Address, check_exposure

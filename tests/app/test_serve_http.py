@@ -10,8 +10,9 @@ from typing import Any
 import httpx
 import pytest
 from tests.app.test_serve import refused
-from tests.support.server_process import WAIT_S, ServeProcess, produce, started, until
+from tests.support.server_process import ServeProcess, produce, started
 from tests.support.store_engines.redis import ValkeyServer
+from tests.support.waiting import WAIT_S, until
 
 from holdfast.app.addresses import http_address
 from holdfast.vocabulary.errors import InvalidError

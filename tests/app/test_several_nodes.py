@@ -8,16 +8,15 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from tests.support.server_process import (
     SHORT_SESSIONS,
-    WAIT_S,
     ServeProcess,
     create_topic,
     leaders,
     produce,
     read,
     started,
-    until,
 )
 from tests.support.store_engines import STORE_ENGINES
+from tests.support.waiting import WAIT_S, until
 
 from holdfast.testing.harness import StoreHarness
 

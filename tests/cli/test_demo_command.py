@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run
 from tests.pipeline.service.conftest import clickhouse as clickhouse
-from tests.support.server_process import ServeProcess, create_topic, environment, read, started, until
+from tests.support.server_process import ServeProcess, create_topic, environment, read, started
+from tests.support.waiting import until
 
 from holdfast.cli.clickhouse_access import ClickHouseAccess
 from holdfast.cli.demo.events import EventStream, orders

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 from tests.cli.conftest import Run, Start, produce_json
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
+from tests.support.waiting import until
 
 T0_MS = 1_700_000_000_000
 

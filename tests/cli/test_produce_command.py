@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run, Start
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
+from tests.support.waiting import until
 
 
 def consumed(kafka: Run, topic: str, *argv: str) -> list[dict[str, object]]:

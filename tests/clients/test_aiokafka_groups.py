@@ -10,8 +10,9 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import KafkaError, OffsetMetadataTooLargeError
 from tests.support.aiokafka_client import administering, consuming, producing, send, take
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
 from tests.support.clients.group_members import await_committed, await_shared, committed, members, verdict
+from tests.support.waiting import until
 from tests.support.workload import Item, keyed
 
 ASSIGNORS = [RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor]

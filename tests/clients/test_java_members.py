@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
 from tests.support.clients.group_members import Start, await_committed, await_shared, committed, started, verdict
 from tests.support.clients.java import runner
 from tests.support.librdkafka_client import producer
+from tests.support.waiting import until
 from tests.support.workload import keyed
 
 from holdfast.vocabulary.errors import UnavailableError

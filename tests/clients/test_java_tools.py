@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.apache_kafka import ToolRun, kafka_tool
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
 from tests.support.clients.java import runner
 from tests.support.librdkafka_client import producer
+from tests.support.waiting import until
 
 from holdfast.vocabulary.errors import UnavailableError
 

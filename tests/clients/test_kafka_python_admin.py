@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
 from tests.support.kafka_python_client import TIMEOUT_S, administering, consuming, joined, producing, read, send, take
 from tests.support.kafka_python_import import (
     ConfigResource,
@@ -17,6 +17,7 @@ from tests.support.kafka_python_import import (
     errors,
 )
 from tests.support.record_shapes import KEEP
+from tests.support.waiting import until
 
 OLDER = [None, (0, 11), (1, 0), (2, 0), (2, 4)]
 

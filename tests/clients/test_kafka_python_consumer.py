@@ -3,10 +3,11 @@
 import threading
 
 import pytest
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
 from tests.support.kafka_python_client import CLOCK, TIMEOUT_S, administering, consuming, producing, read, send, take
 from tests.support.kafka_python_import import TopicPartition, errors
 from tests.support.record_shapes import KEEP
+from tests.support.waiting import until
 
 
 def numbered(broker: Broker, name: str, count: int, partitions: int = 1) -> str:

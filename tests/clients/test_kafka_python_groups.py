@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
 from tests.support.clients.group_members import await_committed, await_shared, committed, members, verdict
 from tests.support.kafka_python_client import TIMEOUT_S, administering, consuming, joined, producing, send, take
 from tests.support.kafka_python_import import (
@@ -16,6 +16,7 @@ from tests.support.kafka_python_import import (
     TopicPartition,
     errors,
 )
+from tests.support.waiting import until
 from tests.support.workload import Item, keyed
 
 ASSIGNORS = [RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor]

@@ -1,10 +1,11 @@
 """kafka-python: a broker that is killed or stopped and started again loses nothing it acknowledged, repeats nothing."""
 
 from confluent_kafka import Producer
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
 from tests.support.clients.group_members import await_committed, await_shared, members, verdict
 from tests.support.kafka_python_client import administering, consuming, producing, read, send
 from tests.support.kafka_python_import import OffsetAndMetadata, TopicPartition, errors
+from tests.support.waiting import until
 from tests.support.workload import judge, keyed
 
 
@@ -17,7 +18,7 @@ def test_an_idempotent_producer_survives_killed_brokers_without_gap_or_duplicate
         own_broker.restart()
         until(
             lambda: producer.events_of("done") or producer.events_of("failed"),
-            timeout_s=90,
+            within_s=90,
             what="all are acknowledged",
         )
         assert producer.events_of("done"), producer.events

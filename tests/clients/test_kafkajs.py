@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
 from tests.support.clients.group_members import await_committed, await_shared, committed, verdict
 from tests.support.clients.kafkajs_scenarios import Scenarios, installed, message
 from tests.support.record_shapes import COMPRESSIONS, KEEP, SHAPES, Shape
+from tests.support.waiting import until
 from tests.support.workload import judge, keyed
 
 from holdfast.vocabulary.clock import RealClock
@@ -302,7 +303,7 @@ def test_an_idempotent_producer_survives_a_killed_broker_without_gap_or_duplicat
         producer = start("producer")
         until(lambda: producer.events_of("begun"), what="the first are acknowledged")
         own_broker.restart()
-        until(lambda: producer.events_of("done") or not producer.running, timeout_s=90, what="all are acknowledged")
+        until(lambda: producer.events_of("done") or not producer.running, within_s=90, what="all are acknowledged")
         assert producer.events_of("done"), producer.complaints
     judged = judge([item.value for item in keyed(6_000, keys=60)], values_of(own_broker, topic, 3))
     assert judged.clean, judged

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
 from tests.support.librdkafka_client import consuming, read_all, send, send_values, values
 from tests.support.record_shapes import COMPRESSIONS, KEEP, Shape
+from tests.support.waiting import until
 
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
 pytestmark = pytest.mark.skipif(KCAT is None, reason="kcat is not installed")

@@ -6,8 +6,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 from confluent_kafka.cimpl import NewPartitions, NewTopic
-from tests.support.broker import ADMIN_TIMEOUT_S, Broker, until
+from tests.support.broker import ADMIN_TIMEOUT_S, Broker
 from tests.support.librdkafka_client import OFFSETS, consuming, read_all, send_values, values
+from tests.support.waiting import until
 
 
 def code(future: Any) -> int:
@@ -39,7 +40,7 @@ def change(broker: Broker, topic: str, *changes: tuple[str, str | None, AlterCon
 
 def await_setting(broker: Broker, topic: str, name: str, *values: str) -> None:
     """Return once the setting has one of `values`: brokers learn of a change a little later than its author."""
-    until(lambda: settings(broker, topic)[name].value in values, timeout_s=10, what=f"{name} is {values}")
+    until(lambda: settings(broker, topic)[name].value in values, within_s=10, what=f"{name} is {values}")
 
 
 def test_a_created_topic_is_listed_with_its_partitions(broker: Broker) -> None:

@@ -10,8 +10,9 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from tests.support.broker import ADMIN_TIMEOUT_S, Broker, until
+from tests.support.broker import ADMIN_TIMEOUT_S, Broker
 from tests.support.librdkafka_client import consuming, send_values, take, values
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -2,8 +2,9 @@
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
 from tests.support.librdkafka_client import consuming, send_values, take, values
+from tests.support.waiting import until
 
 
 @pytest.fixture

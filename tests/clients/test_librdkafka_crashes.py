@@ -6,9 +6,10 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
-from tests.support.broker import CHOICE, Broker, owned, serving, until
+from tests.support.broker import CHOICE, Broker, owned, serving
 from tests.support.clients.group_members import await_committed, await_shared, members, verdict
 from tests.support.librdkafka_client import CLOCK, Config, consuming, producer, read_all, send_values, take, values
+from tests.support.waiting import until
 from tests.support.workload import Item, judge, keyed
 
 PARTITIONS = 3
@@ -73,7 +74,7 @@ class Stream:
     def more(self, count: int) -> None:
         """Wait until `count` more are acknowledged."""
         goal = len(self.acknowledged) + count
-        until(lambda: len(self.acknowledged) >= goal, timeout_s=60, what=f"{goal} acknowledged")
+        until(lambda: len(self.acknowledged) >= goal, within_s=60, what=f"{goal} acknowledged")
 
     def stop(self) -> None:
         self._go_on = False

@@ -5,8 +5,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
 from tests.support.librdkafka_client import Config, consuming, got, leave, send_values
+from tests.support.waiting import until
 
 STRATEGIES = ("range", "roundrobin", "cooperative-sticky")
 
@@ -69,7 +70,7 @@ def settle(members: Sequence[Joined], partitions: int) -> None:
         busy = sum(bool(member.held) for member in members)
         return len(held) == len(set(held)) == partitions and busy == min(len(members), partitions)
 
-    until(settled, timeout_s=40, what=f"shared: {[sorted(member.held) for member in members]}")
+    until(settled, within_s=40, what=f"shared: {[sorted(member.held) for member in members]}")
 
 
 def sizes(members: Sequence[Joined]) -> list[int]:

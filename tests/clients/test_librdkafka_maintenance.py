@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from tests.support.broker import CHOICE, Broker, serving, until
+from tests.support.broker import CHOICE, Broker, serving
 from tests.support.librdkafka_client import CLOCK, consuming, read_all, send, send_values, values
 from tests.support.record_shapes import Shape, pseudo_random
+from tests.support.waiting import until
 
 OFTEN = ("--set", "upkeep.retention_interval_ms=300", "--set", "upkeep.compaction_interval_ms=300")
 

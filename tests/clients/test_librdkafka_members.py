@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 import pytest
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
 from tests.support.clients.group_members import (
     Member,
     Start,
@@ -14,6 +14,7 @@ from tests.support.clients.group_members import (
     verdict,
 )
 from tests.support.librdkafka_client import producer
+from tests.support.waiting import until
 from tests.support.workload import keyed
 
 PARTITIONS = 6

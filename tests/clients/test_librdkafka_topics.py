@@ -3,8 +3,9 @@
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.cimpl import NewTopic
-from tests.support.broker import ADMIN_TIMEOUT_S, Broker, until
+from tests.support.broker import ADMIN_TIMEOUT_S, Broker
 from tests.support.librdkafka_client import consuming, producer, read_all, send_values, take, take_until, values
+from tests.support.waiting import until
 
 SOON = {"topic.metadata.refresh.interval.ms": 300, "metadata.max.age.ms": 1_000}
 

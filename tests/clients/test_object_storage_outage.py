@@ -6,9 +6,10 @@ from threading import Event, Thread
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from tests.support.broker import Broker, serving, until
+from tests.support.broker import Broker, serving
 from tests.support.object_engines.s3 import s3_url
 from tests.support.object_engines.seaweedfs import SeaweedServer, weed
+from tests.support.waiting import until
 
 PARTITIONS = 3
 VALUE_BYTES = 4_000
@@ -92,7 +93,7 @@ def read(broker: Broker, topic: str, partition: int, count: int) -> list[int]:
         found.extend(int(each.value()[:12]) for each in consumer.consume(10_000, 0.2))  # type: ignore[index]
         return len(found) >= count
 
-    until(all_read, timeout_s=60, what=f"{count} records of partition {partition}")
+    until(all_read, within_s=60, what=f"{count} records of partition {partition}")
     consumer.close()
     return found
 
@@ -118,7 +119,7 @@ def test_a_producer_waits_while_object_storage_is_away_and_loses_nothing(
     else:
         s3.thaw()
     again = sending.count
-    until(lambda: sending.count > again + 2_000, timeout_s=60, what="it goes on")
+    until(lambda: sending.count > again + 2_000, within_s=60, what="it goes on")
     sending.end()
     for partition, sent in enumerate(sending.acknowledged):
         assert sent == sorted(sent)

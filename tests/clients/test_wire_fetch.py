@@ -3,10 +3,11 @@
 import threading
 
 import pytest
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
 from tests.support.kafka_raw_requests import Wire, fetch, produce
 from tests.support.librdkafka_client import CLOCK, send_values
 from tests.support.record_shapes import pseudo_random
+from tests.support.waiting import until
 
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.batches.records import Record, encode
@@ -127,7 +128,7 @@ def test_many_writers_and_readers_agree_on_one_order(broker: Broker) -> None:
     threads += [threading.Thread(target=read, args=(mine,), daemon=True) for mine in seen]
     for thread in threads:
         thread.start()
-    until(lambda: all(len(mine) == writers * each for mine in seen), timeout_s=60, what="everybody has read everything")
+    until(lambda: all(len(mine) == writers * each for mine in seen), within_s=60, what="everybody has read everything")
     for thread in threads:
         thread.join()
     assert all(mine == seen[0] for mine in seen)

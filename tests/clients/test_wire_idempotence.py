@@ -1,9 +1,10 @@
 """By hand: sequences of idempotent producers, in turn and out of turn, before and after the broker was killed."""
 
 import pytest
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
 from tests.support.kafka_raw_requests import Produced, Wire, produce
 from tests.support.librdkafka_client import CLOCK, read_all, values
+from tests.support.waiting import until
 
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.batches.records import Record, encode

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import pytest_asyncio
-from tests.support.group_coordinators import Coordinator, CoordinatorWorld, held_back, until
+from tests.support.group_coordinators import Coordinator, CoordinatorWorld, held_back
 from tests.support.store_engines import STORE_ENGINES
+from tests.support.waiting import async_until
 
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Committed, Conflict, Operation, Requirement, Store
@@ -40,7 +41,7 @@ async def takeover_with_a_late_commit(world: CoordinatorWorld) -> tuple[Coordina
     late: Exception | None = None
     with held_back(ann.store) as go:
         committing = asyncio.ensure_future(ann.commit("g", {("orders", 0): 6}))
-        await until(lambda: any(shard.writer.writing for shard in ann.handler.shards()))
+        await async_until(lambda: any(shard.writer.writing for shard in ann.handler.shards()))
         bob = await world.coordinator("bob")
         await bob.commit("g", {("orders", 0): 7})
         go.set()
@@ -114,7 +115,7 @@ async def test_a_coordinator_that_dies_before_saving_has_replied_to_no_member(wo
     joined = await ann.join("g")
     with held_back(ann.store):
         syncing = asyncio.ensure_future(ann.sync("g", joined, {joined.member_id: b"mine"}))
-        await until(lambda: any(shard.writer.writing for shard in ann.handler.shards()))
+        await async_until(lambda: any(shard.writer.writing for shard in ann.handler.shards()))
         assert not syncing.done()
         syncing.cancel()
         for shard in ann.handler.shards():

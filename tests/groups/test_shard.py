@@ -8,7 +8,8 @@ import pytest
 import pytest_asyncio
 from tests.groups.test_join import refused_with
 from tests.support.group import subscription
-from tests.support.group_coordinators import FAST_SETTINGS, CoordinatorWorld, held_back, one_of, until
+from tests.support.group_coordinators import FAST_SETTINGS, CoordinatorWorld, held_back, one_of
+from tests.support.waiting import async_until
 
 from holdfast.contracts.store import Put, Store
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError, NotCoordinatorError, ShardLoadingError
@@ -64,7 +65,7 @@ async def test_members_that_do_not_find_the_next_coordinator_are_removed(world: 
     ann = await world.coordinator("ann")
     await ann.member("g", session_timeout_ms=50)
     bob = await world.coordinator("bob")
-    await until(lambda: bob.service.counters.members_expired)
+    await async_until(lambda: bob.service.counters.members_expired)
     assert (await bob.service.describe("g")).state is GroupState.EMPTY
 
 
@@ -116,7 +117,7 @@ async def test_concurrent_commits_share_commits_of_the_store(world: CoordinatorW
     wanted = {f"g{number}": {("orders", at): number + at for at in range(50)} for number in range(40)}
     with held_back(ann.store) as go:
         committing = asyncio.gather(*(ann.commit(group_id, offsets) for group_id, offsets in wanted.items()))
-        await until(lambda: shard.writer.changing() == wanted.keys())
+        await async_until(lambda: shard.writer.changing() == wanted.keys())
         go.set()
         await committing
     # 40 groups × 4 keys of 16 partitions, and 40 requirements: what fits into three commits; the first goes alone.
@@ -217,11 +218,11 @@ async def test_a_commit_whose_outcome_stays_unknown_is_not_acknowledged_and_the_
     with pytest.raises(OutcomeUnknownError):
         await ann.commit("g", {("orders", 0): 5})
     shard = shard_of("g", 2)
-    await until(lambda: shard in ann.handler.loading)
+    await async_until(lambda: shard in ann.handler.loading)
     with pytest.raises(ShardLoadingError):
         await ann.committed("g")
     lost = False
-    await until(lambda: shard not in ann.handler.loading)
+    await async_until(lambda: shard not in ann.handler.loading)
     assert await ann.committed("g") == {("orders", 0): 5}  # it had happened
     await ann.commit("g", {("orders", 0): 6})
 
@@ -256,7 +257,7 @@ async def test_records_changed_by_another_process_are_loaded_before_anything_is_
     await world.store.commit(apply=(Put(key, entry.value),))
     with pytest.raises(UnavailableError, match="another process"):
         await ann.commit("g", {("orders", 0): 1}, member)
-    await until(lambda: not ann.handler.loading and all(s.writer.broken is None for s in ann.handler.shards()))
+    await async_until(lambda: not ann.handler.loading and all(s.writer.broken is None for s in ann.handler.shards()))
     await ann.commit("g", {("orders", 0): 1}, member)
 
 
@@ -264,7 +265,7 @@ async def test_calls_that_wait_while_a_shard_is_reloaded_fail(world: Coordinator
     ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=60_000))
     await ann.commit("g", {("orders", 0): 1})
     waiting = asyncio.ensure_future(ann.join("other"))
-    await until(lambda: ann.service.counters.joins)
+    await async_until(lambda: ann.service.counters.joins)
     await world.store.commit(apply=(Put(group_key(0, "g"), b"{}"),))
     with pytest.raises(UnavailableError):
         await ann.commit("g", {("orders", 0): 2})
@@ -308,7 +309,7 @@ async def test_a_joining_member_that_hangs_up_is_removed(world: CoordinatorWorld
     ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=300, session_min_ms=50))
     impatient = asyncio.ensure_future(ann.join("g", session_timeout_ms=50))
     patient = asyncio.ensure_future(ann.join("g"))
-    await until(lambda: ann.service.counters.joins == 2)
+    await async_until(lambda: ann.service.counters.joins == 2)
     impatient.cancel()
     joined = await patient
     assert [each.id for each in joined.members] == [joined.member_id]
@@ -317,7 +318,7 @@ async def test_a_joining_member_that_hangs_up_is_removed(world: CoordinatorWorld
 async def test_closing_fails_waiting_calls_with_not_coordinator(world: CoordinatorWorld) -> None:
     ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=60_000))
     waiting = asyncio.ensure_future(ann.join("g"))
-    await until(lambda: ann.service.counters.joins)
+    await async_until(lambda: ann.service.counters.joins)
     await ann.handler.close(ann.leases[0])
     with pytest.raises(NotCoordinatorError):
         await waiting
@@ -331,9 +332,9 @@ async def test_draining_writes_what_was_accepted_and_accepts_nothing_more(world:
     (lease,), (shard,) = ann.leases, ann.handler.shards()
     with held_back(ann.store) as go:
         committing = asyncio.ensure_future(ann.commit("g", {("orders", 0): 1}))
-        await until(lambda: shard.writer.writing)
+        await async_until(lambda: shard.writer.writing)
         draining = asyncio.ensure_future(ann.handler.drain(lease))
-        await until(lambda: not shard.accepting)
+        await async_until(lambda: not shard.accepting)
         with pytest.raises(NotCoordinatorError):
             await ann.commit("g", {("orders", 0): 2})
         assert not draining.done()
@@ -357,12 +358,12 @@ async def test_a_shard_that_fails_to_load_is_loading_and_retried(world: Coordina
 
     ann.store.scan = broken  # type: ignore[assignment, method-assign]
     opening = asyncio.ensure_future(ann.handler.open(lease))
-    await until(lambda: number in ann.handler.loading)
+    await async_until(lambda: number in ann.handler.loading)
     with pytest.raises(ShardLoadingError):
         await ann.committed("g")
     ann.store.scan = real  # type: ignore[method-assign]
     await opening
-    await until(lambda: number not in ann.handler.loading)
+    await async_until(lambda: number not in ann.handler.loading)
     assert await ann.committed("g") == {("orders", 0): 1}
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from tests.support.cluster import SHORT_SESSION, LocalCluster, Node, until
+from tests.support.cluster import SHORT_SESSION, LocalCluster, Node
 from tests.support.group import join_request
+from tests.support.waiting import async_until
 
 from holdfast.groups.errors import NotCoordinatorError, ShardLoadingError
 from holdfast.groups.keys import shard_resource
@@ -104,11 +105,11 @@ async def committing(consumers: Consumers, group_id: str, running: asyncio.Event
 
 async def test_shards_are_spread_and_are_not_a_topic(cluster: LocalCluster) -> None:
     ann, bob = await node(cluster, "ann"), await node(cluster, "bob")
-    await until(lambda: shards(ann, bob) == [2, 2])
+    await async_until(lambda: shards(ann, bob) == [2, 2])
     await ann.service.create_topic("orders", 1)
-    await until(lambda: ann.agent.topic("orders") and bob.agent.topic("orders"))
+    await async_until(lambda: ann.agent.topic("orders") and bob.agent.topic("orders"))
     assert [topic.name for topic in bob.agent.cluster.topics] == ["orders"]
-    await until(lambda: all(bob.agent.cluster.holder(shard_resource(number)) for number in range(SHARDS)))
+    await async_until(lambda: all(bob.agent.cluster.holder(shard_resource(number)) for number in range(SHARDS)))
     held = [bob.agent.cluster.holder(shard_resource(number)) for number in range(SHARDS)]
     assert sorted(each.holder for each in held if each is not None) == ["ann", "ann", "bob", "bob"]
     assert all(partition.topic == "orders" for each in (ann, bob) for partition in each.agent.leading)
@@ -116,26 +117,26 @@ async def test_shards_are_spread_and_are_not_a_topic(cluster: LocalCluster) -> N
 
 async def test_an_agent_of_any_group_coordinates(cluster: LocalCluster) -> None:
     ann = await node(cluster, "ann", group="blue")
-    await until(lambda: shards(ann) == [SHARDS])
+    await async_until(lambda: shards(ann) == [SHARDS])
     bob = await node(cluster, "bob", group="green")
-    await until(lambda: shards(ann, bob) == [2, 2])
+    await async_until(lambda: shards(ann, bob) == [2, 2])
     await ann.stop()
-    await until(lambda: shards(bob) == [SHARDS])
+    await async_until(lambda: shards(bob) == [SHARDS])
 
 
 @pytest.mark.parametrize("crash", [False, True])
 async def test_groups_outlive_an_agent_while_their_members_commit(cluster: LocalCluster, crash: bool) -> None:
     ann, bob = await node(cluster, "ann"), await node(cluster, "bob")
-    await until(lambda: shards(ann, bob) == [2, 2])
+    await async_until(lambda: shards(ann, bob) == [2, 2])
     consumers = Consumers(cluster)
     await consumers.join_all()
     running = asyncio.Event()
     running.set()
     tasks = [asyncio.ensure_future(committing(consumers, group_id, running)) for group_id in GROUP_IDS]
-    await until(lambda: min(consumers.acknowledged.get(each, 0) for each in GROUP_IDS) > 3)
+    await async_until(lambda: min(consumers.acknowledged.get(each, 0) for each in GROUP_IDS) > 3)
     await (ann.drop() if crash else ann.stop())
     before = dict(consumers.acknowledged)
-    await until(lambda: all(consumers.acknowledged[each] > before[each] + 3 for each in GROUP_IDS))
+    await async_until(lambda: all(consumers.acknowledged[each] > before[each] + 3 for each in GROUP_IDS))
     running.clear()
     await asyncio.gather(*tasks)
     assert shards(bob) == [SHARDS]
@@ -164,11 +165,11 @@ async def test_an_agent_that_loses_its_session_coordinates_nothing_until_it_has_
     for group_id in GROUP_IDS:
         await consumers.commit(group_id, 7)
     ann.store.reachable = False
-    await until(lambda: ann.agent.counters.sessions_lost)
+    await async_until(lambda: ann.agent.counters.sessions_lost)
     with pytest.raises(NotCoordinatorError):
         await ann.agent.groups.describe("g1")
     ann.store.reachable = True
-    await until(lambda: shards(ann) == [SHARDS])
+    await async_until(lambda: shards(ann) == [SHARDS])
     await consumers.check()
 
 
@@ -179,11 +180,11 @@ async def test_an_agent_that_joins_takes_shards_over_while_members_commit(cluste
     running = asyncio.Event()
     running.set()
     tasks = [asyncio.ensure_future(committing(consumers, group_id, running)) for group_id in GROUP_IDS]
-    await until(lambda: min(consumers.acknowledged.get(each, 0) for each in GROUP_IDS) > 3)
+    await async_until(lambda: min(consumers.acknowledged.get(each, 0) for each in GROUP_IDS) > 3)
     bob = await node(cluster, "bob")
-    await until(lambda: shards(bob) == [2])
+    await async_until(lambda: shards(bob) == [2])
     before = dict(consumers.acknowledged)
-    await until(lambda: all(consumers.acknowledged[each] > before[each] + 3 for each in GROUP_IDS))
+    await async_until(lambda: all(consumers.acknowledged[each] > before[each] + 3 for each in GROUP_IDS))
     running.clear()
     await asyncio.gather(*tasks)
     await consumers.check()

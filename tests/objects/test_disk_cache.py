@@ -1,9 +1,9 @@
 """The cache on disk: it survives the process, keeps its budget, and never passes on what was damaged."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import async_until
 
 from holdfast.objects.cache import CacheSettings, CachingObjects, cached
 from holdfast.objects.disk_cache import DiskCache
@@ -26,20 +26,12 @@ class World:
         self.settings = CacheSettings(ram_bytes_max=0, disk_folder=str(folder), disk_bytes_max=disk_bytes_max)
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    clock = RealClock()
-    deadline_ms = clock.boot_ms() + 10_000
-    while not holds():
-        assert clock.boot_ms() < deadline_ms
-        await clock.sleep_ms(1)
-
-
 def ranges_in(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.range"))
 
 
 async def written(folder: Path, count: int) -> None:
-    await until(lambda: len(ranges_in(folder)) == count)
+    await async_until(lambda: len(ranges_in(folder)) == count)
 
 
 def spill_of(cache: CachingObjects) -> DiskCache:
@@ -100,7 +92,7 @@ async def test_the_budget_holds_on_disk_and_after_a_restart_with_a_smaller_one(t
         for n in range(40):
             await world.engine.put(f"k/{n}", [bytes(100_000)])
             await cache.get(f"k/{n}")
-            await until(lambda: spill._behind_bytes == 0)
+            await async_until(lambda: spill._behind_bytes == 0)
             assert sum(path.stat().st_size for path in ranges_in(tmp_path)) <= 2 * MIB
         assert len(ranges_in(tmp_path)) == 20
         world.faulty.calls.clear()
@@ -120,7 +112,7 @@ async def test_a_disk_that_takes_no_more_fails_no_read(tmp_path: Path) -> None:
             leftover.unlink()
         (tmp_path / "cache").rmdir()
         assert await cache.get("k") == BODY
-        await until(lambda: spill_of(cache).left_out == 1)
+        await async_until(lambda: spill_of(cache).left_out == 1)
         assert await cache.get("k") == BODY
 
 
@@ -137,7 +129,7 @@ async def test_what_is_forgotten_is_forgotten_on_disk_too(tmp_path: Path) -> Non
         assert len(ranges_in(tmp_path)) == 2
         await cache.get("k", end=20)
         await cache.delete(["k", "kept"])  # while the last one is on its way to the disk
-        await until(lambda: spill_of(cache)._behind_bytes == 0)
+        await async_until(lambda: spill_of(cache)._behind_bytes == 0)
         assert ranges_in(tmp_path) == []
         assert spill_of(cache).bytes_held == 0
 

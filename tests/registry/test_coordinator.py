@@ -136,13 +136,13 @@ async def test_a_running_coordinator_acts_on_changes_without_waiting_for_its_int
     registry = await world.initialized(rebalance_interval_ms=3_600_000)
     async with world.coordinator(registry).running():
         await registry.register("A")
-        await world.until(registry, lambda view: len(view.owned_by("A")) == 8)
+        await world.until_view(registry, lambda view: len(view.owned_by("A")) == 8)
         await registry.register("B")
-        await world.until(registry, lambda view: len(view.owned_by("B")) == 4)
+        await world.until_view(registry, lambda view: len(view.owned_by("B")) == 4)
         await registry.deregister("A")
-        await world.until(registry, lambda view: len(view.owned_by("B")) == 8)
+        await world.until_view(registry, lambda view: len(view.owned_by("B")) == 8)
         await registry.expire_claim(2, (await registry.partitions())[2].epoch)
-        await world.until(registry, lambda view: len(view.heartbeats) == 8 and view.expired() == ())
+        await world.until_view(registry, lambda view: len(view.heartbeats) == 8 and view.expired() == ())
 
 
 async def test_the_interval_is_a_safety_net(world: RegistryWorld) -> None:
@@ -151,7 +151,7 @@ async def test_the_interval_is_a_safety_net(world: RegistryWorld) -> None:
     coordinator._listen = asyncio.Event().wait  # type: ignore[method-assign,assignment]  # a watch that says nothing
     async with coordinator.running():
         await registry.register("A")
-        await world.until(registry, lambda view: len(view.owned_by("A")) == 8)
+        await world.until_view(registry, lambda view: len(view.owned_by("A")) == 8)
 
 
 async def test_checkpoints_do_not_wake_a_coordinator(world: RegistryWorld, registry: RegistryStore) -> None:
@@ -167,12 +167,12 @@ async def test_checkpoints_do_not_wake_a_coordinator(world: RegistryWorld, regis
     coordinator.tick = counted  # type: ignore[method-assign,assignment]
     await registry.register("A")
     async with coordinator.running():
-        await world.until(registry, lambda view: len(view.owned_by("A")) == 8)
+        await world.until_view(registry, lambda view: len(view.owned_by("A")) == 8)
         before = ticks
         for offset in range(1, 40):
             await registry.update_checkpoint(0, "A", offset, 1)
         await registry.register("B")
-        await world.until(registry, lambda view: len(view.owned_by("B")) == 4)
+        await world.until_view(registry, lambda view: len(view.owned_by("B")) == 4)
     assert ticks - before < 20  # its own claims and the new consumer wake it; forty checkpoints do not
 
 
@@ -183,9 +183,9 @@ async def test_several_running_coordinators_agree(world: RegistryWorld, registry
             await stack.enter_async_context(world.coordinator(world.registry(client)).running())
         for name in ("A", "B", "C"):
             await registry.register(name)
-        await world.until(registry, lambda view: sorted(len(view.owned_by(c)) for c in "ABC") == [2, 3, 3])
+        await world.until_view(registry, lambda view: sorted(len(view.owned_by(c)) for c in "ABC") == [2, 3, 3])
         await registry.deregister("B")
-        await world.until(
+        await world.until_view(
             registry, lambda view: [len(view.owned_by(c)) for c in "AC"] == [4, 4] and view.expired() == ()
         )
 
@@ -193,9 +193,9 @@ async def test_several_running_coordinators_agree(world: RegistryWorld, registry
 async def test_a_coordinator_survives_an_unreachable_store(world: RegistryWorld, registry: RegistryStore) -> None:
     async with world.harness.client() as other, world.coordinator(world.registry(other)).running():
         await registry.register("A")
-        await world.until(registry, lambda view: len(view.owned_by("A")) == 8)
+        await world.until_view(registry, lambda view: len(view.owned_by("A")) == 8)
         await world.harness.set_reachable(False)
         await world.clock.sleep_ms(300)  # long enough for its tick to meet the outage
         await world.harness.set_reachable(True)
         await registry.register("B")
-        await world.until(registry, lambda view: len(view.owned_by("B")) == 4)
+        await world.until_view(registry, lambda view: len(view.owned_by("B")) == 4)

@@ -225,7 +225,7 @@ async def test_a_claimer_that_dies_leaves_a_claim_that_expires_by_itself(world: 
     with pytest.raises(Died):
         await world.registry(mortal, ttl_ms=world.short_ttl_ms).claim(3, "A", 0)
     assert await one(registry) == PartitionState(id=3, owner="A", epoch=1)
-    await world.until(registry, lambda view: [state.id for state in view.expired()] == [3])
+    await world.until_view(registry, lambda view: [state.id for state in view.expired()] == [3])
     assert [state.id for state in await Rebalancer(registry).reclaim_expired()] == [3]
     assert await registry.claim(3, "B", 2)
 

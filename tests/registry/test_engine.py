@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 from tests.support.registry import LONG_TTL_MS, RegistryWorld
+from tests.support.waiting import async_until
 
 from holdfast.registry import (
     Assignment,
@@ -67,7 +68,7 @@ async def test_old_and_new_messages_are_each_delivered_once(world: RegistryWorld
         await coordinator.add_consumer(engine)
         await coordinator.tick()
         put(world, 0, 5)
-        await world.until(registry, lambda view: total(view) == 10)
+        await world.until_view(registry, lambda view: total(view) == 10)
     assert note.seen == [(0, offset, 1) for offset in range(10)]
 
 
@@ -77,13 +78,13 @@ async def test_the_checkpoint_flows_to_the_next_owner(world: RegistryWorld, regi
     async with world.engine(registry, "A", first).running() as ann:
         await coordinator.add_consumer(ann)
         await coordinator.tick()
-        await world.until(registry, lambda view: total(view) == 5)
+        await world.until_view(registry, lambda view: total(view) == 5)
         async with world.engine(registry, "B", second).running() as bob:
             await coordinator.add_consumer(bob)
             await coordinator.remove_consumer(ann)
             await coordinator.tick()
             put(world, 0, 5)
-            await world.until(registry, lambda view: total(view) == 10)
+            await world.until_view(registry, lambda view: total(view) == 10)
     assert first.seen == [(0, offset, 1) for offset in range(5)]
     assert second.seen == [(0, offset, 3) for offset in range(5, 10)]
 
@@ -101,11 +102,11 @@ async def test_a_moving_partition_finishes_the_message_in_hand_and_no_message_ru
         async with world.engine(registry, "B", note).running() as bob:
             await coordinator.add_consumer(bob)
             ticking = asyncio.create_task(coordinator.tick())
-            await world.becomes(lambda: 7 not in ann.assignments)
+            await async_until(lambda: 7 not in ann.assignments)
             note.stuck_at = None
             note.may_go.set()
             await ticking
-            await world.until(registry, lambda view: total(view) == 2)
+            await world.until_view(registry, lambda view: total(view) == 2)
     assert note.seen == [(7, 0, 1), (7, 1, 3)]
     assert note.cancelled == 0
 
@@ -141,7 +142,7 @@ async def test_a_source_with_holes_moves_the_checkpoint_over_them(
     async with world.engine(registry, "A", note, source=Holes()).running() as engine:
         await coordinator.add_consumer(engine)
         await coordinator.tick()
-        await world.until(registry, lambda view: view.partitions[0].checkpoint == 30)
+        await world.until_view(registry, lambda view: view.partitions[0].checkpoint == 30)
     assert [offset for _, offset, _ in note.seen] == [9, 19, 29]
 
 
@@ -162,7 +163,7 @@ async def test_an_engine_uses_the_epoch_it_was_given_not_the_present_one(
         await registry.release(0, "A", 1)
         await registry.claim(0, "A", 2)  # the same owner, another claim
         note.may_go.set()
-        await world.becomes(lambda: not engine.assignments)
+        await async_until(lambda: not engine.assignments)
     assert note.seen == [(0, 0, 1)]
     assert await registry.checkpoint(0) == 0
 
@@ -177,7 +178,7 @@ async def test_an_assignment_of_the_same_epoch_twice_starts_one_handler(
         await engine.assign(given)
         await engine.assign(given)
         put(world, 0, 3)
-        await world.until(registry, lambda view: total(view) == 3)
+        await world.until_view(registry, lambda view: total(view) == 3)
         await engine.revoke(Assignment(partition=0, consumer="A", epoch=7, checkpoint=0, ttl_ms=1), lost=True)
         assert 0 in engine.assignments  # that revoked another claim
     assert note.seen == [(0, 0, 1), (0, 1, 1), (0, 2, 1)]
@@ -211,7 +212,7 @@ async def test_a_stuck_handler_loses_its_partition_and_its_neighbours_keep_their
         await stack.enter_async_context(coordinator.running())
         put(world, 0, 1)
         put(world, 1, 1)
-        await world.until(registry, lambda view: view.partitions[0].owner == "B" and total(view) == 2)
+        await world.until_view(registry, lambda view: view.partitions[0].owner == "B" and total(view) == 2)
         view = await registry.snapshot()
         assert {1, 2, 3} < {state.id for state in view.owned_by("A")}
         assert {view.partitions[number].epoch for number in (1, 2, 3)} == {1}
@@ -236,7 +237,7 @@ async def test_a_slow_but_honest_handler_keeps_its_partition(world: RegistryWorl
     async with world.engine(registry, "A", slow).running() as engine, coordinator.running():
         await coordinator.add_consumer(engine)
         put(world, 0, 1)
-        await world.until(registry, lambda view: total(view) == 1)
+        await world.until_view(registry, lambda view: total(view) == 1)
     assert epochs == [1]
 
 
@@ -246,7 +247,7 @@ async def test_a_handler_that_outlasts_its_claim_is_told_by_its_heartbeat(world:
     told = asyncio.Event()
 
     async def slow(delivery: Delivery) -> None:
-        await world.until(registry, lambda view: 0 not in view.heartbeats)
+        await world.until_view(registry, lambda view: 0 not in view.heartbeats)
         answers.append(await delivery.heartbeat())
         told.set()
 
@@ -255,7 +256,7 @@ async def test_a_handler_that_outlasts_its_claim_is_told_by_its_heartbeat(world:
         await engine.assign(await assignment(registry, "A", 0))
         put(world, 0, 1)
         await told.wait()
-        await world.becomes(lambda: not engine.assignments)
+        await async_until(lambda: not engine.assignments)
     assert answers == [False]
 
 
@@ -299,7 +300,7 @@ async def test_a_failing_message_is_tried_again_and_then_passed(world: RegistryW
         await coordinator.add_consumer(engine)
         await coordinator.tick()
         put(world, 0, 1)
-        await world.until(registry, lambda view: total(view) == 1)
+        await world.until_view(registry, lambda view: total(view) == 1)
     assert attempts == [1, 2, 3]
     assert [(each.partition, each.offset, each.attempt, each.gave_up) for each in world.failures] == [
         (0, 0, 1, False),
@@ -325,7 +326,7 @@ async def test_a_message_that_keeps_failing_gives_its_partition_to_another_consu
         await stack.enter_async_context(coordinator.running())
         for number in range(8):
             put(world, number, 2)
-        await world.until(registry, lambda view: total(view) == 16)
+        await world.until_view(registry, lambda view: total(view) == 16)
         assert (await registry.snapshot()).partitions[0].owner == "B"
     assert [(each.consumer, each.attempt, each.gave_up) for each in world.failures] == [("A", 1, False), ("A", 2, True)]
     assert Counter(partition for partition, _, _ in note.seen) == dict.fromkeys(range(8), 2)
@@ -343,7 +344,7 @@ async def test_what_a_handler_awaited_and_was_cancelled_is_its_failure(
         await coordinator.add_consumer(engine)
         await coordinator.tick()
         put(world, 0, 1)
-        await world.until(registry, lambda view: total(view) == 1)
+        await world.until_view(registry, lambda view: total(view) == 1)
     assert [type(each.error) for each in world.failures] == [asyncio.CancelledError]
 
 
@@ -367,7 +368,7 @@ async def test_a_source_that_fails_or_lies_is_a_failure_too(world: RegistryWorld
     async with world.engine(registry, "A", SimpleConsumer(), source=Odd()).running() as engine:
         await coordinator.add_consumer(engine)
         await coordinator.tick()
-        await world.until(registry, lambda view: total(view) == 1)
+        await world.until_view(registry, lambda view: total(view) == 1)
     assert [type(each.error) for each in world.failures] == [OSError, InvalidError]
 
 
@@ -386,7 +387,7 @@ async def test_a_blocking_handler_gets_a_thread_per_partition(world: RegistryWor
         await coordinator.tick()
         for number in range(8):
             put(world, number, 3)
-        await world.until(registry, lambda view: total(view) == 24)
+        await world.until_view(registry, lambda view: total(view) == 24)
     assert names == {(number, f"A-{number}") for number in range(8)}
 
 
@@ -405,7 +406,7 @@ async def test_a_blocking_handlers_error_and_heartbeat_work(world: RegistryWorld
         await coordinator.add_consumer(engine)
         await coordinator.tick()
         put(world, 0, 1)
-        await world.until(registry, lambda view: total(view) == 1)
+        await world.until_view(registry, lambda view: total(view) == 1)
     assert alive == [True, True, True]
     assert len(world.failures) == 2
 
@@ -432,9 +433,9 @@ async def test_a_stuck_thread_loses_its_partition_and_what_it_does_late_is_refus
         bob = await stack.enter_async_context(world.engine(registry, "B", note).running())
         await coordinator.add_consumer(bob)
         await stack.enter_async_context(coordinator.running())
-        await world.until(registry, lambda view: view.partitions[0].owner == "B" and total(view) == 1)
+        await world.until_view(registry, lambda view: view.partitions[0].owner == "B" and total(view) == 1)
         put(world, 0, 1)
-        await world.until(registry, lambda view: total(view) == 2)
+        await world.until_view(registry, lambda view: total(view) == 2)
         may_go.set()
         await asyncio.to_thread(late.wait, 10)
     assert heard == [False]
@@ -464,7 +465,7 @@ async def test_a_late_checkpoint_of_an_engine_that_was_not_told_is_refused(
         await elsewhere.claim(0, "B", 2)
         await elsewhere.update_checkpoint(0, "B", 4, 3)
         may_go.set()
-        await world.becomes(lambda: not engine.assignments)
+        await async_until(lambda: not engine.assignments)
     assert delivered == [0]  # refused once is enough: nothing more is handed over
     state = await registry.partition(0)
     assert state is not None
@@ -498,7 +499,7 @@ async def test_no_second_handler_of_a_partition_starts_beside_a_stuck_thread(
         await engine.assign(await assignment(registry, "A", 0))
         assert await registry.checkpoint(0) == 0
         may_go.set()
-        await world.until(registry, lambda view: total(view) == 1)
+        await world.until_view(registry, lambda view: total(view) == 1)
     assert most == 1
 
 
@@ -526,7 +527,7 @@ async def test_work_meant_for_a_stuck_thread_is_not_done_once_its_claim_is_gone_
                 await registry.release(0, "A", epoch + 1)
                 await engine.revoke(given, lost=True)
         may_go.set()
-        await world.until(registry, lambda view: total(view) == 1)
+        await world.until_view(registry, lambda view: total(view) == 1)
     assert epochs == [1, 5]
 
 
@@ -540,7 +541,7 @@ async def test_a_restarted_process_need_not_wait_for_its_own_old_heartbeats(
     for number in range(8):
         await registry.claim(number, "A", 0)  # by a former process, which died a moment ago
     async with world.coordinator(registry).running(), world.engine(registry, "A", Noting()).following():
-        await world.until(registry, lambda view: len(view.assignments_of("A")) == 8, within_s=LONG_TTL_MS / 2_000)
+        await world.until_view(registry, lambda view: len(view.assignments_of("A")) == 8, within_s=LONG_TTL_MS / 2_000)
 
 
 async def test_a_second_process_of_the_same_id_takes_over_and_the_first_ends(world: RegistryWorld) -> None:
@@ -549,11 +550,11 @@ async def test_a_second_process_of_the_same_id_takes_over_and_the_first_ends(wor
     coordinator = world.coordinator(registry)
     async with coordinator.running():
         fenced = asyncio.create_task(_until_fenced(world.engine(registry, "A", first)))
-        await world.until(registry, lambda view: len(view.owned_by("A")) == 8)
+        await world.until_view(registry, lambda view: len(view.owned_by("A")) == 8)
         async with world.harness.client() as other, world.engine(world.registry(other), "A", second).following():
             assert (await fenced).resource == "consumer A"
             put(world, 0, 1)
-            await world.until(registry, lambda view: total(view) == 1)
+            await world.until_view(registry, lambda view: total(view) == 1)
     assert first.seen == []
     assert len(second.seen) == 1
     assert second.seen[0][2] > 1  # not the claim of the first
@@ -571,11 +572,11 @@ async def test_an_expired_registration_is_made_again(world: RegistryWorld) -> No
     registry = await world.initialized(ttl_ms=world.short_ttl_ms)
     note = Noting()
     async with world.coordinator(registry).running(), world.engine(registry, "A", note).following() as engine:
-        await world.until(registry, lambda view: len(view.assignments_of("A")) == 8)
+        await world.until_view(registry, lambda view: len(view.assignments_of("A")) == 8)
         await registry.deregister("A")
-        await world.until(registry, lambda view: len(view.assignments_of("A")) == 8)
+        await world.until_view(registry, lambda view: len(view.assignments_of("A")) == 8)
         put(world, 0, 1)
-        await world.until(registry, lambda view: total(view) == 1)
+        await world.until_view(registry, lambda view: total(view) == 1)
         assert set(engine.assignments) == set(range(8))
     assert note.seen[0][2] > 1
 
@@ -589,13 +590,13 @@ async def test_an_engine_waits_for_an_unreachable_store_and_goes_on(
         await coordinator.add_consumer(engine)
         await coordinator.tick()
         put(world, 0, 1)
-        await world.until(registry, lambda view: total(view) == 1)
-        await world.becomes(lambda: engine._loops[0].cursor == 1)  # it has heard the answer, too
+        await world.until_view(registry, lambda view: total(view) == 1)
+        await async_until(lambda: engine._loops[0].cursor == 1)  # it has heard the answer, too
         await world.harness.set_reachable(False)
         put(world, 0, 1)
-        await world.becomes(lambda: len(note.seen) == 2)
+        await async_until(lambda: len(note.seen) == 2)
         await world.harness.set_reachable(True)
-        await world.until(registry, lambda view: total(view) == 2)
+        await world.until_view(registry, lambda view: total(view) == 2)
     assert note.seen == [(0, 0, 1), (0, 1, 1)]
 
 
@@ -617,20 +618,20 @@ async def test_followers_need_no_coordinator_of_their_own(world: RegistryWorld, 
             client = await stack.enter_async_context(world.harness.client())
             follower = world.engine(world.registry(client), name, handlers[name]).following()
             engines.append(await stack.enter_async_context(follower))
-        await world.until(registry, lambda view: [len(view.owned_by(name)) for name in "AB"] == [4, 4])
+        await world.until_view(registry, lambda view: [len(view.owned_by(name)) for name in "AB"] == [4, 4])
         view = await registry.snapshot()
-        await world.becomes(lambda: all_have_heard(view, engines))
+        await async_until(lambda: all_have_heard(view, engines))
         for number in range(8):
             put(world, number, 3)
-        await world.until(registry, lambda view: total(view) == 24)
+        await world.until_view(registry, lambda view: total(view) == 24)
         async with world.engine(registry, "C", handlers["C"]).following() as joined:
-            await world.until(registry, lambda view: len(view.owned_by("C")) >= 2 and view.unowned() == ())
+            await world.until_view(registry, lambda view: len(view.owned_by("C")) >= 2 and view.unowned() == ())
             view = await registry.snapshot()
-            await world.becomes(lambda: all_have_heard(view, [*engines, joined]))
+            await async_until(lambda: all_have_heard(view, [*engines, joined]))
             for number in range(8):
                 put(world, number, 3)
-            await world.until(registry, lambda view: total(view) == 48)
-        await world.until(registry, lambda view: [len(view.owned_by(name)) for name in "AB"] == [4, 4])
+            await world.until_view(registry, lambda view: total(view) == 48)
+        await world.until_view(registry, lambda view: [len(view.owned_by(name)) for name in "AB"] == [4, 4])
     seen = Counter((partition, offset) for handler in handlers.values() for partition, offset, _ in handler.seen)
     assert set(seen) == {(partition, offset) for partition in range(8) for offset in range(6)}
     assert sum(seen.values()) == 48  # all was checkpointed before anything moved
@@ -645,7 +646,7 @@ async def test_a_follower_cancels_a_stuck_handler_when_its_partition_is_gone(wor
         await registry.claim(0, "A", 0)
         put(world, 0, 1)
         await note.entered.wait()
-        await world.becomes(lambda: not engine.assignments)
+        await async_until(lambda: not engine.assignments)
     assert note.cancelled == 1
 
 

@@ -41,7 +41,7 @@ async def test_1000_keys_spread_over_8_partitions(world: RegistryWorld, registry
         await coordinator.tick()
         for number in range(200):
             world.producer.send(f"key-{number}", b"")
-        await world.until(registry, lambda view: sum(each.checkpoint for each in view.partitions.values()) == 200)
+        await world.until_view(registry, lambda view: sum(each.checkpoint for each in view.partitions.values()) == 200)
     expected = Counter(ModuloPartitioner().partition(f"key-{number}", 8) for number in range(200))
     assert handler.processed == expected
     assert {each.id: each.checkpoint for each in await registry.partitions()} == dict(expected)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.support.registry import RegistryWorld
 from tests.support.store_engines import STORE_ENGINES
+from tests.support.waiting import async_until
 
 from holdfast.registry import RegistryView
 
@@ -87,19 +88,19 @@ async def test_work_goes_on_when_a_process_is_gone(world: RegistryWorld, tmp_pat
     with ExitStack() as stack:
         ann = stack.enter_context(consumer(world, "A", tmp_path))
         bob = stack.enter_context(consumer(world, "B", tmp_path))
-        await world.until(
+        await world.until_view(
             registry, lambda view: [len(view.owned_by(name)) for name in "AB"] == [4, 4] and total(view) > 20
         )
-        await world.becomes(lambda: bool(ann.done() and bob.done()))
+        await async_until(lambda: bool(ann.done() and bob.done()))
         ann.signal({"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "term": signal.SIGTERM}[way])
-        await world.until(registry, lambda view: len(view.assignments_of("B")) == 8)
+        await world.until_view(registry, lambda view: len(view.assignments_of("B")) == 8)
         if way == "freeze":
             ann.signal(signal.SIGCONT)
-        await world.until(registry, lambda view: total(view) == len(ALL_WORK))
-        await world.becomes(lambda: bob.process.poll() is not None)
+        await world.until_view(registry, lambda view: total(view) == len(ALL_WORK))
+        await async_until(lambda: bob.process.poll() is not None)
         assert bob.process.returncode == 0, bob.said()
         if way != "kill":
-            await world.becomes(lambda: ann.process.poll() is not None)
+            await async_until(lambda: ann.process.poll() is not None)
             assert ann.process.returncode == 0, ann.said()
         check(ann, bob)
         assert "Traceback" not in ann.said() + bob.said()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.registry import RegistryWorld
+from tests.support.waiting import async_until
 
 import holdfast
 from holdfast.contracts.store import Committed, Conflict, Entry, Operation, Requirement
@@ -93,9 +94,9 @@ async def test_the_mirror_of_topic_intents_follows_begin_and_finish(world: Regis
     async with queries.mirror_topic_intents(world.store, clock=world.clock, random=world.random) as mirror:
         assert await first.begin_range(3, "a", 1, RANGE)
         key = keys.partition_key("jobs-1", 3)
-        await world.becomes(lambda: mirror.items[key] == queries.TopicIntent("orders", 3, 10))
+        await async_until(lambda: mirror.items[key] == queries.TopicIntent("orders", 3, 10))
         assert await first.update_checkpoint(3, "a", 20, 1)
-        await world.becomes(lambda: mirror.items[key] is None)
+        await async_until(lambda: mirror.items[key] is None)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ async def test_a_stale_heartbeat_makes_a_partition_expired(world: RegistryWorld)
     registry = world.registry(ttl_ms=world.short_ttl_ms)
     await registry.claim(3, "A", 0)
     assert await registry.expired() == ()
-    await world.until(registry, lambda view: [each.id for each in view.expired()] == [3])
+    await world.until_view(registry, lambda view: [each.id for each in view.expired()] == [3])
     assert [each.id for each in await registry.expired()] == [3]
 
 
@@ -319,7 +319,7 @@ async def test_a_renewed_heartbeat_keeps_the_claim_beyond_its_ttl(world: Registr
 async def test_renewal_after_expiry_fails_for_ever(world: RegistryWorld) -> None:
     registry = await world.initialized(ttl_ms=world.short_ttl_ms)
     await registry.claim(3, "A", 0)
-    await world.until(registry, lambda view: 3 not in view.heartbeats)
+    await world.until_view(registry, lambda view: 3 not in view.heartbeats)
     for _ in range(3):
         assert not await registry.heartbeat(3, 1)
     await registry.release(3, "A", 1)
@@ -342,7 +342,7 @@ async def test_a_registration_that_is_not_renewed_ends(world: RegistryWorld) -> 
     registry = await world.initialized(ttl_ms=world.short_ttl_ms)
     info = await registry.register("A")
     assert await registry.keep_registered(info)
-    await world.until(registry, lambda view: not view.consumers)
+    await world.until_view(registry, lambda view: not view.consumers)
     assert not await registry.keep_registered(info)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql.pandas.types import to_arrow_schema
-from tests.support.broker import Broker, serving, until
+from tests.support.broker import Broker, serving
 from tests.support.kafka_admin import admin_of
 from tests.support.spark_topics import (
     Sent,
@@ -26,6 +26,7 @@ from tests.support.spark_topics import (
     send,
     values,
 )
+from tests.support.waiting import until
 
 from holdfast.client import loop_thread
 from holdfast.client.cluster_address import ClusterAddress
@@ -172,7 +173,7 @@ def test_compacted_topics_have_gaps_and_nothing_else_is_missing(broker: Broker) 
         assert offsets == sorted(set(offsets))
         return len(offsets) < 500
 
-    until(compacted, timeout_s=90, what="the topic is compacted")
+    until(compacted, within_s=90, what="the topic is compacted")
     kept = all_of(cluster_address, PartitionRange(topic, 0, 0, end)).to_pylist()
     assert {row["key"]: row["value"] for row in kept} == {b"%d" % key: b"2" for key in range(10)}
 

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.support.redis_store import eventually, opening, put
+from tests.support.redis_store import opening, put
 from tests.support.store_engines.redis import ValkeyServer
+from tests.support.waiting import async_until
 
 from holdfast.contracts.store import Entry
 from holdfast.stores.urls import open_store
@@ -110,7 +111,7 @@ async def test_replicas_are_told_of_in_the_notes_and_refused_as_stores(server: V
         async def follows() -> bool:
             return b"connected_slaves:1" in server.tell("INFO", "replication")
 
-        await eventually(follows)
+        await async_until(follows)
         async with opening(server) as store:
             assert any("1 replicas" in note for note in store.facts.notes)
         for options in ("", "unsafe=1"):

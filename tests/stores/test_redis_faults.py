@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.redis_store import KEYS, connected, eventually, opening, put, stops
+from tests.support.redis_store import KEYS, connected, opening, put, stops
 from tests.support.store_engines.redis import ValkeyServer
+from tests.support.waiting import async_until
 
 from holdfast.contracts.store import Absent, AtVersion, Changed, Committed, NotCommitted, Put
 from holdfast.stores.redis.connection import pack
@@ -141,7 +142,7 @@ async def test_a_server_busy_with_a_script_is_unavailable_until_it_is_killed(ser
         async def busy() -> bool:
             return server.tell("PING").startswith(b"-BUSY")
 
-        await eventually(busy)
+        await async_until(busy)
         try:
             with pytest.raises(UnavailableError, match="another script"):
                 await store.commit(apply=[Put("a", b"2")])
@@ -156,7 +157,7 @@ async def test_a_server_busy_with_a_script_is_unavailable_until_it_is_killed(ser
             except UnavailableError:  # the script is killed at its next step, not at once
                 return False
 
-        await eventually(writes)
+        await async_until(writes)
 
 
 async def test_a_frozen_server_is_told_within_the_timeout_even_to_those_who_queue(server: ValkeyServer) -> None:

@@ -11,8 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -21,9 +20,9 @@ from typing import Protocol
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from tests.support.waiting import until
 
 from holdfast.testing.server_process import ServerProcess
-from holdfast.vocabulary.clock import RealClock
 
 CHOICE = os.environ.get("HOLDFAST_TEST_BROKER", "holdfast")  # noqa: TID251 (the one place that configures a test run)
 DRAIN_TIMEOUT_S = 60
@@ -165,15 +164,6 @@ class Broker:
             return f"the broker at {self.bootstrap} keeps its log to itself"
         path = self._server.directory / f"{self._server.name}.log"
         return path.read_text(errors="replace")[-8_000:] if path.exists() else ""
-
-
-def until(condition: Callable[[], object], *, timeout_s: float = 30.0, what: str = "") -> None:
-    """Return once `condition()` holds; an assertion with `what` when it does not within `timeout_s`."""
-    clock, pause = RealClock(), threading.Event()
-    deadline_ms = clock.boot_ms() + timeout_s * 1_000
-    while not condition():
-        assert clock.boot_ms() < deadline_ms, f"not within {timeout_s} s: {what or condition}"
-        pause.wait(0.02)
 
 
 def owned() -> bool:

@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 from holdfast.testing.clickhouse import ClickHouseServer
-from holdfast.vocabulary.clock import RealClock
 
 
 @dataclass
@@ -46,15 +45,6 @@ def send_query(
 
 def auth_headers(server: ClickHouseServer, **more: str) -> dict[str, str]:
     return {"X-ClickHouse-User": server.user, "X-ClickHouse-Key": server.password, **more}
-
-
-def until(holds: Callable[[], Any], *, within_ms: int = 20_000) -> Any:
-    clock, pause = RealClock(), threading.Event()
-    deadline_ms = clock.boot_ms() + within_ms
-    while not (found := holds()):
-        assert clock.boot_ms() < deadline_ms, "it did not come about"
-        pause.wait(0.01)
-    return found
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """Agents in one process: one store and one object storage for all, a WAL folder each, timings at second scale."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.partitions import batch, records
@@ -159,12 +158,3 @@ class LocalCluster:
                 at = found[-1][0] + 1
             else:
                 await self.clock.sleep_ms(5)
-
-
-async def until(condition: Callable[[], object], *, within_ms: int = 20_000) -> None:
-    """Return when the condition holds."""
-    clock = RealClock()
-    deadline_ms = clock.boot_ms() + within_ms
-    while not condition():
-        assert clock.boot_ms() < deadline_ms, "waited in vain"
-        await clock.sleep_ms(5)

@@ -12,8 +12,8 @@ from queue import Empty, Queue
 from typing import TypeVar
 
 import msgspec
-from tests.support.broker import until
 from tests.support.driver_cluster import DriverCluster
+from tests.support.waiting import until
 
 from holdfast.pipeline.driver.settings import DriverStart, SparkOptions, start_line
 from holdfast.pipeline.model.driver_protocol import (
@@ -96,9 +96,7 @@ class DriverProcess:
         return [each for each in self.hear() if isinstance(each, kind)]
 
     def await_ready(self) -> None:
-        until(
-            lambda: self.heard(DriverReady) or self.process.poll() is not None, timeout_s=START_WITHIN_S, what="ready"
-        )
+        until(lambda: self.heard(DriverReady) or self.process.poll() is not None, within_s=START_WITHIN_S, what="ready")
         assert self.heard(DriverReady), self.log.read_text()[-4_000:]
 
     def work(self, slot: str, pipeline_id: str, claims: dict[int, int], *, run: bool = True) -> None:

@@ -170,15 +170,6 @@ def one_of(*topics: str) -> tuple[AssignmentProtocol, ...]:
     return (AssignmentProtocol("range", subscription(*topics)),)
 
 
-async def until(condition: Callable[[], object], *, within_ms: int = 20_000) -> None:
-    """Return when the condition holds."""
-    clock = RealClock()
-    deadline_ms = clock.boot_ms() + within_ms
-    while not condition():
-        assert clock.boot_ms() < deadline_ms, "waited in vain"
-        await clock.sleep_ms(2)
-
-
 async def patiently(call: Callable[[], Awaitable[T]], *, within_ms: int = 20_000) -> T:
     """Retry while there is no coordinator, as clients do."""
     clock = RealClock()

@@ -139,15 +139,6 @@ def problem_of(answer: httpx.Response, status: int, name: str) -> dict[str, Any]
     return said
 
 
-async def until(condition: Callable[[], object], *, what: str) -> None:
-    """Return once the condition holds."""
-    clock = RealClock()
-    deadline_ms = clock.boot_ms() + WAIT_S * 1000
-    while not condition():
-        assert clock.boot_ms() < deadline_ms, f"not within {WAIT_S} s: {what}"
-        await clock.sleep_ms(5)
-
-
 async def create_pipeline(client: httpx.AsyncClient, name: str = "orders", **parts: Any) -> str:
     """Create a pipeline with these parts; its path."""
     answer = await client.post("/api/pipelines", json={"name": name, "description": "of the shop"})

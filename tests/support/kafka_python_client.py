@@ -5,9 +5,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
 from tests.support.kafka_python_import import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from tests.support.record_shapes import Shape
+from tests.support.waiting import until
 
 from holdfast.vocabulary.clock import RealClock
 

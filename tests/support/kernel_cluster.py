@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import msgspec
+from tests.support.waiting import FAKE_WAIT_MS, until_in_fake_time
 
 from holdfast.contracts.store import Put
 from holdfast.kernel.keys import workload_key
@@ -116,13 +117,9 @@ class KernelCluster:
     async def run_ms(self, duration_ms: int) -> None:
         await self.clock.run_for_ms(duration_ms)
 
-    async def until(self, condition: Callable[[], bool], *, within_ms: int = 120_000) -> None:
+    async def run_until(self, condition: Callable[[], bool], *, within_ms: int = FAKE_WAIT_MS) -> None:
         """Let time pass until the condition holds; fail if it never does."""
-        for _ in range(within_ms // 100):
-            if condition():
-                return
-            await self.clock.run_for_ms(100)
-        assert condition(), "the condition did not come true in time"
+        await until_in_fake_time(self.clock, condition, within_ms=within_ms)
 
     def owners(self) -> dict[str, list[str]]:
         """Resource → who serves it now."""

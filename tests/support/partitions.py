@@ -2,7 +2,7 @@
 
 import errno
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from unittest.mock import patch
@@ -276,9 +276,3 @@ async def stored(world: PartitionWorld, partition_id: PartitionId = ORDERS) -> P
     entry = await world.store.get(state_key(partition_id.topic_id, partition_id.number))
     assert entry is not None
     return msgspec.json.decode(entry.value, type=PartitionRecord)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Return when the condition holds; the test's own timeout ends a wait in vain."""
-    while not condition():
-        await RealClock().sleep_ms(1)

@@ -1,10 +1,10 @@
 """The steps that the tests of the Redis engine share."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from tests.support.store_engines.redis import ValkeyServer
+from tests.support.waiting import async_until
 
 from holdfast.contracts.store import Committed, Put, Store
 from holdfast.stores.redis.connection import RedisConnection
@@ -29,12 +29,6 @@ async def put(store: Store, key: str, value: bytes = b"1", session: str | None =
     return outcome.version
 
 
-async def eventually(ask: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
-        while not await ask():
-            await RealClock().sleep_ms(10)
-
-
 async def stops(ask: Callable[[], Awaitable[object]]) -> CorruptError:
     """Ask until the guard has seen it; the store may first say that it is unavailable."""
 
@@ -49,7 +43,7 @@ async def stops(ask: Callable[[], Awaitable[object]]) -> CorruptError:
         return False
 
     found: list[CorruptError] = []
-    await eventually(stopped)
+    await async_until(stopped)
     return found[0]
 
 

@@ -76,7 +76,7 @@ class RegistryWorld:
             on_failure=self.failures.append,
         )
 
-    async def until(
+    async def until_view(
         self, registry: RegistryStore, condition: Callable[[RegistryView], bool], *, within_s: float = 30
     ) -> None:
         """Wait until the condition holds for the registry."""
@@ -84,12 +84,6 @@ class RegistryWorld:
             async for view in views:
                 if condition(view):
                     return
-
-    async def becomes(self, condition: Callable[[], bool], *, within_s: float = 20) -> None:
-        """Wait until the condition holds in this process."""
-        async with asyncio.timeout(within_s):
-            while not condition():
-                await self.clock.sleep_ms(5)
 
 
 class RecordingConsumer:

@@ -6,18 +6,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from tests.support.waiting import WAIT_S, until
 
 from holdfast.vocabulary.clock import RealClock
 
-WAIT_S = 60.0  # for machines that are busy with something else; nothing waits for it when all is well
 # For tests that wait until a dead process is believed dead; long enough for a live one on a busy machine.
 SHORT_SESSIONS = ("--set", "session.ttl_ms=8000", "--set", "session.renew_ms=500", "--set", "session.margin_ms=500")
 
@@ -31,15 +30,6 @@ def environment(**more: str) -> dict[str, str]:
     ):  # a server that compiles everything at every start is not what people run
         kept["PYTHONPYCACHEPREFIX"] = str(Path(tempfile.gettempdir()) / f"holdfast-bytecode-{os.getuid()}")
     return {**kept, **more}
-
-
-def until(condition: Callable[[], object], *, what: str, within_s: float = WAIT_S) -> None:
-    """Return once the condition holds."""
-    clock, pause = RealClock(), threading.Event()
-    deadline_ms = clock.boot_ms() + within_s * 1000
-    while not condition():
-        assert clock.boot_ms() < deadline_ms, f"not within {within_s} s: {what}"
-        pause.wait(0.02)
 
 
 class ServeProcess:
@@ -89,7 +79,7 @@ class ServeProcess:
     def start(self) -> "ServeProcess":
         """Start it, and return when it listens."""
         self.launch()
-        until(self._listens, what=f"the server listens; {self.log}")
+        until(self._listens, what=lambda: f"the server listens; {self.log}")
         self.port = int(json.loads(self.addresses.read_text())["kafka"].rpartition(":")[2])
         return self
 

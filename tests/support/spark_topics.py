@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
+from tests.support.waiting import until
 
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.spark.clusters import discover_urls

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import msgspec
 from tests.support.in_process_driver import DriverStage, InProcessDriver
+from tests.support.waiting import evaluate
 
 from holdfast.contracts.store import Put, Store
 from holdfast.log.topics import Topics
@@ -216,11 +217,10 @@ class WorkerCluster:
                 if hired.task.done():
                     hired.task.result()
 
-    async def until(self, condition: Callable[[], object], *, within_ms: int = 120_000) -> None:
-        """Let time pass until the condition holds; it may be async. Fails if it never does."""
+    async def run_until(self, condition: Callable[[], object], *, within_ms: int = 120_000) -> None:
+        """Let time pass, with `check` at each step, until the condition holds; it may be async. Fails if it never does."""
         for _ in range(within_ms // 100):
-            answer = condition()
-            if await answer if asyncio.iscoroutine(answer) else answer:
+            if await evaluate(condition):
                 return
             await self.run_ms(100)
         raise AssertionError("the condition did not come true in time")

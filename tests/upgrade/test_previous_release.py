@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
-from tests.support.server_process import ServeProcess, read, started, until
+from tests.support.server_process import ServeProcess, read, started
+from tests.support.waiting import until
 
 FIXTURES = sorted(Path(__file__).parent.glob("*.tar.gz"))
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.broker import until
 from tests.support.failpoints import FailpointError, FailpointFolder, FolderHandler, fail_at, known_failpoints
+from tests.support.waiting import until
 
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import InvalidError

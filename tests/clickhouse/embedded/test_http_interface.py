@@ -10,7 +10,8 @@ from typing import Any
 import lz4.frame
 import pytest
 import zstandard
-from tests.support.clickhouse_http import ENDLESS_QUERY, BackgroundCall, auth_headers, is_running, send_query, until
+from tests.support.clickhouse_http import ENDLESS_QUERY, BackgroundCall, auth_headers, is_running, send_query
+from tests.support.waiting import until
 
 from holdfast.testing.clickhouse import ClickHouseServer
 

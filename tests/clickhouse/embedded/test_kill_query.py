@@ -4,7 +4,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.support.clickhouse_http import ENDLESS_QUERY, BackgroundCall, auth_headers, is_running, send_query, until
+from tests.support.clickhouse_http import ENDLESS_QUERY, BackgroundCall, auth_headers, is_running, send_query
+from tests.support.waiting import until
 
 from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
 

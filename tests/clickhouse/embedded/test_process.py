@@ -12,7 +12,8 @@ from pathlib import Path
 from urllib.error import URLError
 
 import pytest
-from tests.support.clickhouse_http import ENDLESS_QUERY, BackgroundCall, is_running, send_query, until
+from tests.support.clickhouse_http import ENDLESS_QUERY, BackgroundCall, is_running, send_query
+from tests.support.waiting import until
 
 from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
 

@@ -18,7 +18,8 @@ from typing import Any
 from tests.clients.soak.chaos import Chaos
 from tests.clients.soak.plan import Plan
 from tests.clients.soak.verdict import ends, judge_log, log_of, ranges, twice, unread
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
+from tests.support.waiting import until
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent.parent.parent
@@ -98,7 +99,7 @@ def soak(broker: Broker, folder: Path, plan: Plan) -> Report:
         end(write)
         last = ends(broker, topic, plan.partitions)
         with suppress(AssertionError):  # the report says how many
-            until(lambda: unread(ranges(folder, "read"), last) == 0, timeout_s=DRAIN_TIMEOUT_S)
+            until(lambda: unread(ranges(folder, "read"), last) == 0, within_s=DRAIN_TIMEOUT_S)
         end(read)
     return report(broker, folder, plan, topic, last, chaos)
 

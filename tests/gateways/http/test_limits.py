@@ -7,7 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.http_gateway import behind_middleware, echo, problem_of, running_http_gateway, send_response, until
+from tests.support.http_gateway import behind_middleware, echo, problem_of, running_http_gateway, send_response
+from tests.support.waiting import async_until
 
 
 async def test_a_body_within_the_limit_is_read_whole() -> None:
@@ -54,7 +55,7 @@ async def test_a_head_that_does_not_arrive_in_time_is_aborted_however_slowly_it_
         finally:
             dripping.cancel()
             writer.close()
-        await until(lambda: served.counters.aborted == 1, what="it is counted")
+        await async_until(lambda: served.counters.aborted == 1, what="it is counted")
 
 
 async def _drip(writer: asyncio.StreamWriter) -> None:
@@ -113,7 +114,7 @@ async def test_requests_beyond_the_limit_get_retry_after_and_probes_are_answered
 
     async with running_http_gateway(factory=behind_middleware(waits), requests_max=3) as served:
         waiting = [asyncio.ensure_future(served.client.get("/wait")) for _ in range(3)]
-        await until(lambda: served.counters.in_flight == 3, what="three are in flight")
+        await async_until(lambda: served.counters.in_flight == 3, what="three are in flight")
         refused = await served.client.get("/other")
         problem_of(refused, 503, "busy")
         assert refused.headers["retry-after"] == "1"
@@ -127,14 +128,14 @@ async def test_requests_beyond_the_limit_get_retry_after_and_probes_are_answered
 async def test_a_connection_beyond_the_limit_is_closed() -> None:
     async with running_http_gateway(factory=behind_middleware(echo), connections_max=2) as served:
         kept = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
-        await until(lambda: served.counters.connections == 2, what="two are open")
+        await async_until(lambda: served.counters.connections == 2, what="two are open")
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         with suppress(ConnectionResetError):
             assert not await reader.read()
         writer.close()
         for _, each in kept:
             each.close()
-        await until(lambda: served.counters.connections == 0, what="all are closed")
+        await async_until(lambda: served.counters.connections == 0, what="all are closed")
         assert (await served.client.get("/")).status_code == 200
 
 
@@ -148,8 +149,8 @@ async def test_a_response_that_is_not_read_is_aborted() -> None:
     async with running_http_gateway(factory=behind_middleware(large), write_ms=200) as served:
         _, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1_000)
         writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        await until(lambda: served.counters.aborted == 1, what="it is aborted")
-        await until(lambda: served.counters.connections == 0, what="its connection is gone")
+        await async_until(lambda: served.counters.aborted == 1, what="it is aborted")
+        await async_until(lambda: served.counters.connections == 0, what="its connection is gone")
         writer.close()
 
 
@@ -168,9 +169,9 @@ async def test_a_graceful_stop_finishes_requests_in_flight_and_accepts_no_more()
 
     async with running_http_gateway(factory=behind_middleware(waits)) as served:
         waiting = asyncio.ensure_future(served.client.get("/"))
-        await until(lambda: served.counters.in_flight == 1, what="it is in flight")
+        await async_until(lambda: served.counters.in_flight == 1, what="it is in flight")
         stopping = asyncio.ensure_future(served.server.close_gracefully())
-        await until(lambda: not served.server.accepting, what="it accepts no more")
+        await async_until(lambda: not served.server.accepting, what="it accepts no more")
         assert not waiting.done()
         go.set()
         assert (await waiting).json() == "done"
@@ -183,7 +184,7 @@ async def test_a_graceful_stop_has_a_deadline_and_logs_no_traceback(caplog: pyte
 
     async with running_http_gateway(factory=behind_middleware(never), stop_ms=200) as served:
         waiting = asyncio.ensure_future(served.client.get("/"))
-        await until(lambda: served.counters.in_flight == 1, what="it is in flight")
+        await async_until(lambda: served.counters.in_flight == 1, what="it is in flight")
         async with asyncio.timeout(20):
             await served.server.close_gracefully()
         with pytest.raises(httpx.RemoteProtocolError):
@@ -205,11 +206,11 @@ async def test_a_client_that_disconnects_leaves_no_traceback(caplog: pytest.LogC
             go.clear()
             _, writer = await asyncio.open_connection("127.0.0.1", served.port)
             writer.write(sent)
-            await until(lambda: served.counters.in_flight == 1, what="the request is in flight")
+            await async_until(lambda: served.counters.in_flight == 1, what="the request is in flight")
             writer.transport.abort()
-            await until(lambda: served.counters.connections == 0, what="the connection is gone")
+            await async_until(lambda: served.counters.connections == 0, what="the connection is gone")
             go.set()
-            await until(lambda: served.counters.in_flight == 0, what="the request is finished")
+            await async_until(lambda: served.counters.in_flight == 0, what="the request is finished")
     assert not [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR]
 
 

@@ -13,8 +13,8 @@ from tests.support.http_gateway import (
     create_pipeline,
     problem_of,
     running_http_gateway,
-    until,
 )
+from tests.support.waiting import async_until
 
 from holdfast.kernel.lease import acquire
 from holdfast.kernel.session import SessionSettings, hold_session
@@ -227,9 +227,9 @@ async def test_an_incomplete_body_has_no_effect_even_if_it_is_valid_json(served:
     _, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(head + body)
     await writer.drain()
-    await until(lambda: served.counters.in_flight == 1, what="the server waits for the rest")
+    await async_until(lambda: served.counters.in_flight == 1, what="the server waits for the rest")
     writer.close()
-    await until(lambda: served.counters.in_flight == 0, what="it has given up")
+    await async_until(lambda: served.counters.in_flight == 0, what="it has given up")
     assert (await served.client.get("/api/pipelines")).json() == []
 
 

@@ -5,7 +5,6 @@ import logging
 from pathlib import Path
 
 import pytest
-from tests.support.cluster import until
 from tests.support.kafka_wire import (
     API_VERSIONS,
     FETCH,
@@ -19,6 +18,7 @@ from tests.support.kafka_wire import (
     versions_of,
 )
 from tests.support.partitions import batch
+from tests.support.waiting import async_until
 
 from holdfast.gateways.kafka.api_table import APIS
 from holdfast.kafka.error_codes import ErrorCode
@@ -181,7 +181,7 @@ async def test_a_client_that_reads_no_responses_is_not_read_from(tmp_path: Path)
         greedy, other = await gateway.client(), await gateway.client()
         for _ in range(100):
             await greedy.send(FETCH, 12, fetch_request("orders", {0: 0}))
-        await until(lambda: any(each._write_paused for each in gateway.server.connections))
+        await async_until(lambda: any(each._write_paused for each in gateway.server.connections))
         assert await served(gateway, other)
         for _ in range(100):
             async with asyncio.timeout(10):
@@ -276,9 +276,9 @@ async def test_a_client_that_hangs_up_leaves_no_warning_and_no_traceback(
                 client.writer.transport.abort()
             polling = await gateway.client()
             await polling.send(FETCH, 12, fetch_request("orders", {0: 1}, wait_ms=60_000))
-            await until(lambda: gateway.server.requests >= 1)
+            await async_until(lambda: gateway.server.requests >= 1)
             polling.writer.transport.abort()
-            await until(lambda: not gateway.server.connections)
+            await async_until(lambda: not gateway.server.connections)
             await gateway.backend.clock.sleep_ms(50)
     noticed = [each for each in caplog.records if each.levelno >= logging.WARNING or each.exc_info]
     assert [each.getMessage() for each in noticed if each.name.startswith(("holdfast.gateways", "asyncio"))] == []
@@ -289,7 +289,7 @@ async def test_a_lost_connection_is_logged_at_debug_without_a_traceback(
 ) -> None:
     async with gateway_on(tmp_path) as gateway:
         client = await gateway.client()
-        await until(lambda: len(gateway.server.connections) == 1)
+        await async_until(lambda: len(gateway.server.connections) == 1)
         (connection,) = gateway.server.connections
         with caplog.at_level(logging.DEBUG, logger="holdfast.gateways.kafka"):
             connection._fail(ConnectionResetError("reset by peer"))

@@ -6,9 +6,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.support.cluster import until
 from tests.support.kafka_wire import FETCH, KafkaGateway, fetch_request, gateway_on, versions_of
 from tests.support.partitions import batch, records
+from tests.support.waiting import async_until
 
 from holdfast.kafka.error_codes import ErrorCode
 
@@ -47,7 +47,7 @@ async def test_a_long_poll_is_woken_by_the_first_of_many_partitions(tmp_path: Pa
         client = await gateway.client()
         correlation = await client.send(FETCH, 12, fetch_request("orders", dict.fromkeys(range(5), 0), wait_ms=60_000))
         led = await gateway.backend.log._led("orders", 3)
-        await until(lambda: led._visible._waiters)
+        await async_until(lambda: led._visible._waiters)
         await gateway.backend.log.produce("orders", 3, batch("now"))
         async with asyncio.timeout(10):
             answer = client.understood(FETCH, 12, correlation, await client.receive())
@@ -68,7 +68,7 @@ async def test_a_long_poll_waits_for_its_min_bytes(tmp_path: Path) -> None:
         correlation = await client.send(FETCH, 12, fetch_request("orders", {0: 0}, wait_ms=60_000, bytes_min=3 * one))
         led = await gateway.backend.log._led("orders", 0)
         for value in "abc":
-            await until(
+            await async_until(
                 lambda: any(
                     isinstance(waiter, asyncio.Future) and not waiter.done() for _, _, waiter in led._visible._waiters
                 )

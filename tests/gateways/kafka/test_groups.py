@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.support.cluster import until
 from tests.support.group import subscription
 from tests.support.kafka_admin import Admin, admin_of, code, versions
 from tests.support.kafka_groups import committed, join_request, joined, stable, synced
+from tests.support.waiting import async_until
 
 from holdfast.gateways.kafka.errors import code_of, group_code_of
 from holdfast.gateways.kafka.settings import KafkaSettings
@@ -30,7 +30,7 @@ TRANSACTION, SHARE = 1, 2
 async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
     async with admin_of(tmp_path, topics={"orders": 4}) as made:
         agent = made.gateway.node.agent
-        await until(lambda: agent.groups.leading is not None and len(agent.groups.leading.shards()) == 16)
+        await async_until(lambda: agent.groups.leading is not None and len(agent.groups.leading.shards()) == 16)
         yield made
 
 
@@ -135,7 +135,7 @@ async def test_heartbeats(admin: Admin, version: int) -> None:
     assert await beat(group_id="") is ErrorCode.INVALID_GROUP_ID
     other = await admin.gateway.client()
     newcomer = asyncio.ensure_future(other.ask(11, 0, join_request("g")))
-    await until(lambda: admin.backend.groups.counters.joins >= 3)
+    await async_until(lambda: admin.backend.groups.counters.joins >= 3)
     assert await beat() is ErrorCode.REBALANCE_IN_PROGRESS
     newcomer.cancel()
 
@@ -274,9 +274,9 @@ async def test_a_new_member_that_hangs_up_while_it_waits_is_removed(admin: Admin
     await other.send(11, 0, join_request("g"))
     assert admin.backend.groups.leading is not None
     (group,) = (each.groups["g"] for each in admin.backend.groups.leading.shards() if "g" in each.groups)
-    await until(lambda: len(group.members) == 2)
+    await async_until(lambda: len(group.members) == 2)
     other.close()
-    await until(lambda: len(group.members) == 1)
+    await async_until(lambda: len(group.members) == 1)
     again = await joined(admin, "g", member=member.member_id)
     assert [each.member_id for each in again.members] == [member.member_id]
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
-from tests.support.cluster import until
 from tests.support.kafka_admin import Admin, admin_of, code, versions
 from tests.support.kafka_wire import build
 from tests.support.partitions import batch
+from tests.support.waiting import async_until
 
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.backend import Broker
@@ -318,10 +318,10 @@ async def test_topics_that_are_described_by_name_may_be_unknown(tmp_path: Path) 
 async def test_two_agents_are_two_brokers_and_each_leads_its_share(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 4}) as admin:
         bob = await admin.gateway.cluster.node("bob", address="[::1]:9", zone="b")
-        await until(lambda: len(bob.leads()) == 2 and len(admin.gateway.node.leads()) == 2)
+        await async_until(lambda: len(bob.leads()) == 2 and len(admin.gateway.node.leads()) == 2)
         assert bob.agent.member is not None
         other = bob.agent.member.node
-        await until(
+        await async_until(
             lambda: {leader_of(admin.backend.cluster, "orders", n).node for n in range(4)} == {admin.node, other}
         )
         found = admin.backend.cluster

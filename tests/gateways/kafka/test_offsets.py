@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 import pytest_asyncio
-from tests.support.cluster import until
 from tests.support.kafka_admin import Admin, admin_of, code, versions
 from tests.support.kafka_groups import committed, stable
+from tests.support.waiting import async_until
 
 from holdfast.kafka.error_codes import ErrorCode
 
@@ -20,7 +20,7 @@ BY_ID = 10
 async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
     async with admin_of(tmp_path, topics={"orders": 4}) as made:
         agent = made.gateway.node.agent
-        await until(lambda: agent.groups.leading is not None and len(agent.groups.leading.shards()) == 16)
+        await async_until(lambda: agent.groups.leading is not None and len(agent.groups.leading.shards()) == 16)
         yield made
 
 
@@ -154,8 +154,8 @@ async def test_offsets_are_deleted(admin: Admin) -> None:
 async def test_the_offsets_of_a_deleted_topic_are_gone_when_it_is_created_again(admin: Admin) -> None:
     await committed(admin, "g", {0: 5})
     await admin.backend.log.delete_topic("orders")
-    await until(lambda: admin.backend.cluster.topic("orders") is None)
+    await async_until(lambda: admin.backend.cluster.topic("orders") is None)
     await admin.backend.log.create_topic("orders", 4)
-    await until(lambda: admin.backend.cluster.topic("orders") is not None)
+    await async_until(lambda: admin.backend.cluster.topic("orders") is not None)
     answer = await fetch(admin, 9, [{"name": "orders", "partition_indexes": (0,)}])
     assert answer.topics[0].partitions[0].committed_offset == -1

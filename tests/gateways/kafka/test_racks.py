@@ -4,9 +4,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.support.cluster import LocalCluster, until
+from tests.support.cluster import LocalCluster
 from tests.support.kafka_wire import FETCH, KafkaGateway, WireClient, fetch_request, gateway_of
 from tests.support.partitions import records
+from tests.support.waiting import async_until
 
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.kafka.error_codes import ErrorCode
@@ -24,7 +25,7 @@ async def test_a_reader_is_sent_to_its_own_zone_and_back_where_the_published_par
             gateway_of(cluster, "bob", KafkaSettings(), zone="b") as bob,
         ):
             await ann.backend.log.create_topic("orders", 2)
-            await until(lambda: ann.node.leads() and bob.node.leads())
+            await async_until(lambda: ann.node.leads() and bob.node.leads())
             near, far = (await ann.client()), (await bob.client())
             (number,) = ann.node.leads()
             led = ann.backend.log._serving("orders", number)

@@ -19,7 +19,7 @@ def pid_of_stopped(history: History) -> int:
 
 async def test_clean_partitions_are_taken_over_and_late_effects_refused(world: CrashWorld) -> None:
     ann = world.begin(*ANN, "--quota", "4", "--rest", "--stop-at", "resting:2")
-    history = await world.becomes(lambda history: history.said("stopped"))
+    history = await world.until_history(lambda history: history.said("stopped"))
     promised = len(history.said("acked"))
     world.work_off(*BOB)
     assert len(world.history().said("closed", "bob")) == 3, "all of them were clean, and went over at once"
@@ -36,13 +36,13 @@ async def test_clean_partitions_are_taken_over_and_late_effects_refused(world: C
 async def test_a_publication_that_comes_late_is_refused(world: CrashWorld) -> None:
     """Stopped between upload and commit. The tail of the local partitions is in its WAL, so these stay offline for others."""
     ann = world.begin(*ANN, "--quota", "0", "--stop-at", "publish.segments-uploaded:4")
-    history = await world.becomes(lambda history: history.said("stopped"))
+    history = await world.until_history(lambda history: history.said("stopped"))
     world.work_off(*BOB)
     taken = world.history()
     assert {line[2] for line in taken.said("offline", "bob")} == {"0", "1"}
     assert [line[2] for line in taken.said("closed", "bob")] == ["2"], "acknowledged only once published: free to move"
     os.kill(pid_of_stopped(history), signal.SIGCONT)
-    await world.becomes(lambda history: history.said("late", "ann", "2"))
+    await world.until_history(lambda history: history.said("late", "ann", "2"))
     ann.kill()
     world.finished(ann)
     late = world.history()

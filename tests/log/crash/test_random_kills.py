@@ -40,7 +40,7 @@ async def agents_killed(world: CrashWorld, seed: int, kills: int) -> None:
     for kill in range(kills):
         served = len(world.history().said("opened"))
         process = world.begin(*WHOLE, "--quota", "0", *(("--objects-fail", "0.3") if kill % 2 else ()))
-        await world.becomes(lambda history, served=served: len(history.said("opened")) > served)  # type: ignore[misc]
+        await world.until_history(lambda history, served=served: len(history.said("opened")) > served)  # type: ignore[misc]
         await RealClock().sleep_ms(random.jitter(250, share=0.9))
         process.kill()
         assert world.finished(process) == -signal.SIGKILL, world.tail()

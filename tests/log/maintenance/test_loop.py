@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.log.maintenance.test_orphan_sweeper import delete_topic, leave_orphans
 from tests.support.maintenance import HOUR_MS, MaintenanceWorld
+from tests.support.waiting import until_in_fake_time
 
 from holdfast.kernel.keys import holder_key
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
@@ -42,22 +43,24 @@ async def upkeep(world: MaintenanceWorld, work: MaintainedAgent) -> AsyncIterato
         yield
 
 
-async def until(world: MaintenanceWorld, done: Callable[[], object], *, within_ms: int = 5 * HOUR_MS) -> None:
+async def maintained_until(
+    world: MaintenanceWorld, done: Callable[[], object], *, within_ms: int = 5 * HOUR_MS
+) -> None:
     """Let time pass until it is so; compaction and folding also need real threads to come back."""
-    for _ in range(within_ms // 5_000):
-        if done():
-            return
-        await world.clock.run_for_ms(5_000, step_ms=1_000)
+
+    async def holds() -> object:
         await asyncio.to_thread(lambda: None)
-    pytest.fail("it did not happen in time")
+        return done()
+
+    await until_in_fake_time(world.clock, holds, within_ms=within_ms, step_ms=1_000)
 
 
 async def test_keys_are_folded_and_old_segments_go_by_themselves(world: MaintenanceWorld) -> None:
     partition = await world.open()
     async with upkeep(world, maintained(world, partition, policy=CleanupPolicy(retention_ms=HOUR_MS))):
         await world.fill(partition, 100, each_ms=0)
-        await until(world, lambda: len(partition.segments.recent) <= 64, within_ms=60_000)
-        await until(world, lambda: partition.record.start == 200)
+        await maintained_until(world, lambda: len(partition.segments.recent) <= 64, within_ms=60_000)
+        await maintained_until(world, lambda: partition.record.start == 200)
         assert await world.read() == []
         for _ in range(1_000):
             await world.clock.run_for_ms(5_000, step_ms=1_000)
@@ -73,7 +76,7 @@ async def test_a_compacted_topic_is_compacted_and_keeps_its_old_records(world: M
         await world.append(partition, [(b"a", b"%d" % at)])
         await world.publish(partition)
     async with upkeep(world, maintained(world, partition, policy=policy)):
-        await until(world, lambda: len(partition.segments.recent) == 1)
+        await maintained_until(world, lambda: len(partition.segments.recent) == 1)
         assert [each.offset for each in await world.read()] == [9]
         await world.clock.run_for_ms(HOUR_MS, step_ms=10_000)
         assert [each.offset for each in await world.read()] == [9]
@@ -122,7 +125,7 @@ async def test_a_lost_partition_does_not_stop_the_maintenance_of_the_others(worl
         await world.fill(partition, 70, each_ms=0)
     await world.open(0)
     async with upkeep(world, maintained(world, lost, kept)):
-        await until(world, lambda: len(kept.segments.recent) <= 64, within_ms=60_000)
+        await maintained_until(world, lambda: len(kept.segments.recent) <= 64, within_ms=60_000)
     assert len(lost.segments.recent) == 70
 
 
@@ -131,11 +134,11 @@ async def test_damage_is_logged_and_skipped(world: MaintenanceWorld, caplog: pyt
     for partition in (damaged, sound):
         await world.fill(partition, 150, each_ms=0)
     async with upkeep(world, maintained(world, damaged, sound)):
-        await until(world, lambda: len(damaged.segments.recent) <= 64 and len(sound.segments.recent) <= 64)
+        await maintained_until(world, lambda: len(damaged.segments.recent) <= 64 and len(sound.segments.recent) <= 64)
         await world.objects.delete([damaged.segments.indexes[0].object])
         for partition in (damaged, sound):
             await world.fill(partition, 70, each_ms=0)
-        await until(world, lambda: len(sound.segments.recent) <= 64)
+        await maintained_until(world, lambda: len(sound.segments.recent) <= 64)
     assert "failed, and will fail until the damage is repaired" in caplog.text
 
 
@@ -147,7 +150,7 @@ async def test_a_store_that_is_away_for_a_while_is_waited_for(world: Maintenance
         await world.clock.run_for_ms(120_000, step_ms=1_000)
         assert len(partition.segments.recent) == 70
         world.store.reachable = True
-        await until(world, lambda: len(partition.segments.recent) <= 64)
+        await maintained_until(world, lambda: len(partition.segments.recent) <= 64)
     assert len(await world.read()) == 140
 
 
@@ -174,7 +177,7 @@ async def test_a_pipeline_is_asked_every_time(world: MaintenanceWorld) -> None:
         await world.clock.run_for_ms(HOUR_MS // 4, step_ms=10_000)
         assert partition.record.start == 4
         pending[0] = None
-        await until(world, lambda: partition.record.start == 10)
+        await maintained_until(world, lambda: partition.record.start == 10)
     assert await delete_records(partition, 10, world.context()) == 10
 
 

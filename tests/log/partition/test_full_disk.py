@@ -4,7 +4,8 @@ import asyncio
 import threading
 
 import pytest
-from tests.support.partitions import PartitionWorld, append, batch, records, until
+from tests.support.partitions import PartitionWorld, append, batch, records
+from tests.support.waiting import async_until
 
 from holdfast.log.batches import RecordBatchLimits, split_batches
 from holdfast.log.errors import ProducerRefusedError
@@ -41,9 +42,9 @@ async def test_what_was_synced_before_the_disk_was_full_stays(world: PartitionWo
     partition = await ann.open()
     ann.disk.gate = threading.Event()
     first = asyncio.ensure_future(append(partition, sent(0)))
-    await until(lambda: ann.disk.waiting)
+    await async_until(lambda: ann.disk.waiting)
     behind = [asyncio.ensure_future(append(partition, sent(n))) for n in range(1, 4)]
-    await until(lambda: partition.next_offset == 4)
+    await async_until(lambda: partition.next_offset == 4)
     ann.disk.full = True
     ann.disk.gate.set()
     assert (await first).base_offset == 0
@@ -88,6 +89,6 @@ async def test_who_sends_again_the_moment_it_is_refused_is_not_refused_with_the_
     ann.disk.full = True
     send("b", then="again")
     send("c")
-    await until(lambda: len(heard) == 3)
+    await async_until(lambda: len(heard) == 3)
     assert sorted(heard) == ["again is there", "b is not", "c is not"]
     assert records(partition.read_tail(0, bytes_max=1 << 20) or []) == [(0, "a"), (1, "again")]

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.cluster import fast_settings, until
+from tests.support.cluster import fast_settings
 from tests.support.partitions import ORDERS, Owner, PartitionWorld, append, batch, published
+from tests.support.waiting import async_until
 
 from holdfast.agent.settings import AgentCounters
 from holdfast.log.model import PartitionConfig
@@ -76,7 +77,7 @@ async def test_a_partition_is_due_by_size_by_age_and_on_demand(world: PartitionW
 async def test_at_object_level_a_partition_is_due_after_the_interval(world: PartitionWorld) -> None:
     (partition,) = await opened(await world.owner(), level="object")
     appending = asyncio.ensure_future(append(partition, batch("a")))
-    await until(lambda: partition.publishable())
+    await async_until(lambda: partition.publishable())
     now_ms = world.clock.boot_ms()
     assert not is_due(partition, now_ms - 1, object_interval_ms=250)
     assert is_due(partition, now_ms + 250, object_interval_ms=250)
@@ -101,8 +102,8 @@ async def test_a_full_partition_wakes_the_loop_and_is_published_without_waiting_
     slow_tick = replace(fast_settings("ann").log, publish_tick_ms=60_000)
     async with looping(ann, partitions, log=slow_tick) as counters:
         await append(partitions[0], batch("x" * 5 * KIB))
-        await until(lambda: partitions[0].record.published == 1)
-        await until(lambda: counters.segments_published == 1)
+        await async_until(lambda: partitions[0].record.published == 1)
+        await async_until(lambda: counters.segments_published == 1)
     assert counters.bytes_published > 5 * KIB
 
 
@@ -115,8 +116,8 @@ async def test_partitions_that_pin_the_oldest_wal_file_are_published_when_the_wa
     async with looping(ann, partitions, wal_bytes_max=1):
         while ann.wal.stats.rolls < 2:
             await append(partitions[1], batch("x" * 20 * KIB))
-        await until(lambda: partitions[0].record.published == 1)
-        await until(lambda: ann.wal.stats.recycled > 0)
+        await async_until(lambda: partitions[0].record.published == 1)
+        await async_until(lambda: ann.wal.stats.recycled > 0)
 
 
 class Choosy(SegmentPublisher):
@@ -138,8 +139,8 @@ async def test_a_partition_that_cannot_be_published_does_not_keep_others_from_it
         store=ann.store, objects=ann.objects, clock=world.clock, random=world.random, settings=world.settings
     )
     async with looping(ann, partitions, choosy) as counters:
-        await until(lambda: [partition.record.published for partition in partitions] == [1, 0, 1])
-        await until(lambda: counters.publish_failures >= 3)
+        await async_until(lambda: [partition.record.published for partition in partitions] == [1, 0, 1])
+        await async_until(lambda: counters.publish_failures >= 3)
 
 
 async def test_a_lost_partition_is_counted_and_left_to_the_plan_executor(world: PartitionWorld) -> None:
@@ -149,7 +150,7 @@ async def test_a_lost_partition_is_counted_and_left_to_the_plan_executor(world: 
     await world.store.close_session(ann.session.id)
     await bob.acquire()
     async with looping(ann, partitions) as counters:
-        await until(lambda: counters.lost_while_publishing)
+        await async_until(lambda: counters.lost_while_publishing)
     assert counters.segments_published == 0
     assert await published(world) == []
 
@@ -190,7 +191,7 @@ async def test_all_partitions_share_one_budget_and_the_largest_are_published_fir
     async with looping(ann, [large, small], tail_bytes_max=40 * KIB):
         await append(small, batch("a"))
         await append(large, batch("x" * 30 * KIB))
-        await until(lambda: large.record.published == 1)
+        await async_until(lambda: large.record.published == 1)
         assert small.record.published == 0
 
 
@@ -203,7 +204,7 @@ async def test_appends_wait_while_the_budget_of_all_partitions_is_used_up(world:
         partition.tail.join_budget(budget)
     await append(large, batch("x" * 12 * KIB))
     waiting = asyncio.ensure_future(append(small, batch("a")))
-    await until(lambda: bool(budget.freed._waiters))
+    await async_until(lambda: bool(budget.freed._waiters))
     assert not waiting.done()
     await ann.publisher.publish([large])
     assert (await waiting).base_offset == 0
@@ -224,7 +225,7 @@ async def test_a_partition_asks_for_attention_until_everything_is_published_and_
         await append(dirty, batch("a"))
         assert dirty_partitions.dirty() == [dirty]
         dirty.request_publish()
-        await until(lambda: not dirty_partitions.dirty())
+        await async_until(lambda: not dirty_partitions.dirty())
         assert dirty.record.published == 1
         assert dirty.record.clean
         assert quiet.is_quiescent
@@ -259,13 +260,13 @@ async def test_a_publication_that_hangs_is_logged_and_so_is_its_end(
     await append(partitions[0], batch("a"))
     publisher = Hanging(ann.publisher)
     async with looping(ann, partitions, publisher, publish_slow_ms=100):
-        await until(lambda: "object storage, or the store, does not answer" in caplog.text)
+        await async_until(lambda: "object storage, or the store, does not answer" in caplog.text)
         assert "bytes unpublished" in caplog.text
         assert "publishing resumed" not in caplog.text
         publisher.answered.set()
-        await until(lambda: partitions[0].record.published == 1)
+        await async_until(lambda: partitions[0].record.published == 1)
         await append(partitions[0], batch("b"))
-        await until(lambda: "publishing resumed after" in caplog.text)
+        await async_until(lambda: "publishing resumed after" in caplog.text)
 
 
 def test_it_is_said_more_and_more_rarely_and_once_that_it_is_over() -> None:

@@ -16,8 +16,8 @@ from tests.support.partitions import (
     published,
     records,
     stored,
-    until,
 )
+from tests.support.waiting import async_until
 
 from holdfast.contracts.objects import Buffer
 from holdfast.contracts.store import Put
@@ -247,7 +247,7 @@ async def test_at_object_level_an_acknowledgement_waits_for_the_commit(world: Pa
     ann = await world.owner()
     partition = await ann.open(partition_config=PartitionConfig(level="object"))
     waiting = asyncio.ensure_future(append(partition, batch("a")))
-    await until(lambda: partition.publishable())
+    await async_until(lambda: partition.publishable())
     assert not waiting.done()
     assert (await append(partition, batch("b"), acks=ACKS_LEADER)).base_offset == 1
     assert (await append(partition, batch("c"), acks=ACKS_NONE)).base_offset == 2

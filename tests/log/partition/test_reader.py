@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from tests.support.partitions import ORDERS, Owner, PartitionWorld, append, batch, records, until
+from tests.support.partitions import ORDERS, Owner, PartitionWorld, append, batch, records
+from tests.support.waiting import async_until
 
 from holdfast.contracts.store import Delete, Put
 from holdfast.kafka.special_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
@@ -102,7 +103,7 @@ async def test_an_offset_out_of_range_says_which_range_there_is(
 async def test_a_long_poll_is_woken_by_an_append_and_ends_by_itself(world: PartitionWorld, reading: LogReader) -> None:
     partition = await (await world.owner()).open()
     polling = asyncio.ensure_future(reading.fetch(partition, 0, bytes_max=1 << 20, wait_ms=30_000))
-    await until(lambda: partition._visible._waiters)
+    await async_until(lambda: partition._visible._waiters)
     await append(partition, batch("a"))
     assert records((await polling).batches) == [(0, "a")]
     assert (await reading.fetch(partition, 1, bytes_max=1, wait_ms=20)).batches == []
@@ -114,7 +115,7 @@ async def test_a_long_poll_waits_for_as_many_bytes_as_it_asks_for(world: Partiti
     one = (await reading.fetch(partition, 0, bytes_max=1)).size_bytes
     fetching = reading.fetch(partition, 0, bytes_max=1 << 20, wait_ms=30_000, bytes_min=one + 1)
     polling = asyncio.ensure_future(fetching)
-    await until(lambda: partition._visible._waiters)
+    await async_until(lambda: partition._visible._waiters)
     await append(partition, batch("b"))
     assert [value for _, value in records((await polling).batches)] == ["a", "b"]
 
@@ -122,7 +123,7 @@ async def test_a_long_poll_waits_for_as_many_bytes_as_it_asks_for(world: Partiti
 async def test_a_long_poll_fails_when_the_partition_is_closed(world: PartitionWorld, reading: LogReader) -> None:
     partition = await (await world.owner()).open()
     polling = asyncio.ensure_future(reading.fetch(partition, 0, bytes_max=1, wait_ms=30_000))
-    await until(lambda: partition._visible._waiters)
+    await async_until(lambda: partition._visible._waiters)
     partition.close(ClosedError("partition"))
     with pytest.raises(ClosedError):
         await polling
@@ -145,7 +146,7 @@ async def test_anybody_reads_what_is_published_and_nothing_else(world: Partition
     assert (log.start_offset, log.high_watermark) == (0, 4)
     assert await consumed(reading, log, bytes_max=1) == list(enumerate("abcd"))
     polling = asyncio.ensure_future(reading.fetch(log, 4, bytes_max=1 << 20, wait_ms=30_000))
-    await until(lambda: world.store._feed.watched)
+    await async_until(lambda: world.store._feed.watched)
     await ann.publisher.publish([partition])
     assert [value for _, value in records((await polling).batches)] == ["e", "f"]
     assert (await reading.fetch(log, 6, bytes_max=1, wait_ms=20)).batches == []
@@ -368,7 +369,7 @@ async def test_reading_ahead_goes_on_into_the_next_segments_without_waiting_for_
     world.objects.get = held_get  # type: ignore[method-assign,assignment]
     assert (await values(reading, partition, 0, 1))[0] == "0"
     objects = [segment.object for segment in partition.segments.recent]
-    await until(lambda: asked == objects[:3])  # two ahead, though neither has come
+    await async_until(lambda: asked == objects[:3])  # two ahead, though neither has come
     gate.set()
     found = await consumed(reading, partition, bytes_max=1)
     assert [value[0] for _, value in found] == list("012345")

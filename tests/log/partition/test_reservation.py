@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from tests.support.partitions import PartitionWorld, append, batch, published, records, stored, until
+from tests.support.partitions import PartitionWorld, append, batch, published, records, stored
+from tests.support.waiting import async_until
 
 from holdfast.log.errors import TailNotLocalError
 from holdfast.log.model import PartitionConfig
@@ -76,7 +77,7 @@ async def test_a_partition_that_still_accepts_does_not_give_its_booking_back(wor
     await ann.publisher.publish([partition], closing=False)
     assert (await stored(world)).reserved > 1
     more = asyncio.ensure_future(append(partition, batch("b")))
-    await until(lambda: partition.next_offset == 2)
+    await async_until(lambda: partition.next_offset == 2)
     assert not await release_reservation(partition)
     await more
     assert (await stored(world)).reserved >= 2
@@ -152,7 +153,7 @@ async def test_at_object_level_a_takeover_is_clean_because_nothing_unpublished_w
     partition_config = PartitionConfig(level="object")
     partition = await ann.open(partition_config=partition_config)
     unacknowledged = asyncio.ensure_future(append(partition, batch("never acknowledged")))
-    await until(lambda: partition.publishable())
+    await async_until(lambda: partition.publishable())
     assert partition.high_watermark == 0
     assert partition.read_tail(0, bytes_max=1 << 20) == []
     unacknowledged.cancel()

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from tests.support.broker import until
 from tests.support.driver_cluster import DriverCluster, event
 from tests.support.driver_process import driving
 from tests.support.sink_destinations import ClickHouseDatabase, sink_of, totals
 from tests.support.spark_servers import connect_server, standalone
+from tests.support.waiting import until
 
 from holdfast.pipeline.driver.settings import SparkOptions
 from holdfast.pipeline.model.driver_protocol import QuitDriver, SlotFailed, SlotHalted, SlotProgress
@@ -35,13 +35,13 @@ def test_a_driver_works_on_another_engine(
             for slot, pipeline in (("ann", plain), ("bob", through_sql), ("eve", grouped)):
                 claims = world.claim(world.registry(pipeline, 2), slot, [0, 1])
                 driver.work(slot, pipeline.id, claims)
-            until(lambda: driver.reached("ann") == {0: 301, 1: 301}, timeout_s=150, what="ann is done")
-            until(lambda: driver.reached("bob") == {0: 301, 1: 301}, timeout_s=150, what="bob is done")
-            until(lambda: driver.heard(SlotFailed), timeout_s=100, what="eve's SQL is refused")
+            until(lambda: driver.reached("ann") == {0: 301, 1: 301}, within_s=150, what="ann is done")
+            until(lambda: driver.reached("bob") == {0: 301, 1: 301}, within_s=150, what="bob is done")
+            until(lambda: driver.heard(SlotFailed), within_s=100, what="eve's SQL is refused")
             assert [(each.slot, each.lasting) for each in driver.heard(SlotFailed)] == [("eve", True)]
             assert not [each.blocked for each in driver.heard(SlotProgress) if each.slot != "eve" and each.blocked]
             driver.tell(QuitDriver())
-            until(lambda: driver.process.poll() is not None, timeout_s=60, what="it exits")
+            until(lambda: driver.process.poll() is not None, within_s=60, what="it exits")
             assert driver.process.returncode == 0
             assert {each.slot for each in driver.heard(SlotHalted)} == {"ann", "bob"}
     assert totals(clickhouse) == (600, 600, 2 * sum(range(300)))

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.support.broker import until
 from tests.support.driver_cluster import DriverCluster, drain, event
 from tests.support.failpoints import FailpointError, fail_at
 from tests.support.sink_destinations import ClickHouseDatabase, sink_of, totals
+from tests.support.waiting import until
 
 from holdfast.client.loop_thread import run
 from holdfast.pipeline.driver.slot_revisions import PermanentError

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.support.broker import until
 from tests.support.driver_cluster import DriverCluster, drain, event
 from tests.support.failpoints import FailpointError, fail_at
 from tests.support.sink_destinations import ClickHouseDatabase, sink_of, totals
 from tests.support.spark_kafka import spark_kafka_jars
+from tests.support.waiting import until
 
 from holdfast.pipeline.driver.dataframes import connector_options
 from holdfast.pipeline.driver.slot_revisions import FOREIGN_SOURCE

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.support.broker import until
+from tests.support.waiting import until
 
 from holdfast.pipeline.driver import slot_thread as slots
 from holdfast.pipeline.driver.process import SlotSupervisor

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.support.broker import until
 from tests.support.driver_cluster import DriverCluster, drain, event
 from tests.support.sink_destinations import ClickHouseDatabase, sink_of, totals
+from tests.support.waiting import until
 
 from holdfast.client.loop_thread import run
 from holdfast.pipeline.driver.spark_jobs import SparkJobs

@@ -14,9 +14,10 @@ from typing import Any
 
 from tests.pipeline.kills.plan import Plan
 from tests.pipeline.kills.process_tree import ProcessTree, end_all, process_tree_of, send
-from tests.support.broker import Broker, HoldfastServer, until
+from tests.support.broker import Broker, HoldfastServer
 from tests.support.failpoints import FailpointFolder
 from tests.support.store_engines.postgres import PostgresServer
+from tests.support.waiting import until
 
 from holdfast.client.http_client import HttpClient
 from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
@@ -197,6 +198,6 @@ def await_ready(cluster: KillCluster, path: str) -> None:
         return bool(status) and status["state"] == "running"
 
     try:
-        until(runs, timeout_s=READY_TIMEOUT_S, what="the pipeline runs")
+        until(runs, within_s=READY_TIMEOUT_S, what="the pipeline runs")
     except AssertionError as error:
         raise UnavailableError("pipeline", f"{error}: {cluster.status(path)}\n{cluster.log()}") from None

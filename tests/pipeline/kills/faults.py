@@ -14,7 +14,7 @@ from tests.pipeline.kills.cluster import KillCluster
 from tests.pipeline.kills.plan import Fault
 from tests.pipeline.kills.process_tree import ProcessTree, ours, send
 from tests.pipeline.kills.writer import Writer
-from tests.support.broker import until
+from tests.support.waiting import until
 
 from holdfast.vocabulary.random import SeededRandom
 
@@ -142,7 +142,7 @@ class Faults:
         before = self._cluster.plan.replicas
         for replicas in (1, 3, 1, before):
             self._cluster.http.post(f"{self._path}/scale", {"replicas": replicas})
-            until(partial(self._has_slots, replicas), timeout_s=SLOTS_TIMEOUT_S, what=f"{replicas} slots")
+            until(partial(self._has_slots, replicas), within_s=SLOTS_TIMEOUT_S, what=f"{replicas} slots")
             self._writer.await_more(self._cluster.plan.records_per_s, timeout_s=TAKEOVER_TIMEOUT_S)
 
     def _has_slots(self, wanted: int) -> bool:
@@ -183,5 +183,5 @@ class Faults:
             now = self._epochs()
             return all(now[number] > before[number] for number in owned or set(before))
 
-        until(taken, timeout_s=TAKEOVER_TIMEOUT_S, what=f"a takeover of {sorted(owned)}")
+        until(taken, within_s=TAKEOVER_TIMEOUT_S, what=f"a takeover of {sorted(owned)}")
         self._wait_s(self._rng.uniform(0, 2))

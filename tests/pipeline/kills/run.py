@@ -16,7 +16,7 @@ from tests.pipeline.kills.plan import Fault, Plan
 from tests.pipeline.kills.scenarios import play
 from tests.pipeline.kills.verdict import Tables, Verdict, expected
 from tests.pipeline.kills.writer import Writer
-from tests.support.broker import until
+from tests.support.waiting import until
 
 from holdfast.vocabulary.clock import RealClock
 
@@ -96,7 +96,7 @@ class Suite:
             return found == goal
 
         try:
-            until(exact, timeout_s=DRAIN_TIMEOUT_S)
+            until(exact, within_s=DRAIN_TIMEOUT_S)
         except AssertionError:
             details = f"{self.tables.judged(self.writer.acknowledged)}; {self.cluster.status(self.path)}\n{self.cluster.log()}"
             raise AssertionError(f"after {fault}: {details}") from None

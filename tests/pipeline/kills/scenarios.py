@@ -14,7 +14,7 @@ from tests.pipeline.kills.plan import Fault
 from tests.pipeline.kills.process_tree import send
 from tests.pipeline.kills.verdict import Tables, Verdict, expected
 from tests.pipeline.kills.writer import Writer, amount_of, record
-from tests.support.broker import until
+from tests.support.waiting import until
 
 from holdfast.vocabulary.errors import HoldfastError
 
@@ -36,7 +36,7 @@ class Scenario:
         goal = expected(self.writer.acknowledged)
         until(
             lambda: self.tables.totals() == goal,
-            timeout_s=WITHIN_S,
+            within_s=WITHIN_S,
             what=f"{goal} in {self.tables.name}: {self.cluster.status(self.path)}",
         )
         return self.tables.judged(self.writer.acknowledged)
@@ -48,7 +48,7 @@ class Scenario:
             status = self.cluster.status(self.path)
             return status.get("state") == "blocked" and any(why in reason for reason in status["reasons"])
 
-        until(blocked, timeout_s=WITHIN_S, what=f"blocked because {why}: {self.cluster.status(self.path)}")
+        until(blocked, within_s=WITHIN_S, what=f"blocked because {why}: {self.cluster.status(self.path)}")
 
     def checkpoint(self) -> int:
         """The sum of the checkpoints."""
@@ -64,7 +64,7 @@ def scenario(cluster: KillCluster, name: str, **parts: Any) -> Iterator[Scenario
     writer = Writer(cluster.broker.bootstrap, topic, per_s=0, poisoned_share=0, seed=1)
     yield Scenario(cluster, writer, Tables(cluster.clickhouse, table), path)
     cluster.http.post(f"{path}/stop")
-    until(lambda: _removed(cluster, path), timeout_s=WITHIN_S, what=f"{path} is removed")
+    until(lambda: _removed(cluster, path), within_s=WITHIN_S, what=f"{path} is removed")
 
 
 def _removed(cluster: KillCluster, path: str) -> bool:
@@ -93,7 +93,7 @@ def missing_table(cluster: KillCluster) -> Verdict:
             "SETTINGS non_replicated_deduplication_window = 10000"
         )
         assert it.await_exact().clean
-        until(lambda: it.checkpoint() == RECORDS, timeout_s=WITHIN_S, what="a checkpoint after the stored rows")
+        until(lambda: it.checkpoint() == RECORDS, within_s=WITHIN_S, what="a checkpoint after the stored rows")
         cluster.clickhouse.query(f"RENAME TABLE {name} TO {name}_away")
         done = it.checkpoint()
         it.writer.send([record(n) for n in range(RECORDS)])

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, Message, Producer
-from tests.support.broker import until
+from tests.support.waiting import until
 
 from holdfast.vocabulary.random import SeededRandom
 
@@ -95,7 +95,7 @@ class Writer:
     def await_more(self, count: int, *, timeout_s: float = 60) -> None:
         """Until so many more are acknowledged."""
         goal = len(self.acknowledged) + count
-        until(lambda: len(self.acknowledged) >= goal, timeout_s=timeout_s, what=f"{count} more records")
+        until(lambda: len(self.acknowledged) >= goal, within_s=timeout_s, what=f"{count} more records")
 
     def send(self, values: list[bytes | None], *, poisoned: bool = False) -> None:
         """These values, and wait until they are acknowledged; `poisoned`: no row comes of them."""

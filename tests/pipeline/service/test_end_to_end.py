@@ -1,12 +1,12 @@
 """A pipeline's whole life on a real server with a real worker and Spark: rows, replay, rewind, backfill, the end. The long form."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.server_process import ServeProcess, create_topic, produce, started
+from tests.support.waiting import async_until
 
 from holdfast.pipeline.model.errors import NotReadyError
 from holdfast.pipeline.service.service import PipelineService
@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark"), pytest.mark.ti
 STRICT = {"columns": [{"fieldPath": "id", "column": "id", "type": "Int64", "nullable": False}]}
 LENIENT = {"columns": [{"fieldPath": "n", "column": "id", "type": "Int64", "nullable": False}]}
 PER_PARTITION = 300
+LIFE_S = 600
 
 
 def payload(number: int) -> str:
@@ -28,10 +29,6 @@ def payload(number: int) -> str:
 
 async def test_a_pipeline_from_creation_to_deletion(tmp_path: Path, clickhouse: ClickHouseServer) -> None:
     clock, random = RealClock(), SystemRandom()
-
-    async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-        while not await condition():
-            await clock.sleep_ms(200)
 
     async def ask(query: str) -> str:
         return (await asyncio.to_thread(clickhouse.query, f"{query} FORMAT TSV")).decode().strip()
@@ -59,7 +56,7 @@ async def test_a_pipeline_from_creation_to_deletion(tmp_path: Path, clickhouse: 
                 found = (await service.status(made.id)).partitions
                 return len(found) == 2 and all(each.checkpoint == PER_PARTITION for each in found)
 
-            await until(read_all)
+            await async_until(read_all, within_s=LIFE_S, pause_ms=200)
             whole = 2 * sum(range(PER_PARTITION))
             bad = 2 * sum(range(0, PER_PARTITION, 50))
             assert await shape() == f"{2 * PER_PARTITION - 12}\t{2 * PER_PARTITION - 12}\t{whole - bad}"
@@ -79,7 +76,7 @@ async def test_a_pipeline_from_creation_to_deletion(tmp_path: Path, clickhouse: 
                 await service.maintain()
                 return not (await service.catalog.get(made.id)).generations[-1].delete_previous
 
-            await until(replaced)
+            await async_until(replaced, within_s=LIFE_S, pause_ms=200)
             assert await read_all()
             assert await shape() == exact
             generations = await ask("SELECT _generation, count() FROM default.orders GROUP BY ALL ORDER BY ALL")
@@ -92,7 +89,7 @@ async def test_a_pipeline_from_creation_to_deletion(tmp_path: Path, clickhouse: 
                     each.retired for each in (await service.catalog.get(made.id)).generations if each.number == 3
                 )
 
-            await until(filled)
+            await async_until(filled, within_s=LIFE_S, pause_ms=200)
             mine = (
                 f"SELECT count(), min(_offset), max(_offset) FROM default.orders WHERE _generation = {backfill.number}"
             )
@@ -103,7 +100,7 @@ async def test_a_pipeline_from_creation_to_deletion(tmp_path: Path, clickhouse: 
             async def let_go() -> bool:
                 return (await service.status(made.id)).state == "stopped" and not await service.assignments(made.id)
 
-            await until(let_go)
+            await async_until(let_go, within_s=LIFE_S, pause_ms=200)
             await service.catalog.delete(made.id)
             assert await service.catalog.list() == []
             assert (await shape()).startswith(f"{2 * PER_PARTITION + 10}\t"), "the table stays"

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.support.broker import until
 from tests.support.sink_destinations import ClickHouseDatabase
 from tests.support.sink_values import COLUMNS, again, fenced_range, put, rows_of, target_of
+from tests.support.waiting import until
 
 from holdfast.clickhouse.client import ClickHouseClient, parse_dsn
 from holdfast.clickhouse.errors import ClickHouseUnreachableError

@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import async_until, until
 from tests.support.worker_process import FAKE_DRIVER
 
 from holdfast.pipeline.driver.settings import DriverStart, start_line
@@ -20,12 +21,6 @@ from holdfast.pipeline.workers.process_session import members
 from holdfast.vocabulary.clock import RealClock
 
 CLOCK = RealClock()
-
-
-async def becomes(condition: Callable[[], object], *, within_s: float = 30) -> None:
-    async with asyncio.timeout(within_s):
-        while not condition():
-            await CLOCK.sleep_ms(10)
 
 
 @asynccontextmanager
@@ -57,11 +52,11 @@ async def test_it_starts_sends_messages_and_exits_when_asked(tmp_path: Path, cap
     said: list[FromDriver] = []
     with caplog.at_level(logging.DEBUG):
         async with driver(tmp_path, said) as made:
-            await becomes(lambda: made.ready)
+            await async_until(lambda: made.ready)
             assert isinstance(said[0], DriverReady)
             assert made.ready is not None
             assert made.ready.spark_version == "0.0-fake"
-            await becomes(lambda: (tmp_path / f"grandchild.{made.pid}").exists())
+            await async_until(lambda: (tmp_path / f"grandchild.{made.pid}").exists())
             started = members(made.pid)
             assert len(started) == 2
             assert not any("store.db" in command_of(pid) for pid in started), "the store's URL is in no command line"
@@ -79,10 +74,10 @@ async def test_it_starts_sends_messages_and_exits_when_asked(tmp_path: Path, cap
 
 async def test_killing_it_also_kills_descendants_that_left_its_process_group(tmp_path: Path) -> None:
     async with driver(tmp_path, []) as made:
-        await becomes(lambda: made.ready and (tmp_path / f"grandchild.{made.pid}").exists())
-        await becomes(lambda: grandchild(tmp_path, made))
+        await async_until(lambda: made.ready and (tmp_path / f"grandchild.{made.pid}").exists())
+        await async_until(lambda: grandchild(tmp_path, made))
         pid = grandchild(tmp_path, made)
-        await becomes(lambda: os.getpgid(pid) == pid)
+        await async_until(lambda: os.getpgid(pid) == pid)
         made.terminate("a test says so")
         await asyncio.wait_for(made.dead.wait(), 10)
         assert not is_alive(pid)
@@ -91,8 +86,8 @@ async def test_killing_it_also_kills_descendants_that_left_its_process_group(tmp
 
 async def test_one_that_dies_by_itself_is_dead_only_when_its_session_is_empty(tmp_path: Path) -> None:
     async with driver(tmp_path, []) as made:
-        await becomes(lambda: made.ready and (tmp_path / f"grandchild.{made.pid}").exists())
-        await becomes(lambda: grandchild(tmp_path, made))
+        await async_until(lambda: made.ready and (tmp_path / f"grandchild.{made.pid}").exists())
+        await async_until(lambda: grandchild(tmp_path, made))
         (tmp_path / "die").touch()
         await asyncio.wait_for(made.dead.wait(), 10)
         assert not is_alive(grandchild(tmp_path, made))
@@ -101,14 +96,14 @@ async def test_one_that_dies_by_itself_is_dead_only_when_its_session_is_empty(tm
 
 async def test_leaving_the_body_kills_it(tmp_path: Path) -> None:
     async with driver(tmp_path, []) as made:
-        await becomes(lambda: made.ready)
+        await async_until(lambda: made.ready)
     assert made.dead.is_set()
     assert members(made.pid) == []
 
 
 async def test_one_that_sends_a_malformed_message_is_killed(tmp_path: Path) -> None:
     async with driver(tmp_path, []) as made:
-        await becomes(lambda: made.ready)
+        await async_until(lambda: made.ready)
         (tmp_path / "garbage").touch()
         await asyncio.wait_for(made.dead.wait(), 10)
         assert made.failure.startswith("malformed message")
@@ -116,11 +111,11 @@ async def test_one_that_sends_a_malformed_message_is_killed(tmp_path: Path) -> N
 
 async def test_silence_is_counted_from_the_last_message(tmp_path: Path) -> None:
     async with driver(tmp_path, []) as made:
-        await becomes(lambda: made.ready)
+        await async_until(lambda: made.ready)
         (tmp_path / "hang").touch()
-        await becomes(lambda: made.silent_ms() > 700)
+        await async_until(lambda: made.silent_ms() > 700)
         (tmp_path / "hang").unlink()
-        await becomes(lambda: made.silent_ms() < 300)
+        await async_until(lambda: made.silent_ms() < 300)
 
 
 async def test_the_last_lines_of_one_that_died_by_itself_are_logged_as_errors(
@@ -150,12 +145,12 @@ asyncio.run(main())
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        asyncio.run(becomes(lambda: (tmp_path / "rows").exists()))
+        until(lambda: (tmp_path / "rows").exists())
         os.kill(pid, signal.SIGSTOP)
         assert is_alive(pid)
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-        asyncio.run(becomes(lambda: not is_alive(pid), within_s=10))
+        until(lambda: not is_alive(pid), within_s=10)
     for each in members(pid):  # the grandchild has no worker to kill it
         with suppress(ProcessLookupError):
             os.kill(each, signal.SIGKILL)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.server_process import ServeProcess, create_topic, produce, started, until
+from tests.support.server_process import ServeProcess, create_topic, produce, started
+from tests.support.waiting import WAIT_S, until
 
 from holdfast.client.loop_thread import run
 from holdfast.pipeline.catalog.worker_status import WorkerRecord, list_workers
@@ -135,12 +136,7 @@ def test_every_row_is_stored_once_whichever_process_is_killed_or_frozen(
                 until(lambda: works.rows() > before + PARTITIONS * ROUND, what=what)
 
             def patient(condition: Callable[[], object], what: str) -> None:
-                for _ in range(4):
-                    try:
-                        return until(condition, what=what)
-                    except AssertionError:
-                        continue
-                return until(condition, what=what)
+                until(condition, what=what, within_s=5 * WAIT_S)
 
             patient(lambda: works.rows() > 0, "the first rows")
             run(service.catalog.set_state(made.id, replicas=3))

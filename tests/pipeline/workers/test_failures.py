@@ -22,7 +22,7 @@ async def working(
 ) -> None:
     await world.pipeline("p", partitions=partitions, replicas=replicas)
     world.hire(*names, **settings)
-    await world.until(lambda: len(world.acting()) == partitions)
+    await world.run_until(lambda: len(world.acting()) == partitions)
     await world.run_ms(2_000)
 
 
@@ -52,7 +52,7 @@ async def test_an_expired_slot_is_taken_over_after_the_ttl_with_its_partitions_a
     await world.run_ms(15_000)
     assert world.acting() == {}, "before its TTL a dead worker's slot is nobody else's"
     second = await other_than(world, first)
-    await world.until(lambda: actors(world) == {second} and len(world.acting()) == 4, within_ms=15_000)
+    await world.run_until(lambda: actors(world) == {second} and len(world.acting()) == 4, within_ms=15_000)
     assert await world.holders("p") == {0: second}
     [assigned] = (await world.statuses("p")).values()
     assert (assigned.epoch, assigned.worker_id) == (2, second)
@@ -67,12 +67,12 @@ async def test_a_worker_cut_off_from_the_store_stops_before_another_begins_and_r
     second = await other_than(world, first)
     until_ms = max(claims.until_ms for claims in world.hired[first].driver.claims.values())
     world.hired[first].store.reachable = False
-    await world.until(lambda: first not in actors(world))
+    await world.run_until(lambda: first not in actors(world))
     assert world.clock.boot_ms() <= until_ms, "the deadline counts from the last renewal that was answered"
     assert second not in actors(world)
-    await world.until(lambda: actors(world) == {second})
+    await world.run_until(lambda: actors(world) == {second})
     world.hired[first].store.reachable = True
-    await world.until(lambda: first in world.hired[first].world.hired and world.hired[first].worker is not None)
+    await world.run_until(lambda: first in world.hired[first].world.hired and world.hired[first].worker is not None)
     await world.run_ms(40_000)
     assert first in await world.workers()
     assert world.hired[first].stage.behaviour.lives == 1, "Spark itself was never restarted"
@@ -90,7 +90,7 @@ async def test_a_store_that_is_down_past_the_ttl_stops_all_workers_which_resume_
     await world.run_ms(60_000)
     for hired in world.hired.values():
         hired.store.reachable = True
-    await world.until(lambda: len(world.acting()) == 4, within_ms=40_000)
+    await world.run_until(lambda: len(world.acting()) == 4, within_ms=40_000)
     assert [hired.stage.behaviour.lives for hired in world.hired.values()] == [1, 1]
     assert all(epoch > 1 for epoch in (await world.epochs("p")).values())
 
@@ -114,11 +114,11 @@ async def test_a_worker_whose_session_expired_stops_every_run_and_rejoins(world:
     ann.stage.behaviour.halt_ms = 3_000
     session = (await world.workers())["ann"].session
     await world.store.close_session(session)
-    await world.until(lambda: any(isinstance(each, HaltSlot) for each in ann.stage.behaviour.received))
+    await world.run_until(lambda: any(isinstance(each, HaltSlot) for each in ann.stage.behaviour.received))
     await world.run_ms(2_000)
     assert "ann" not in await world.workers(), "nothing new before the old has halted"
-    await world.until(world.workers)
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(world.workers)
+    await world.run_until(lambda: len(world.acting()) == 4)
     assert (await world.workers())["ann"].session != session
     assert set((await world.epochs("p")).values()) == {3}
     assert ann.stage.behaviour.lives == 1
@@ -130,9 +130,9 @@ async def test_a_hung_driver_loses_its_work_to_another_worker_and_is_killed(worl
     first = await holder(world)
     second = await other_than(world, first)
     world.hired[first].stage.behaviour.silent = True
-    await world.until(lambda: actors(world) == {second}, within_ms=20_000)
+    await world.run_until(lambda: actors(world) == {second}, within_ms=20_000)
     world.hired[first].stage.behaviour.silent = False
-    await world.until(lambda: world.hired[first].stage.behaviour.lives == 2)
+    await world.run_until(lambda: world.hired[first].stage.behaviour.lives == 2)
     await world.run_ms(60_000)
     worker = (await world.workers())[first]
     assert (worker.able, worker.trouble) == (True, "")
@@ -145,8 +145,8 @@ async def test_a_hung_driver_of_the_only_worker_is_restarted_and_its_slot_shows_
     await working(world, "ann")
     ann = world.hired["ann"]
     ann.stage.behaviour.silent = True
-    await world.until(lambda: ann.stage.driver is None)
-    await world.until(lambda: world.statuses("p"))
+    await world.run_until(lambda: ann.stage.driver is None)
+    await world.run_until(lambda: world.statuses("p"))
     status = (await world.statuses("p"))["0"]
     assert status.state == "failed"
     assert "the Spark driver died: no heartbeat for" in status.reason
@@ -154,7 +154,7 @@ async def test_a_hung_driver_of_the_only_worker_is_restarted_and_its_slot_shows_
     assert (worker.able, worker.driver) == (False, "restarting")
     assert set((await world.owners("p")).values()) == {None}
     ann.stage.behaviour.silent = False
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
     assert (await world.workers())["ann"].able
     assert await world.holders("p") == {0: "ann"}
 
@@ -166,7 +166,7 @@ async def test_a_worker_that_was_frozen_does_not_kill_its_driver_for_missing_hea
     world.clock.advance_ms(60_000)  # everybody is: nothing runs in between
     await world.run_ms(30_000)
     assert [hired.stage.behaviour.lives for hired in world.hired.values() if hired.name == first] == [1]
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
 
 
 async def test_leases_are_not_renewed_while_a_hung_driver_cannot_be_killed(world: WorkerCluster) -> None:
@@ -175,8 +175,8 @@ async def test_leases_are_not_renewed_while_a_hung_driver_cannot_be_killed(world
     second = await other_than(world, first)
     behaviour = world.hired[first].stage.behaviour
     behaviour.silent = behaviour.unkillable = behaviour.deaf_to_halt = True
-    await world.until(lambda: first not in actors(world), within_ms=60_000)
-    await world.until(lambda: actors(world) == {second}, within_ms=60_000)
+    await world.run_until(lambda: first not in actors(world), within_ms=60_000)
+    await world.run_until(lambda: actors(world) == {second}, within_ms=60_000)
     assert first not in await world.workers()
     behaviour.unkillable = False
     world.hired[first].driver.die()
@@ -192,18 +192,18 @@ async def test_a_driver_that_keeps_dying_is_restarted_after_growing_pauses_and_t
     assert 6 <= ann.stage.behaviour.lives <= 12
     assert (await world.workers())["ann"].trouble == "no Spark for you"
     ann.stage.behaviour.dies_at_start = False
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
 
 
 async def test_a_worker_whose_spark_fails_leaves_its_slots_to_others(world: WorkerCluster) -> None:
     await world.pipeline("p", replicas=2)
     [ann, _] = world.hire("ann", "bob")
     ann.stage.behaviour.dies_at_start = True
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
     await world.run_ms(120_000)
     assert await world.holders("p") == {0: "bob", 1: "bob"}
     ann.stage.behaviour.dies_at_start = False
-    await world.until(lambda: actors(world) == {"ann", "bob"})
+    await world.run_until(lambda: actors(world) == {"ann", "bob"})
     await world.run_ms(30_000)
     assert sorted((await world.holders("p")).values()) == ["ann", "bob"]
 
@@ -214,7 +214,7 @@ async def test_a_driver_that_never_becomes_ready_is_killed(world: WorkerCluster)
     ann.stage.behaviour.start_ms = 1_000_000
     await world.run_ms(29_000)
     assert (await world.workers())["ann"].driver == "starting"
-    await world.until(lambda: ann.stage.behaviour.lives == 2)
+    await world.run_until(lambda: ann.stage.behaviour.lives == 2)
     assert "not up after 30000 ms" in (await world.workers())["ann"].trouble
 
 
@@ -225,8 +225,8 @@ async def test_a_driver_that_does_not_halt_in_time_is_killed(world: WorkerCluste
     await world.catalog.set_state("p", desired="stopped")
     await world.run_ms(10_000)
     assert await world.holders("p") == {0: "ann"}, "while it may be at it, the slot is not given away"
-    await world.until(lambda: not world.acting(), within_ms=10_000)
-    await world.until(lambda: ann.stage.driver is None)
+    await world.run_until(lambda: not world.acting(), within_ms=10_000)
+    await world.run_until(lambda: ann.stage.driver is None)
     await world.run_ms(2_000)
     assert await world.holders("p") == {}
     assert set((await world.owners("p")).values()) == {None}
@@ -239,13 +239,13 @@ async def test_a_failed_slot_is_retried_under_its_epochs_and_other_slots_continu
     ann = world.hired["ann"]
     epochs = await world.epochs("p")
     for attempt in range(1, 4):
-        await world.until(lambda: "p.1.0" in ann.driver.runs)
+        await world.run_until(lambda: "p.1.0" in ann.driver.runs)
         ann.driver.fail("p.1.0", "the sink said no")
         await world.run_ms(500)
         status = (await world.statuses("p"))["0"]
         assert (status.state, status.reason, status.attempts) == ("failed", "the sink said no", attempt)
         assert "p.1.1" in ann.driver.runs
-    await world.until(lambda: "p.1.0" in ann.driver.runs)
+    await world.run_until(lambda: "p.1.0" in ann.driver.runs)
     assert ann.driver.claims["p.1.0"].epochs == {"0": epochs[0], "1": epochs[1]}
     assert await world.epochs("p") == epochs
     ann.driver.report("p.1.0", batches=1)
@@ -265,8 +265,8 @@ async def test_a_permanent_failure_is_not_retried_before_the_pipeline_is_edited(
     assert (status.state, status.lasting) == ("failed", True)
     assert "p.1.0" not in ann.driver.runs
     await world.edit("p", revision=2)
-    await world.until(lambda: "p.1.0" in ann.driver.runs)
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: "p.1.0" in ann.driver.runs)
+    await world.run_until(lambda: len(world.acting()) == 4)
 
 
 async def test_a_permanent_failure_is_retried_after_stop_and_start(world: WorkerCluster) -> None:
@@ -277,7 +277,7 @@ async def test_a_permanent_failure_is_retried_after_stop_and_start(world: Worker
     await world.catalog.set_state("p", desired="stopped")
     await world.run_ms(5_000)
     await world.catalog.set_state("p", desired="started")
-    await world.until(lambda: "p.1.0" in ann.driver.runs)
+    await world.run_until(lambda: "p.1.0" in ann.driver.runs)
 
 
 async def test_a_worker_of_the_same_name_waits_for_the_first_to_end(
@@ -293,7 +293,7 @@ async def test_a_worker_of_the_same_name_waits_for_the_first_to_end(
     finally:
         world.hired["first"] = first
     first.leave()
-    await world.until(lambda: second.stage.driver is not None and len(world.acting()) == 4)
+    await world.run_until(lambda: second.stage.driver is not None and len(world.acting()) == 4)
 
 
 async def test_a_pipeline_whose_worker_died_can_be_deleted_once_its_session_expired(world: WorkerCluster) -> None:
@@ -315,7 +315,7 @@ async def test_a_worker_that_waits_for_its_name_can_be_stopped(world: WorkerClus
     world.hired["first"] = first
     await world.run_ms(2_000)
     second.leave()
-    await world.until(lambda: second.task.done(), within_ms=10_000)
+    await world.run_until(lambda: second.task.done(), within_ms=10_000)
     assert len(world.acting()) == 4
 
 
@@ -323,7 +323,7 @@ async def test_a_restarted_worker_waits_for_its_former_session_and_takes_its_slo
     await working(world, "ann")
     world.hired["ann"].crash()
     world.hire("ann")
-    await world.until(lambda: len(world.acting()) == 4, within_ms=40_000)
+    await world.run_until(lambda: len(world.acting()) == 4, within_ms=40_000)
     assert set((await world.epochs("p")).values()) == {3}
 
 
@@ -335,7 +335,7 @@ async def test_lost_requests_and_responses_change_nothing_in_the_end(
     await world.pipeline("p")
     [ann] = world.hire("ann")
     getattr(ann.store, fault)(marker)
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
     await world.run_ms(5_000)
     assert await world.holders("p") == {0: "ann"}
     assert set((await world.epochs("p")).values()) == {1}
@@ -354,7 +354,7 @@ async def test_a_slot_with_another_holder_is_released_and_its_status_is_not_over
     key = status_key("p", 1, "0")
     await world.store.commit(apply=[Put(key, b'{"pipelineId":"p","generation":1,"slot":"0","workerId":"eve"}')])
     world.hired["ann"].driver.report("p.1.0", batches=9, rows=9)
-    await world.until(lambda: not world.acting())
+    await world.run_until(lambda: not world.acting())
     await world.run_ms(10_000)
     assert await world.holders("p") == {0: "eve"}
     assert (await world.statuses("p"))["0"].worker_id == "eve"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.fake_driver import RANGE
+from tests.support.waiting import async_until, evaluate
 from tests.support.worker_cluster import WorkerCluster
 
 from holdfast.contracts.store import Store
@@ -81,21 +82,22 @@ class Team:
             expected = [(start, start + RANGE) for start in range(0, len(ranges) * RANGE, RANGE)]
             assert sorted(ranges) == expected, f"partition {partition}"
 
-    async def until(self, condition: Callable[[], object], *, within_s: float = 60) -> None:
-        until_ms = self.world.clock.boot_ms() + within_s * 1_000
-        while True:
-            answer = condition()
-            if await answer if hasattr(answer, "__await__") else answer:
-                return
+    async def alive_until(self, condition: Callable[[], object], *, within_s: float = 60) -> None:
+        """Wait for the condition, which may be async, while every process must stay alive."""
+
+        async def holds() -> bool:
+            if await evaluate(condition):
+                return True
             for name, process in self.processes.items():
                 assert process.poll() is None, f"{name} ended: {(self.folder / f'{name}.log').read_text()[-2_000:]}"
-            assert self.world.clock.boot_ms() < until_ms, self.logs()
-            await self.world.clock.sleep_ms(20)
+            return False
+
+        await async_until(holds, what=self.logs, within_s=within_s, pause_ms=20)
 
     async def progress(self, more: int) -> None:
         """Wait until so many more ranges are written, on every partition."""
         before = {partition: len(each) for partition, each in self.ranges().items()}
-        await self.until(
+        await self.alive_until(
             lambda: all(len(self.ranges().get(number, ())) >= before.get(number, 0) + more for number in range(4))
         )
 
@@ -106,7 +108,7 @@ class Team:
             held[:] = (await self.world.holders("p")).values()
             return len(held) == 1
 
-        await self.until(found)
+        await self.alive_until(found)
         return held[0]
 
     def logs(self) -> str:
@@ -153,9 +155,9 @@ async def test_a_killed_worker_is_replaced_and_its_driver_dies_with_it(team: Tea
     await team.progress(2)
     driver = team.driver_of(first)
     (team.folder / "slow").touch()  # so that it dies between an effect and its checkpoint
-    await team.until(lambda: begun(team.world))
+    await team.alive_until(lambda: begun(team.world))
     team.kill(first)
-    await team.until(lambda: driver not in members(driver), within_s=5)
+    await team.alive_until(lambda: driver not in members(driver), within_s=5)
     (team.folder / "slow").unlink()
     await team.progress(3)
     assert await team.holder() != first
@@ -173,7 +175,7 @@ async def test_a_frozen_worker_is_replaced_and_when_it_wakes_it_stops_and_rejoin
     async def moved() -> bool:
         return set((await team.world.holders("p")).values()) - {first} != set()
 
-    await team.until(moved, within_s=30)
+    await team.alive_until(moved, within_s=30)
     await team.progress(2)
     team.signal(first, signal.SIGCONT)
     session = (await team.world.workers()).get(first)
@@ -182,7 +184,7 @@ async def test_a_frozen_worker_is_replaced_and_when_it_wakes_it_stops_and_rejoin
         now = (await team.world.workers()).get(first)
         return now is not None and (session is None or now.session != session.session)
 
-    await team.until(back, within_s=30)
+    await team.alive_until(back, within_s=30)
     await team.progress(2)
 
 
@@ -192,7 +194,7 @@ async def test_a_frozen_driver_is_killed_and_another_worker_continues_its_work(t
     await team.progress(2)
     driver = team.driver_of(first)
     os.kill(driver, signal.SIGSTOP)
-    await team.until(lambda: not members(driver), within_s=20)
+    await team.alive_until(lambda: not members(driver), within_s=20)
     await team.progress(2)
     assert await team.holder() != first
 

@@ -21,7 +21,7 @@ async def lease_epochs(world: WorkerCluster, pipeline_id: str, slots: int) -> li
 async def test_a_started_pipeline_runs(world: WorkerCluster) -> None:
     await world.pipeline("p")
     [ann] = world.hire("ann")
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
     assert await world.holders("p") == {0: "ann"}
     assert await world.owners("p") == dict.fromkeys(range(4), "0")
     assert ann.driver.claims["p.1.0"].epochs == {"0": 1, "1": 1, "2": 1, "3": 1}
@@ -35,10 +35,10 @@ async def test_without_a_started_pipeline_there_is_no_driver_and_with_the_last_o
     await world.run_ms(30_000)
     assert ann.stage.behaviour.lives == 0
     await world.catalog.set_state("p", desired="started")
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
     await world.catalog.set_state("p", desired="stopped")
-    await world.until(lambda: not world.acting())
-    await world.until(lambda: ann.stage.driver is None)
+    await world.run_until(lambda: not world.acting())
+    await world.run_until(lambda: ann.stage.driver is None)
     assert await world.holders("p") == {}
     assert set((await world.owners("p")).values()) == {None}
     assert await world.statuses() == {}
@@ -53,7 +53,7 @@ async def test_the_log_names_pipelines_with_their_state_changes_and_reasons(
     await world.pipeline("6f1c", partitions=2, name="orders")
     with caplog.at_level(logging.INFO, "holdfast.pipeline.workers"):
         [ann] = world.hire("ann")
-        await world.until(lambda: len(world.acting()) == 2)
+        await world.run_until(lambda: len(world.acting()) == 2)
         await world.run_ms(3_000)
         ann.driver.report("6f1c.1.0", batches=0, blocked="table orders does not exist")
         await world.run_ms(1_000)
@@ -61,7 +61,7 @@ async def test_the_log_names_pipelines_with_their_state_changes_and_reasons(
         ann.driver.fail("6f1c.1.0", "no such column", lasting=True)
         await world.run_ms(1_000)
         await world.catalog.set_state("6f1c", desired="stopped")
-        await world.until(lambda: ann.stage.driver is None)
+        await world.run_until(lambda: ann.stage.driver is None)
     story = [each for each in caplog.messages if "orders" in each or "Spark" in each]
     assert story == [
         "pipeline orders: started, slots: 1",
@@ -84,13 +84,13 @@ async def test_changes_wake_a_worker_without_waiting_for_its_interval(world: Wor
     world.hire("ann", interval_ms=60_000, lease_ttl_ms=120_000)
     await world.run_ms(1_000)
     await world.pipeline("p")
-    await world.until(lambda: len(world.acting()) == 4, within_ms=3_000)
+    await world.run_until(lambda: len(world.acting()) == 4, within_ms=3_000)
 
 
 async def test_slots_and_partitions_are_spread_over_workers(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=8, replicas=4)
     world.hire("ann", "bob")
-    await world.until(lambda: len(world.acting()) == 8)
+    await world.run_until(lambda: len(world.acting()) == 8)
     await world.run_ms(30_000)
     assert sorted((await world.holders("p")).values()) == ["ann", "ann", "bob", "bob"]
     owners = list((await world.owners("p")).values())
@@ -101,7 +101,7 @@ async def test_many_pipelines_of_one_slot_are_spread_too(world: WorkerCluster) -
     for name in "pqrstu":
         await world.pipeline(name, partitions=1)
     world.hire("ann", "bob", "cat")
-    await world.until(lambda: len(world.acting()) == 6)
+    await world.run_until(lambda: len(world.acting()) == 6)
     await world.run_ms(40_000)
     held = [worker for name in "pqrstu" for worker in (await world.holders(name)).values()]
     assert {worker: held.count(worker) for worker in held} == {"ann": 2, "bob": 2, "cat": 2}
@@ -110,15 +110,15 @@ async def test_many_pipelines_of_one_slot_are_spread_too(world: WorkerCluster) -
 async def test_scaling_up_and_down_does_not_restart_other_slots(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=6)
     [ann] = world.hire("ann")
-    await world.until(lambda: len(world.acting()) == 6)
+    await world.run_until(lambda: len(world.acting()) == 6)
     heard = ann.stage.behaviour.received
     await world.catalog.set_state("p", replicas=3)
-    await world.until(lambda: len({slot for slot, claims in ann.driver.claims.items() if claims.epochs}) == 3)
-    await world.until(lambda: len(world.acting()) == 6)
+    await world.run_until(lambda: len({slot for slot, claims in ann.driver.claims.items() if claims.epochs}) == 3)
+    await world.run_until(lambda: len(world.acting()) == 6)
     assert await world.owners("p") == {0: "0", 1: "0", 2: "1", 3: "1", 4: "2", 5: "2"}
     assert await world.epochs("p") == {0: 1, 1: 1, 2: 3, 3: 3, 4: 3, 5: 3}
     await world.catalog.set_state("p", replicas=1)
-    await world.until(lambda: len(ann.driver.claims) == 1 and len(world.acting()) == 6)
+    await world.run_until(lambda: len(ann.driver.claims) == 1 and len(world.acting()) == 6)
     assert await world.owners("p") == dict.fromkeys(range(6), "0")
     assert await world.epochs("p") == {0: 1, 1: 1, 2: 5, 3: 5, 4: 5, 5: 5}
     of_slot_0 = [each for each in heard if isinstance(each, RunSlot | HaltSlot) and each.slot == "p.1.0"]
@@ -130,15 +130,15 @@ async def test_scaling_up_and_down_does_not_restart_other_slots(world: WorkerClu
 async def test_scaling_over_three_workers_and_back(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=6)
     world.hire("ann", "bob", "cat")
-    await world.until(lambda: len(world.acting()) == 6)
+    await world.run_until(lambda: len(world.acting()) == 6)
     [first] = (await world.holders("p")).values()
     await world.catalog.set_state("p", replicas=3)
-    await world.until(lambda: len({worker for [(worker, _)] in world.acting().values()}) == 3)
-    await world.until(lambda: len(world.acting()) == 6)
+    await world.run_until(lambda: len({worker for [(worker, _)] in world.acting().values()}) == 3)
+    await world.run_until(lambda: len(world.acting()) == 6)
     assert (await world.holders("p"))[0] == first
     await world.catalog.set_state("p", replicas=1)
-    await world.until(lambda: len({worker for [(worker, _)] in world.acting().values()}) == 1)
-    await world.until(lambda: len(world.acting()) == 6)
+    await world.run_until(lambda: len({worker for [(worker, _)] in world.acting().values()}) == 1)
+    await world.run_until(lambda: len(world.acting()) == 6)
     assert await world.holders("p") == {0: first}
     assert (await world.epochs("p"))[0] == 1
 
@@ -146,11 +146,11 @@ async def test_scaling_over_three_workers_and_back(world: WorkerCluster) -> None
 async def test_slots_move_to_a_newcomer_one_at_a_time(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=4, replicas=4)
     [ann] = world.hire("ann")
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
     [bob] = world.hire("bob")
     await world.run_ms(5_000)
     assert set((await world.holders("p")).values()) == {"ann"}, "newcomers are given time to settle"
-    await world.until(lambda: len(world.acting()) == 4 and bob.stage.driver is not None)
+    await world.run_until(lambda: len(world.acting()) == 4 and bob.stage.driver is not None)
     await world.run_ms(40_000)
     assert sorted((await world.holders("p")).values()) == ["ann", "ann", "bob", "bob"]
     assert len(world.acting()) == 4
@@ -165,42 +165,42 @@ async def test_slots_move_to_a_newcomer_one_at_a_time(world: WorkerCluster) -> N
 async def test_partitions_do_not_wait_for_a_spark_that_is_starting(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=4)
     world.hire("ann")
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
     [bob] = world.hire("bob")
     bob.stage.behaviour.start_ms = 60_000
     await world.run_ms(3_000)
     await world.catalog.set_state("p", replicas=2)
-    await world.until(lambda: bob.stage.driver)
+    await world.run_until(lambda: bob.stage.driver)
     assert await world.holders("p") == {0: "ann", 1: "bob"}
     for _ in range(50):
         await world.run_ms(1_000)
         assert len(world.acting()) == 4, "all are read while bob's Spark starts"
-    await world.until(lambda: {actor for [(actor, _)] in world.acting().values()} == {"ann", "bob"})
+    await world.run_until(lambda: {actor for [(actor, _)] in world.acting().values()} == {"ann", "bob"})
 
 
 async def test_a_partition_moves_only_after_its_driver_released_it(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=4)
     [ann] = world.hire("ann")
     ann.stage.behaviour.release_ms = 60_000
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
     await world.catalog.set_state("p", replicas=2)
-    await world.until(lambda: len(ann.driver.claims["p.1.0"].epochs) == 2)
+    await world.run_until(lambda: len(ann.driver.claims["p.1.0"].epochs) == 2)
     await world.run_ms(50_000)
     view = await world.view("p")
     assert [view.partitions[number].owner for number in (2, 3)] == ["p.1.0", "p.1.0"]
     assert sorted(view.heartbeats) == [0, 1, 2, 3]
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
     assert await world.owners("p") == {0: "0", 1: "0", 2: "1", 3: "1"}
 
 
 async def test_a_graceful_stop_hands_over_without_waiting_for_the_ttl(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=4)
     world.hire("ann", "bob")
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
     [holder] = (await world.holders("p")).values()
     other = "bob" if holder == "ann" else "ann"
     world.hired[holder].leave()
-    await world.until(lambda: {actor for [(actor, _)] in world.acting().values()} == {other}, within_ms=6_000)
+    await world.run_until(lambda: {actor for [(actor, _)] in world.acting().values()} == {other}, within_ms=6_000)
     assert holder not in await world.workers()
     assert world.hired[holder].stage.driver is None
 
@@ -210,7 +210,7 @@ async def test_max_slots_per_pipeline_is_kept_and_slots_without_room_are_logged(
 ) -> None:
     await world.pipeline("p", partitions=6, replicas=5)
     world.hire("ann", "bob", slots_per_pipeline_max=2)
-    await world.until(lambda: len(world.acting()) == 6)
+    await world.run_until(lambda: len(world.acting()) == 6)
     await world.run_ms(30_000)
     assert sorted((await world.holders("p")).values()) == ["ann", "ann", "bob", "bob"]
     assert await world.all_owned("p"), "the partitions of a slot nobody has room for are shared among the rest"
@@ -222,10 +222,10 @@ async def test_replicas_are_capped_by_partitions_with_a_warning(
 ) -> None:
     await world.pipeline("p", partitions=2, replicas=5)
     world.hire("ann")
-    await world.until(lambda: len(world.acting()) == 2)
+    await world.run_until(lambda: len(world.acting()) == 2)
     assert await world.holders("p") == {0: "ann", 1: "ann"}
     warning = "replicas 5 capped at 2, the partitions of the source"
-    await world.until(lambda: world.statuses("p"))
+    await world.run_until(lambda: world.statuses("p"))
     assert (await world.statuses("p"))["0"].warnings == (warning,)
     assert sum(warning in each for each in caplog.messages) == 1, "once, not in every pass"
 
@@ -234,13 +234,13 @@ async def test_a_missing_topic_blocks_its_pipeline_with_the_reason_until_it_exis
     await world.pipeline("p", topic=False, replicas=3)
     await world.pipeline("q")
     world.hire("ann")
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
     await world.run_ms(3_000)
     status = (await world.statuses("p"))["0"]
     assert (status.state, status.reason) == ("blocked", "topic 'topic-p' does not exist")
     assert list(await world.statuses("p")) == ["0"]
     await world.topics.create("topic-p", 3)
-    await world.until(lambda: len(world.acting()) == 7)
+    await world.run_until(lambda: len(world.acting()) == 7)
     assert len(await world.holders("p")) == 3
 
 
@@ -248,7 +248,7 @@ async def test_a_backfill_runs_beside_the_live_generation_and_is_retired_at_its_
     backfill = Generation(number=2, kind="backfill", starts={"0": 5, "1": 0}, ends={"0": 9, "1": 3})
     await world.pipeline("p", partitions=2, generations=(Generation(number=1), backfill))
     [ann] = world.hire("ann")
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
     registry = world.registry("p", 2, partitions=2)
     epochs = ann.driver.claims["p.2.0"].epochs
     assert await registry.update_checkpoint(0, "p.2.0", 9, epochs["0"])
@@ -257,7 +257,7 @@ async def test_a_backfill_runs_beside_the_live_generation_and_is_retired_at_its_
     await world.run_ms(6_000)
     assert not (await world.catalog.get("p")).generations[1].retired, "a range that was begun is not finished"
     assert await registry.update_checkpoint(1, "p.2.0", 3, epochs["1"])
-    await world.until(lambda: len(world.acting()) == 2)
+    await world.run_until(lambda: len(world.acting()) == 2)
     assert [each.retired for each in (await world.catalog.get("p")).generations] == [False, True]
     assert [each.slot for each in ann.stage.behaviour.received if isinstance(each, HaltSlot)] == ["p.2.0"]
     assert set((await world.owners("p", 2)).values()) == {None}
@@ -266,9 +266,9 @@ async def test_a_backfill_runs_beside_the_live_generation_and_is_retired_at_its_
 async def test_a_rewind_halts_the_old_generation_and_runs_the_next(world: WorkerCluster) -> None:
     await world.pipeline("p")
     [ann] = world.hire("ann")
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
     await world.catalog.rewind("p", {0: 7})
-    await world.until(lambda: {piece[0] for piece in world.acting()} == {"p.2"} and len(world.acting()) == 4)
+    await world.run_until(lambda: {piece[0] for piece in world.acting()} == {"p.2"} and len(world.acting()) == 4)
     assert ann.stage.behaviour.lives == 1
     assert await lease_epochs(world, "p", 1) == [1]
 
@@ -276,7 +276,7 @@ async def test_a_rewind_halts_the_old_generation_and_runs_the_next(world: Worker
 async def test_the_published_records_of_a_worker(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=2)
     [ann] = world.hire("ann")
-    await world.until(lambda: len(world.acting()) == 2)
+    await world.run_until(lambda: len(world.acting()) == 2)
     ann.driver.report("p.1.0", batches=3, rows=500)
     await world.run_ms(4_000)
     status = (await world.statuses("p"))["0"]
@@ -300,7 +300,7 @@ async def test_the_published_records_of_a_worker(world: WorkerCluster) -> None:
 async def test_a_status_is_written_at_most_every_two_seconds(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=1)
     [ann] = world.hire("ann")
-    await world.until(lambda: len(world.acting()) == 1)
+    await world.run_until(lambda: len(world.acting()) == 1)
     await world.run_ms(5_000)
     seen = set()
     for batch in range(100):
@@ -315,8 +315,8 @@ async def test_without_leases_every_worker_runs_one_instance_and_partitions_are_
 ) -> None:
     await world.pipeline("p", partitions=6, replicas=2)
     world.hire("ann.1", "bob", no_leases=True)
-    await world.until(lambda: len({actor for [(actor, _)] in world.acting().values()}) == 2)
-    await world.until(lambda: len(world.acting()) == 6)
+    await world.run_until(lambda: len({actor for [(actor, _)] in world.acting().values()}) == 2)
+    await world.run_until(lambda: len(world.acting()) == 6)
     assert await world.holders("p") == {}
     owners = list((await world.view("p")).partitions.values())
     assert sorted(str(each.owner) for each in owners) == ["p.1.~ann.1"] * 3 + ["p.1.~bob"] * 3
@@ -326,16 +326,16 @@ async def test_without_leases_every_worker_runs_one_instance_and_partitions_are_
     warning = "replicas 2 ignored: workers without leases run one instance each"
     assert statuses["~bob"].warnings == (warning,)
     world.hired["bob"].crash()
-    await world.until(lambda: {actor for [(actor, _)] in world.acting().values()} == {"ann.1"})
-    await world.until(lambda: len(world.acting()) == 6, within_ms=40_000)
+    await world.run_until(lambda: {actor for [(actor, _)] in world.acting().values()} == {"ann.1"})
+    await world.run_until(lambda: len(world.acting()) == 6, within_ms=40_000)
 
 
 async def test_workers_with_and_without_leases_share_one_pipeline(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=4)
     world.hire("ann")
     world.hire("bob", no_leases=True)
-    await world.until(lambda: len({actor for [(actor, _)] in world.acting().values()}) == 2)
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len({actor for [(actor, _)] in world.acting().values()}) == 2)
+    await world.run_until(lambda: len(world.acting()) == 4)
     assert sorted(set((await world.owners("p")).values()) - {None}) == ["0", "~bob"]  # type: ignore[type-var]
 
 
@@ -344,7 +344,7 @@ async def test_a_corrupt_registry_blocks_its_own_pipeline_only(world: WorkerClus
     await world.pipeline("broken")
     await world.pipeline("p")
     world.hire("ann")
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
     await world.run_ms(3_000)
     status = (await world.statuses("broken"))["0"]
     assert status.state == "blocked"
@@ -354,7 +354,7 @@ async def test_a_corrupt_registry_blocks_its_own_pipeline_only(world: WorkerClus
 async def test_the_status_of_a_slot_with_very_many_partitions_does_not_list_them(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=6_000)
     [ann] = world.hire("ann")
-    await world.until(lambda: len(world.acting()) == 6_000)
+    await world.run_until(lambda: len(world.acting()) == 6_000)
     ann.driver.report("p.1.0", batches=1, rows=7)
     await world.run_ms(3_000)
     status = (await world.statuses("p"))["0"]
@@ -367,7 +367,7 @@ async def test_a_malformed_record_is_ignored(world: WorkerCluster, caplog: pytes
     await world.pipeline("p")
     world.hire("ann")
     with caplog.at_level(logging.ERROR):
-        await world.until(lambda: len(world.acting()) == 4)
+        await world.run_until(lambda: len(world.acting()) == 4)
     assert any("malformed record pipeline/broken ignored" in each for each in caplog.messages)
 
 
@@ -375,7 +375,7 @@ async def test_a_worker_whose_wall_clock_is_wrong_works_like_any_other(world: Wo
     """click-sink compares the worker's clock with the database's."""
     await world.pipeline("p", partitions=4, replicas=2)
     world.hire("ann", "bob")
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
     await world.run_ms(30_000)
     epochs = await world.epochs("p")
     assert isinstance(world.clock, FakeClock)
@@ -389,7 +389,7 @@ async def test_a_worker_whose_wall_clock_is_wrong_works_like_any_other(world: Wo
 async def test_claims_are_sent_at_every_renewal_with_a_later_deadline(world: WorkerCluster) -> None:
     await world.pipeline("p")
     [ann] = world.hire("ann")
-    await world.until(lambda: len(world.acting()) == 4)
+    await world.run_until(lambda: len(world.acting()) == 4)
     before = len(ann.stage.behaviour.received)
     await world.run_ms(20_000)
     said = [each.until_ms for each in ann.stage.behaviour.received[before:] if isinstance(each, SlotClaims)]

@@ -10,8 +10,9 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from tests.support.broker import Broker, until
+from tests.support.broker import Broker
 from tests.support.spark_topics import await_published, delete_before, numbered, options, send
+from tests.support.waiting import until
 
 EARLIEST = {"startingOffsets": "earliest"}
 WAIT_S = 90
@@ -64,9 +65,9 @@ def test_a_stream_resumes_from_its_checkpoint(spark: SparkSession, broker: Broke
     topic = broker.create_topic("restarted", 2, {"segment.ms": "100"})
     send(broker, topic, numbered(500, 2))
     with running(kept.write(stream(spark, broker, topic, **EARLIEST), processingTime="100 milliseconds")) as query:
-        until(lambda: len(kept.values()) == 500, timeout_s=WAIT_S, what=str(query.exception()))
+        until(lambda: len(kept.values()) == 500, within_s=WAIT_S, what=str(query.exception()))
         send(broker, topic, numbered(200, 2, first=500))
-        until(lambda: len(kept.values()) == 700, timeout_s=WAIT_S, what=str(query.exception()))
+        until(lambda: len(kept.values()) == 700, within_s=WAIT_S, what=str(query.exception()))
     send(broker, topic, numbered(300, 2, first=700))
     await_published(broker, topic)
     finish(kept.write(stream(spark, broker, topic, **EARLIEST), availableNow=True))
@@ -102,9 +103,9 @@ def test_a_stream_without_starting_offsets_begins_at_the_end(
     topic = broker.create_topic("latest")
     send(broker, topic, numbered(10))
     with running(kept.write(stream(spark, broker, topic), processingTime="50 milliseconds")) as query:
-        until(lambda: query.lastProgress is not None, timeout_s=WAIT_S, what=str(query.exception()))
+        until(lambda: query.lastProgress is not None, within_s=WAIT_S, what=str(query.exception()))
         send(broker, topic, numbered(5, first=10))
-        until(lambda: len(kept.values()) >= 5, timeout_s=WAIT_S, what=str(query.exception()))
+        until(lambda: len(kept.values()) >= 5, within_s=WAIT_S, what=str(query.exception()))
     assert kept.values() == [10, 11, 12, 13, 14]
 
 

@@ -19,7 +19,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from tests.support.broker import until
+from tests.support.waiting import until
 from tests.support.workload import Verdict, judge
 
 HERE = Path(__file__).parent
@@ -154,7 +154,7 @@ def shared(group: Iterable[Member], partitions: int) -> bool:
 def await_shared(group: Iterable[Member], partitions: int, *, timeout_s: float = 40.0) -> None:
     those = list(group)
     try:
-        until(lambda: shared(those, partitions), timeout_s=timeout_s)
+        until(lambda: shared(those, partitions), within_s=timeout_s)
     except AssertionError:
         state = "; ".join(f"{each.name}: {sorted(each.assigned)} {each.complaints[-500:]}" for each in those)
         raise AssertionError(f"{partitions} partitions were not shared out: {state}") from None
@@ -191,7 +191,7 @@ def await_committed(group: Iterable[Member], sent: Iterable[bytes], *, timeout_s
         return wanted - set(done) - unknown
 
     try:
-        until(lambda: not missing(), timeout_s=timeout_s)
+        until(lambda: not missing(), within_s=timeout_s)
     except AssertionError:
         state = "; ".join(f"{each.name}: {each.events[-3:]} {each.complaints[-500:]}" for each in those)
         left = sorted(missing())

@@ -104,7 +104,7 @@ class CrashWorld:
         """The last words, for error texts."""
         return json.dumps([" ".join(line) for line in self.history().lines[-12:]], indent=1)
 
-    async def becomes(self, condition: Callable[[History], object]) -> History:
+    async def until_history(self, condition: Callable[[History], object]) -> History:
         """Wait until the history fulfils the condition; the test's own timeout ends a wait in vain."""
         while not condition(history := self.history()):
             await RealClock().sleep_ms(20)
