@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.support.object_engines.moto import MotoServer
 from tests.support.object_engines.s3 import s3_url
-from tests.support.server_process import ServeProcess, environment, produce, read, started
+from tests.support.server_process import ServeProcess, produce, read, refused, started
 from tests.support.waiting import WAIT_S, until
 
 from holdfast import __version__
@@ -27,12 +27,6 @@ from holdfast.vocabulary.errors import InvalidError
 @pytest.fixture
 def node(tmp_path: Path) -> ServeProcess:
     return ServeProcess(tmp_path / "node")
-
-
-def refused(*options: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """A call of `holdfast serve` that is to end by itself."""
-    argv = [sys.executable, "-m", "holdfast", "serve", "--http", "127.0.0.1:0", *options]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=100, cwd=cwd, env=environment(**env))
 
 
 def test_it_prints_where_it_listens_once_it_does(node: ServeProcess) -> None:

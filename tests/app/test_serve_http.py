@@ -9,8 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.app.test_serve import refused
-from tests.support.server_process import ServeProcess, produce, started
+from tests.support.server_process import ServeProcess, produce, refused, started
 from tests.support.store_engines.redis import ValkeyServer
 from tests.support.waiting import WAIT_S, until
 

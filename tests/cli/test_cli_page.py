@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Run
 from tests.support.broker import Broker
+from tests.support.command_line import Run
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "kafka_quickstart.py"

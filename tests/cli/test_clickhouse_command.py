@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Run
+from tests.support.command_line import Run
 
 from holdfast.cli.clickhouse_access import ClickHouseAccess
 from holdfast.cli.main import _with_subcommand

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.vocabulary.test_errors import EXAMPLES
+from tests.support.error_examples import EXAMPLES
 
 from holdfast import __version__
 from holdfast.cli.main import main

@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from tests.cli.conftest import Run, Start, produce_json
 from tests.support.broker import Broker
+from tests.support.command_line import Run, Start, produce_json
 from tests.support.waiting import until
 
 T0_MS = 1_700_000_000_000

@@ -9,8 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Run
-from tests.pipeline.service.conftest import clickhouse as clickhouse
+from tests.support.command_line import Run
 from tests.support.server_process import ServeProcess, create_topic, environment, read, started
 from tests.support.waiting import until
 

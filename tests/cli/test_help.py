@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator
 
 import pytest
-from tests.cli.conftest import Run
+from tests.support.command_line import Run
 
 from holdfast.cli.main import COMMAND_MODULES, COMMANDS, build_parser, main
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.conftest import Run
-from tests.pipeline.service.conftest import clickhouse as clickhouse
+from tests.support.command_line import Run
 from tests.support.server_process import ServeProcess, create_topic, environment, produce, started
 
 from holdfast.cli.pipeline.file import read_pipeline_file

@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Run, Start
 from tests.support.broker import Broker
+from tests.support.command_line import Run, Start
 from tests.support.waiting import until
 
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 from confluent_kafka import KafkaError
-from tests.cli.conftest import Run, Start
 from tests.support.broker import Broker
+from tests.support.command_line import Run, Start
 
 from holdfast.cli.output import exit_code
 from holdfast.client.addresses import Bootstrap

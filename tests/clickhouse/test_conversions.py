@@ -2,7 +2,7 @@
 
 import pytest
 from hypothesis import given, settings
-from tests.clickhouse.test_types import TYPES
+from tests.support.clickhouse_types import TYPES
 
 from holdfast.clickhouse.conversions import ConversionKind, conversion
 from holdfast.clickhouse.types import Type, is_nullable, nullable, parse_type

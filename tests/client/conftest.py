@@ -1,3 +1,3 @@
 """A broker for tests of the clients."""
 
-from tests.support.broker_fixture import broker  # noqa: F401 (a fixture)
+from tests.support.broker_fixtures import broker  # noqa: F401 (a fixture)

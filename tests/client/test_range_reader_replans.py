@@ -6,8 +6,7 @@ from typing import cast
 
 import pytest
 import pytest_asyncio
-from tests.log.maintenance.test_compaction import NOW, replay
-from tests.support.maintenance import MaintenanceWorld, new_world
+from tests.support.maintenance import COMPACT_NOW, MaintenanceWorld, new_world, replay
 
 from holdfast.client import range_reader
 from holdfast.client.brokers import TopicInfo
@@ -103,7 +102,7 @@ async def test_the_replacement_of_a_compacted_segment_is_read(world: Maintenance
     before, end = await world.read(), partition.high_watermark
 
     async def happens() -> None:
-        await compact(partition, NOW, world.context())
+        await compact(partition, COMPACT_NOW, world.context())
         await world.settle()
 
     objects = InterferingObjects(world, at, happens)
@@ -121,7 +120,7 @@ async def test_a_replaced_segment_list_is_reloaded(world: MaintenanceWorld) -> N
     await roll_up_segment_keys(partition, world.context())
 
     async def happens() -> None:
-        await compact(partition, NOW, world.context())
+        await compact(partition, COMPACT_NOW, world.context())
         await world.settle()
 
     objects = InterferingObjects(world, 1, happens)  # the first read is that of the list

@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer
 from confluent_kafka.admin._acl import AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
-from tests.clients.conftest import NewBroker
 from tests.support.broker import ADMIN_TIMEOUT_S, Broker
+from tests.support.broker_fixtures import NewBroker
 from tests.support.librdkafka_client import CLOCK, consuming, producer, send_values, take
 from tests.support.waiting import until
 

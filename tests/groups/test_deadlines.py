@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.groups.test_join import refused_with
-from tests.support.group import join_request
+from tests.support.group import join_request, refused_with
 from tests.support.group_coordinators import Coordinator, CoordinatorWorld, held_back, one_of
 
 from holdfast.contracts.validation import StoreLimits

@@ -1,14 +1,10 @@
 """The join barrier: who waits for whom, for how long, and who leads."""
 
 import pytest
-from tests.support.group import GroupHarness, protocols
+from tests.support.group import GroupHarness, protocols, refused_with
 
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError
 from holdfast.groups.model import GroupState
-
-
-def refused_with(refusal: GroupRefusal) -> "pytest.RaisesExc[GroupRefusedError]":
-    return pytest.raises(GroupRefusedError, check=lambda error: error.refusal is refusal)
 
 
 def test_a_new_group_waits_a_moment_for_more_members() -> None:

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 import pytest_asyncio
-from tests.groups.test_join import refused_with
-from tests.support.group import subscription
+from tests.support.group import refused_with, subscription
 from tests.support.group_coordinators import FAST_SETTINGS, CoordinatorWorld, held_back, one_of
 from tests.support.waiting import async_until
 

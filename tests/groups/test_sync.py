@@ -1,8 +1,7 @@
 """Assignments, heartbeats, leaving, and static members."""
 
 import pytest
-from tests.groups.test_join import refused_with
-from tests.support.group import GroupHarness, protocols
+from tests.support.group import GroupHarness, protocols, refused_with
 
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError
 from holdfast.groups.model import GroupState

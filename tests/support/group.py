@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError
 from holdfast.groups.group import Group, Reply
 from holdfast.groups.model import (
@@ -134,3 +136,7 @@ class GroupHarness:
         assert self.group.state is GroupState.STABLE
         self.replies.clear()
         return sorted((each.member_id for each in ids.values()), key=lambda each: each != leader.member_id)
+
+
+def refused_with(refusal: GroupRefusal) -> "pytest.RaisesExc[GroupRefusedError]":
+    return pytest.raises(GroupRefusedError, check=lambda error: error.refusal is refusal)

@@ -6,14 +6,15 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar, cast
 
 import msgspec
+import pytest
 
 from holdfast.contracts.objects import Missing
-from holdfast.contracts.store import Store
+from holdfast.contracts.store import Put, Store
 from holdfast.contracts.validation import StoreLimits, prefix_end
 from holdfast.kernel.lease import Lease, acquire, release
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.log.batches import Record, RecordBatchLimits, decode, encode, split_batches
-from holdfast.log.keys import DELETION_MARKS, LOGS, TRASH, state_key
+from holdfast.log.keys import DELETION_MARKS, LOGS, TRASH, deleted_key, state_key
 from holdfast.log.maintenance import (
     SWEEPER,
     MaintenanceContext,
@@ -24,8 +25,8 @@ from holdfast.log.maintenance import (
     sweep_orphans,
 )
 from holdfast.log.maintenance.index_objects import read_index_object
-from holdfast.log.metadata import PartitionRecord, SegmentRecord
-from holdfast.log.model import OnDurable, PartitionId
+from holdfast.log.metadata import DeletedTopic, PartitionRecord, SegmentRecord
+from holdfast.log.model import CleanupPolicy, OnDurable, PartitionId
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.log.partition.resources import PartitionResources
@@ -42,6 +43,7 @@ from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.random import SeededRandom
 
 HOUR_MS = 3_600_000
+COMPACT_NOW = CleanupPolicy(compact=True, min_dirty_ratio=0.0, delete_retention_ms=HOUR_MS)
 
 T = TypeVar("T")
 
@@ -286,3 +288,27 @@ async def new_world() -> AsyncIterator[MaintenanceWorld]:
         hold_session(store, clock=clock, random=random, settings=long) as session,
     ):
         yield MaintenanceWorld(store, objects, clock, session)
+
+
+async def leave_orphans(world: MaintenanceWorld, *partitions: LeadingPartition) -> None:
+    """Upload, and crash before the commit."""
+    for partition in partitions:
+        await world.append(partition, [(b"k", b"v")])
+    with pytest.raises(CrashError), crash_on("publish.segments-uploaded"):
+        await world.publisher().publish(partitions)
+
+
+async def delete_topic(world: MaintenanceWorld, topic: str = "orders") -> None:
+    mark = msgspec.json.encode(DeletedTopic(topic=topic, deleted_at_ms=world.clock.now_ms()))
+    await world.memory.commit(apply=[Put(deleted_key(topic.encode().hex()), mark)])
+
+
+def replay(records: list[Record]) -> dict[bytes, bytes]:
+    """What a reader who goes through the log knows at its end."""
+    known: dict[bytes, bytes] = {}
+    for each in records:
+        if each.key is not None and each.value is not None:
+            known[each.key] = each.value
+        elif each.key is not None:
+            known.pop(each.key, None)
+    return known

@@ -178,3 +178,9 @@ def leaders(bootstrap: str, topic: str) -> dict[int, int]:
     """Partition → node number of its leader (-1: none)."""
     known = admin(bootstrap).list_topics(topic, timeout=WAIT_S).topics[topic]
     return {number: each.leader for number, each in known.partitions.items()}
+
+
+def refused(*options: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """A call of `holdfast serve` that is to end by itself."""
+    argv = [sys.executable, "-m", "holdfast", "serve", "--http", "127.0.0.1:0", *options]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=100, cwd=cwd, env=environment(**env))

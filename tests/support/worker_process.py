@@ -7,10 +7,13 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from holdfast.pipeline.driver.settings import DriverStart, start_line
-from holdfast.pipeline.workers.driver_process import running_driver
+from holdfast.pipeline.model.driver_protocol import FromDriver
+from holdfast.pipeline.workers.driver_process import DriverProcess, running_driver
 from holdfast.pipeline.workers.settings import WorkerSettings
 from holdfast.pipeline.workers.worker import WorkerIdentity, running_worker
 from holdfast.stores.urls import open_store
@@ -55,6 +58,17 @@ async def main(url: str, name: str, folder: str, ttl_ms: str) -> None:
         ),
     ):
         await asyncio.to_thread(sys.stdin.read)
+
+
+@asynccontextmanager
+async def fake_driver(folder: Path, said: list[FromDriver]) -> AsyncIterator[DriverProcess]:
+    """`fake_driver.py` as a worker runs it; `said` gets its messages."""
+    url = f"sqlite:///{folder}/store.db"
+    command = (sys.executable, FAKE_DRIVER, str(folder))
+    async with running_driver(
+        clock=RealClock(), first_line=start_line(DriverStart(store=url)), on_message=said.append, command=command
+    ) as made:
+        yield made
 
 
 if __name__ == "__main__":

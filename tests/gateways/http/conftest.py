@@ -4,11 +4,10 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from tests.pipeline.service.conftest import clickhouse as clickhouse
-from tests.pipeline.service.conftest import node as node
-from tests.pipeline.service.conftest import world as world
 from tests.support.http_gateway import RunningHttpGateway, running_http_gateway
 from tests.support.pipeline_service import PipelineServiceHarness
+from tests.support.pipeline_service_fixtures import node as node
+from tests.support.pipeline_service_fixtures import world as world
 
 
 @pytest.fixture

@@ -7,32 +7,18 @@ from struct import pack
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.maintenance import HOUR_MS, CrashError, MaintenanceWorld, crash_at, new_world
+from tests.support.maintenance import COMPACT_NOW, HOUR_MS, CrashError, MaintenanceWorld, crash_at, new_world, replay
 
 from holdfast.contracts.store import Put
 from holdfast.log.batches import Record, decode, encode, parse_header
 from holdfast.log.keys import deletion_mark_key
 from holdfast.log.maintenance import compact, delete_records, roll_up_segment_keys
 from holdfast.log.maintenance.compaction_filter import ENTRY_BYTES
-from holdfast.log.model import CleanupPolicy
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.reader import LogReader
 from holdfast.log.segment_list import load_segments
 from holdfast.log.segments import SegmentReader
 from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError, UnavailableError
-
-NOW = CleanupPolicy(compact=True, min_dirty_ratio=0.0, delete_retention_ms=HOUR_MS)
-
-
-def replay(records: list[Record]) -> dict[bytes, bytes]:
-    """What a reader who goes through the log knows at its end."""
-    known: dict[bytes, bytes] = {}
-    for each in records:
-        if each.key is not None and each.value is not None:
-            known[each.key] = each.value
-        elif each.key is not None:
-            known.pop(each.key, None)
-    return known
 
 
 def check_left(before: list[Record], after: list[Record]) -> None:
@@ -57,7 +43,7 @@ async def fill_keys(
 async def test_the_last_of_each_key_is_left_and_offsets_stay(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await fill_keys(world, partition, [[(b"k%d" % (at % 3), b"v%d" % at), (b"z", b"z%d" % at)] for at in range(10)])
-    done = await compact(partition, NOW, world.context())
+    done = await compact(partition, COMPACT_NOW, world.context())
     assert done.records_dropped == 16
     left = await world.read()
     assert [(each.offset, each.value) for each in left] == [(14, b"v7"), (16, b"v8"), (18, b"v9"), (19, b"z9")]
@@ -74,7 +60,7 @@ async def test_a_segment_that_loses_its_last_batch_still_covers_its_offsets(worl
     await world.append(partition, [(b"a", b"1")])
     await world.publish(partition)
     await fill_keys(world, partition, [[(b"a", b"2")]])
-    await compact(partition, NOW, world.context())
+    await compact(partition, COMPACT_NOW, world.context())
     assert [each.offset for each in await world.read()] == [0, 2]
     reading = LogReader(world.objects, clock=world.clock, settings=world.log_settings)
     fetched = await reading.fetch(partition, 1, bytes_max=1)
@@ -85,7 +71,7 @@ async def test_a_reader_is_led_to_the_end_of_a_log_whose_last_record_was_a_tombs
     partition = await world.open()
     await fill_keys(world, partition, [[(b"a", b"1"), (b"b", b"2")], [(b"a", None)]])
     for _ in range(2):
-        await compact(partition, NOW, world.context())
+        await compact(partition, COMPACT_NOW, world.context())
         world.clock.advance_ms(2 * HOUR_MS)
         await fill_keys(world, partition, [[(None, b"3")]])
     reading = LogReader(world.objects, clock=world.clock, settings=world.log_settings)
@@ -124,7 +110,7 @@ def test_whatever_happens_in_whatever_order_a_replay_is_the_same(steps: list[obj
             for step in steps:
                 before = await world.read()
                 if step == "compact":
-                    await compact(partition, NOW, world.context())
+                    await compact(partition, COMPACT_NOW, world.context())
                 elif step == "fold":
                     await roll_up_segment_keys(partition, world.context())
                 elif step == "wait":
@@ -158,15 +144,15 @@ def test_whatever_happens_in_whatever_order_a_replay_is_the_same(steps: list[obj
 async def test_a_tombstone_is_left_for_its_time_and_then_goes(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await fill_keys(world, partition, [[(b"a", b"1"), (b"b", b"1")], [(b"a", None)]])
-    await compact(partition, NOW, world.context())
+    await compact(partition, COMPACT_NOW, world.context())
     assert [(each.key, each.value) for each in await world.read()] == [(b"b", b"1"), (b"a", None)]
     world.clock.advance_ms(HOUR_MS // 2)
     await fill_keys(world, partition, [[(b"c", b"1")]])
-    await compact(partition, NOW, world.context())
+    await compact(partition, COMPACT_NOW, world.context())
     assert len(await world.read()) == 3
     world.clock.advance_ms(HOUR_MS)
     await fill_keys(world, partition, [[(b"d", b"1")]])
-    await compact(partition, NOW, world.context())
+    await compact(partition, COMPACT_NOW, world.context())
     assert [each.key for each in await world.read()] == [b"b", b"c", b"d"]
 
 
@@ -175,17 +161,17 @@ async def test_a_tombstone_with_an_old_time_still_waits_from_when_it_was_compact
     old = encode([Record(0, 5, b"a", None)])  # a producer may write any time into it
     await world.append_batch(partition, old)
     await world.publish(partition)
-    await compact(partition, NOW, world.context())
+    await compact(partition, COMPACT_NOW, world.context())
     assert len(await world.read()) == 1
 
 
 async def test_compaction_stops_below_what_is_young_protected_or_undecided(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await fill_keys(world, partition, [[(b"a", b"%d" % at)] for at in range(4)])
-    lag = replace(NOW, min_compaction_lag_ms=2_500)
+    lag = replace(COMPACT_NOW, min_compaction_lag_ms=2_500)
     await compact(partition, lag, world.context())
     assert [each.offset for each in await world.read()] == [1, 2, 3]
-    await compact(partition, NOW, world.context(), protect=lambda: 3)
+    await compact(partition, COMPACT_NOW, world.context(), protect=lambda: 3)
     assert [each.offset for each in await world.read()] == [2, 3]
     in_transaction = encode(
         [Record(0, 1, b"a", b"perhaps")], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
@@ -193,26 +179,26 @@ async def test_compaction_stops_below_what_is_young_protected_or_undecided(world
     await world.append_batch(partition, in_transaction)
     await world.publish(partition)
     await fill_keys(world, partition, [[(b"a", b"later")]])
-    await compact(partition, NOW, world.context())
+    await compact(partition, COMPACT_NOW, world.context())
     assert [each.offset for each in await world.read()] == [3, 4, 5]
     abort = Record(0, 1, pack(">hh", 0, 0), pack(">hi", 0, 0))
     await world.append_batch(
         partition, encode([abort], producer_id=7, producer_epoch=0, base_sequence=1, control=True, transactional=True)
     )
     await world.publish(partition)
-    await compact(partition, NOW, world.context())
+    await compact(partition, COMPACT_NOW, world.context())
     assert next((each.offset, each.value) for each in await world.read()) == (5, b"later")
 
 
 async def test_a_log_that_is_mostly_compacted_is_left_alone(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await fill_keys(world, partition, [[(b"k%d" % at, b"v")] for at in range(8)])
-    half = replace(NOW, min_dirty_ratio=0.5)
+    half = replace(COMPACT_NOW, min_dirty_ratio=0.5)
     assert (await compact(partition, half, world.context())).surveyed == 8
     await fill_keys(world, partition, [[(b"k0", b"v")]])
     assert (await compact(partition, half, world.context())).surveyed == 0
     commits = world.store.calls["commit"]
-    assert (await compact(partition, NOW, world.context())).surveyed == 1
+    assert (await compact(partition, COMPACT_NOW, world.context())).surveyed == 1
     assert world.store.calls["commit"] > commits
 
 
@@ -221,7 +207,7 @@ async def test_small_segments_are_joined_also_inside_index_objects(world: Mainte
     await fill_keys(world, partition, [[(b"k%d" % (at % 50), b"v%d" % at)] for at in range(200)])
     await roll_up_segment_keys(partition, world.context())
     before = await world.read()
-    await compact(partition, NOW, world.context())
+    await compact(partition, COMPACT_NOW, world.context())
     check_left(before, await world.read())
     assert len(await world.read()) == 50
     total = sum(each.entries for each in partition.segments.indexes) + len(partition.segments.recent)
@@ -236,7 +222,7 @@ async def test_producers_are_remembered_through_compaction(world: MaintenanceWor
     await world.append(partition, [(b"a", b"2")], producer_id=9, sequence=1)
     await world.publish(partition)
     await fill_keys(world, partition, [[(b"a", None)]])
-    await compact(partition, NOW, world.context())
+    await compact(partition, COMPACT_NOW, world.context())
     again = await world.open()
     await world.append(again, [(b"a", b"2")], producer_id=9, sequence=1)
     assert again.next_offset == 3
@@ -255,12 +241,12 @@ async def test_a_crash_at_any_step_of_compaction_leaves_a_valid_log(world: Maint
         crashed = False
         try:
             with crash_at(step):
-                await compact(partition, NOW, world.context())
+                await compact(partition, COMPACT_NOW, world.context())
         except CrashError:
             crashed = True
         check_left(before, await world.read())
         partition = await world.open()
-        await compact(partition, NOW, world.context())
+        await compact(partition, COMPACT_NOW, world.context())
         check_left(before, await world.read())
         assert len(await world.read()) == 5
         await world.settle()
@@ -274,7 +260,7 @@ async def test_after_an_answer_lost_for_good_nothing_that_was_replaced_is_listed
     partition = await world.open()
     await fill_keys(world, partition, [[(b"a", b"%d" % at)] for at in range(70)])
     world.store.lose_answer_to("seg/")
-    compacting = asyncio.ensure_future(compact(partition, NOW, world.context()))
+    compacting = asyncio.ensure_future(compact(partition, COMPACT_NOW, world.context()))
     while not partition.segments.stale:
         await world.clock.run_for_ms(1)
         await asyncio.to_thread(lambda: None)
@@ -296,7 +282,7 @@ async def test_a_reader_in_the_middle_reads_on_or_plans_again(world: Maintenance
     plan = await load_segments(world.memory, partition.partition_id.topic_id, 0)
     reading = LogReader(world.objects, clock=world.clock, settings=world.log_settings)
     await reading.fetch(partition, 0, bytes_max=1)
-    await compact(partition, NOW, world.context())
+    await compact(partition, COMPACT_NOW, world.context())
     for segment in plan.recent:  # within the grace the old plan is as good as ever
         reader = SegmentReader(world.objects, segment.object, segment.start, segment.end)
         assert await reader.read(segment.base_offset, 1 << 20)
@@ -317,13 +303,13 @@ async def test_compaction_and_retention_at_once_lose_nothing(world: MaintenanceW
     await roll_up_segment_keys(partition, world.context())
     before = await world.read()
     results = await asyncio.gather(
-        compact(partition, NOW, world.context()),
+        compact(partition, COMPACT_NOW, world.context()),
         delete_records(partition, 11, world.context()),
         return_exceptions=True,
     )
     assert all(not isinstance(each, Exception) or isinstance(each, UnavailableError) for each in results)
     check_left([each for each in before if each.offset >= 11], await world.read())
-    await compact(partition, NOW, world.context())
+    await compact(partition, COMPACT_NOW, world.context())
     await world.settle()
 
 
@@ -336,7 +322,7 @@ async def test_publishing_goes_on_while_a_partition_is_compacted(world: Maintena
             await world.append(partition, [(b"k%d" % (at % 4), b"w%d" % at)])
             await world.publish(partition)
 
-    await asyncio.gather(compact(partition, NOW, world.context()), write())
+    await asyncio.gather(compact(partition, COMPACT_NOW, world.context()), write())
     assert replay(await world.read()) == {b"k%d" % (at % 4): b"w%d" % at for at in range(16, 20)}
     await world.settle()
 
@@ -363,9 +349,9 @@ async def test_a_compacted_segment_that_was_swept_is_not_listed(world: Maintenan
 
     for gone in (True, False):
         with pytest.raises(UnavailableError):
-            await compact(partition, NOW, replace(world.context(), objects=Sweeping(gone=gone)))  # type: ignore[arg-type]
+            await compact(partition, COMPACT_NOW, replace(world.context(), objects=Sweeping(gone=gone)))  # type: ignore[arg-type]
         assert await world.read() == before
-    await compact(partition, NOW, world.context())
+    await compact(partition, COMPACT_NOW, world.context())
     assert [each.offset for each in await world.read()] == [1]
 
 
@@ -375,7 +361,7 @@ async def test_a_fenced_leader_cannot_compact(world: MaintenanceWorld) -> None:
     before = await world.read()
     await world.open()
     with pytest.raises(FencedError):
-        await compact(former, NOW, world.context())
+        await compact(former, COMPACT_NOW, world.context())
     assert await world.read() == before
 
 
@@ -385,6 +371,6 @@ async def test_the_keys_of_one_segment_are_taken_in_slices_when_ram_is_short(wor
     await fill_keys(world, partition, [[(b"k%d" % (at % 40), b"v%d" % at) for at in range(80)]] * 2)
     before = await world.read()
     for _ in range(2):
-        await compact(partition, NOW, world.context())
+        await compact(partition, COMPACT_NOW, world.context())
     check_left(before, await world.read())
     assert len(await world.read()) == 40

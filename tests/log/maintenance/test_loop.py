@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from tests.log.maintenance.test_orphan_sweeper import delete_topic, leave_orphans
-from tests.support.maintenance import HOUR_MS, MaintenanceWorld
+from tests.support.maintenance import HOUR_MS, MaintenanceWorld, delete_topic, leave_orphans
 from tests.support.waiting import until_in_fake_time
 
 from holdfast.kernel.keys import holder_key

@@ -4,13 +4,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-import msgspec
 import pytest
-from tests.support.maintenance import HOUR_MS, CrashError, MaintenanceWorld, crash_at, crash_on
+from tests.support.maintenance import (
+    HOUR_MS,
+    CrashError,
+    MaintenanceWorld,
+    crash_at,
+    delete_topic,
+    leave_orphans,
+)
 
 from holdfast.contracts.objects import Buffer, Stored
-from holdfast.contracts.store import Operation, Put, Requirement
-from holdfast.log.keys import DELETED, DELETION_MARKS, TRASH, deleted_key
+from holdfast.contracts.store import Operation, Requirement
+from holdfast.log.keys import DELETED, DELETION_MARKS, TRASH
 from holdfast.log.maintenance import (
     SWEEPER,
     delete_records,
@@ -19,18 +25,8 @@ from holdfast.log.maintenance import (
     roll_up_segment_keys,
     sweep_orphans,
 )
-from holdfast.log.metadata import DeletedTopic
-from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.vocabulary.errors import ClosedError, FencedError
-
-
-async def leave_orphans(world: MaintenanceWorld, *partitions: LeadingPartition) -> None:
-    """Upload, and crash before the commit."""
-    for partition in partitions:
-        await world.append(partition, [(b"k", b"v")])
-    with pytest.raises(CrashError), crash_on("publish.segments-uploaded"):
-        await world.publisher().publish(partitions)
 
 
 async def test_an_orphan_goes_once_it_is_old_and_not_before(world: MaintenanceWorld) -> None:
@@ -210,11 +206,6 @@ async def test_a_sweeper_that_was_replaced_deletes_nothing(world: MaintenanceWor
     with pytest.raises(FencedError):
         await sweep_orphans(former, world.context())
     assert len(await world.there()) == 1
-
-
-async def delete_topic(world: MaintenanceWorld, topic: str = "orders") -> None:
-    mark = msgspec.json.encode(DeletedTopic(topic=topic, deleted_at_ms=world.clock.now_ms()))
-    await world.memory.commit(apply=[Put(deleted_key(topic.encode().hex()), mark)])
 
 
 async def test_a_deleted_topic_goes_wholly_and_its_neighbour_stays(world: MaintenanceWorld) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.log.wal.test_recovery import DAMAGES, three_files
 from tests.support.wal import TOPIC, crash_copy, fill, flip, frame, newest, offsets, opened, overwrite, payload_of
+from tests.support.wal_damage import DAMAGES, three_files
 from tests.support.wal_disks import BlockDisk
 
 from holdfast.cli.main import main

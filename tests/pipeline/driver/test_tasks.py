@@ -56,14 +56,16 @@ WRITES = """
 import pyarrow as pa
 from holdfast.pipeline.driver import tasks
 from holdfast.pipeline.sinks.contract import WriteResult
-from tests.pipeline.driver.test_tasks import TARGET, fenced_range
+from holdfast.pipeline.model.definition import ClickHouseConfig
+from tests.support.sink_values import fenced_range, target_of
 
 class Sink:
     def write(self, of, rows, refused):
         return WriteResult(fenced_range=of)
 
 tasks.cached_sink = lambda _: Sink()
-tasks.write_to_sink(TARGET, fenced_range(0, 5), pa.table({}), [])
+target = target_of(ClickHouseConfig(dsn="http://127.0.0.1:1", table="orders"))
+tasks.write_to_sink(target, fenced_range(0, 5), pa.table({}), [])
 """
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from tests.pipeline.filters.test_parser import NODES
+from tests.support.filter_trees import NODES
 from tests.support.pipeline_values import JSON, OBJECTS, records_of
 
 from holdfast.pipeline.filters.config import condition_of, read_filters

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.clickhouse.test_types import TYPES
-from tests.pipeline.mapping.test_coercion import FITS
+from tests.support.clickhouse_types import TYPES
+from tests.support.coercions import FITS
 from tests.support.pipeline_values import JSON, arrow_rows, mapping_of, records_of
 
 from holdfast.clickhouse.types import Type

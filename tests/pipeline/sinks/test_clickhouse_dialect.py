@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.pipeline.mapping.test_on_chdb import RECORDS, TABLE, VALUES
+from tests.support.clickhouse_values import RECORDS, TABLE, VALUES
 
 from holdfast.clickhouse.quoting import quote_identifier, quote_literal
 from holdfast.pipeline.mapping.arrow_columns import coerce_all, with_provenance

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.sinks.conftest import delta_place, iceberg_place
+from tests.support.file_destinations import delta_place, iceberg_place
 from tests.support.sink_destinations import SinkDestination
 from tests.support.sink_values import again, fenced_range, put, target_of, write
 

@@ -6,31 +6,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.support.waiting import async_until, until
-from tests.support.worker_process import FAKE_DRIVER
+from tests.support.worker_process import fake_driver
 
-from holdfast.pipeline.driver.settings import DriverStart, start_line
 from holdfast.pipeline.model.driver_protocol import DriverReady, FromDriver
-from holdfast.pipeline.workers.driver_process import DriverProcess, running_driver
+from holdfast.pipeline.workers.driver_process import DriverProcess
 from holdfast.pipeline.workers.process_session import members
 from holdfast.vocabulary.clock import RealClock
 
 CLOCK = RealClock()
-
-
-@asynccontextmanager
-async def driver(folder: Path, said: list[FromDriver]) -> AsyncIterator[DriverProcess]:
-    url = f"sqlite:///{folder}/store.db"
-    command = (sys.executable, FAKE_DRIVER, str(folder))
-    async with running_driver(
-        clock=CLOCK, first_line=start_line(DriverStart(store=url)), on_message=said.append, command=command
-    ) as made:
-        yield made
 
 
 def grandchild(folder: Path, made: DriverProcess) -> int:
@@ -51,7 +39,7 @@ def command_of(pid: int) -> str:
 async def test_it_starts_sends_messages_and_exits_when_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     said: list[FromDriver] = []
     with caplog.at_level(logging.DEBUG):
-        async with driver(tmp_path, said) as made:
+        async with fake_driver(tmp_path, said) as made:
             await async_until(lambda: made.ready)
             assert isinstance(said[0], DriverReady)
             assert made.ready is not None
@@ -73,7 +61,7 @@ async def test_it_starts_sends_messages_and_exits_when_asked(tmp_path: Path, cap
 
 
 async def test_killing_it_also_kills_descendants_that_left_its_process_group(tmp_path: Path) -> None:
-    async with driver(tmp_path, []) as made:
+    async with fake_driver(tmp_path, []) as made:
         await async_until(lambda: made.ready and (tmp_path / f"grandchild.{made.pid}").exists())
         await async_until(lambda: grandchild(tmp_path, made))
         pid = grandchild(tmp_path, made)
@@ -85,7 +73,7 @@ async def test_killing_it_also_kills_descendants_that_left_its_process_group(tmp
 
 
 async def test_one_that_dies_by_itself_is_dead_only_when_its_session_is_empty(tmp_path: Path) -> None:
-    async with driver(tmp_path, []) as made:
+    async with fake_driver(tmp_path, []) as made:
         await async_until(lambda: made.ready and (tmp_path / f"grandchild.{made.pid}").exists())
         await async_until(lambda: grandchild(tmp_path, made))
         (tmp_path / "die").touch()
@@ -95,14 +83,14 @@ async def test_one_that_dies_by_itself_is_dead_only_when_its_session_is_empty(tm
 
 
 async def test_leaving_the_body_kills_it(tmp_path: Path) -> None:
-    async with driver(tmp_path, []) as made:
+    async with fake_driver(tmp_path, []) as made:
         await async_until(lambda: made.ready)
     assert made.dead.is_set()
     assert members(made.pid) == []
 
 
 async def test_one_that_sends_a_malformed_message_is_killed(tmp_path: Path) -> None:
-    async with driver(tmp_path, []) as made:
+    async with fake_driver(tmp_path, []) as made:
         await async_until(lambda: made.ready)
         (tmp_path / "garbage").touch()
         await asyncio.wait_for(made.dead.wait(), 10)
@@ -110,7 +98,7 @@ async def test_one_that_sends_a_malformed_message_is_killed(tmp_path: Path) -> N
 
 
 async def test_silence_is_counted_from_the_last_message(tmp_path: Path) -> None:
-    async with driver(tmp_path, []) as made:
+    async with fake_driver(tmp_path, []) as made:
         await async_until(lambda: made.ready)
         (tmp_path / "hang").touch()
         await async_until(lambda: made.silent_ms() > 700)
@@ -123,7 +111,7 @@ async def test_the_last_lines_of_one_that_died_by_itself_are_logged_as_errors(
 ) -> None:
     (tmp_path / "no-start").touch()
     with caplog.at_level(logging.ERROR):
-        async with driver(tmp_path, []) as made:
+        async with fake_driver(tmp_path, []) as made:
             await asyncio.wait_for(made.dead.wait(), 30)
             assert made.failure == "exit code 1"
     assert any("there is no Java on this machine" in each for each in caplog.messages)
@@ -135,9 +123,9 @@ def test_it_dies_with_a_parent_that_was_killed(tmp_path: Path) -> None:
 import asyncio, sys
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
 from pathlib import Path
-from tests.pipeline.workers.test_driver_process import driver
+from tests.support.worker_process import fake_driver
 async def main():
-    async with driver(Path({str(tmp_path)!r}), []) as made:
+    async with fake_driver(Path({str(tmp_path)!r}), []) as made:
         print(made.pid, flush=True)
         await asyncio.Event().wait()
 asyncio.run(main())
