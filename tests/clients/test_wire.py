@@ -4,22 +4,16 @@ import struct
 
 import pytest
 from tests.support.broker import Broker
-from tests.support.kafka_raw_requests import Wire, produce, request
-from tests.support.librdkafka_client import CLOCK, read_all, send_values, values
+from tests.support.kafka_raw_requests import Wire, batch, produce, request
+from tests.support.librdkafka_client import read_all, send_values, values
 from tests.support.record_shapes import COMPRESSIONS
 
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
-from holdfast.log.batches.records import Record, encode
 
 TRANSACTIONS = {24, 25, 26, 27, 28}  # AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, WriteTxnMarkers, TxnOffsetCommit
 SASL = {17, 36}
 NEWER_GROUPS = {68, 69, 76, 77, 78, 79}  # KIP-848 and share groups
-
-
-def batch(*records: bytes, compression: str = "none") -> bytes:
-    made = [Record(index, CLOCK.now_ms(), None, value) for index, value in enumerate(records)]
-    return encode(made, compression=compression)
 
 
 def test_only_implemented_apis_are_advertised(broker: Broker) -> None:

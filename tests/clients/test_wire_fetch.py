@@ -4,13 +4,12 @@ import threading
 
 import pytest
 from tests.support.broker import Broker
-from tests.support.kafka_raw_requests import Wire, fetch, produce
+from tests.support.kafka_raw_requests import Wire, batch, fetch, produce
 from tests.support.librdkafka_client import CLOCK, send_values
 from tests.support.record_shapes import pseudo_random
 from tests.support.waiting import until
 
 from holdfast.kafka.error_codes import ErrorCode
-from holdfast.log.batches.records import Record, encode
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +18,6 @@ def filled(broker: Broker) -> str:
     topic = broker.create_topic("filled")
     send_values(broker, topic, [pseudo_random(500_000, seed=seed) for seed in range(40)], {"batch.num.messages": 1})
     return topic
-
-
-def batch(value: bytes) -> bytes:
-    return encode([Record(0, CLOCK.now_ms(), None, value)])
 
 
 def test_a_pipelining_reader_that_does_not_read_delays_no_other_client(broker: Broker, filled: str) -> None:

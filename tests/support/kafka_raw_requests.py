@@ -11,6 +11,8 @@ from typing import Self
 
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
+from holdfast.log.batches import Record, encode
+from holdfast.vocabulary.clock import RealClock
 
 TIMEOUT_S = 20
 NOT_READY = (
@@ -29,6 +31,12 @@ def request(api: int, version: int, number: int, body: bytes) -> bytes:
     """A frame with a header of the first kind."""
     frame = struct.pack(">hhi", api, version, number) + text("by hand") + body
     return struct.pack(">i", len(frame)) + frame
+
+
+def batch(*values: bytes, compression: str = "none") -> bytes:
+    """One batch with these values, one record each."""
+    now_ms = RealClock().now_ms()
+    return encode([Record(at, now_ms, None, value) for at, value in enumerate(values)], compression=compression)
 
 
 def produce(number: int, topic: str, records: bytes, *, partition: int = 0, acks: int = -1) -> bytes:

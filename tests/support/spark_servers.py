@@ -32,7 +32,7 @@ class SparkProcess(ServerProcess):
         import pyspark
 
         program = Path(pyspark.__file__).parent / "bin" / "spark-class"
-        variables = {**environment(self.directory), **self._extra}
+        variables = {**spark_environment(self.directory), **self._extra}
         return ["env", *(f"{name}={value}" for name, value in variables.items()), str(program), *self._argv]
 
     @property
@@ -44,7 +44,7 @@ class SparkProcess(ServerProcess):
         return re.search(self._ready_text, self.log) is not None
 
 
-def environment(folder: Path) -> dict[str, str]:
+def spark_environment(folder: Path) -> dict[str, str]:
     java = find_java(AUTO, environment=os.environ)  # noqa: TID251 (a test starts processes as an operator would)
     return {
         "JAVA_HOME": str(java.home),

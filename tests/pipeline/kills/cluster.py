@@ -146,7 +146,7 @@ class KillCluster:
 Parts = tuple[PostgresServer, ClickHouseServer, Api, list[WorkerServer]]
 
 
-def environment(plan: Plan, failpoints: Path) -> dict[str, str]:
+def worker_environment(plan: Plan, failpoints: Path) -> dict[str, str]:
     """Short leases and short retries, and the failpoint handler."""
     worker = {
         "INTERVAL_MS": plan.lease_ms // 8,
@@ -178,7 +178,8 @@ def running_cluster(plan: Plan, folder: Path) -> Iterator[KillCluster]:
         stack.callback(end_all, failpoints)
         options = (*shared, "--spark-master", "local[2]")
         workers = [
-            WorkerServer(folder / f"worker{n}", environment(plan, failpoints), *options) for n in range(plan.workers)
+            WorkerServer(folder / f"worker{n}", worker_environment(plan, failpoints), *options)
+            for n in range(plan.workers)
         ]
         for worker in workers:
             stack.enter_context(worker.running())

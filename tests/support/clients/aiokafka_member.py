@@ -16,6 +16,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import IllegalStateError, KafkaError
+from tests.support.clients.events import say
 
 from holdfast.vocabulary.clock import RealClock
 
@@ -26,10 +27,6 @@ ASSIGNORS = {
     "roundrobin": RoundRobinPartitionAssignor,
     "sticky": StickyPartitionAssignor,
 }
-
-
-def say(event: str, **facts: object) -> None:
-    print(json.dumps({"event": event, "at": CLOCK.boot_ms(), **facts}), flush=True)
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]

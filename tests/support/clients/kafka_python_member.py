@@ -14,21 +14,16 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import KafkaError
+from tests.support.clients.events import say
 
-from holdfast.vocabulary.clock import RealClock
 from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
 
-CLOCK = RealClock()
 ASSIGNORS = {
     "range": RangePartitionAssignor,
     "roundrobin": RoundRobinPartitionAssignor,
     "sticky": StickyPartitionAssignor,
     "cooperative-sticky": CooperativeStickyAssignor,
 }
-
-
-def say(event: str, **facts: object) -> None:
-    print(json.dumps({"event": event, "at": CLOCK.boot_ms(), **facts}), flush=True)
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]

@@ -9,15 +9,12 @@ import sys
 from typing import Any
 
 from kafka.errors import KafkaError
+from tests.support.clients.events import say
 from tests.support.workload import keyed
 
 from kafka import KafkaProducer
 
 BEGUN = 200
-
-
-def say(event: str, **facts: object) -> None:
-    print(json.dumps({"event": event, **facts}), flush=True)
 
 
 def main(settings: dict[str, Any]) -> None:

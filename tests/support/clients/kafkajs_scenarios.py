@@ -44,7 +44,7 @@ def installed() -> Path:
     return HOME / "node_modules"
 
 
-def environment(modules: Path) -> dict[str, str]:
+def node_environment(modules: Path) -> dict[str, str]:
     told = {"NODE_PATH": str(modules), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
     return {**os.environ, **told}  # noqa: TID251 (a child's, with a word more)
 
@@ -57,7 +57,7 @@ class Scenarios:
 
     def __call__(self, scenario: str, **settings: object) -> list[Event]:
         argv = ["node", str(SCRIPTS / "run.js"), self.broker.bootstrap, scenario]
-        given, env = json.dumps(settings).encode(), environment(self.modules)
+        given, env = json.dumps(settings).encode(), node_environment(self.modules)
         try:
             ran = subprocess.run(argv, input=given, capture_output=True, timeout=RUN_TIMEOUT_S, env=env)
         except subprocess.TimeoutExpired as endless:
@@ -79,7 +79,7 @@ class Scenarios:
 
         def command(told: Mapping[str, object]) -> tuple[list[str], Mapping[str, str]]:
             argv = ["node", str(SCRIPTS / "run.js"), str(told["bootstrap"]), scenario, json.dumps(told)]
-            return argv, environment(self.modules)
+            return argv, node_environment(self.modules)
 
         with started(command, self.broker.bootstrap, settings) as start:
             yield start

@@ -11,12 +11,9 @@ import time  # noqa: TID251 (a process of its own)
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from tests.support.clients.events import say
 
 BATCH = 20
-
-
-def say(event: str, **facts: object) -> None:
-    print(json.dumps({"event": event, "at": time.monotonic_ns(), **facts}), flush=True)
 
 
 class Member:
