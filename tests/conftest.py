@@ -1,7 +1,7 @@
 """Every engine's server, started once per worker when it is first wanted, and a fresh namespace for each test.
 
-Everything that needs Spark runs in one worker, so that only one starts a JVM: what stands under `tests/spark`, asks for the
-fixture `spark` or is marked so. What needs a server or a process of its own is marked `server`: `make test-quick` leaves it out.
+Everything that needs Spark runs in one worker, so that only one starts a JVM: what asks for the fixture `spark` or is marked
+so. What needs a server or a process of its own is marked `server`: `make test-quick` leaves it out.
 """
 
 import signal
@@ -25,15 +25,19 @@ pytest.register_assert_rewrite("holdfast.testing.store_contract")
 Serve = Callable[[str], NewStoreHarness]
 
 TESTS = Path(__file__).parent
-SPARK_TESTS = TESTS / "spark"
 SERVER_FOLDERS = (
-    *("bench", "clients", "spark", "upgrade", "testing", "clickhouse/embedded", "gateways/http"),
+    *("bench", "clients", "upgrade", "testing", "clickhouse/embedded", "gateways/http"),
     *("log/crash", "objects", "pipeline/kills", "pipeline/sinks"),
 )
 SERVER_FIXTURES = {"broker", "clickhouse", "kafka", "own_broker", "spark", "start"}
 QUICK_ENGINE = "memory"
 # Helpers that start processes: a test module that imports from one needs a server.
-SERVER_HELPERS = {"subprocess", "holdfast.testing.server_process", "holdfast.testing.clickhouse"} | {
+SERVER_HELPERS = {
+    "subprocess",
+    "concurrent.futures.process",
+    "holdfast.testing.server_process",
+    "holdfast.testing.clickhouse",
+} | {
     f"tests.support.{name}"
     for name in (
         *(
@@ -138,8 +142,7 @@ def _name_group(item: pytest.Item) -> None:
 
 
 def _needs_spark(item: pytest.Item) -> bool:
-    asks = "spark" in getattr(item, "fixturenames", ())
-    return asks or item.get_closest_marker("spark") is not None or SPARK_TESTS in item.path.parents
+    return "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("spark") is not None
 
 
 def _needs_server(item: pytest.Item) -> bool:

@@ -12,7 +12,7 @@ from tests.support.waiting import until
 from holdfast.pipeline.driver.settings import SparkOptions
 from holdfast.pipeline.model.driver_protocol import QuitDriver, SlotFailed, SlotHalted, SlotProgress
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400), pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.long]
 
 
 @pytest.mark.parametrize("engine", ["connect", "standalone"])

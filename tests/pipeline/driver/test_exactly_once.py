@@ -14,7 +14,7 @@ from holdfast.pipeline.driver.spark_jobs import SparkJobs
 from holdfast.pipeline.model.definition import RangeIntent
 from holdfast.vocabulary import failpoints
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.spark
 
 
 ALSO_LONG = [pytest.param(step, marks=pytest.mark.long) for step in ("planned", "committed")]

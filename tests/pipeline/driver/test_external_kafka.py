@@ -21,7 +21,7 @@ from holdfast.vocabulary.errors import UnavailableError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from holdfast.pipeline.model.driver_protocol import (
     SlotProgress,
 )
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 def test_a_drivers_life(world: DriverCluster, clickhouse: ClickHouseDatabase, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from tests.support.driver_cluster import DriverCluster, drain, event
 
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.spark
 
 
 def offsets(folder: Path) -> list[tuple[int, int]]:

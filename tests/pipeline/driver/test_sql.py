@@ -15,7 +15,7 @@ from holdfast.vocabulary.errors import InvalidError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.spark
 
 COLUMNS = (
     Column("id", "id", "UInt64"),

@@ -12,7 +12,7 @@ from tests.support.waiting import until
 from holdfast.client.loop_thread import run
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.spark
 
 NOON_MS = 1_700_000_000_000
 

@@ -12,7 +12,7 @@ from tests.pipeline.kills.verdict import Totals, expected, judge
 from tests.pipeline.kills.writer import Acknowledged, amount_of
 from tests.support.failpoints import known_failpoints
 
-needs_servers = pytest.mark.xdist_group("spark")
+needs_servers = pytest.mark.spark
 
 
 @needs_servers

@@ -15,7 +15,7 @@ from holdfast.testing.clickhouse import ClickHouseServer
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(600)]
 
 STRICT = {"columns": [{"fieldPath": "id", "column": "id", "type": "Int64", "nullable": False}]}
 LENIENT = {"columns": [{"fieldPath": "n", "column": "id", "type": "Int64", "nullable": False}]}

@@ -20,7 +20,7 @@ from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(900)]
 
 PARTITIONS = 4
 ROUND = 50
