@@ -201,14 +201,11 @@ async def test_arriving_requests_count_and_large_ones_wait_for_memory(tmp_path: 
         first, second, third, small = [await gateway.client() for _ in range(4)]
         frame = large_frame(7)
         await first.send_bytes(frame[:1000])
-        async with asyncio.timeout(10):
-            while not gateway.server.full:
-                await gateway.backend.clock.sleep_ms(5)
+        await async_until(lambda: gateway.server.full)
         await second.send_bytes(frame)
         await third.send_bytes(frame)
+        await async_until(lambda: sum(each._held is not None for each in gateway.server.connections) >= 2)
         async with asyncio.timeout(10):
-            while sum(each._held is not None for each in gateway.server.connections) < 2:
-                await gateway.backend.clock.sleep_ms(5)
             assert await served(gateway, small)
             if ending == "the first hangs up":
                 first.close()

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import async_until
 from tests.support.wal import TOPIC, crash_copy, fill, frame, offsets, opened
 from tests.support.wal_disks import CacheOnlyDisk
 
 from holdfast.log.wal import Wal, WalFrame, WalSettings
 from holdfast.log.wal.frames import FRAMES_AT, Buffer, checked_bytes
 from holdfast.log.wal.recovery import scan_directory
-from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
 from holdfast.vocabulary.settings import KIB
 
@@ -55,9 +55,7 @@ class FaultyDisk(CacheOnlyDisk):
         self.at_gate = False
         self.gate.clear()
         plugged = wal.append(plug)
-        async with asyncio.timeout(30):
-            while not self.at_gate:
-                await RealClock().sleep_ms(1)
+        await async_until(lambda: self.at_gate)
         return plugged
 
     def make_room(self, room_bytes: int | None) -> None:
