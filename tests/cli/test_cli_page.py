@@ -24,6 +24,13 @@ def examples() -> list[tuple[str, str]]:
     return found
 
 
+def files(folder: Path) -> None:
+    """Write the page's files: YAML whose first line is a comment with its name."""
+    text = (ROOT / "docs" / "cli.md").read_text()
+    for content, name in re.findall(r"```yaml\n(# (\S+)\n.*?)```", text, re.DOTALL):
+        (folder / name).write_text(content)
+
+
 def printed_by(command: str, broker: Broker, run: Run) -> str:
     """What the command prints: in this process, or by a shell if it is a pipeline."""
     if "|" not in command:
@@ -33,7 +40,11 @@ def printed_by(command: str, broker: Broker, run: Run) -> str:
     return subprocess.run(["sh", "-c", shell], stdout=-1, stderr=subprocess.STDOUT, text=True, timeout=60).stdout
 
 
-def test_its_examples_print_what_it_says(own_broker: Broker, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_examples_print_what_it_says(
+    own_broker: Broker, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    files(tmp_path)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOLDFAST_BOOTSTRAP", own_broker.bootstrap)
     assert len(examples()) > 25
     for command, says in examples():
