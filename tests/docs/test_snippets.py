@@ -1,7 +1,7 @@
 """Every Python and shell snippet of README, CONTRIBUTING and docs is executed: here, by the test of its page, or it says why not.
 
-The shell blocks of a page run in order, as one script, against one server that all pages share. A block that cannot run stands below
-`<!-- not run: reason -->`; its `holdfast` commands must still parse. Whatever is replaced before a run is in a table here.
+The shell blocks of a page run in order, as one script, against one server that all pages share. A block that cannot run stands
+below `<!-- not run: reason -->`; its `holdfast` commands must still parse. Whatever is replaced before a run is in a table here.
 """
 
 import json
@@ -46,18 +46,22 @@ PAGE_TESTS = {
 }
 
 # What a page's script needs before it, and what it leaves behind.
-ORDERS = r"""
+EVENTS = r"""
 seq 1 20 | sed 's/.*/{"value": {"id": &, "at": "2026-11-16T08:00:00Z", "user": {"name": "ann"}, "total": "&.50"}}/' > events.json
+holdfast topic create TOPIC --partitions 1
+holdfast produce TOPIC --json-lines < events.json
 """
 STOP = 'kill -TERM "$(cat holdfast-data/lock)"; flock holdfast-data/lock true'
 BEFORE = {
     "docs/formats/wal.md": STOP,
-    "docs/cli.md": f"{ORDERS} holdfast topic create orders; holdfast produce orders --json-lines < events.json",
-    "docs/pipelines.md": f"{ORDERS} holdfast topic create shop.orders; holdfast produce shop.orders --json-lines < events.json",
+    "docs/cli.md": EVENTS.replace("TOPIC", "orders"),
+    "docs/pipelines.md": EVENTS.replace("TOPIC", "shop.orders"),
 }
+COUNT = 'holdfast clickhouse query "SELECT count() FROM orders"'
 REMOVE_ORDERS = "holdfast pipeline stop orders; until holdfast pipeline delete orders --yes; do sleep 1; done"
 AFTER = {
-    "docs/cli.md": REMOVE_ORDERS,
+    "README.md": "holdfast topic delete orders greetings --yes",
+    "docs/cli.md": f"{REMOVE_ORDERS}; holdfast topic delete orders --yes",
     "docs/pipelines.md": REMOVE_ORDERS,
     "docs/how-to/backup-and-restore.md": "tar tzf holdfast-backup.tar.gz | grep holdfast-data/store.db",
 }
@@ -153,6 +157,7 @@ def replaced(code: str, server: ServeProcess, folder: Path) -> str:
         "postgresql://me@localhost/mydb": f"sqlite:///{folder}/check.db",
         "postgresql://holdfast@db/holdfast": f"sqlite:///{folder}/check.db",
         "/checkpoints/": f"{folder}/checkpoints/",
+        f"{COUNT}\n": f"until {COUNT} 2>/dev/null; do sleep 1; done\n",  # the pipeline creates its table once it runs
         "python -m": f"{sys.executable} -m",
         "batch_fuzzer 30000": "batch_fuzzer 100",
     }
