@@ -52,6 +52,26 @@ def test_links_lead_somewhere(paper: Path) -> None:
         assert (paper.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.name)
+def test_links_to_a_section_lead_to_one(paper: Path) -> None:
+    for target, section in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", paper.read_text()):
+        page = (paper.parent / target if target else paper).read_text()
+        headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+        slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert section in slugs, f"{target}#{section}"
+
+
+def test_the_index_lists_every_page() -> None:
+    docs = ROOT / "docs"
+    linked = set(re.findall(r"\]\(([^)#:]+)\)", (docs / "README.md").read_text()))
+    assert linked == {str(page.relative_to(docs)) for page in docs.rglob("*.md")} - {"README.md"}
+    assert "(docs/README.md)" in (ROOT / "README.md").read_text()
+
+
+def test_its_smallest_python_is_at_most_eight_lines() -> None:
+    assert min(len([line for line in code.splitlines() if line.strip()]) for code in blocks("python")) <= 8
+
+
 def test_the_file_map_names_only_what_exists() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     known = {path.name for folder in ("src", "tests", "bench", "proto") for path in (ROOT / folder).rglob("*.*")}
