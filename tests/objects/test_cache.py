@@ -43,7 +43,7 @@ def test_ranges_answer_rightly_or_not_at_all_and_keep_their_budget(
     held = list(ranges)
     assert ranges.bytes_held >= len(held) * ENTRY_BYTES
     for key in bodies:
-        ranges.forget(key)
+        ranges.evict(key)
     assert (ranges.bytes_held, list(ranges)) == (0, [])
 
 
@@ -74,8 +74,8 @@ async def test_what_was_read_is_not_asked_for_again() -> None:
     assert await cache.get("k", start=20, end=30) == BODY[20:30]  # covered
     assert await cache.get_tail("k", 4) == BODY[-4:]
     assert faulty.calls == {"get": 1, "get_tail": 1}
-    assert (cache.tally.ram_hits, cache.tally.misses) == (6, 2)
-    assert cache.tally.bytes_saved == 2 * 40 + 2 * 8 + 10 + 4
+    assert (cache.totals.ram_hits, cache.totals.misses) == (6, 2)
+    assert cache.totals.bytes_saved == 2 * 40 + 2 * 8 + 10 + 4
     assert await cache.get("k", start=20, end=60) == BODY[20:60]  # not covered
     assert faulty.calls["get"] == 2
 
@@ -101,7 +101,7 @@ async def test_a_reader_whose_checksum_failed_forgets_and_reads_again() -> None:
     assert await cache.get("k", end=100) == BODY[:50]
     faulty.short_share = 0.0
     assert await cache.get("k", end=100) == BODY[:50]
-    await cache.forget(["k"])
+    await cache.evict(["k"])
     assert await cache.get("k", end=100) == BODY
 
 

@@ -26,12 +26,12 @@ async def test_requests_are_counted_by_operation_and_cause() -> None:
         await objects.get_tail("a", 4)
     await objects.delete(["a"])
 
-    tallies = {(operation, cause): tally for operation, cause, tally in counters.each()}
-    assert list(tallies) == [("delete", "other"), ("get", "fetch"), ("get_tail", "fetch"), ("put", "roll")]
-    assert (tallies["put", "roll"].calls, tallies["put", "roll"].bytes_written) == (2, 7)
-    assert (tallies["get", "fetch"].calls, tallies["get", "fetch"].bytes_read) == (2, 2)
-    assert (tallies["get_tail", "fetch"].calls, tallies["get_tail", "fetch"].bytes_read) == (1, 4)
-    assert tallies["delete", "other"].calls == 1
+    totals_by_cause = {(operation, cause): totals for operation, cause, totals in counters.each()}
+    assert list(totals_by_cause) == [("delete", "other"), ("get", "fetch"), ("get_tail", "fetch"), ("put", "roll")]
+    assert (totals_by_cause["put", "roll"].calls, totals_by_cause["put", "roll"].bytes_written) == (2, 7)
+    assert (totals_by_cause["get", "fetch"].calls, totals_by_cause["get", "fetch"].bytes_read) == (2, 2)
+    assert (totals_by_cause["get_tail", "fetch"].calls, totals_by_cause["get_tail", "fetch"].bytes_read) == (1, 4)
+    assert totals_by_cause["delete", "other"].calls == 1
 
 
 async def test_a_cause_holds_for_tasks_started_inside_and_not_for_others() -> None:
@@ -82,12 +82,12 @@ async def test_every_attempt_is_counted_with_errors_retries_and_time() -> None:
     faulty.fail_share = 0.0
     await clock.run_for_ms(10_000)
     assert await putting == Stored("k", 4)
-    tally = counters.of("put", "roll")
-    assert tally.calls >= 3
-    assert tally.errors == tally.throttled == tally.retries == tally.calls - 1
-    assert tally.bytes_written == 4 * tally.calls
-    assert 80 * tally.calls <= tally.took_ms <= 220 * tally.calls
-    assert tally.cost_usd == pytest.approx(0.005 / 1_000 * tally.calls)
+    totals = counters.of("put", "roll")
+    assert totals.calls >= 3
+    assert totals.errors == totals.throttled == totals.retries == totals.calls - 1
+    assert totals.bytes_written == 4 * totals.calls
+    assert 80 * totals.calls <= totals.took_ms <= 220 * totals.calls
+    assert totals.cost_usd == pytest.approx(0.005 / 1_000 * totals.calls)
 
 
 async def test_an_unreachable_engine_is_an_error_without_throttling() -> None:
@@ -100,8 +100,8 @@ async def test_an_unreachable_engine_is_an_error_without_throttling() -> None:
     with pytest.raises(UnavailableError):
         [info async for info in objects.list("")]
     for operation in ("get", "list"):
-        tally = counters.of(operation)
-        assert (tally.calls, tally.errors, tally.throttled) == (1, 1, 0)
+        totals = counters.of(operation)
+        assert (totals.calls, totals.errors, totals.throttled) == (1, 1, 0)
 
 
 async def test_prices_are_not_negative() -> None:

@@ -34,9 +34,9 @@ async def written(folder: Path, count: int) -> None:
     await async_until(lambda: len(ranges_in(folder)) == count)
 
 
-def spill_of(cache: CachingObjects) -> DiskCache:
-    assert cache._spill is not None
-    return cache._spill
+def disk_cache_of(cache: CachingObjects) -> DiskCache:
+    assert cache._disk is not None
+    return cache._disk
 
 
 async def test_ranges_on_disk_survive_the_process(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ async def test_ranges_on_disk_survive_the_process(tmp_path: Path) -> None:
         assert await cache.get("k", start=100, end=900) == BODY[100:900]
         assert await cache.get_tail("k", 50) == BODY[-50:]
         assert await cache.get("k") == BODY
-        assert cache.tally.disk_hits == 3
+        assert cache.totals.disk_hits == 3
         assert not (tmp_path / "torn.new").exists()
     assert world.faulty.calls == {"get": 2, "get_tail": 1}
 
@@ -82,17 +82,17 @@ async def test_what_was_damaged_is_read_again_from_the_engine(tmp_path: Path, da
         assert await cache.get("k", end=1_000) == BODY[:1_000]
         assert await cache.get("k", end=2_000) == BODY[:2_000]
         assert world.faulty.calls == {"get": 3}
-        assert spill_of(cache).damaged == 1
+        assert disk_cache_of(cache).damaged == 1
 
 
 async def test_the_budget_holds_on_disk_and_after_a_restart_with_a_smaller_one(tmp_path: Path) -> None:
     world = World(tmp_path, disk_bytes_max=2 * MIB)
     async with cached(world.faulty, settings=world.settings) as cache:
-        spill = spill_of(cache)
+        disk = disk_cache_of(cache)
         for n in range(40):
             await world.engine.put(f"k/{n}", [bytes(100_000)])
             await cache.get(f"k/{n}")
-            await async_until(lambda: spill._behind_bytes == 0)
+            await async_until(lambda: disk._backlog_bytes == 0)
             assert sum(path.stat().st_size for path in ranges_in(tmp_path)) <= 2 * MIB
         assert len(ranges_in(tmp_path)) == 20
         world.faulty.calls.clear()
@@ -100,8 +100,8 @@ async def test_the_budget_holds_on_disk_and_after_a_restart_with_a_smaller_one(t
         assert world.faulty.calls == {}
         await cache.get("k/0")
         assert world.faulty.calls == {"get": 1}
-    async with DiskCache.open(tmp_path, bytes_max=MIB) as spill:
-        assert spill.bytes_held == sum(path.stat().st_size for path in ranges_in(tmp_path)) <= MIB
+    async with DiskCache.open(tmp_path, bytes_max=MIB) as disk:
+        assert disk.bytes_held == sum(path.stat().st_size for path in ranges_in(tmp_path)) <= MIB
 
 
 async def test_a_disk_that_takes_no_more_fails_no_read(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ async def test_a_disk_that_takes_no_more_fails_no_read(tmp_path: Path) -> None:
             leftover.unlink()
         (tmp_path / "cache").rmdir()
         assert await cache.get("k") == BODY
-        await async_until(lambda: spill_of(cache).left_out == 1)
+        await async_until(lambda: disk_cache_of(cache).skipped == 1)
         assert await cache.get("k") == BODY
 
 
@@ -125,27 +125,27 @@ async def test_what_is_forgotten_is_forgotten_on_disk_too(tmp_path: Path) -> Non
             await cache.get(key)
             await cache.get(key, end=10)
         await written(tmp_path, 4)
-        await cache.forget(["k"])
+        await cache.evict(["k"])
         assert len(ranges_in(tmp_path)) == 2
         await cache.get("k", end=20)
         await cache.delete(["k", "kept"])  # while the last one is on its way to the disk
-        await async_until(lambda: spill_of(cache)._behind_bytes == 0)
+        await async_until(lambda: disk_cache_of(cache)._backlog_bytes == 0)
         assert ranges_in(tmp_path) == []
-        assert spill_of(cache).bytes_held == 0
+        assert disk_cache_of(cache).bytes_held == 0
 
 
 async def test_too_much_at_once_is_left_out(tmp_path: Path) -> None:
-    async with DiskCache.open(tmp_path, bytes_max=100 * MIB) as spill:
-        spill._behind_bytes_max = 100_000
+    async with DiskCache.open(tmp_path, bytes_max=100 * MIB) as disk:
+        disk._backlog_bytes_max = 100_000
         for n in range(5):
-            spill.offer((f"k/{n}", 0, None), bytes(40_000))
-        assert spill.left_out == 3
+            disk.offer((f"k/{n}", 0, None), bytes(40_000))
+        assert disk.skipped == 3
         await written(tmp_path, 2)
 
 
 async def test_a_folder_belongs_to_one_cache_at_a_time(tmp_path: Path) -> None:
     async with DiskCache.open(tmp_path, bytes_max=MIB):
-        with pytest.raises(InvalidError, match="no other process"):
+        with pytest.raises(InvalidError, match="one process at a time"):
             async with DiskCache.open(tmp_path, bytes_max=MIB):
                 pass
     async with DiskCache.open(tmp_path, bytes_max=MIB):

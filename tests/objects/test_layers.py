@@ -78,6 +78,6 @@ class TestWrites(contract.ObjectWrites): ...
 async def test_every_failure_was_counted(harness: LayeredHarness, objects: Objects) -> None:
     for n in range(100):
         await objects.put(f"k/{n}", [b"x"])
-    tally = harness.counters.of("put")
-    assert tally.calls == harness.faulty.calls["put"] > 110
-    assert tally.throttled == tally.retries == harness.faulty.spoilt == tally.calls - 100
+    totals = harness.counters.of("put")
+    assert totals.calls == harness.faulty.calls["put"] > 110
+    assert totals.throttled == totals.retries == harness.faulty.faults == totals.calls - 100

@@ -32,8 +32,8 @@ def opened(
         "gs": f"bearer_token={SECRET}",
         "az": "account_name=dev&account_key=c2VjcmV0c2VjcmV0",
     }[scheme]
-    patience = ("pause_ms=10", "pause_ms_max=50", "check=0", *options)
-    url = f"{scheme}://bucket/pre?endpoint=http://127.0.0.1:{server.port}&{credentials}&{'&'.join(patience)}"
+    factor = ("pause_ms=10", "pause_ms_max=50", "check=0", *options)
+    url = f"{scheme}://bucket/pre?endpoint=http://127.0.0.1:{server.port}&{credentials}&{'&'.join(factor)}"
     return open_objects(url, clock=RealClock(), random=SystemRandom(), counters=counters)
 
 
@@ -66,9 +66,9 @@ async def test_what_may_pass_is_tried_again(failure: ScriptedAnswer, throttled: 
     counters = ObjectCounters()
     async with scripted_server(Script(failure, failure, BODY)) as server, opened(server, counters=counters) as objects:
         assert await objects.get("k") == b"body"
-        tally = counters.of("get")
-        assert (len(server.requests), tally.calls, tally.errors, tally.retries) == (3, 3, 2, 2)
-        assert tally.throttled == throttled
+        totals = counters.of("get")
+        assert (len(server.requests), totals.calls, totals.errors, totals.retries) == (3, 3, 2, 2)
+        assert totals.throttled == throttled
 
 
 async def test_a_service_that_does_not_answer_is_asked_again() -> None:
@@ -225,5 +225,5 @@ async def test_who_waits_for_a_service_that_is_away_says_so_now_and_then(caplog:
             async with opened(server, "check=1", "deadline_ms=500"):
                 pass
         assert len(server.requests) > 1
-    assert caplog.text.count("waiting for s3://bucket/pre") == 1
+    assert caplog.text.count("object storage s3://bucket/pre") == 1
     assert SECRET not in caplog.text

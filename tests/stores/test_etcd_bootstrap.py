@@ -98,7 +98,7 @@ async def claiming(status: pb.StatusResponse | None) -> AsyncIterator[str]:
     for method, answer in ((STATUS, say), (MEMBER_LIST, list_members)):
         _, service, name = method.path.split("/")
         handler = grpc.unary_unary_rpc_method_handler(
-            answer, method.question.FromString, method.answer.SerializeToString
+            answer, method.request.FromString, method.response.SerializeToString
         )
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {name: handler}),))
     server.add_insecure_port(f"127.0.0.1:{port}")

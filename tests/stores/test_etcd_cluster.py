@@ -27,7 +27,7 @@ def opening(*servers: EtcdServer, **settings: int) -> AbstractAsyncContextManage
     return EtcdStore.open(address, settings=EtcdSettings(**settings), clock=CLOCK, random=CHANCE)
 
 
-async def surely(store: Store, key: str) -> Committed:
+async def commit(store: Store, key: str) -> Committed:
     outcome = await commit_resolved(
         store, clock=CLOCK, random=CHANCE, require=[Absent(key)], apply=[Put(key, b"1")], within_ms=30_000
     )
@@ -53,7 +53,7 @@ class TestCluster(ContractSuite):
         try:
             async with opening(*servers) as store:
                 assert any(f"127.0.0.1:{servers[0].port}" in note for note in store.facts.notes)
-                await surely(store, "without-the-first")
+                await commit(store, "without-the-first")
         finally:
             await asyncio.to_thread(servers[0].start)
 
@@ -63,13 +63,13 @@ class TestCluster(ContractSuite):
         async with opening(*servers) as store:
             session = await store.open_session(30_000)
             held = await put(store, "held", session=session.id)
-            async with self.following(store, "go-on/", from_version=await head(store)) as follower:
-                versions = [(await surely(store, "go-on/first")).version]
+            async with self.watching(store, "go-on/", from_version=await head(store)) as follower:
+                versions = [(await commit(store, "go-on/first")).version]
                 for server in servers:  # one of them is in use, and one of them leads
                     server.kill()
                     try:
                         for n in range(10):
-                            versions.append((await surely(store, f"go-on/{server.member}/{n}")).version)
+                            versions.append((await commit(store, f"go-on/{server.member}/{n}")).version)
                         await follower.reached(versions[-1])
                     finally:
                         await asyncio.to_thread(server.start)
@@ -86,7 +86,7 @@ class TestCluster(ContractSuite):
             try:
                 assert await store.get("a") == Entry("a", b"0", version)
                 assert await store.keep_alive(session.id)
-                await surely(store, "b")
+                await commit(store, "b")
             finally:
                 await asyncio.to_thread(servers[0].thaw)
             await store.close_session(session.id)
@@ -107,8 +107,8 @@ class TestCluster(ContractSuite):
             async def is_back() -> bool:
                 return await store.get("kept") == Entry("kept", b"0", version)
 
-            await self.eventually(is_back, "a cluster with its majority back is used again")
-            assert (await surely(store, "again")).version > version
+            await self.wait_until(is_back, "a cluster with its majority back is used again")
+            assert (await commit(store, "again")).version > version
 
     async def test_endpoints_of_two_clusters_are_refused(self, servers: list[EtcdServer], tmp_path: Path) -> None:
         with EtcdServer(tmp_path).running() as stranger, pytest.raises(InvalidError, match="one cluster"):

@@ -120,7 +120,7 @@ class TestOpening:
                 pass
 
     async def test_a_server_that_is_not_there_is_unavailable_and_says_what_to_check(self) -> None:
-        with pytest.raises(UnavailableError, match="Check host and port"):
+        with pytest.raises(UnavailableError, match="check host and port"):
             async with open_store("postgresql://u:secret@127.0.0.1:1/d", clock=RealClock(), random=SystemRandom()):
                 pass
 

@@ -45,7 +45,7 @@ async def test_a_server_that_may_forget_is_refused_unless_the_url_says_unsafe(
             async with opening(server):
                 pass
         assert told in str(refused.value)
-        assert "?unsafe=1" in refused.value.allowed
+        assert "?unsafe=1" in str(refused.value)
         async with opening(server, "unsafe=1") as store:
             assert any(told in note for note in store.facts.notes)
             assert store.facts.durability.startswith("unsafe: ")
@@ -74,7 +74,7 @@ async def test_a_server_whose_settings_cannot_be_seen_is_refused_unless_the_url_
         async with opening(server, login="guest:secret@"):
             pass
     assert "CONFIG GET" in str(refused.value)
-    assert "?unsafe=1" in refused.value.allowed
+    assert "?unsafe=1" in str(refused.value)
     async with opening(server, "unsafe=1", login="guest:secret@") as store:
         assert "cannot be checked" in store.facts.durability
         assert await put(store, "a") == 1
@@ -115,7 +115,7 @@ async def test_replicas_are_told_of_in_the_notes_and_refused_as_stores(server: V
         async with opening(server) as store:
             assert any("1 replicas" in note for note in store.facts.notes)
         for options in ("", "unsafe=1"):
-            with pytest.raises(InvalidError, match="role of the server"):
+            with pytest.raises(InvalidError, match="role of"):
                 async with opening(replica, options):
                     pass
 

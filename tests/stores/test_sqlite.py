@@ -36,7 +36,9 @@ NFS = "7 1 8:1 / / rw - ext4 /dev/a rw\n8 7 0:5 / /srv/my\\040files rw shared:1 
 def opening(
     path: Path, *, kind: type[sqlite3.Connection] = sqlite3.Connection, **settings: Any
 ) -> AbstractAsyncContextManager[SqliteStore]:
-    return SqliteStore.open(path, clock=CLOCK, random=CHANCE, settings=SqliteSettings(**settings), connection_kind=kind)
+    return SqliteStore.open(
+        path, clock=CLOCK, random=CHANCE, settings=SqliteSettings(**settings), connection_class=kind
+    )
 
 
 def opening_url(url: str) -> AbstractAsyncContextManager[Store]:
@@ -176,7 +178,7 @@ async def test_sessions_do_not_outlive_a_boot_and_two_boots_cannot_share_a_file(
             assert await head(after) == version + 2, "the end of a session is a commit"
             async with after.watch("held", from_version=version) as commits:
                 await anext(commits)
-        with pytest.raises(CorruptError, match="another boot"):
+        with pytest.raises(CorruptError, match="another host"):
             await before.keep_alive(session.id)
         with pytest.raises(CorruptError):
             await before.get("kept")
@@ -261,7 +263,7 @@ async def test_a_full_disk_fails_commits_and_nothing_else_until_there_is_space(
         await put(store, "small", 1)
         monkeypatch.setattr(SmallDisk, "full", True)
         for _ in range(2):
-            with pytest.raises(UnavailableError, match=r"store\.db is unavailable: .*disk is full; free some space"):
+            with pytest.raises(UnavailableError, match=r"store\.db is unavailable: .*disk full; free some space"):
                 await put(store, "large", "x" * 100_000)
         assert await store.get("large") is None
         assert await store.get("small") is not None
@@ -366,7 +368,7 @@ async def test_a_write_that_cannot_begin_surely_did_not_happen_and_reads_go_on(p
         await put(store, "a", 1)
         with closing(sqlite3.connect(path, isolation_level=None)) as shell:
             shell.execute("BEGIN IMMEDIATE")
-            with pytest.raises(UnavailableError, match="could not begin within 300 ms"):
+            with pytest.raises(UnavailableError, match="write not begun within 300 ms"):
                 await put(store, "b", 1)
             assert await store.get("a") is not None
             shell.execute("ROLLBACK")

@@ -46,7 +46,7 @@ class StopInCommit(sqlite3.Connection):
 
 async def main():
     path, tick_ms = Path(sys.argv[1]), int(sys.argv[2])
-    async with SqliteStore.open(path, clock=RealClock(), random=SystemRandom(), connection_kind=StopInCommit,
+    async with SqliteStore.open(path, clock=RealClock(), random=SystemRandom(), connection_class=StopInCommit,
                                 settings=SqliteSettings(timeout_ms=60_000, tick_ms=tick_ms)) as store:
 {body}
 
@@ -185,9 +185,11 @@ async def test_a_process_stopped_inside_a_write_blocks_writes_until_it_is_killed
         await put(store, "a", 1)
         async with child(path, body) as process:
             assert await said(process) == "stopping"
-            with pytest.raises(UnavailableError, match=f"process {process.pid} is writing, or stopped"):
+            with pytest.raises(
+                UnavailableError, match=f"locked by process {process.pid}, which is writing or was paused"
+            ):
                 await put(store, "b", 1)
-            with pytest.raises(UnavailableError, match="could not be opened"):
+            with pytest.raises(UnavailableError, match="locked for .* ms by process"):
                 async with opening(path, timeout_ms=200):
                     pass
             assert await store.get("a") is not None, "reads go on"

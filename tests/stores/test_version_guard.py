@@ -18,24 +18,24 @@ def guard(faults: list[CorruptError]) -> VersionGuard:
 
 def test_versions_that_stay_or_grow_are_welcome(guard: VersionGuard, faults: list[CorruptError]) -> None:
     for version in (10, 11, 11, 40):
-        guard.saw(version, asked_at=guard.check(), incarnation="one")
+        guard.observe(version, known_version=guard.check(), incarnation="one")
     assert guard.check() == 40
     assert faults == []
 
 
 def test_an_answer_overtaken_by_another_is_no_fault(guard: VersionGuard) -> None:
     slow, fast = guard.check(), guard.check()
-    guard.saw(20, asked_at=fast)
-    guard.saw(15, asked_at=slow)
+    guard.observe(20, known_version=fast)
+    guard.observe(15, known_version=slow)
     assert guard.check() == 20
 
 
 def test_a_version_below_what_was_known_when_asking_stops_everybody(
     guard: VersionGuard, faults: list[CorruptError]
 ) -> None:
-    guard.saw(20, asked_at=guard.check())
+    guard.observe(20, known_version=guard.check())
     with pytest.raises(CorruptError) as caught:
-        guard.saw(19, asked_at=guard.check())
+        guard.observe(19, known_version=guard.check())
     assert "20" in str(caught.value)
     assert "19" in str(caught.value)
     assert faults == [caught.value]
@@ -47,27 +47,27 @@ def test_another_incarnation_stops_everybody_even_with_a_higher_version(
     guard: VersionGuard, faults: list[CorruptError]
 ) -> None:
     with pytest.raises(CorruptError) as caught:
-        guard.saw(1_000, asked_at=guard.check(), incarnation="two")
+        guard.observe(1_000, known_version=guard.check(), incarnation="two")
     assert "one" in str(caught.value)
     assert "two" in str(caught.value)
     assert faults == [caught.value]
 
 
 def test_the_first_fault_is_the_one_that_is_told(guard: VersionGuard) -> None:
-    asked_at = guard.check()
+    known_version = guard.check()
     with pytest.raises(CorruptError) as first:
         guard.fail("became a replica")
     with pytest.raises(CorruptError) as later:
-        guard.saw(1, asked_at=asked_at)
+        guard.observe(1, known_version=known_version)
     with pytest.raises(CorruptError) as checked:
         guard.check()
     assert first.value is later.value is checked.value
 
 
 def test_a_fault_does_not_heal_when_versions_come_back(guard: VersionGuard) -> None:
-    asked_at = guard.check()
+    known_version = guard.check()
     with pytest.raises(CorruptError):
-        guard.saw(5, asked_at=asked_at)
-    guard.saw(50, asked_at=asked_at, incarnation="one")
+        guard.observe(5, known_version=known_version)
+    guard.observe(50, known_version=known_version, incarnation="one")
     with pytest.raises(CorruptError):
         guard.check()

@@ -220,11 +220,11 @@ ARGUMENTS: dict[str, Any] = {"parts": [b""]}
 FAILED = (AssertionError, TimeoutError, HoldfastError, pytest.fail.Exception)
 
 
-async def hold_against(suite: type, sentence: str, harness: MemoryObjectsHarness, *, patience_s: float = 60) -> None:
+async def hold_against(suite: type, sentence: str, harness: MemoryObjectsHarness, *, timeout_s: float = 60) -> None:
     test = getattr(suite(), f"test_{sentence}")
     async with harness.client() as objects:
         offered = {"harness": harness, "objects": objects, **ARGUMENTS}
-        async with asyncio.timeout(patience_s):
+        async with asyncio.timeout(timeout_s):
             await test(**{name: offered[name] for name in inspect.signature(test).parameters})
 
 
@@ -241,7 +241,7 @@ def harness_with(defect: type) -> MemoryObjectsHarness:
 )
 async def test_a_planted_defect_is_caught(defect: type, suite: type, sentence: str) -> None:
     try:
-        await hold_against(suite, sentence, harness_with(defect), patience_s=4)
+        await hold_against(suite, sentence, harness_with(defect), timeout_s=4)
     except FAILED:
         return
     pytest.fail("the planted defect was not noticed")

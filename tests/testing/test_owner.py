@@ -16,7 +16,7 @@ async def test_an_owner_that_nobody_stops_gets_tired_and_lets_go() -> None:
     clock, said = FakeClock(), list[str]()
     async with MemoryStore.open(clock=clock, random=SeededRandom(1)) as store:
         owner = asyncio.ensure_future(
-            hold_key(store, clock=clock, random=SeededRandom(2), ttl_ms=9_000, key="key", say=said.append)
+            hold_key(store, clock=clock, random=SeededRandom(2), ttl_ms=9_000, key="key", report=said.append)
         )
         await clock.run_for_ms(HOLD_MS_MAX - 1_000)
         entry = await store.get("key")
@@ -32,7 +32,7 @@ async def test_an_owner_does_not_take_what_another_holds() -> None:
     clock, said = FakeClock(), list[str]()
     async with MemoryStore.open(clock=clock, random=SeededRandom(1)) as store:
         await store.commit(apply=[Put("key", b"1")])
-        await hold_key(store, clock=clock, random=SeededRandom(2), ttl_ms=9_000, key="key", say=said.append)
+        await hold_key(store, clock=clock, random=SeededRandom(2), ttl_ms=9_000, key="key", report=said.append)
     assert said == ["taken"]
 
 

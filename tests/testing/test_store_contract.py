@@ -243,7 +243,7 @@ class RewritesJson(MemoryStore):
 
 
 class SaysUnavailableForUnknown(FaultyStore):
-    """A lost answer is told as if nothing had happened."""
+    """A lost answer is reported as not done."""
 
     def _unknown(self, outcome: Committed | NotCommitted) -> OutcomeUnknownError:
         raise UnavailableError("store", "no answer")
@@ -319,12 +319,12 @@ PLANTED: list[tuple[type[MemoryStore] | type[FaultyStore], type[ContractSuite], 
     (Polls, contract.StoreWatches, "changes_are_pushed"),
     (WatchesEverything, contract.StoreWatches, "a_watch_shows_only_keys_below_its_prefix"),
     (SaysUnavailableForUnknown, contract.StoreFaults, "a_lost_answer_is_an_unknown_outcome_that_resolves_to_committed"),
-    (SaysUnavailableForUnknown, contract.StoreFaults, "commits_beside_a_lost_one_are_told_the_truth"),
+    (SaysUnavailableForUnknown, contract.StoreFaults, "commits_beside_a_lost_one_get_their_true_outcome"),
     (RepeatsWhatIsUnknown, contract.StoreFaults, "a_lost_answer_is_an_unknown_outcome_that_resolves_to_committed"),
     (RepeatsWhatIsUnknown, contract.StoreFaults, "a_lost_request_never_happened"),
     (ResolvesEverythingAsCommitted, contract.StoreFaults, "a_lost_request_never_happened"),
     (ResolvesEverythingAsCommitted, contract.StoreFaults, "a_lost_conflict_resolves_to_not_committed"),
-    (ResolvesEverythingAsNotCommitted, contract.StoreFaults, "commits_beside_a_lost_one_are_told_the_truth"),
+    (ResolvesEverythingAsNotCommitted, contract.StoreFaults, "commits_beside_a_lost_one_get_their_true_outcome"),
     (
         ResolvesEverythingAsNotCommitted,
         contract.StoreFaults,
@@ -350,7 +350,7 @@ async def hold_against(suite: ContractSuite, sentence: str, harness: StoreHarnes
 
 async def expect_failure(suite: ContractSuite, sentence: str, harness: StoreHarness) -> None:
     """The test fails because something it says is not so, or does not come."""
-    suite.patience_s = 1.0
+    suite.timeout_s = 1.0
     if isinstance(suite, contract.StoreWatches):
         suite.push_ms_max = 1_500
     try:
@@ -410,5 +410,5 @@ async def test_a_store_that_does_not_close_is_caught(sentence: str) -> None:
 async def test_a_store_without_its_guard_is_caught_going_back(
     harness: StoreHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(VersionGuard, "saw", lambda *_, **__: None)
+    monkeypatch.setattr(VersionGuard, "observe", lambda *_, **__: None)
     await expect_failure(contract.StoreServers(), "a_store_that_went_back_in_time_stops_every_holder", harness)

@@ -61,7 +61,6 @@ _CODES_BY_NAME: Final = {
     "CompactedError": UNAVAILABLE,
     "DataLossError": CORRUPT,
     "EditConflictError": USAGE,
-    "EtcdAnswerLostError": OUTCOME_UNKNOWN,
     "GroupRefusedError": USAGE,
     "LeaseNotFoundError": OWNERSHIP_LOST,
     "NotCoordinatorError": UNAVAILABLE,

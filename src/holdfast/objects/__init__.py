@@ -1,5 +1,5 @@
-"""Engines behind `contracts.objects`, and what is laid over them: retries, counters, a cache.
+"""Object storage engines behind `contracts.objects`, and the layers above them: retries, counters, a cache.
 
-`urls.open_objects` opens an engine by URL with counters and retries on it; `caching.cached` goes on top. Every layer is itself an
-`Objects`, so they compose. The only home of `obstore`; see `threads` for the one way it is called.
+`urls.open_objects` opens an engine by URL with counters and retries; `cache.cached` goes on top. Every layer is an `Objects`, so
+they compose. The only package that imports `obstore`; see `io_threads` for how it is called.
 """

@@ -1,7 +1,7 @@
-"""Recycled memory for large reads: page-aligned, as O_DIRECT asks for, and warm, so that no page is cleared for every read.
+"""Buffer pool: recycled, page-aligned memory for large O_DIRECT reads, so that no read pays for clearing new pages.
 
-What came back serves the next read that fits it well: segments are of many sizes, and one that is twice too large is better than a
-fresh one. Safe on any thread.
+A released buffer serves the next read that it fits: segments have many sizes, and a buffer up to twice too large is cheaper than a
+new one. Thread-safe.
 """
 
 import mmap
@@ -16,23 +16,23 @@ _TOO_LARGE: Final = 2
 
 
 class BufferPool:
-    """Memory that comes back when the last view of it is gone; at most `idle_bytes_max` of it is kept."""
+    """Buffers that return to the pool when their last view is gone; at most `idle_bytes_max` are kept."""
 
     def __init__(self, idle_bytes_max: int) -> None:
         self._idle_bytes_max = idle_bytes_max
-        self._idle: list[mmap.mmap] = []  # what came back last is the last
+        self._idle: list[mmap.mmap] = []  # released last, last
         self._lent: dict[int, weakref.ref[object]] = {}
-        self._lock = threading.RLock()  # a view may be dropped by the collector while this thread is in here
+        self._lock = threading.RLock()  # the collector may release a view while this thread holds the lock
         self.idle_bytes = 0
 
     def take(self, size: int) -> memoryview:
-        """At least `size` bytes that nobody else sees, beginning at a page."""
+        """At least `size` bytes of exclusive memory, page-aligned."""
         with self._lock:
             memory = self._fitting(size)
         return self._lend(memory if memory is not None else anonymous_mmap(size_class(size)))
 
     def _fitting(self, size: int) -> mmap.mmap | None:
-        """The smallest that will do, of those the youngest."""
+        """The smallest that fits; of equals the last released."""
         best = None
         for memory in self._idle:
             if size <= len(memory) <= _TOO_LARGE * size and (best is None or len(memory) <= len(best)):
@@ -44,10 +44,10 @@ class BufferPool:
 
     def _lend(self, memory: mmap.mmap) -> memoryview:
         key = id(memory)
-        view, self._lent[key] = tracked_view(memory, lambda _: self._came_back(key, memory))
+        view, self._lent[key] = tracked_view(memory, lambda _: self._on_released(key, memory))
         return view
 
-    def _came_back(self, key: int, memory: mmap.mmap) -> None:
+    def _on_released(self, key: int, memory: mmap.mmap) -> None:
         with self._lock:
             del self._lent[key]
             self._idle.append(memory)

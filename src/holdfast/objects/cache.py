@@ -1,8 +1,8 @@
-"""Caching: what was read is kept, in RAM and if wanted on disk, and equal reads at the same time are one request.
+"""Cache: ranges that were read are kept in RAM and optionally on disk, and equal concurrent reads share one request.
 
-It needs no invalidation, because objects never change. What is missing is never remembered: it may come. What was deleted may
-still be answered for a while, as a reader who came earlier would have seen it. A reader whose checksum fails calls `forget` and
-reads again. Budgets count bytes; nothing is kept beyond them.
+It needs no invalidation, because objects never change. A missing object is never cached: it may be written later. A deleted one may
+still be served for a while, as to an earlier reader. A reader whose checksum fails calls `evict` and reads again. Budgets are in
+bytes and are never exceeded.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -21,10 +21,10 @@ from holdfast.vocabulary.settings import MIB, check_at_least
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSettings:
-    """Budgets. `disk_folder` belongs to one process; without it there is no disk tier."""
+    """Budgets. `disk_folder` is for one process alone; without it there is no disk tier."""
 
     ram_bytes_max: int = 64 * MIB
-    range_bytes_max: int = 4 * MIB  # larger reads pass by, so that one scan does not wash out everything else
+    range_bytes_max: int = 4 * MIB  # larger reads are not cached, so that one scan does not evict everything else
     disk_folder: str = ""
     disk_bytes_max: int = 1024 * MIB
 
@@ -38,7 +38,7 @@ class CacheSettings:
 
 @dataclass(slots=True)
 class CacheTotals:
-    """Reads since the process began, by who answered them."""
+    """Reads since the process started, by tier."""
 
     ram_hits: int = 0
     disk_hits: int = 0
@@ -47,17 +47,17 @@ class CacheTotals:
 
 
 class CachingObjects:
-    """`objects`, with a memory."""
+    """`objects` with a cache."""
 
-    def __init__(self, objects: Objects, *, settings: CacheSettings, spill: DiskCache | None = None) -> None:
-        self._objects, self._settings, self._spill = objects, settings, spill
+    def __init__(self, objects: Objects, *, settings: CacheSettings, disk: DiskCache | None = None) -> None:
+        self._objects, self._settings, self._disk = objects, settings, disk
         self._ranges = RamCache(bytes_max=settings.ram_bytes_max)
         self._flights: SingleFlight[Buffer | Missing] = SingleFlight()
-        self.tally = CacheTotals()
+        self.totals = CacheTotals()
 
     @property
     def ram_bytes_held(self) -> int:
-        """RAM in use, what holding costs included."""
+        """RAM in use, including overhead."""
         return self._ranges.bytes_held
 
     async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyExists:
@@ -76,34 +76,34 @@ class CachingObjects:
 
     async def delete(self, keys: Sequence[str]) -> None:
         await self._objects.delete(keys)
-        await self.forget(keys)
+        await self.evict(keys)
 
-    async def forget(self, keys: Sequence[str]) -> None:
-        """Drop what is kept of some objects: they did not pass a checksum, or are of no use any more."""
+    async def evict(self, keys: Sequence[str]) -> None:
+        """Drop the cached ranges of some objects: a checksum failed, or they were deleted."""
         for key in keys:
-            self._ranges.forget(key)
-        if self._spill is not None:
-            await self._spill.forget(set(keys))
+            self._ranges.evict(key)
+        if self._disk is not None:
+            await self._disk.evict(set(keys))
 
     async def _read(self, name: RangeKey) -> Buffer | Missing:
         found = self._ranges.find(name)
         if found is not None:
-            self.tally.ram_hits += 1
-            self.tally.bytes_saved += len(found)
+            self.totals.ram_hits += 1
+            self.totals.bytes_saved += len(found)
             return found
         check_key(name[0])
         return await self._flights.join(name, lambda: self._fetch(name))
 
     async def _fetch(self, name: RangeKey) -> Buffer | Missing:
         key, start, end = name
-        if self._spill is not None:
-            kept = await self._spill.find(name)
+        if self._disk is not None:
+            kept = await self._disk.find(name)
             if kept is not None:
-                self.tally.disk_hits += 1
-                self.tally.bytes_saved += len(kept)
+                self.totals.disk_hits += 1
+                self.totals.bytes_saved += len(kept)
                 self._ranges.add(name, kept)
                 return kept
-        self.tally.misses += 1
+        self.totals.misses += 1
         found: Buffer | Missing
         if start < 0:
             found = await self._objects.get_tail(key, -start)
@@ -111,18 +111,18 @@ class CachingObjects:
             found = await self._objects.get(key, start=start, end=end)
         if not isinstance(found, Missing) and len(found) <= self._settings.range_bytes_max:
             self._ranges.add(name, found)
-            if self._spill is not None:
-                self._spill.offer(name, found)
+            if self._disk is not None:
+                self._disk.offer(name, found)
         return found
 
 
 @asynccontextmanager
 async def cached(objects: Objects, *, settings: CacheSettings | None = None) -> AsyncIterator[CachingObjects]:
-    """`objects` with a cache over it, for the body."""
+    """`objects` with a cache, for the body."""
     settings = settings or CacheSettings()
     async with AsyncExitStack() as stack:
-        spill = None
+        disk = None
         if settings.disk_folder:
             tier = DiskCache.open(Path(settings.disk_folder), bytes_max=settings.disk_bytes_max)
-            spill = await stack.enter_async_context(tier)
-        yield CachingObjects(objects, settings=settings, spill=spill)
+            disk = await stack.enter_async_context(tier)
+        yield CachingObjects(objects, settings=settings, disk=disk)

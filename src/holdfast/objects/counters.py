@@ -1,8 +1,8 @@
-"""Counting: requests by operation and by cause, with their bytes, errors, time and estimated price.
+"""Counters: requests by operation and cause, with their bytes, errors, time and estimated price.
 
-It stands below the retries, because every attempt is a request that takes time and is billed. The *cause* is what the caller is
-about ("roll", "fetch", "compaction", "sweep"): `with caused_by("roll"): ...` holds for everything awaited and started inside.
-Prices are an estimate from a table; what a provider really bills is on its invoice.
+They stand below the retries, because every attempt is a request that takes time and is billed. The *cause* is the activity of the
+caller ("roll", "fetch", "compaction", "sweep"): `with caused_by("roll"): ...` covers everything awaited and started inside.
+Prices are an estimate from a table; the provider's invoice may differ.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
@@ -38,7 +38,7 @@ def caused_by(cause: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Dollars per thousand requests and per GiB read. The defaults are what S3, GCS and Azure ask for within a region."""
+    """Dollars per thousand requests and per GiB read. The defaults are list prices of S3, GCS and Azure within a region."""
 
     put_usd_per_1000: float = 0.005
     get_usd_per_1000: float = 0.0004
@@ -57,7 +57,7 @@ FREE: Final = Prices(put_usd_per_1000=0, get_usd_per_1000=0, list_usd_per_1000=0
 
 @dataclass(slots=True)
 class RequestTotals:
-    """Sums since the process began. `errors` includes `throttled`; `retries` are attempts after a failed one."""
+    """Sums since the process started. `errors` includes `throttled`; `retries` are attempts after a failed one."""
 
     calls: int = 0
     errors: int = 0
@@ -70,41 +70,41 @@ class RequestTotals:
 
 
 class ObjectCounters:
-    """One tally for each (operation, cause). Shared by as many engines as one wants summed."""
+    """Totals for each (operation, cause). May be shared by several engines."""
 
     def __init__(self, *, prices: Prices = CLOUD_PRICES) -> None:
         self.prices = prices
-        self._tallies: dict[tuple[str, str], RequestTotals] = {}
+        self._totals: dict[tuple[str, str], RequestTotals] = {}
 
     def of(self, operation: str, cause: str | None = None) -> RequestTotals:
-        """The tally of an operation under a cause, by default the one that holds now."""
-        return self._tallies.setdefault((operation, cause or _cause.get()), RequestTotals())
+        """The totals of an operation and cause; the default is the current cause."""
+        return self._totals.setdefault((operation, cause or _cause.get()), RequestTotals())
 
     def retried(self, operation: str) -> None:
-        """Take note that a failed attempt is followed by another."""
+        """Count a retry."""
         self.of(operation).retries += 1
 
     def each(self) -> Iterator[tuple[str, str, RequestTotals]]:
-        """Operation, cause and tally, in order: for metrics and for people."""
-        for (operation, cause), tally in sorted(self._tallies.items()):
-            yield operation, cause, tally
+        """Operation, cause and totals, sorted."""
+        for (operation, cause), totals in sorted(self._totals.items()):
+            yield operation, cause, totals
 
     @property
     def cost_usd(self) -> float:
         """The estimated price of everything counted."""
-        return sum(tally.cost_usd for tally in self._tallies.values())
+        return sum(totals.cost_usd for totals in self._totals.values())
 
 
 class CountingObjects:
-    """`objects`, with every request counted."""
+    """`objects` with every request counted."""
 
     def __init__(self, objects: Objects, *, counters: ObjectCounters, clock: Clock) -> None:
         self._objects, self._counters, self._clock = objects, counters, clock
 
     async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyExists:
-        tally = self._counters.of("put")
-        tally.bytes_written += sum(memoryview(part).nbytes for part in body)
-        return await self._count(tally, self._objects.put(key, body), self._counters.prices.put_usd_per_1000)
+        totals = self._counters.of("put")
+        totals.bytes_written += sum(memoryview(part).nbytes for part in body)
+        return await self._count(totals, self._objects.put(key, body), self._counters.prices.put_usd_per_1000)
 
     async def get(self, key: str, *, start: int = 0, end: int | None = None) -> Buffer | Missing:
         return await self._count_read("get", self._objects.get(key, start=start, end=end))
@@ -113,8 +113,8 @@ class CountingObjects:
         return await self._count_read("get_tail", self._objects.get_tail(key, size_bytes))
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """Counted by pages; the time is the engine's alone, not that of who looks at the keys."""
-        tally, price = self._counters.of("list"), self._counters.prices.list_usd_per_1000
+        """Counted by pages; the time is the engine's alone, without the consumer's."""
+        totals, price = self._counters.of("list"), self._counters.prices.list_usd_per_1000
         listing = self._objects.list(prefix, after=after)
         seen = 0
         while True:
@@ -122,13 +122,13 @@ class CountingObjects:
             try:
                 info = await anext(listing, None)
             except UnavailableError as error:
-                self._failed(tally, error)
+                self._failed(totals, error)
                 raise
             finally:
-                tally.took_ms += self._clock.boot_ms() - started_ms
+                totals.took_ms += self._clock.boot_ms() - started_ms
                 if seen % _LIST_PAGE_KEYS == 0:
-                    tally.calls += 1
-                    tally.cost_usd += price / 1_000
+                    totals.calls += 1
+                    totals.cost_usd += price / 1_000
             if info is None:
                 return
             seen += 1
@@ -140,25 +140,25 @@ class CountingObjects:
         await self._count(self._counters.of("delete"), self._objects.delete(keys), price, requests)
 
     async def _count_read(self, operation: str, work: Awaitable[Found]) -> Found:
-        tally, prices = self._counters.of(operation), self._counters.prices
-        found = await self._count(tally, work, prices.get_usd_per_1000)
+        totals, prices = self._counters.of(operation), self._counters.prices
+        found = await self._count(totals, work, prices.get_usd_per_1000)
         if not isinstance(found, Missing):
-            tally.bytes_read += len(found)
-            tally.cost_usd += prices.read_usd_per_gib * len(found) / (1 << 30)
+            totals.bytes_read += len(found)
+            totals.cost_usd += prices.read_usd_per_gib * len(found) / (1 << 30)
         return found
 
-    async def _count(self, tally: RequestTotals, work: Awaitable[T], price: float, requests: int = 1) -> T:
-        tally.calls += requests
-        tally.cost_usd += price * requests / 1_000
+    async def _count(self, totals: RequestTotals, work: Awaitable[T], price: float, requests: int = 1) -> T:
+        totals.calls += requests
+        totals.cost_usd += price * requests / 1_000
         started_ms = self._clock.boot_ms()
         try:
             return await work
         except UnavailableError as error:
-            self._failed(tally, error)
+            self._failed(totals, error)
             raise
         finally:
-            tally.took_ms += self._clock.boot_ms() - started_ms
+            totals.took_ms += self._clock.boot_ms() - started_ms
 
-    def _failed(self, tally: RequestTotals, error: UnavailableError) -> None:
-        tally.errors += 1
-        tally.throttled += isinstance(error, ThrottledError)
+    def _failed(self, totals: RequestTotals, error: UnavailableError) -> None:
+        totals.errors += 1
+        totals.throttled += isinstance(error, ThrottledError)

@@ -1,9 +1,8 @@
-"""Writing and reading large files past the page cache (O_DIRECT), where the system can.
+"""Direct I/O: large files written and read past the page cache (O_DIRECT), where the system supports it.
 
-A new file through the page cache costs a page to be found, cleared and written back for every page of the file: most of what
-storing an object costs, and again of what reading it costs. What is written here is read later, or never, and rarely by this
-process. The end of the file that does not fill a block, and every file system that refuses, go through the cache as always; nothing
-but speed depends on it.
+Through the page cache, every page of a new file is found, cleared and written back: most of the cost of storing an object, and
+again of reading it. What is written here is read later, or never, and rarely by this process. The end of the file that does not fill a
+block, and file systems that refuse O_DIRECT, go through the cache; only speed depends on it.
 """
 
 import fcntl
@@ -27,7 +26,7 @@ _BUFFERS: Final = threading.local()
 
 
 def write_direct(descriptor: int, parts: Sequence[memoryview]) -> int:
-    """Write as many whole blocks of `parts` as the file system takes past its cache; how many bytes that were."""
+    """Write whole blocks of `parts` past the cache, as far as the file system accepts it; returns the bytes written."""
     with _direct(descriptor) as direct:
         return write_blocks(descriptor, parts, _buffer(), DISK_BLOCK_BYTES) if direct else 0
 
@@ -42,7 +41,7 @@ def _write_blocks(descriptor: int, parts: Sequence[memoryview], memory: memoryvi
         try:
             done = os.write(descriptor, memory[:size]) if size else 0
         except OSError:
-            break  # it refuses after all: what is wrong with the disk itself, the cached way will say
+            break  # O_DIRECT refused after all: an error of the disk itself shows again through the cache
         written += done
         if done < size or size < filled:
             break
@@ -53,13 +52,13 @@ write_blocks = _write_blocks if native is None else native.write_blocks
 
 
 def read_direct(path: Path, start: int, end: int, memory: BufferPool) -> memoryview | None:
-    """Bytes [start, end) of a file, which must be there; None if they cannot be read past the cache."""
+    """Bytes [start, end) of a file, which must exist; None if they cannot be read past the cache."""
     if not _FLAG:
         return None
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _FLAG)
     except OSError:
-        return None  # what is wrong with the file itself, the cached way will say
+        return None  # an error of the file itself shows again through the cache
     first = start - start % DISK_BLOCK_BYTES
     size = end - first
     whole = size + -size % DISK_BLOCK_BYTES
@@ -69,7 +68,7 @@ def read_direct(path: Path, start: int, end: int, memory: BufferPool) -> memoryv
         while filled < size:
             done = os.preadv(descriptor, [view[filled:whole]], first + filled)
             if not done or (done % DISK_BLOCK_BYTES and filled + done < size):
-                return None  # it ends before `end`, or gives what is no whole block
+                return None  # the file ends before `end`, or the read was no whole block
             filled += done
     except OSError:
         return None
@@ -80,7 +79,7 @@ def read_direct(path: Path, start: int, end: int, memory: BufferPool) -> memoryv
 
 @contextmanager
 def _direct(descriptor: int) -> Iterator[bool]:
-    """Whether writes of the body go past the cache."""
+    """Whether writes in the body bypass the cache."""
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     try:
         if not _FLAG:
@@ -98,7 +97,7 @@ def _direct(descriptor: int) -> Iterator[bool]:
 
 
 def _filled(buffer: memoryview, parts: Sequence[memoryview]) -> Iterator[int]:
-    """Copy `parts` through the buffer: how much of it is filled, each time it is full and at the end."""
+    """Copy `parts` through the buffer; yields the filled size each time it is full, and at the end."""
     at = 0
     for part in parts:
         while part:
@@ -114,7 +113,7 @@ def _filled(buffer: memoryview, parts: Sequence[memoryview]) -> Iterator[int]:
 
 
 def _buffer() -> memoryview:
-    """This thread's own, in memory of its own, which begins at a page as O_DIRECT asks for."""
+    """This thread's buffer, page-aligned as O_DIRECT requires."""
     if not hasattr(_BUFFERS, "view"):
         _BUFFERS.view = memoryview(anonymous_mmap(MIB))
     view: memoryview = _BUFFERS.view

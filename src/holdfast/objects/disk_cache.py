@@ -1,8 +1,8 @@
-"""Spill: the second tier of the cache, ranges as files in a folder of this process, within a budget of bytes.
+"""Disk cache: the second tier, ranges as files in a folder of this process, within a budget of bytes.
 
-The one rule: what cannot be trusted does not exist. Each file carries its name and a CRC-32C over everything; one that was torn
-by a crash, or rotted, is removed and read again from the engine. So nothing here is synced, and no failure of this disk
-reaches a reader. Files are written behind the readers' backs; when that falls behind, ranges are left out.
+The one rule: what fails its check does not exist. Each file carries its name and a CRC-32C over everything; one that was torn
+by a crash or damaged is removed and read again from the engine. So nothing is synced, and no failure of this disk reaches a
+reader. Files are written in the background; when that falls behind, ranges are skipped.
 """
 
 import fcntl
@@ -21,6 +21,7 @@ from holdfast.contracts.objects import Buffer
 from holdfast.objects.io_threads import IoThreads
 from holdfast.objects.ram_cache import RangeKey
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.files import write_atomic
 from holdfast.vocabulary.settings import MIB
 from holdfast.vocabulary.tasks import Notify, background_tasks
 
@@ -35,33 +36,33 @@ _DIGEST_CHARS: Final = 32
 class DiskCache:
     """Ranges on disk, the least recently read ones removed first (after a restart: the first written)."""
 
-    def __init__(self, folder: Path, *, bytes_max: int, threads: IoThreads, behind_bytes_max: int = 64 * MIB) -> None:
+    def __init__(self, folder: Path, *, bytes_max: int, threads: IoThreads, backlog_bytes_max: int = 64 * MIB) -> None:
         self._folder, self._bytes_max, self._threads = folder, bytes_max, threads
         self._files: OrderedDict[str, int] = OrderedDict()  # name → size
         self._waiting: deque[tuple[RangeKey, Buffer]] = deque()
-        self._unwanted: set[str] = set()  # keys that were forgotten since the present write began
+        self._evicted: set[str] = set()  # keys evicted since the current write began
         self._notify = Notify()
-        self._behind_bytes, self._behind_bytes_max = 0, behind_bytes_max
+        self._backlog_bytes, self._backlog_bytes_max = 0, backlog_bytes_max
         self.bytes_held = 0
-        self.left_out = 0
+        self.skipped = 0
         self.damaged = 0
 
     @classmethod
     @asynccontextmanager
     async def open(cls, folder: Path, *, bytes_max: int) -> AsyncIterator["DiskCache"]:
-        """The tier in `folder`, with what an earlier process left there. One process at a time."""
+        """The tier in `folder`, with the files of an earlier process. One process at a time."""
         async with IoThreads.running(f"cache {folder}", threads_max=4) as threads:
             lock = await threads.run_to_end(_lock, folder)
             try:
-                spill = cls(folder, bytes_max=bytes_max, threads=threads)
-                await spill._take_over()
-                async with background_tasks(spill._write_behind()):
-                    yield spill
+                disk = cls(folder, bytes_max=bytes_max, threads=threads)
+                await disk._load_existing()
+                async with background_tasks(disk._write_behind()):
+                    yield disk
             finally:
                 os.close(lock)
 
     async def find(self, name: RangeKey) -> bytes | None:
-        """The bytes kept under exactly this name."""
+        """The bytes of exactly this range."""
         file = _file_of(name)
         if file not in self._files:
             return None
@@ -73,24 +74,24 @@ class DiskCache:
         return body
 
     def offer(self, name: RangeKey, body: Buffer) -> None:
-        """Keep a range, soon, unless too much is waiting already."""
+        """Queue a range to be written, unless the backlog is full."""
         size = len(body)
         if _file_of(name) in self._files or size > self._bytes_max // 2:
             return
-        if self._behind_bytes + size > self._behind_bytes_max:
-            self.left_out += 1
+        if self._backlog_bytes + size > self._backlog_bytes_max:
+            self.skipped += 1
             return
-        self._behind_bytes += size
+        self._backlog_bytes += size
         self._waiting.append((name, body))
         self._notify.notify()
 
-    async def forget(self, keys: Collection[str]) -> None:
-        """Remove every range of some objects, also those that wait to be written or are being written."""
-        self._unwanted.update(keys)
+    async def evict(self, keys: Collection[str]) -> None:
+        """Remove every range of some objects, including queued ones and one being written."""
+        self._evicted.update(keys)
         for _ in range(len(self._waiting)):
             name, body = self._waiting.popleft()
             if name[0] in keys:
-                self._behind_bytes -= len(body)
+                self._backlog_bytes -= len(body)
             else:
                 self._waiting.append((name, body))
         digests = {_digest(key) for key in keys}
@@ -103,7 +104,7 @@ class DiskCache:
                 try:
                     await self._write(name, body)
                 finally:
-                    self._behind_bytes -= len(body)
+                    self._backlog_bytes -= len(body)
             await self._notify.wait()
 
     async def _write(self, name: RangeKey, body: Buffer) -> None:
@@ -112,14 +113,14 @@ class DiskCache:
             return
         size = _HEADER.size + len(_label(name)) + len(body)
         await self._make_room(size)
-        self._unwanted.clear()
+        self._evicted.clear()
         if await self._threads.run_to_end(_write, self._folder / file, name, body):
             self._files[file] = size
             self.bytes_held += size
-            if name[0] in self._unwanted:
+            if name[0] in self._evicted:
                 await self._remove([file])
         else:
-            self.left_out += 1  # a full disk is no reason to fail a read
+            self.skipped += 1  # a full disk must not fail a read
 
     async def _make_room(self, size: int) -> None:
         held, oldest = self.bytes_held + size, []
@@ -131,21 +132,21 @@ class DiskCache:
         await self._remove(oldest)
 
     async def _remove(self, files: Sequence[str]) -> None:
-        """The list of files is touched on the event loop alone, the files in threads alone."""
+        """The index is changed on the event loop only, the files in threads only."""
         for file in files:
             self.bytes_held -= self._files.pop(file, 0)
         if files:
             await self._threads.run_to_end(_unlink, [self._folder / file for file in files])
 
-    async def _take_over(self) -> None:
-        for file, size in await self._threads.run_to_end(_left_in, self._folder):
+    async def _load_existing(self) -> None:
+        for file, size in await self._threads.run_to_end(_existing_files, self._folder):
             self._files[file] = size
             self.bytes_held += size
         await self._make_room(0)
 
 
-def _left_in(folder: Path) -> Sequence[tuple[str, int]]:
-    """Files of an earlier process with their sizes, oldest first; unfinished ones are removed."""
+def _existing_files(folder: Path) -> Sequence[tuple[str, int]]:
+    """Files of an earlier process with their sizes, oldest first; removes unfinished ones."""
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -158,15 +159,13 @@ def _left_in(folder: Path) -> Sequence[tuple[str, int]]:
 
 
 def _write(path: Path, name: RangeKey, body: Buffer) -> bool:
-    label, unfinished = _label(name), path.with_suffix(_UNFINISHED)
+    label = _label(name)
+    header = _HEADER.pack(_MAGIC, _VERSION, crc32c(body, crc32c(label)), len(label))
     try:
-        with unfinished.open("wb") as file:
-            file.write(_HEADER.pack(_MAGIC, _VERSION, crc32c(body, crc32c(label)), len(label)))
-            file.write(label)
-            file.write(body)
-        unfinished.replace(path)
+        write_atomic(
+            path, b"".join((header, label, body)), durable=False, unfinished=path.with_suffix(_UNFINISHED).name
+        )
     except OSError:
-        _unlink([unfinished])
         return False
     return True
 
@@ -203,12 +202,12 @@ def _file_of(name: RangeKey) -> str:
 
 
 def _lock(folder: Path) -> int:
-    """A descriptor that keeps others out until it is closed, however this process ends."""
+    """A descriptor that locks the folder until it is closed, however this process ends."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise InvalidError("cache folder", str(folder), "one that no other process uses") from None
+        raise InvalidError("cache folder", str(folder), "used by one process at a time") from None
     return descriptor

@@ -1,7 +1,7 @@
-"""Services: how the driver is told about S3, GCS and Azure, and which options each takes in its URL.
+"""Drivers: the obstore stores for S3, GCS and Azure, and the URL options of each.
 
-Options bear the driver's names; `endpoint` is the same word everywhere. Credentials that the URL does not give are found by the
-driver in its own way: environment, profiles, instance metadata.
+Options have the driver's names; `endpoint` is the same for all. Credentials that are not in the URL come from the driver's own
+sources: environment, profiles, instance metadata.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from holdfast.objects.urls import ObjectsUrl
-from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.errors import InvalidError, UsageError
 from holdfast.vocabulary.settings import check_at_least, check_between
 
 DriverStore = S3Store | GCSStore | AzureStore
@@ -23,14 +23,14 @@ DriverStore = S3Store | GCSStore | AzureStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteSettings:
-    """One attempt, and how many at a time. The deadline of all attempts together is in `RetrySettings`."""
+    """Limits of one attempt and of concurrency. The deadline of all attempts is in `RetrySettings`."""
 
     attempt_timeout_ms: int = 20_000
     connect_timeout_ms: int = 3_000
     threads_max: int = 32
     ca_file: str = ""  # PEM of a private authority
-    check: bool = True  # whether opening asks for the bucket
-    unsafe: bool = False  # whether a server that ignores if-absent is taken
+    check: bool = True  # whether opening checks the bucket
+    unsafe: bool = False  # whether a server that ignores if-absent is accepted
 
     def __post_init__(self) -> None:
         check_at_least("attempt_timeout_ms", self.attempt_timeout_ms, 1)
@@ -54,12 +54,12 @@ _AZURE: Final = (
 )
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {"s3": _S3, "gs": _GCS, "az": _AZURE}
 
-# Pages of a listing are retried one by one inside the driver: a listing of a thousand pages would never end otherwise.
+# The driver retries pages of a listing one by one: otherwise a listing of a thousand pages might never finish.
 _PAGE_RETRIES: Final = 3
 
 
 def connect(url: ObjectsUrl, settings: RemoteSettings) -> tuple[DriverStore, DriverStore]:
-    """The driver's store for single requests, and the one for listings. Nothing is sent yet, but a CA file is read."""
+    """The driver's stores for single requests and for listings. Sends nothing; reads the CA file."""
     bucket, prefix = url.parts.netloc, unquote(url.parts.path).strip("/")
     if not bucket or "@" in bucket:
         raise InvalidError("objects URL", url.shown, f"{url.parts.scheme}://bucket/prefix")
@@ -90,8 +90,8 @@ def _build(url: ObjectsUrl, settings: RemoteSettings, bucket: str, prefix: str, 
             return GCSStore(bucket, config=config, **shared)  # type: ignore[arg-type] # checked against _GCS
         return AzureStore(bucket, config=config, **shared)  # type: ignore[arg-type] # checked against _AZURE
     except (BaseError, ValueError) as error:
-        # The first line says what is wrong; none of them quotes a key.
-        raise InvalidError("objects URL", url.shown, str(error).partition("\n")[0]) from None
+        # The first line has the cause; none of them quotes a key.
+        raise UsageError(f"invalid objects URL {url.shown}: {str(error).partition(chr(10))[0]}") from None
 
 
 def _read_ca(path: str) -> bytes:

@@ -1,14 +1,14 @@
-"""Failed attempts: what an engine raises when one try did not work.
+"""Failed attempts: what an engine raises when one attempt did not succeed.
 
-Every class here is an `UnavailableError`, which is all that callers need to know; `retrying` and `counting` look closer.
+Every class here is an `UnavailableError`, which is all that callers need; `retry` and `counters` distinguish them.
 """
 
 from holdfast.vocabulary.errors import UnavailableError
 
 
 class ThrottledError(UnavailableError):
-    """The service asks us to slow down (503, 429). Pause longer before the next attempt."""
+    """The service throttles (503, 429). Pause longer before the next attempt."""
 
 
 class RequestRefusedError(UnavailableError):
-    """The service answered, and the answer was no: trying again at once will not help. Somebody has to look."""
+    """The service refused the request: an immediate retry will not help; an operator has to act."""

@@ -1,10 +1,10 @@
 """Folder: objects as files, named by their keys, on a local file system.
 
-The one rule: a name appears only when everything under it is on the medium. A put writes a file of its own in `.uploads/`,
-syncs it, links it to its name (which fails if the name is taken), and syncs the folder before it says `Stored`. A process that
-dies in between leaves a file in `.uploads/`, swept by a later opening, and never half an object.
+The one rule: a name appears only when all its bytes are durable. A put writes its own file in `.uploads/`, syncs it, links it to
+its name (which fails if the name is taken), and syncs the folder before it returns `Stored`. A process that dies in between leaves
+a file in `.uploads/`, removed by a later opening, and never half an object.
 
-Folders that have become empty stay. The file system must know hard links and tell upper from lower case.
+Empty folders are kept. The file system must support hard links and be case-sensitive.
 """
 
 import errno
@@ -35,14 +35,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 UPLOADS: Final = ".uploads"
-_PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.ENOBUFS, errno.ENOMEM)
+_TRANSIENT: Final = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.ENOBUFS, errno.ENOMEM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderSettings:
-    """`leftovers_ms`: how old an unfinished upload is before it is taken for one of a dead process.
+    """`leftovers_ms`: age after which an unfinished upload counts as a dead process's.
 
-    `read_idle_bytes_max`: memory of large reads that is kept for the next ones.
+    `read_idle_bytes_max`: memory of large reads kept for reuse.
     """
 
     threads_max: int = 8
@@ -59,22 +59,22 @@ class FolderObjects:
     """All objects below one folder. Several processes may share it."""
 
     def __init__(
-        self, root: Path, *, threads: IoThreads, random: Random, disk: FolderDisk, recycled: BufferPool
+        self, root: Path, *, threads: IoThreads, random: Random, disk: FolderDisk, buffers: BufferPool
     ) -> None:
         self.service = f"folder {root}"
-        self._recycled = recycled
+        self._buffers = buffers
         self._root, self._threads, self._random, self._disk = root, threads, random, disk
-        self._durable: set[Path] = set()  # folders whose own names are on the medium
+        self._durable: set[Path] = set()  # folders whose own names are durable
 
     @classmethod
     @asynccontextmanager
     async def open(
         cls, root: Path, *, clock: Clock, random: Random, settings: FolderSettings, disk: FolderDisk | None = None
     ) -> AsyncIterator["FolderObjects"]:
-        """The folder, made if need be, without the leftovers of dead processes."""
+        """The folder, created if missing, without the leftovers of dead processes."""
         async with IoThreads.running(f"folder {root}", threads_max=settings.threads_max) as threads:
-            recycled = BufferPool(settings.read_idle_bytes_max)
-            objects = cls(root, threads=threads, random=random, disk=disk or FolderDisk(), recycled=recycled)
+            buffers = BufferPool(settings.read_idle_bytes_max)
+            objects = cls(root, threads=threads, random=random, disk=disk or FolderDisk(), buffers=buffers)
             await objects._do(objects._prepare, clock.now_ms() - settings.leftovers_ms)
             yield objects
 
@@ -114,12 +114,12 @@ class FolderObjects:
         await self._do(self._delete, keys)
 
     async def _do(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call in a thread, to its end even when cancelled: it reads the caller's parts."""
+        """Call in a thread and wait for its end even when cancelled: it reads the caller's buffers."""
         try:
             return await self._threads.run_to_end(call, *args, **kwargs)
         except OSError as error:
             what = f"{error.strerror} ({error.filename})" if error.filename else str(error.strerror)
-            kind = UnavailableError if error.errno in _PASSING else RequestRefusedError
+            kind = UnavailableError if error.errno in _TRANSIENT else RequestRefusedError
             raise kind(self.service, what) from None
 
     def _prepare(self, before_ms: int) -> None:
@@ -127,14 +127,14 @@ class FolderObjects:
         self._make_durable(uploads)
         with os.scandir(uploads) as found:
             for leftover in found:
-                with suppress(FileNotFoundError):  # another opening sweeps too
+                with suppress(FileNotFoundError):  # another opening removes it too
                     if leftover.stat().st_mtime_ns // 1_000_000 < before_ms:
                         self._disk.unlink(uploads / leftover.name)
 
     def _make_durable(self, folder: Path) -> None:
-        """Make a folder and those above it, up to the root and beyond if need be, and sync the names of all of them.
+        """Create a folder and its parents, beyond the root if necessary, and sync all their names.
 
-        Also of those that are there already: whoever made them may have died before the sync.
+        Existing ones too: their creator may have died before the sync.
         """
         chain = []
         while folder not in self._durable:
@@ -147,7 +147,7 @@ class FolderObjects:
             try:
                 self._disk.sync_folder(each.parent)
             except PermissionError:
-                if each != self._root:  # what is above the root need not be ours to read
+                if each != self._root:  # the root's parent may be unreadable
                     raise
             self._durable.add(each)
 
@@ -158,7 +158,7 @@ class FolderObjects:
         try:
             return self._publish(key, upload, target, size)
         finally:
-            with suppress(OSError):  # what stays is a leftover
+            with suppress(OSError):  # a later opening removes it
                 self._disk.unlink(upload)
 
     def _write(self, upload: Path, body: Sequence[Buffer]) -> int:
@@ -180,20 +180,18 @@ class FolderObjects:
             self._disk.link(upload, target)
             outcome: Stored | AlreadyExists = Stored(key, size)
         except FileNotFoundError:
-            self._durable.clear()  # somebody removed a folder behind our back: the retry makes it anew
-            raise UnavailableError(self.service, f"the folder of {key} has gone") from None
+            self._durable.clear()  # a folder was removed meanwhile: the retry creates it again
+            raise UnavailableError(self.service, f"the folder of {key} was removed") from None
         except (FileExistsError, NotADirectoryError):
             if not target.is_file():
-                raise InvalidError(
-                    "object key", key, "one that is no folder of other keys, nor below another key"
-                ) from None
+                raise InvalidError("object key", key, "neither a folder of other keys nor below another key") from None
             outcome = AlreadyExists(key)
-        # Also for `AlreadyExists`: its writer may have died, or failed, before this step, and may have been ourselves.
+        # Also for `AlreadyExists`: its writer, perhaps an earlier attempt of ours, may have failed before this step.
         self._disk.sync_folder(target.parent)
         return outcome
 
     def _read_large(self, key: str, start: int, end: int) -> Buffer | Missing:
-        return read_direct(self._root / key, start, end, self._recycled) or self._read(key, start, end)
+        return read_direct(self._root / key, start, end, self._buffers) or self._read(key, start, end)
 
     def _read(self, key: str, start: int, end: int | None) -> bytes | Missing:
         try:

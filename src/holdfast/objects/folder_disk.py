@@ -1,6 +1,5 @@
-"""Disk: the system calls of the folder engine, in one place, so that a test can watch their order and make each of them fail."""
+"""The system calls of the folder engine in one place, so that a test can record their order and make each of them fail."""
 
-import fcntl
 import os
 from collections.abc import Sequence
 from itertools import islice
@@ -9,8 +8,9 @@ from typing import Final
 
 from holdfast.contracts.objects import Buffer
 from holdfast.objects.direct_io import DIRECT_FROM_BYTES, write_direct
+from holdfast.vocabulary.files import sync_directory, sync_file
 
-_PARTS_MAX: Final = 1_024  # what one writev takes (IOV_MAX)
+_PARTS_MAX: Final = 1_024  # limit of one writev (IOV_MAX)
 
 
 class FolderDisk:
@@ -36,14 +36,11 @@ class FolderDisk:
             written = os.writev(descriptor, list(islice(pending, at, at + _PARTS_MAX)))
 
     def sync(self, descriptor: int) -> None:
-        """Everything written to the file is on the medium."""
-        if full := getattr(fcntl, "F_FULLFSYNC", None):  # on macOS, fsync stops at the drive's cache
-            fcntl.fcntl(descriptor, full)
-        else:
-            os.fsync(descriptor)
+        """Make everything written to the file durable."""
+        sync_file(descriptor)
 
     def close(self, descriptor: int) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(descriptor)
 
     def link(self, source: Path, target: Path) -> None:
@@ -55,7 +52,7 @@ class FolderDisk:
         path.unlink()
 
     def make_folder(self, path: Path) -> None:
-        """Make one folder, unless it is there."""
+        """Create one folder, unless it exists."""
         try:
             path.mkdir()
         except FileExistsError:
@@ -63,9 +60,5 @@ class FolderDisk:
                 raise
 
     def sync_folder(self, path: Path) -> None:
-        """The names in a folder are on the medium."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        """Make the names in a folder durable."""
+        sync_directory(path)

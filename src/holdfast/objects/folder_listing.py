@@ -1,7 +1,7 @@
-"""Walk: the folders of a tree as keys in order.
+"""Folder listing: a tree of folders as keys in order.
 
-A folder's keys all begin with its name and a slash, so sorting its name with that slash among its neighbours puts everything
-below it in the right place: a tree is listed in key order by sorting one folder at a time.
+A folder's keys all start with its name and a slash, so sorting its name with that slash among its siblings puts everything below it
+in the right place: a tree is listed in key order by sorting one folder at a time.
 """
 
 import os
@@ -24,12 +24,12 @@ class FolderEntry:
 
     @property
     def order(self) -> str:
-        """Where it stands among its neighbours."""
+        """Its sort key among its siblings."""
         return self.key + "/" if self.is_folder else self.key
 
 
 def read_folder(root: Path, folder: str) -> Sequence[FolderEntry]:
-    """What a folder holds, in key order. What cannot be a key is not ours; what vanishes meanwhile is gone."""
+    """The entries of a folder, in key order. Skips names that cannot be keys, and files removed meanwhile."""
     entries = []
     try:
         with os.scandir(root / folder) as found:

@@ -1,9 +1,9 @@
-"""Threads for blocking calls, and the guard that no process ends in the middle of one.
+"""Threads for blocking calls; the process never ends in the middle of one.
 
-The one rule: `obstore` is called through its blocking functions, from threads of ours, never through its coroutines. Those
-finish on the driver's own threads, which touch Python objects a moment after the answer has arrived; a process that ends just
-then aborts (measured: one exit in ten). Our threads end before the interpreter does: leaving `Threads` waits for every call
-under way, and so does the interpreter should nobody leave. What a call may take is bounded by its own timeout.
+The one rule: `obstore` is called through its blocking functions, from our threads, never through its coroutines. Those finish on
+the driver's own threads, which touch Python objects shortly after the result has arrived; a process that exits just then aborts
+(measured: one exit in ten). Our threads end before the interpreter does: leaving `IoThreads` waits for every call in flight, and so
+does the interpreter otherwise. Each call is bounded by its own timeout. (`pipeline` has threads that may be abandoned instead.)
 """
 
 import asyncio
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class IoThreads:
-    """A few threads that belong to one engine."""
+    """The threads of one engine."""
 
     def __init__(self, owner: str, *, threads_max: int) -> None:
         self._owner = owner
@@ -38,11 +38,11 @@ class IoThreads:
             await _to_its_end(asyncio.ensure_future(asyncio.to_thread(threads._pool.shutdown)))
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of `call`. A cancelled caller leaves at once; the call itself goes on to its end."""
+        """The result of `call`. A cancelled caller returns at once; the call itself completes."""
         return await self._start(call, *args, **kwargs)
 
     async def run_to_end(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of `call`. A cancelled caller leaves when the call has ended: it no longer touches its arguments."""
+        """The result of `call`. A cancelled caller returns when the call has ended and no longer uses its arguments."""
         return await _to_its_end(self._start(call, *args, **kwargs))
 
     def _start(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
@@ -59,7 +59,7 @@ async def _to_its_end(work: asyncio.Future[T]) -> T:
             try:
                 await asyncio.wait({work})
             except asyncio.CancelledError:
-                continue  # asked again; the answer is the same
+                continue  # cancelled again: keep waiting
         if not work.cancelled():
-            work.exception()  # seen, though nobody is left to hear it
+            work.exception()  # retrieved, so that asyncio does not warn
         raise

@@ -1,4 +1,4 @@
-"""Memory: the contract in one process, for tests, simulation and first steps. Nothing survives the process.
+"""Memory engine: the contract in one process, for tests, simulation and first steps. Nothing survives the process.
 
 It is also the reference: the simplest code that keeps every promise of `contracts.objects`.
 """
@@ -16,7 +16,7 @@ from holdfast.vocabulary.random import Random
 
 
 class MemoryObjects:
-    """All objects in a dictionary; every method runs to its end without yielding, so each is atomic."""
+    """All objects in a dictionary; no method yields midway, so each is atomic."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
@@ -62,7 +62,7 @@ class MemoryObjects:
         self._check_open()
         check_prefix(prefix)
         at = bisect_left(self._keys, prefix)
-        # Copied: keys come and go while the caller looks at them.
+        # Copied: keys change while the caller iterates.
         for key in self._keys[at:]:
             if not key.startswith(prefix):
                 return

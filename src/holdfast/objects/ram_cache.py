@@ -1,6 +1,6 @@
-"""Ranges: pieces of objects in RAM, the least recently read ones dropped when a budget of bytes is full.
+"""RAM cache: ranges of objects in memory, the least recently read evicted when a budget of bytes is full.
 
-A read is answered by any piece that covers it, because objects never change. Decides only; does no I/O.
+A read is served by any cached range that covers it, because objects never change. No I/O.
 """
 
 from collections import OrderedDict
@@ -11,14 +11,14 @@ from typing import Final
 from holdfast.contracts.objects import Buffer
 from holdfast.vocabulary.tracked_memory import retained_bytes
 
-ENTRY_BYTES: Final = 200  # what holding a piece costs beside its body
+ENTRY_BYTES: Final = 200  # overhead of a range
 
-RangeKey = tuple[str, int, int | None]  # key, start, end as they were asked for; a tail of n bytes starts at -n
+RangeKey = tuple[str, int, int | None]  # key, start, end as requested; a tail of n bytes starts at -n
 
 
 @dataclass(frozen=True, slots=True)
 class _CachedRange:
-    start: int  # negative: counted from the object's end, whose position is not known
+    start: int  # negative: counted from the object's end, at an unknown position
     body: Buffer
     last: bool  # the object ends where this piece does
 
@@ -34,11 +34,11 @@ class _CachedRange:
         return self._cut(max(0, len(self.body) - size_bytes), None) if covers else None
 
     def _cut(self, start: int, end: int | None) -> Buffer:
-        return self.body[start:end]  # of all of it: the same object, no copy
+        return self.body[start:end]  # a slice of everything is the same object, no copy
 
 
 class RamCache:
-    """Pieces of many objects, within `bytes_max`."""
+    """Ranges of many objects, within `bytes_max`."""
 
     def __init__(self, *, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -48,7 +48,7 @@ class RamCache:
         self.evicted = 0
 
     def find(self, name: RangeKey) -> Buffer | None:
-        """The bytes asked for, if some piece covers them."""
+        """The requested bytes, if a cached range covers them."""
         key, start, end = name
         exact = (name,) if name in self._pieces else ()
         for held in (*exact, *self._names.get(key, ())):
@@ -60,13 +60,13 @@ class RamCache:
         return None
 
     def add(self, name: RangeKey, body: Buffer) -> None:
-        """Keep what was read under `name`; what is larger than the whole budget is not kept."""
+        """Cache what was read as `name`, unless it exceeds the whole budget."""
         key, start, end = name
         cost = _cost(body)
         if cost > self._bytes_max or name in self._pieces:
             return
         if start < 0:
-            whole = len(body) < -start  # the object is smaller than what was asked for
+            whole = len(body) < -start  # the object is smaller than the request
             piece = _CachedRange(0 if whole else -len(body), body, True)
         else:
             piece = _CachedRange(start, body, end is None or len(body) < end - start)
@@ -77,8 +77,8 @@ class RamCache:
             self._drop(next(iter(self._pieces)))
             self.evicted += 1
 
-    def forget(self, key: str) -> None:
-        """Drop every piece of an object."""
+    def evict(self, key: str) -> None:
+        """Drop every range of an object."""
         for name in tuple(self._names.get(key, ())):
             self._drop(name)
 

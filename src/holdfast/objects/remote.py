@@ -1,7 +1,7 @@
-"""Remote: S3, GCS and Azure through `obstore`. One request a call; patience is the business of `retrying`.
+"""Remote: S3, GCS and Azure through `obstore`. One request per call; `retry` repeats them.
 
-The one rule: `AlreadyExists` and `Stored` are said only of servers that honour if-absent. Some S3 look-alikes ignore the header
-and overwrite, so the first object a process puts is put twice, with the same body: the second put must be refused.
+The one rule: `AlreadyExists` and `Stored` are returned only for servers that honour if-absent. Some S3-compatible servers ignore
+the header and overwrite, so the first object a process puts is put twice, with the same body: the second put must be refused.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ from holdfast.objects.io_threads import IoThreads
 from holdfast.objects.retry import RetrySettings, retry_until_deadline
 from holdfast.objects.urls import ObjectsUrl
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.errors import UnavailableError, UsageError
 from holdfast.vocabulary.random import Random
 
 _log: Final = logging.getLogger(__name__)
 
 _NOT_FOUND: Final = (FileNotFoundError, NotFoundError)
 _TAKEN: Final = (AlreadyExistsError, PreconditionError, NotModifiedError)
-_SAY_EVERY_MS: Final = 5_000
+_LOG_EVERY_MS: Final = 5_000
 
 
 class RemoteObjects:
@@ -48,38 +48,38 @@ class RemoteObjects:
     ) -> None:
         self.service = service
         self._store, self._listed, self._threads = store, listed, threads
-        self._if_absent_holds = unsafe  # proved, or waived
+        self._if_absent_holds = unsafe  # verified, or waived
 
     @classmethod
     @asynccontextmanager
     async def open(
         cls, url: ObjectsUrl, *, clock: Clock, random: Random, retries: RetrySettings, settings: RemoteSettings
     ) -> AsyncIterator["RemoteObjects"]:
-        """The bucket behind `url`, asked for once to see that it is there and may be read."""
+        """The bucket of `url`, checked once for existence and access."""
         store, listed = await asyncio.to_thread(connect, url, settings)
         async with IoThreads.running(url.shown, threads_max=settings.threads_max) as threads:
             objects = cls(url.shown, store, listed, threads=threads, unsafe=settings.unsafe)
             if settings.check:
                 try:
-                    check = _telling(objects.check, url.shown, clock)
+                    check = _logging_failures(objects.check, url.shown, clock)
                     await retry_until_deadline(
                         "open", check, clock=clock, random=random, settings=retries, service=url.shown
                     )
                 except RequestRefusedError as refused:
-                    allowed = "a bucket that exists, with credentials that may list it"
-                    raise InvalidError(f"objects URL {url.shown}", refused.reason, allowed) from None
+                    hint = "check that the bucket exists and that the credentials may list it"
+                    raise UsageError(f"cannot open {url.shown}: {refused.reason}; {hint}") from None
             yield objects
 
     async def check(self) -> None:
-        """One listing of one page: is the bucket there, and do the credentials hold?"""
-        await self._threads.run(self._asked, partial(next, iter(obstore.list(self._store, chunk_size=1)), None))
+        """List one page: checks the bucket and the credentials."""
+        await self._threads.run(self._run, partial(next, iter(obstore.list(self._store, chunk_size=1)), None))
 
     async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyExists:
         check_key(key)
         if len(body) == 1 and isinstance(body[0], bytes):
             whole = body[0]
         else:
-            # Copied before anything is sent: a cancelled caller may reuse its slabs while the request is still under way.
+            # Copied before anything is sent: a cancelled caller may reuse its buffers while the request is in flight.
             whole = await self._threads.run_to_end(b"".join, body)
         return await self._threads.run(self._put, key, whole)
 
@@ -94,7 +94,7 @@ class RemoteObjects:
         return await self._threads.run(self._get_tail, key, size_bytes)
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """Collected and sorted here: not every server lists in the order of keys, or starts `after` in that order."""
+        """Collected and sorted here: not every server lists in key order, or applies `after` in that order."""
         check_prefix(prefix)
         for info in await self._threads.run(self._list, prefix, after):
             yield info
@@ -103,9 +103,9 @@ class RemoteObjects:
         for key in keys:
             check_key(key)
         if keys:
-            await self._threads.run(self._asked, partial(self._delete, keys))
+            await self._threads.run(self._run, partial(self._delete, keys))
 
-    def _asked(self, request: Callable[[], object]) -> None:
+    def _run(self, request: Callable[[], object]) -> None:
         try:
             request()
         except (BaseError, OSError) as error:
@@ -115,27 +115,27 @@ class RemoteObjects:
         try:
             obstore.put(self._store, key, whole, mode="create", use_multipart=False)
         except _TAKEN as taken:
-            # 409 is also said when a put or a delete of the same key is under way: then the key may be free afterwards.
+            # 409 also means a concurrent put or delete of the same key: the key may be free afterwards.
             if status_of(taken) == 409 and self._size(key) is None:
-                raise UnavailableError(self.service, "409 Conflict: another request for the key is under way") from None
+                raise UnavailableError(self.service, "409 Conflict: concurrent request for the same key") from None
             self._if_absent_holds = True
             return AlreadyExists(key)
         except (BaseError, OSError) as error:
             raise classify_error(self.service, error) from None
         if not self._if_absent_holds:
-            self._prove_if_absent(key, whole)
+            self._verify_if_absent(key, whole)
         return Stored(key, len(whole))
 
-    def _prove_if_absent(self, key: str, whole: bytes) -> None:
+    def _verify_if_absent(self, key: str, whole: bytes) -> None:
         try:
             obstore.put(self._store, key, whole, mode="create", use_multipart=False)
         except _TAKEN:
             self._if_absent_holds = True
         except (BaseError, OSError):
-            pass  # no answer, no proof: the next put asks again
+            pass  # no response, no proof: the next put checks again
         else:
-            found = "overwrote an object that was put if absent"
-            raise InvalidError(f"server of {self.service}", found, "one with conditional writes, or ?unsafe=1")
+            hint = "use a server with conditional writes, or ?unsafe=1"
+            raise UsageError(f"{self.service} overwrote an object that was put if absent; {hint}")
 
     def _get(self, key: str, start: int, end: int | None) -> bytes | Missing:
         if start == end:
@@ -149,7 +149,7 @@ class RemoteObjects:
         except _NOT_FOUND as error:
             return self._missing(key, error)
         except (BaseError, OSError) as error:
-            if status_of(error) == 416:  # the range begins beyond the end
+            if status_of(error) == 416:  # the range starts beyond the end
                 return b""
             raise classify_error(self.service, error) from None
 
@@ -159,16 +159,16 @@ class RemoteObjects:
         except _NOT_FOUND as error:
             return self._missing(key, error)
         except NotSupportedError:
-            pass  # Azure has no tails
+            pass  # Azure has no suffix ranges
         except (BaseError, OSError) as error:
-            # An empty object has no last byte: servers say 416, or answer in whole, which the driver takes for an error.
+            # An empty object has no last byte: servers return 416, or the whole object, which the driver takes for an error.
             if status_of(error) != 416 and "non-partial" not in str(error):
                 raise classify_error(self.service, error) from None
         size = self._size(key)
         return Missing(key) if size is None else self._get(key, max(0, size - size_bytes), size)
 
     def _size(self, key: str) -> int | None:
-        """Asked with a GET of one byte: the answer to a HEAD has no body to say that it is the bucket that is missing."""
+        """By a GET of one byte: the response to a HEAD has no body that would tell a missing bucket."""
         try:
             return obstore.get(self._store, key, options={"range": (0, 1)}).meta["size"]
         except _NOT_FOUND as error:
@@ -202,7 +202,7 @@ class RemoteObjects:
         try:
             obstore.delete(self._store, keys)
         except _NOT_FOUND as error:
-            # Services without bulk deletes say of the first missing key that it is missing, and may leave out the rest.
+            # Services without bulk delete report the first missing key, and may skip the rest.
             self._missing(keys[0], error)
             for key in keys:
                 try:
@@ -219,18 +219,20 @@ def open_url(url: ObjectsUrl, clock: Clock, random: Random) -> AbstractAsyncCont
     )
 
 
-def _telling(check: Callable[[], Awaitable[None]], service: str, clock: Clock) -> Callable[[], Awaitable[None]]:
-    """`check`, with a line in the log now and then while it fails: whoever starts a server sees what it waits for."""
-    say_ms = 0
+def _logging_failures(
+    check: Callable[[], Awaitable[None]], service: str, clock: Clock
+) -> Callable[[], Awaitable[None]]:
+    """`check`, with a log line at intervals while it fails, so that a starting server shows what it waits for."""
+    log_at_ms = 0
 
     async def checked() -> None:
-        nonlocal say_ms
+        nonlocal log_at_ms
         try:
             await check()
         except UnavailableError as error:
-            if not isinstance(error, RequestRefusedError) and clock.boot_ms() >= say_ms:
-                say_ms = clock.boot_ms() + _SAY_EVERY_MS
-                _log.warning("waiting for %s: %s", service, error.reason)
+            if not isinstance(error, RequestRefusedError) and clock.boot_ms() >= log_at_ms:
+                log_at_ms = clock.boot_ms() + _LOG_EVERY_MS
+                _log.warning("object storage %s unavailable, retrying: %s", service, error.reason)
             raise
 
     return checked

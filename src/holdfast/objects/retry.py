@@ -1,8 +1,8 @@
-"""Retrying: attempts go on, with growing jittered pauses, until one succeeds or the deadline passes.
+"""Retries: attempts continue, with growing jittered pauses, until one succeeds or the deadline passes.
 
 The one rule: only what is safe to repeat is repeated, and here everything is: reads and deletes by nature, puts because they
-are if-absent. A put whose answer was lost is put again and finds `AlreadyExists`: the caller knows its own upload by the key.
-What the service refuses (`RefusedError`) is passed on at once.
+are if-absent. A put whose answer was lost is repeated and finds `AlreadyExists`: the caller recognizes its own upload by the key.
+What the service refuses (`RequestRefusedError`) is raised at once.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrySettings:
-    """How long an operation goes on, and how it pauses in between. Pauses after throttling are four times as long."""
+    """The deadline of an operation and the pauses between attempts. Pauses after throttling are four times as long."""
 
     deadline_ms: int = 60_000
     pause_ms: int = 50
@@ -34,7 +34,7 @@ class RetrySettings:
             check_at_least(name, getattr(self, name), 1)
 
 
-OnRetry = Callable[[str], None]  # which operation is tried again
+OnRetry = Callable[[str], None]  # the operation that is retried
 
 
 async def retry_until_deadline(
@@ -47,7 +47,7 @@ async def retry_until_deadline(
     service: str = "object storage",
     on_retry: OnRetry | None = None,
 ) -> T:
-    """The result of the first attempt that succeeds; past the deadline, an `UnavailableError` with what was tried."""
+    """The result of the first attempt that succeeds; past the deadline, an `UnavailableError` with the attempts and the last cause."""
     started_ms = clock.boot_ms()
     tried = 0
     failed: UnavailableError | None = None
@@ -61,16 +61,16 @@ async def retry_until_deadline(
         except UnavailableError as error:
             failed = error
         except TimeoutError:
-            # An attempt that the deadline cut short says less than the one before it.
-            failed = failed or UnavailableError(service, f"no answer within {left_ms} ms")
+            # An attempt cut short by the deadline tells less than the one before it.
+            failed = failed or UnavailableError(service, f"no response within {left_ms} ms")
         tried += 1
-        patience = 4 if isinstance(failed, ThrottledError) else 1
+        factor = 4 if isinstance(failed, ThrottledError) else 1
         pause_ms = backoff_ms(
-            tried - 1, base_ms=settings.pause_ms * patience, max_ms=settings.pause_ms_max, random=random
+            tried - 1, base_ms=settings.pause_ms * factor, max_ms=settings.pause_ms_max, random=random
         )
         now_ms = clock.boot_ms()
         if now_ms + pause_ms >= started_ms + settings.deadline_ms:
-            reason = f"{operation} failed {tried} times in {now_ms - started_ms} ms, at last with: {failed.reason}"
+            reason = f"{operation} failed {tried} times in {now_ms - started_ms} ms, last error: {failed.reason}"
             raise UnavailableError(failed.service, reason) from None
         await clock.sleep_ms(pause_ms)
         if on_retry is not None:
@@ -78,7 +78,7 @@ async def retry_until_deadline(
 
 
 class RetryingObjects:
-    """`objects`, more patiently."""
+    """`objects` with retries."""
 
     def __init__(
         self,
@@ -94,34 +94,34 @@ class RetryingObjects:
         self._clock, self._random, self._settings, self._on_retry = clock, random, settings, on_retry
 
     async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyExists:
-        return await self._keep_trying("put", partial(self._objects.put, key, body))
+        return await self._retry("put", partial(self._objects.put, key, body))
 
     async def get(self, key: str, *, start: int = 0, end: int | None = None) -> Buffer | Missing:
-        return await self._keep_trying("get", partial(self._objects.get, key, start=start, end=end))
+        return await self._retry("get", partial(self._objects.get, key, start=start, end=end))
 
     async def get_tail(self, key: str, size_bytes: int) -> Buffer | Missing:
-        return await self._keep_trying("get_tail", partial(self._objects.get_tail, key, size_bytes))
+        return await self._retry("get_tail", partial(self._objects.get_tail, key, size_bytes))
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """Goes on where it was: keys come in order, so the last one seen is the place."""
+        """Resumes after the last key: keys come in order."""
         seen: AsyncIterator[ObjectInfo] | None = None
 
-        async def following() -> ObjectInfo | None:
+        async def next_info() -> ObjectInfo | None:
             nonlocal seen
             listing = seen or self._objects.list(prefix, after=after)
-            seen = None  # a listing that fails is spent
+            seen = None  # a failed listing cannot be resumed
             info = await anext(listing, None)
             seen = listing
             return info
 
-        while (info := await self._keep_trying("list", following)) is not None:
+        while (info := await self._retry("list", next_info)) is not None:
             after = info.key
             yield info
 
     async def delete(self, keys: Sequence[str]) -> None:
-        await self._keep_trying("delete", partial(self._objects.delete, keys))
+        await self._retry("delete", partial(self._objects.delete, keys))
 
-    async def _keep_trying(self, operation: str, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, operation: str, attempt: Callable[[], Awaitable[T]]) -> T:
         return await retry_until_deadline(
             operation,
             attempt,

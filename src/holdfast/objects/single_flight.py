@@ -1,4 +1,4 @@
-"""Flights: work that several callers want at the same time is done once for all of them."""
+"""Single flight: concurrent callers of the same work share one execution."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
@@ -14,18 +14,18 @@ class _Flight(Generic[T]):
 
 
 class SingleFlight(Generic[T]):
-    """Work under way, by name."""
+    """Running work, by name."""
 
     def __init__(self) -> None:
         self._flights: dict[Hashable, _Flight[T]] = {}
-        self.joined = 0  # callers who found the work already under way
+        self.joined = 0  # callers that found the work running
 
     async def join(self, name: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of `work`, begun now or by an earlier caller. It is cancelled when its last waiter is."""
+        """The result of `work`, started now or by an earlier caller. It is cancelled with its last waiter."""
         flight = self._flights.get(name)
         if flight is None:
             flight = self._flights[name] = _Flight(asyncio.create_task(work()))
-            flight.task.add_done_callback(lambda _: self._land(name, flight))
+            flight.task.add_done_callback(lambda _: self._remove(name, flight))
         else:
             self.joined += 1
         flight.waiters += 1
@@ -34,10 +34,10 @@ class SingleFlight(Generic[T]):
         finally:
             flight.waiters -= 1
             if not flight.waiters and not flight.task.done():
-                self._land(name, flight)  # at once: nobody may join what is being cancelled
+                self._remove(name, flight)  # at once: no caller may join cancelled work
                 flight.task.cancel()
                 await asyncio.wait({flight.task})
 
-    def _land(self, name: Hashable, flight: _Flight[T]) -> None:
+    def _remove(self, name: Hashable, flight: _Flight[T]) -> None:
         if self._flights.get(name) is flight:
             del self._flights[name]

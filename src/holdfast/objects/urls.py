@@ -1,7 +1,7 @@
-"""Object URLs: which engine a URL names, and what is wrong with one that names none.
+"""Object URLs: which engine a URL names, and a useful error for one that names none.
 
-`open_objects` is the way in: the engine, a counter of its requests, retries over both. Engines are imported only when asked
-for. Secrets in a URL are never shown.
+`open_objects` is the entry point: the engine, a counter of its requests, retries over both. Engines are imported when first opened.
+Secrets in a URL are never shown.
 """
 
 import re
@@ -23,7 +23,7 @@ from holdfast.vocabulary.settings import settings_from
 
 S = TypeVar("S")
 
-# Options whose values are shown; all others as ***, the misspelt ones too: who knows what they hold.
+# Options whose values are shown; all others, misspelt ones too, are shown as ***.
 _SHOWN: Final = frozenset(
     {"endpoint", "region", "account_name", "virtual_hosted_style_request", "s3_express", "ca_file", "check", "unsafe"}
     | {"deadline_ms", "pause_ms", "pause_ms_max", "attempt_timeout_ms", "connect_timeout_ms", "threads_max"}
@@ -46,12 +46,12 @@ class ObjectsUrl:
         return _USER_INFO.sub("//***@", f"{place}{'?' if options else ''}{options}")
 
     def settings(self, kind: type[S]) -> S:
-        """Settings of `kind`, from the options that bear their names."""
+        """Settings of `kind`, from the options of the same names."""
         names = _field_names(kind)
         return settings_from(kind, {name: value for name, value in self.options.items() if name in names})
 
     def check_options(self, *known: str, settings: tuple[type, ...] = ()) -> None:
-        """Refuse an option the engine does not know, so that a misspelt one is not ignored."""
+        """Refuse an unknown option, so that a misspelt one is not ignored."""
         allowed = [*known, *(name for kind in (*settings, RetrySettings) for name in _field_names(kind))]
         for name in self.options:
             if name not in allowed:
@@ -75,7 +75,7 @@ _ENGINES: Final = {
 
 
 def parse_objects_url(text: str) -> ObjectsUrl:
-    """Take a URL apart, or say which URLs there are."""
+    """Parse a URL; the error lists the known ones."""
     parts = urlsplit(text)
     url = ObjectsUrl(parts, dict(parse_qsl(parts.query, keep_blank_values=True)))
     if parts.scheme not in _ENGINES:
@@ -86,7 +86,7 @@ def parse_objects_url(text: str) -> ObjectsUrl:
 
 
 def counters_for(url: str) -> ObjectCounters:
-    """Counters for what a URL names, with the prices that go with it."""
+    """Counters for a URL, with the prices of its service."""
     return ObjectCounters(prices=CLOUD_PRICES if _ENGINES[parse_objects_url(url).parts.scheme][1] else FREE)
 
 
@@ -94,7 +94,7 @@ def counters_for(url: str) -> ObjectCounters:
 async def open_objects(
     url: str, *, clock: Clock, random: Random, counters: ObjectCounters | None = None
 ) -> AsyncIterator[Objects]:
-    """Open what a URL names, checked for reach. `counters` count its requests. See `docs/objects.md` for every option."""
+    """Open the engine of a URL, checked for access. `counters` count its requests. See `docs/objects.md` for every option."""
     parsed = parse_objects_url(url)
     module, extra, _ = _ENGINES[parsed.parts.scheme]
     try:

@@ -1,1 +1,1 @@
-"""Engines behind the Store contract. They know the contracts and the vocabulary, nothing else."""
+"""Engines behind the Store contract. They import contracts and vocabulary, nothing else."""

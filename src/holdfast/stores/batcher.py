@@ -1,8 +1,8 @@
-"""Batching: writes that arrive while one batch is under way go together in the next.
+"""Write batching: writes that arrive while a batch is in flight go into the next one.
 
-It owns the queue and the order, nothing else: an engine says how a batch is run. The one rule: first in, first out, one batch
-under way at a time, so a lone write waits for nobody and a busy store pays for its round trip and its fsync once per batch.
-A caller that gives up neither stops the batch its write is in nor leaves a write behind that had not been sent.
+It owns the queue and the order; the engine runs the batches. The one rule: first in, first out, one batch in flight at a time. A
+lone write is sent at once; a busy store pays one round trip and one fsync per batch. A write whose caller is cancelled before it
+was sent is dropped; after that it runs to its end.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteBatchLimits:
-    """How much one batch may carry, and how many writes may wait. A single write is always taken, whatever its size."""
+    """Limits of one batch and of the queue. A single write is always accepted, whatever its size."""
 
     writes_max: int = 256
     bytes_max: int = 1 * MIB
@@ -36,7 +36,7 @@ class WriteBatchLimits:
 
 @dataclass(slots=True, eq=False)
 class PendingWrite(Generic[W, R]):
-    """One write on its way: what to do, and who waits for the answer. `id` is what `OutcomeUnknownError` would carry."""
+    """One queued write and the future of its caller. `id` goes into `OutcomeUnknownError`."""
 
     id: str
     work: W
@@ -48,22 +48,22 @@ RunBatch = Callable[[Sequence[PendingWrite[W, R]]], Awaitable[Sequence[R | Excep
 
 
 class WriteBatcher(Generic[W, R]):
-    """Hands queued writes to `run`, batch by batch, from a task of its own (see `running`).
+    """Passes queued writes to `run`, batch by batch, from its own task (see `running`).
 
-    `run` answers with one outcome per write, in order; an exception among them is raised to that write's caller alone. If
-    `run` itself raises, every write of the batch gets that exception; the next batch is run all the same.
+    `run` returns one outcome per write, in order; an exception among them is raised to that write's caller alone. If `run`
+    itself raises, every write of the batch fails with that exception; the next batch runs regardless.
     """
 
-    def __init__(self, what: str, run: RunBatch[W, R], limits: WriteBatchLimits | None = None) -> None:
-        self._what, self._run, self._limits = what, run, limits or WriteBatchLimits()
+    def __init__(self, store: str, run: RunBatch[W, R], limits: WriteBatchLimits | None = None) -> None:
+        self._store, self._run, self._limits = store, run, limits or WriteBatchLimits()
         self._waiting: deque[PendingWrite[W, R]] = deque()
-        self._under_way: list[PendingWrite[W, R]] = []
+        self._in_flight: list[PendingWrite[W, R]] = []
         self._arrived = Notify()
         self._closed = False
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Serve writes during the body. Leaving it refuses what still waits and lets the batch under way finish."""
+        """Run batches during the body. On exit, queued writes fail with `ClosedError` and the batch in flight finishes."""
         idle = Notify()
         try:
             async with background_tasks(self._serve(idle)):
@@ -72,19 +72,19 @@ class WriteBatcher(Generic[W, R]):
                 finally:
                     self._closed = True
                     self._refuse_waiting()
-                    while self._under_way:
+                    while self._in_flight:
                         await idle.wait()
         finally:
-            # Only a second cancellation leaves a batch here: it was sent, and nobody will hear the answer.
-            for write in self._under_way:
-                _fail(write, OutcomeUnknownError(write.id, f"{self._what} was closed while the commit was under way"))
+            # Only a second cancellation leaves a batch here: it was sent, and its response will not be read.
+            for write in self._in_flight:
+                _fail(write, OutcomeUnknownError(write.id, f"{self._store} was closed while the commit was in flight"))
 
     async def submit(self, write_id: str, work: W, *, size_bytes: int = 0) -> R:
-        """Queue one write and wait for its outcome. Cancelled before it was sent, it never is; afterwards it goes on."""
+        """Queue one write and wait for its outcome. If cancelled before it is sent, it never is; afterwards it completes."""
         if self._closed:
-            raise ClosedError(self._what)
+            raise ClosedError(self._store)
         if len(self._waiting) >= self._limits.waiting_max:
-            raise UnavailableError(self._what, f"{len(self._waiting)} commits are waiting already; slow down")
+            raise UnavailableError(self._store, f"write queue full: {len(self._waiting)} commits waiting")
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append(PendingWrite(write_id, work, size_bytes, answer))
         self._arrived.notify()
@@ -92,14 +92,14 @@ class WriteBatcher(Generic[W, R]):
 
     async def _serve(self, idle: Notify) -> None:
         while True:
-            self._under_way = batch = self._take()
+            self._in_flight = batch = self._take()
             if not batch:
                 idle.notify()
                 await self._arrived.wait()
                 continue
             try:
                 outcomes = await self._run(batch)
-            except Exception as error:  # whatever it is, the callers must hear it and the next batch must run
+            except Exception as error:  # any error must reach the callers, and the next batch must run
                 for write in batch:
                     _fail(write, error)
                 continue
@@ -117,14 +117,14 @@ class WriteBatcher(Generic[W, R]):
             if batch and size_bytes + write.bytes > self._limits.bytes_max:
                 break
             self._waiting.popleft()
-            if not write.answer.done():  # done before it was sent: its caller was cancelled
+            if not write.answer.done():  # cancelled before it was sent
                 size_bytes += write.bytes
                 batch.append(write)
         return batch
 
     def _refuse_waiting(self) -> None:
         while self._waiting:
-            _fail(self._waiting.popleft(), ClosedError(self._what))
+            _fail(self._waiting.popleft(), ClosedError(self._store))
 
 
 def _fail(write: PendingWrite[W, R], error: Exception) -> None:

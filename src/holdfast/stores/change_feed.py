@@ -1,8 +1,8 @@
-"""Feed: recent commits in memory, and watchers that follow them.
+"""Change feed: recent commits in memory, and the watchers that follow them.
 
 Engines with a change log (memory, SQLite, PostgreSQL, Redis) publish each commit here once, in version order; a watcher that
-is further behind than the feed remembers reads the log itself until it has caught up. Doorbells (NOTIFY, pub/sub, sockets)
-only say "look": what a watcher yields always comes from the log.
+is further behind than the feed's memory reads the log until it has caught up. Notifications (NOTIFY, pub/sub, sockets) only
+trigger a read: what a watcher yields always comes from the log.
 """
 
 from bisect import bisect_right
@@ -31,7 +31,7 @@ ReadChangeLog = Callable[[int], Awaitable[ChangeLogPage]]  # after which version
 
 
 class ChangeFeed:
-    """The last commits of one store, in order, with whoever waits for the next."""
+    """The last commits of one store, in order, and the watchers that wait for the next."""
 
     def __init__(self, *, head: int, commits_kept: int = 10_000) -> None:
         self.head = head
@@ -42,7 +42,7 @@ class ChangeFeed:
         self._ended: Exception | None = None
 
     def publish(self, commit: Changed) -> None:
-        """Add the next commit. Versions at or below head are ignored: the log was read twice."""
+        """Add the next commit. Versions at or below head are ignored: the log may be read twice."""
         if commit.version <= self.head:
             return
         self._recent.append(commit)
@@ -55,11 +55,11 @@ class ChangeFeed:
 
     @property
     def watched(self) -> bool:
-        """Whether anybody follows."""
+        """Whether there is a watcher."""
         return bool(self._waiting)
 
     def restart_at(self, version: int) -> None:
-        """The log lost commits this feed had not read: forget all, so that watchers find out from the log."""
+        """The log lost commits that this feed had not read: clear it, so that watchers detect the gap in the log."""
         self._recent.clear()
         self._low = self.head = version
         for notify in self._waiting:
@@ -85,9 +85,9 @@ class ChangeFeed:
 
 
 class _FeedWatch:
-    """One watcher's place in the feed.
+    """One watcher's position in the feed.
 
-    Not a generator: those end for good when a caller's timeout cancels them, and a watch must go on where it was.
+    Not a generator: a caller's timeout would end it for good, and a watch must resume where it was.
     """
 
     def __init__(self, feed: ChangeFeed, prefix: str, at: int, read_log: ReadChangeLog | None) -> None:
@@ -109,7 +109,7 @@ class _FeedWatch:
                 seen = _below(self._prefix, commit)
                 if seen is not None:
                     return seen
-            low = feed._low  # as it is before the log is read: memory may move on meanwhile
+            low = feed._low  # read before the log: memory may advance meanwhile
             if self._at < low:
                 page = ChangeLogPage((), low) if self._read_log is None else await self._read_log(self._at)
                 if self._at < page.gone_until:

@@ -1,4 +1,4 @@
-"""Memory: the contract in one process, for tests, simulation and first steps. Nothing survives the process.
+"""Memory engine: the contract in one process, for tests, simulation and first steps. Nothing survives the process.
 
 It is also the reference: the simplest code that keeps every promise of `contracts.store`.
 """
@@ -42,7 +42,7 @@ class _MemorySession:
 
 
 class MemoryStore:
-    """All state in dictionaries; every method runs to its end without yielding, so each is atomic."""
+    """All state in dictionaries; no method yields midway, so each is atomic."""
 
     def __init__(self, *, clock: Clock, random: Random, limits: StoreLimits, commits_kept: int = 10_000) -> None:
         self._clock, self._random, self._limits = clock, random, limits
@@ -57,7 +57,7 @@ class MemoryStore:
         self.facts = StoreFacts(
             engine="memory",
             server="this process",
-            durability="none: everything is gone when the process ends",
+            durability="none: all data is lost when the process ends",
             incarnation=random.token(),
         )
 
@@ -106,7 +106,7 @@ class MemoryStore:
         return Committed(self._version)
 
     async def resolve(self, commit_id: str) -> Committed | NotCommitted:
-        raise InvalidError("commit id", commit_id, "an id from OutcomeUnknownError, which this engine never raises")
+        raise InvalidError("commit id", commit_id, "the id of an OutcomeUnknownError; this engine raises none")
 
     async def open_session(self, ttl_ms: int) -> Session:
         self._check_open()
@@ -134,7 +134,7 @@ class MemoryStore:
         return self._feed.watch(prefix, from_version=from_version)
 
     async def reap_when_due(self) -> None:
-        """End overdue sessions when nobody else's commit does."""
+        """End overdue sessions when no commit does."""
         while True:
             if not self._due:
                 await self._due_changed.wait()

@@ -1,7 +1,7 @@
-"""Store URLs: which engine a URL names, and what is wrong with one that names none.
+"""Store URLs: which engine a URL names, and a useful error for one that names none.
 
-Engines are imported only when asked for, so that a process pays for the one it uses and an engine whose driver is not
-installed can say how to install it.
+Engines are imported when first opened: a process loads only the engine it uses, and a missing driver is an error that names the
+extra to install.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -38,10 +38,14 @@ class StoreUrl:
         return self.options.get(name, "0").lower() in ("1", "true", "yes")
 
     def check_options(self, *known: str) -> None:
-        """Refuse an option the engine does not know, so that a misspelt one is not ignored."""
+        """Refuse an unknown option, so that a misspelt one is not ignored."""
         for name in self.options:
             if name not in known:
-                raise InvalidError(f"option of {self.shown}", name, "one of " + ", ".join(known))
+                raise InvalidError(
+                    f"option of {self.shown}",
+                    name,
+                    "one of " + ", ".join(known) if known else "absent: this engine has no options",
+                )
 
 
 OpenEngine = Callable[[StoreUrl, Clock, Random], AbstractAsyncContextManager[Store]]
@@ -64,7 +68,7 @@ _ALIASES: Final = {
 
 
 def parse_store_url(text: str) -> StoreUrl:
-    """Take a URL apart, or say which URLs there are."""
+    """Parse a URL; the error lists the known ones."""
     parts = urlsplit(text)
     url = StoreUrl(text, parts, dict(parse_qsl(parts.query, keep_blank_values=True)))
     if _ALIASES.get(parts.scheme, parts.scheme) not in _ENGINES:

@@ -1,4 +1,4 @@
-"""FaultyObjects: any objects, with requests that fail, answers that get lost, and reads that are slow or short."""
+"""FaultyObjects: object storage with failing requests, lost answers, and slow or short reads."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar, cast
@@ -13,24 +13,24 @@ Found = TypeVar("Found", bound=Buffer | Missing)
 
 
 class FaultyObjects:
-    """Passes calls on to `objects`, and spoils those a test asks it to spoil. Put retries above it, never below.
+    """Passes calls on to `objects` and injects faults. Retries belong above it, never below.
 
-    Shares are between 0 and 1, drawn from `chance`: with a seeded one, a run can be repeated.
+    Shares are between 0 and 1, drawn from `random`: with a seeded one, a run is reproducible.
     """
 
     def __init__(self, objects: Objects, *, clock: Clock, random: Random) -> None:
         self._objects, self._clock, self._random = objects, clock, random
-        self.fail_share = 0.0  # requests that are not done and answered with 503
-        self.lose_put_share = 0.0  # puts that are done and not answered
-        self.short_share = 0.0  # reads that give fewer bytes than there are: what checksums are for
+        self.fail_share = 0.0  # requests that fail with 503, not done
+        self.lose_put_share = 0.0  # puts that are done, without an answer
+        self.short_share = 0.0  # reads that return too few bytes, which checksums must catch
         self.delay_ms = 0.0  # before every request
         self.reachable = True
         self._lose_answer_to: str | None = None
         self.calls: dict[str, int] = {}
-        self.spoilt = 0  # so that a test can see that it happened
+        self.faults = 0  # how many were injected
 
     def lose_answer_to(self, marker: str) -> None:
-        """The next put whose key holds `marker` is done, and its sender is not told."""
+        """The next put whose key contains `marker` is done; its answer is lost."""
         self._lose_answer_to = marker
 
     async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyExists:
@@ -79,5 +79,5 @@ class FaultyObjects:
 
     def _drawn(self, share: float) -> bool:
         hit = share > 0 and self._random.jitter(0.5, share=1.0) < share
-        self.spoilt += hit
+        self.faults += hit
         return hit

@@ -1,4 +1,4 @@
-"""FaultyStore: any store, with requests and answers that get lost on the way."""
+"""FaultyStore: a store that loses requests and answers on demand."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -25,7 +25,7 @@ _LOST: Final = "the answer was lost on purpose"
 
 
 class FaultyStore:
-    """Passes calls on to `store`, and loses those a test asks it to lose. Counts what it passes on, by method."""
+    """Passes calls on to `store` and loses those that a test selects. Counts calls by method."""
 
     def __init__(self, store: Store, *, random: Random) -> None:
         self._store, self._random = store, random
@@ -40,11 +40,11 @@ class FaultyStore:
         return self._store.facts
 
     def lose_answer_to(self, marker: str) -> None:
-        """The next commit that mentions `marker` is done, and its sender is not told."""
+        """The next commit that mentions `marker` is done; its answer is lost."""
         self._lose_answer_to = marker
 
     def lose_request(self, marker: str) -> None:
-        """The next commit that mentions `marker` is not done, and its sender is not told."""
+        """The next commit that mentions `marker` is lost; its outcome is unknown to its sender."""
         self._lose_request = marker
 
     async def get(self, key: str) -> Entry | None:

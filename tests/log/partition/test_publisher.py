@@ -203,7 +203,7 @@ async def test_object_storage_that_fails_a_third_of_all_calls_and_loses_answers_
             await ann.publisher.publish([partition])
     ann.objects.fail_share = ann.objects.lose_put_share = 0.0
     await ann.publisher.publish([partition])
-    assert ann.objects.spoilt > 5
+    assert ann.objects.faults > 5
     assert [value for _, value in await published(world)] == [str(number) for number in range(60)]
 
 

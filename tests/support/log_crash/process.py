@@ -237,7 +237,7 @@ async def _trouble(
         while all(each.unpublished_bytes > LOG.unpublished_bytes_max // 2 for each in leading.partitions()):
             await parts.clock.sleep_ms(5)
         faulty.reachable = False
-        parts.say(f"down {parts.agent} {faulty.spoilt}")
+        parts.say(f"down {parts.agent} {faulty.faults}")
         await parts.clock.sleep_ms(told.objects_down_ms)
         faulty.reachable = True
         parts.say(f"up {parts.agent}")

@@ -122,7 +122,7 @@ class SqliteHarness:
             clock=RealClock(),
             random=SystemRandom(),
             settings=SqliteSettings(timeout_ms=TIMEOUT_MS),
-            connection_kind=self._kind,
+            connection_class=self._kind,
         ) as store:
             yield store
 

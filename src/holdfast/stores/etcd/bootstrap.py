@@ -1,7 +1,7 @@
-"""Opening: what is checked before a store on etcd is used, and the mark that tells it from any other.
+"""Opening a store: the checks of the etcd servers, and the incarnation record that identifies the store.
 
-A learner or a member of another cluster in the endpoint list is refused outright; a version with known losses needs
-`?unsafe=1`. etcd does not say whether it was started with --unsafe-no-fsync: that stays the operator's word.
+A learner or a member of another cluster in the endpoint list is always refused; a version with known data loss needs `?unsafe=1`.
+Whether etcd was started with --unsafe-no-fsync cannot be read from it: that is up to the operator.
 """
 
 import asyncio
@@ -17,23 +17,23 @@ from holdfast.stores.etcd.errors import CALL_ERRORS, CallFailure, classify_failu
 from holdfast.stores.etcd.keyspace import Keyspace
 from holdfast.stores.etcd.rpc_methods import MEMBER_LIST, RANGE, STATUS, TXN
 from holdfast.stores.etcd.transactions import require_revision
-from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.errors import InvalidError, UnavailableError, UsageError
 from holdfast.vocabulary.random import Random
 
 _OLDEST: Final = (3, 4)
-_NOT_TOLD: Final = "version not told"  # newer servers tell it to root alone; older ones, which would be refused, to all
+_HIDDEN: Final = "version hidden"  # newer servers show it to root alone; older ones, which would be refused, to all
 _INCONSISTENT: Final = ((3, 5, 0), (3, 5, 1), (3, 5, 2))
 
 
-class IncarnationMark(msgspec.Struct, frozen=True):
-    """What lies at `{prefix}/incarnation`. It is written once; whoever finds another one there is in another store."""
+class IncarnationRecord(msgspec.Struct, frozen=True):
+    """The value at `{prefix}/incarnation`. Written once: another value means another store."""
 
     incarnation: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdServerFacts:
-    """What the servers say of themselves."""
+    """Facts about the servers."""
 
     server: str
     durability: str
@@ -45,91 +45,91 @@ class EtcdIdentity:
     """Which store was opened, and at which revision."""
 
     cluster: int
-    mark: bytes
+    record: bytes
     revision: int
 
     @property
     def incarnation(self) -> str:
         """For facts and errors."""
-        return f"{self.cluster:x}.{decode_mark(self.mark)}"
+        return f"{self.cluster:x}.{decode_record(self.record)}"
 
 
 async def check_servers(client: EtcdClient) -> EtcdServerFacts:
-    """Ask every endpoint what it is; refuse what cannot keep the contract."""
-    answers = await asyncio.gather(*(_status(client, endpoint) for endpoint in client.endpoints))
-    statuses = [answer for answer in answers if isinstance(answer, pb.StatusResponse)]
-    notes = [answer for answer in answers if isinstance(answer, str)]
-    if not statuses and not any(note.startswith(_NOT_TOLD) for note in notes):
-        # Another round with the whole operation's patience, and an error that says what was tried.
-        statuses, notes = [await client.ask(STATUS, pb.StatusRequest())], []
+    """Get the status of every endpoint; refuse servers that cannot keep the contract."""
+    responses = await asyncio.gather(*(_status(client, endpoint) for endpoint in client.endpoints))
+    statuses = [each for each in responses if isinstance(each, pb.StatusResponse)]
+    notes = [each for each in responses if isinstance(each, str)]
+    if not statuses and not any(note.startswith(_HIDDEN) for note in notes):
+        # Once more with the timeout of a whole operation, and an error with what was tried.
+        statuses, notes = [await client.call(STATUS, pb.StatusRequest())], []
     for status in statuses:
         notes += _check_server(status, unsafe=client.address.unsafe)
     clusters = {status.header.cluster_id for status in statuses}
     if len(clusters) > 1:
         found = ", ".join(f"{cluster:x}" for cluster in sorted(clusters))
         raise InvalidError(f"endpoints of {client.address.shown}", found, "members of one cluster")
-    listed = (await client.ask(MEMBER_LIST, pb.MemberListRequest())).members
+    listed = (await client.call(MEMBER_LIST, pb.MemberListRequest())).members
     members = sum(not member.isLearner for member in listed)
     if members == 1:
-        notes.append("single member: when it is down the store is, and its disk is the only copy")
-    versions = " and ".join(sorted({status.version for status in statuses})) or "of a version it does not tell"
+        notes.append("single member: no failover, and its disk is the only copy")
+    versions = " and ".join(sorted({status.version for status in statuses})) or "of unknown version"
     return EtcdServerFacts(
         server=f"etcd {versions}, {members} member{'' if members == 1 else 's'}",
-        durability=f"raft: on disk at {members // 2 + 1} of {members} before the answer",
+        durability=f"raft: on disk at {members // 2 + 1} of {members} before the response",
         notes=tuple(dict.fromkeys(notes)),
     )
 
 
 async def read_or_create_identity(client: EtcdClient, keyspace: Keyspace, random: Random) -> EtcdIdentity:
-    """Find the store's mark, or write it: whoever opens a store first does."""
+    """Read the incarnation record, or write it if this is a new store."""
     key = keyspace.incarnation
-    answer = await client.ask(RANGE, pb.RangeRequest(key=key))
-    if not answer.kvs:
-        question = pb.TxnRequest()
-        require_revision(question, key, 0)
-        put = question.success.add().request_put
-        put.key, put.value = key, msgspec.json.encode(IncarnationMark(random.token()))
-        await client.ask(TXN, question)  # repeating it is harmless: the second one finds the first
-        answer = await client.ask(RANGE, pb.RangeRequest(key=key))
-    if not answer.kvs:
-        raise UnavailableError(client.address.shown, f"{key.decode()} was removed while the store was opened")
+    response = await client.call(RANGE, pb.RangeRequest(key=key))
+    if not response.kvs:
+        request = pb.TxnRequest()
+        require_revision(request, key, 0)
+        put = request.success.add().request_put
+        put.key, put.value = key, msgspec.json.encode(IncarnationRecord(random.token()))
+        await client.call(TXN, request)  # idempotent: a repeated write finds the first
+        response = await client.call(RANGE, pb.RangeRequest(key=key))
+    if not response.kvs:
+        raise UnavailableError(client.address.shown, f"{key.decode()} was removed while the store was being opened")
     return EtcdIdentity(
-        cluster=answer.header.cluster_id, mark=bytes(answer.kvs[0].value), revision=answer.header.revision
+        cluster=response.header.cluster_id, record=bytes(response.kvs[0].value), revision=response.header.revision
     )
 
 
-def decode_mark(value: bytes) -> str:
-    """The incarnation a mark names."""
+def decode_record(value: bytes) -> str:
+    """The incarnation in a record."""
     try:
-        return msgspec.json.decode(value, type=IncarnationMark).incarnation
+        return msgspec.json.decode(value, type=IncarnationRecord).incarnation
     except msgspec.DecodeError:
         return f"unreadable: {value[:80]!r}"
 
 
 async def _status(client: EtcdClient, endpoint: Endpoint) -> pb.StatusResponse | str:
     try:
-        return await client.ask_at(endpoint, STATUS, pb.StatusRequest())
+        return await client.call_at(endpoint, STATUS, pb.StatusRequest())
     except CALL_ERRORS as error:
         failure, shown = classify_failure(error)
     if failure is CallFailure.REFUSED:
-        return f"{_NOT_TOLD} by {endpoint.target} ({shown}): grant the user root's role to have it checked"
-    return f"no answer at open: {endpoint.target} ({shown})"
+        return f"{_HIDDEN} by {endpoint.target} ({shown}): grant the user the root role to have it checked"
+    return f"no response at open: {endpoint.target} ({shown})"
 
 
 def _check_server(status: pb.StatusResponse, *, unsafe: bool) -> list[str]:
     what = f"etcd member {status.header.member_id:x}"
     if status.isLearner:
-        raise InvalidError(what, "a learner", "a voting member: promote it, or leave it out of the endpoints")
+        raise InvalidError(f"role of {what}", "learner", "voting member: promote it, or remove it from the endpoints")
     notes = []
     version = tuple(int(number) for number in re.findall(r"\d+", status.version)[:3])
     if version < _OLDEST:
         if not unsafe:
-            raise InvalidError(f"{what}: version", status.version, "3.4 or newer (or ?unsafe=1)")
+            raise InvalidError(f"version of {what}", status.version, "3.4 or newer (?unsafe=1 accepts it)")
         notes.append(f"unsafe: etcd {status.version} is older than 3.4")
     if version in _INCONSISTENT:
         notes.append(f"etcd {status.version} can lose consistency when it is killed: upgrade to 3.5.6 or newer")
     for alarm in status.errors:
         if "CORRUPT" in alarm and not unsafe:
-            raise InvalidError(what, alarm, "a cluster without a corruption alarm (or ?unsafe=1)")
+            raise UsageError(f"{what} has a corruption alarm ({alarm}): repair the cluster, or open it with ?unsafe=1")
         notes.append(f"alarm: {alarm}")
     return notes

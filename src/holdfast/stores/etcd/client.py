@@ -1,7 +1,7 @@
 """EtcdClient: calls to a list of endpoints, one of them in use, the next one when it fails.
 
-The one rule: a call is repeated only if repeating it is harmless or it was surely not done; a write whose answer is missing
-raises `AnswerLostError` and is the caller's to resolve. Knows nothing of keys, leases or watches.
+The one rule: a call is repeated only if it is idempotent or was not done; a write without a response raises `AnswerLostError`, and
+the caller resolves it. It has no notion of keys, leases or watches.
 """
 
 import asyncio
@@ -11,18 +11,19 @@ from typing import Final, TypeVar, cast
 
 import grpc
 
+from holdfast.stores.errors import AnswerLostError
 from holdfast.stores.etcd import etcd_pb2 as pb
-from holdfast.stores.etcd.errors import CALL_ERRORS, CallFailure, EtcdAnswerLostError, classify_failure, error_for
+from holdfast.stores.etcd.errors import CALL_ERRORS, CallFailure, classify_failure, error_for
 from holdfast.stores.etcd.rpc_methods import AUTHENTICATE, A, Q, RpcMethod
 from holdfast.stores.etcd.settings import EtcdAddress, EtcdSettings
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import ClosedError, InvalidError, UnavailableError
+from holdfast.vocabulary.errors import ClosedError, InvalidError, UnavailableError, UsageError
 from holdfast.vocabulary.random import Random, backoff_ms
 
 T = TypeVar("T")
 Once = Callable[["Endpoint", float], Awaitable[T]]  # endpoint, seconds
 
-# A member that has lost its cluster answers "no leader" at once instead of holding the call until it times out.
+# A member without a leader then fails at once instead of holding the call until it times out.
 _REQUIRE_LEADER: Final = ("hasleader", "true")
 
 
@@ -34,12 +35,12 @@ class Endpoint:
         options = (
             ("grpc.enable_retries", 0),  # only this module repeats calls
             ("grpc.enable_http_proxy", 0),
-            ("grpc.use_local_subchannel_pool", 1),  # stores do not share connections, nor their faults
+            ("grpc.use_local_subchannel_pool", 1),  # stores share neither connections nor their failures
             ("grpc.max_receive_message_length", -1),
             ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", 2_000),  # really the time a connection may take
+            ("grpc.min_reconnect_backoff_ms", 2_000),  # in effect the connect timeout
             ("grpc.max_reconnect_backoff_ms", 500),
-            ("grpc.keepalive_time_ms", settings.ping_every_ms),  # finds frozen servers and silent cuts
+            ("grpc.keepalive_time_ms", settings.ping_every_ms),  # detects hung servers and dropped connections
             ("grpc.keepalive_timeout_ms", settings.ping_timeout_ms),
             ("grpc.http2.max_pings_without_data", 0),
         )
@@ -51,23 +52,23 @@ class Endpoint:
         self._unary: dict[str, object] = {}
 
     def unary(self, method: RpcMethod[Q, A]) -> "grpc.aio.UnaryUnaryMultiCallable[Q, A]":
-        """The callable for a method, made once."""
-        made = self._unary.get(method.path)
-        if made is None:
-            made = self._unary[method.path] = self.channel.unary_unary(
-                method.path, method.question.SerializeToString, method.answer.FromString
+        """The callable for a method, created once."""
+        unary = self._unary.get(method.path)
+        if unary is None:
+            unary = self._unary[method.path] = self.channel.unary_unary(
+                method.path, method.request.SerializeToString, method.response.FromString
             )
-        return cast("grpc.aio.UnaryUnaryMultiCallable[Q, A]", made)
+        return cast("grpc.aio.UnaryUnaryMultiCallable[Q, A]", unary)
 
 
 def was_cancelled() -> bool:
-    """Whether someone wants the current task to end, as opposed to a call of its own having been cancelled."""
+    """Whether the current task itself is cancelled, rather than a call that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 class EtcdClient:
-    """Calls with deadlines, failover and login. `breaks` counts failed calls: after one, the server may be another."""
+    """Calls with deadlines, failover and login. `breaks` counts failed calls: after one, another server may respond."""
 
     def __init__(self, address: EtcdAddress, settings: EtcdSettings, *, clock: Clock, random: Random) -> None:
         self.address, self.settings = address, settings
@@ -77,7 +78,7 @@ class EtcdClient:
         self._current = 0
         self._closed = False
         self._metadata = grpc.aio.Metadata(_REQUIRE_LEADER)
-        # With a choice of endpoints, a silent one must not use up the time of the whole operation.
+        # With several endpoints, one that hangs must not use up the timeout of the operation.
         several = len(address.endpoints) > 1
         self.try_ms = max(100, settings.timeout_ms // 3) if several else settings.timeout_ms
 
@@ -97,20 +98,20 @@ class EtcdClient:
             client._closed = True
             await asyncio.gather(*(endpoint.channel.close(None) for endpoint in client.endpoints))
 
-    async def ask(self, method: RpcMethod[Q, A], question: Q, *, repeatable: bool = True, within_ms: int = 0) -> A:
-        """Call, on whichever endpoint answers. `AnswerLostError` only if not `repeatable`."""
+    async def call(self, method: RpcMethod[Q, A], request: Q, *, repeatable: bool = True, within_ms: int = 0) -> A:
+        """Call any endpoint that responds. `AnswerLostError` only if not `repeatable`."""
 
         async def once(endpoint: Endpoint, timeout_s: float) -> A:
-            return await endpoint.unary(method)(question, timeout=timeout_s, metadata=self._metadata)
+            return await endpoint.unary(method)(request, timeout=timeout_s, metadata=self._metadata)
 
         return await self.attempt(once, repeatable=repeatable, within_ms=within_ms)
 
-    async def ask_at(self, endpoint: Endpoint, method: RpcMethod[Q, A], question: Q) -> A:
-        """Call one endpoint once; raises what gRPC raises."""
-        return await endpoint.unary(method)(question, timeout=self.try_ms / 1000, metadata=self._metadata)
+    async def call_at(self, endpoint: Endpoint, method: RpcMethod[Q, A], request: Q) -> A:
+        """Call one endpoint once; raises gRPC's errors."""
+        return await endpoint.unary(method)(request, timeout=self.try_ms / 1000, metadata=self._metadata)
 
     async def attempt(self, once: Once[T], *, repeatable: bool = True, within_ms: int = 0) -> T:
-        """Do `once` until it succeeds, moving on from endpoints that fail, within the operation's time."""
+        """Run `once` until it succeeds, on the next endpoint after a failure, within the operation's timeout."""
         within_ms = within_ms or self.settings.timeout_ms
         deadline_ms = self._clock.boot_ms() + within_ms
         left_ms, tries, logins = within_ms, 0, 0
@@ -127,7 +128,7 @@ class EtcdClient:
             if failure in (CallFailure.NOT_DONE, CallFailure.LOST):
                 self.leave(endpoint)
             if failure in (CallFailure.LOST, CallFailure.NO_SPACE) and not repeatable:
-                raise EtcdAnswerLostError(f"{endpoint.target}: {shown}")
+                raise AnswerLostError(f"{endpoint.target}: {shown}")
             if failure is CallFailure.TOKEN and self.address.user and logins < 2:
                 logins += 1
                 await self.log_in()
@@ -142,36 +143,34 @@ class EtcdClient:
             if left_ms <= 0:
                 raise UnavailableError(
                     self.address.shown,
-                    f"{tries} tries in {within_ms} ms, the last at {endpoint.target}: {shown}; check that etcd runs,"
-                    " has a leader and can be reached from here (etcdctl endpoint health)",
+                    f"{tries} attempts in {within_ms} ms, the last at {endpoint.target}: {shown}; check that etcd is running,"
+                    " reachable and has a leader (etcdctl endpoint health)",
                 )
 
     def stream(self, method: RpcMethod[Q, A], endpoint: Endpoint) -> "grpc.aio.StreamStreamCall[Q, A]":
-        """Start a stream both ways; whoever starts it cancels it."""
+        """Start a bidirectional stream. The caller cancels it."""
         started = endpoint.channel.stream_stream(
-            method.path, method.question.SerializeToString, method.answer.FromString
+            method.path, method.request.SerializeToString, method.response.FromString
         )(None, metadata=self._metadata)
         return cast("grpc.aio.StreamStreamCall[Q, A]", started)
 
     def leave(self, endpoint: Endpoint) -> None:
-        """A call or stream on `endpoint` failed: use the next one, unless someone already moved on."""
+        """A call or stream on `endpoint` failed: use the next one, unless that was already done."""
         self.breaks += 1
         if self.endpoints[self._current] is endpoint:
             self._current = (self._current + 1) % len(self.endpoints)
 
     async def log_in(self) -> None:
-        """Get a token for the user, if there is one. Tokens expire, and a stream keeps the one it began with."""
+        """Get a token for the user, if there is one. Tokens expire, and a stream keeps its first one."""
         if not self.address.user:
             return
-        question = pb.AuthenticateRequest(name=self.address.user, password=self.address.password)
+        request = pb.AuthenticateRequest(name=self.address.user, password=self.address.password)
 
         async def once(endpoint: Endpoint, timeout_s: float) -> pb.AuthenticateResponse:
-            return await endpoint.unary(AUTHENTICATE)(question, timeout=timeout_s, metadata=(_REQUIRE_LEADER,))
+            return await endpoint.unary(AUTHENTICATE)(request, timeout=timeout_s, metadata=(_REQUIRE_LEADER,))
 
         try:
-            answer = await self.attempt(once)
+            response = await self.attempt(once)
         except InvalidError as refused:
-            raise InvalidError(
-                f"etcd user {self.address.user}", str(refused.given), "a known user and password"
-            ) from None
-        self._metadata = grpc.aio.Metadata(_REQUIRE_LEADER, ("token", answer.token))
+            raise UsageError(f"etcd refused user {self.address.user}: {refused.given or refused}") from None
+        self._metadata = grpc.aio.Metadata(_REQUIRE_LEADER, ("token", response.token))

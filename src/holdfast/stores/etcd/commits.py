@@ -1,15 +1,16 @@
-"""Commits: sends them, and finds out what became of those whose answers were lost.
+"""Commits: sends them, and resolves those whose answers were lost.
 
-The one rule: an answer is given only when it is known. See `slots` for how, `transactions` for what is sent.
+The one rule: an outcome is returned only when it is known. `commit_slots` explains how, `transactions` holds the requests.
 """
 
 from collections.abc import Sequence
 
 from holdfast.contracts.store import Committed, Conflict, NotCommitted, Operation, Put, Requirement
+from holdfast.stores.errors import AnswerLostError
 from holdfast.stores.etcd import etcd_pb2 as pb
 from holdfast.stores.etcd.client import EtcdClient
 from holdfast.stores.etcd.commit_slots import CommitId, CommitSlot, CommitSlots
-from holdfast.stores.etcd.errors import EtcdAnswerLostError, LeaseNotFoundError
+from holdfast.stores.etcd.errors import LeaseNotFoundError
 from holdfast.stores.etcd.identity_guard import IdentityGuard
 from holdfast.stores.etcd.keyspace import Keyspace, lease_of
 from holdfast.stores.etcd.rpc_methods import LEASE_TIME_TO_LIVE, TXN
@@ -28,19 +29,19 @@ class CommitSender:
     """The writing half of a store."""
 
     def __init__(
-        self, client: EtcdClient, slots: CommitSlots, sentinel: IdentityGuard, keyspace: Keyspace, mark: bytes
+        self, client: EtcdClient, slots: CommitSlots, guard: IdentityGuard, keyspace: Keyspace, record: bytes
     ) -> None:
-        self._client, self._slots, self._sentinel, self._keyspace = client, slots, sentinel, keyspace
-        self._mark = mark
+        self._client, self._slots, self._guard, self._keyspace = client, slots, guard, keyspace
+        self._record = record
 
     async def commit(self, require: Sequence[Requirement], apply: Sequence[Operation]) -> Committed | Conflict:
-        """As in the contract, with something to apply."""
+        """As in the contract, with at least one operation."""
         while True:
             slot = await self._slots.take()
             try:
                 outcome = await self._send(slot, require, apply)
             except LeaseNotFoundError:
-                # Either a session is dead or this writer is; in the second case nothing was done and a new writer may try.
+                # Either a session or this writer is dead; in the second case nothing was done and a new writer may retry.
                 if await self._slots.check(slot.writer):
                     return await self._dead_session(require, apply)
             else:
@@ -48,54 +49,54 @@ class CommitSender:
                     return outcome
 
     async def check(self, require: Sequence[Requirement]) -> Committed | Conflict:
-        """A commit with nothing to apply: a consistent look at what is required."""
-        question = check_request(self._keyspace, require)
-        # The read makes the transaction linearizable: one without any is answered from a member's own state.
-        question.success.add().request_range.key = self._keyspace.incarnation
-        asked_at = self._sentinel.check()
-        answer = await self._client.ask(TXN, question)
-        self._sentinel.saw(answer.header, asked_at)
-        if not answer.succeeded:
-            return Conflict(found_in(self._keyspace, require, answer))
-        self._sentinel.saw_mark(answer.header.revision, pair_in(answer.responses[0]), asked_at)
-        return Committed(answer.header.revision)
+        """A commit without operations: a consistent read of what is required."""
+        request = check_request(self._keyspace, require)
+        # The read makes the transaction linearizable: without one, a member responds from its own state.
+        request.success.add().request_range.key = self._keyspace.incarnation
+        known_version = self._guard.check()
+        response = await self._client.call(TXN, request)
+        self._guard.observe(response.header, known_version)
+        if not response.succeeded:
+            return Conflict(found_in(self._keyspace, require, response))
+        self._guard.observe_record(response.header.revision, pair_in(response.responses[0]), known_version)
+        return Committed(response.header.revision)
 
     async def resolve(self, commit_id: str) -> Committed | NotCommitted:
         """As in the contract."""
-        asked = CommitId.parse(commit_id)
-        question = refuse_request(self._keyspace.slot(asked.lease, asked.number), asked.at, asked.lease)
-        asked_at = self._sentinel.check()
+        parsed = CommitId.parse(commit_id)
+        request = refuse_request(self._keyspace.slot(parsed.lease, parsed.number), parsed.at, parsed.lease)
+        known_version = self._guard.check()
         try:
-            answer = await self._client.ask(TXN, question)  # repeating it is harmless: it finds its own mark
+            response = await self._client.call(TXN, request)  # idempotent: a repeated request finds the first
         except LeaseNotFoundError:
             raise _too_late(commit_id) from None
-        self._sentinel.saw(answer.header, asked_at)
-        if answer.succeeded:
+        self._guard.observe(response.header, known_version)
+        if response.succeeded:
             return NotCommitted()
-        pair = pair_in(answer.responses[0])
+        pair = pair_in(response.responses[0])
         if pair is None:
             raise _too_late(commit_id)
-        return Committed(pair.mod_revision) if pair.value == b"%d" % asked.sequence else NotCommitted()
+        return Committed(pair.mod_revision) if pair.value == b"%d" % parsed.sequence else NotCommitted()
 
     async def _send(
         self, slot: CommitSlot, require: Sequence[Requirement], apply: Sequence[Operation]
     ) -> Committed | Conflict | None:
-        """Send a commit and see to its slot, whatever happens. None: slot or store were not as we left them; try again."""
-        reusable = False  # a cancelled commit, too, has an unknown outcome
+        """Send a commit and free or retire its slot. None: the slot or the store had changed; retry."""
+        reusable = False  # a cancelled commit has an unknown outcome too
         try:
-            question = commit_request(self._keyspace, require, apply, slot, self._mark)
-            asked_at = self._sentinel.check()
-            answer = await self._client.ask(TXN, question, repeatable=False)
-            if answer.succeeded:
-                slot.at, reusable = answer.header.revision, True
-                self._sentinel.saw(answer.header, asked_at)
-                return Committed(answer.header.revision)
-            self._sentinel.saw(answer.header, asked_at)
-            found = found_in(self._keyspace, require, answer)
+            request = commit_request(self._keyspace, require, apply, slot, self._record)
+            known_version = self._guard.check()
+            response = await self._client.call(TXN, request, repeatable=False)
+            if response.succeeded:
+                slot.at, reusable = response.header.revision, True
+                self._guard.observe(response.header, known_version)
+                return Committed(response.header.revision)
+            self._guard.observe(response.header, known_version)
+            found = found_in(self._keyspace, require, response)
             if is_lost_race(require, found):
                 reusable = True
                 return Conflict(found)
-        except EtcdAnswerLostError as lost:
+        except AnswerLostError as lost:
             raise OutcomeUnknownError(slot.commit_id, str(lost)) from None
         except HoldfastError:
             reusable = True  # refused, or never sent
@@ -105,16 +106,16 @@ class CommitSender:
                 self._slots.give_back(slot)
             else:
                 self._slots.retire(slot)
-        await self._sentinel.look()  # what was required held, so keys of ours are gone: perhaps all of them
+        await self._guard.verify()  # the requirements held, so slot or record are missing: perhaps the whole store
         return None
 
     async def _dead_session(self, require: Sequence[Requirement], apply: Sequence[Operation]) -> Conflict:
         sessions = dict.fromkeys(each.session for each in apply if type(each) is Put and each.session is not None)
         dead = next(iter(sessions))
         for session in sessions:
-            question = pb.LeaseTimeToLiveRequest(ID=lease_of(session))
+            request = pb.LeaseTimeToLiveRequest(ID=lease_of(session))
             try:
-                left_s = (await self._client.ask(LEASE_TIME_TO_LIVE, question)).TTL
+                left_s = (await self._client.call(LEASE_TIME_TO_LIVE, request)).TTL
             except LeaseNotFoundError:
                 left_s = -1
             if left_s < 0:
@@ -122,14 +123,14 @@ class CommitSender:
                 break
         if not require:
             return Conflict(dead_session=dead)
-        look = pb.TxnRequest()
+        read = pb.TxnRequest()
         for requirement in require:
-            look.success.add().request_range.key = self._keyspace.key(requirement.key)
-        asked_at = self._sentinel.check()
-        answer = await self._client.ask(TXN, look)
-        self._sentinel.saw(answer.header, asked_at)
-        return Conflict(found_in(self._keyspace, require, answer), dead)
+            read.success.add().request_range.key = self._keyspace.key(requirement.key)
+        known_version = self._guard.check()
+        response = await self._client.call(TXN, read)
+        self._guard.observe(response.header, known_version)
+        return Conflict(found_in(self._keyspace, require, response), dead)
 
 
 def _too_late(commit_id: str) -> InvalidError:
-    return InvalidError("commit id", commit_id, "one asked about within an hour: its writer's lease has ended since")
+    return InvalidError("commit id", commit_id, "at most an hour old: its writer's lease has ended")

@@ -1,6 +1,6 @@
-"""What a failed call means for the caller: nothing was done, nobody knows, or etcd said no.
+"""What a failed call means: nothing was done, the outcome is unknown, or etcd refused.
 
-The one rule: a write counts as not done only when etcd said so or when it surely never left; everything else is unknown.
+The one rule: a write counts as not done only if etcd reported so or it was never sent; everything else is unknown.
 """
 
 import asyncio
@@ -9,37 +9,35 @@ from typing import Final
 
 import grpc
 
-from holdfast.vocabulary.errors import CorruptError, HoldfastError, InvalidError, UnavailableError
+from holdfast.vocabulary.errors import CorruptError, HoldfastError, UnavailableError, UsageError
 
 
 class CallFailure(Enum):
-    """Why a call has no answer."""
+    """Why a call failed."""
 
-    NOT_DONE = auto()  # never left, or refused before anything happened: try again, here or elsewhere
-    LOST = auto()  # it may have happened
+    NOT_DONE = auto()  # never sent, or refused before anything was done: retry, on any endpoint
+    LOST = auto()  # it may have been done
     TOKEN = auto()  # refused because the login has expired
     LEASE_GONE = auto()
     COMPACTED = auto()
-    NO_SPACE = auto()  # the write that fills etcd's quota is applied, and answered like those after it, which are not
-    REFUSED = auto()  # etcd will not do it, whoever asks again
-
-
-class EtcdAnswerLostError(HoldfastError):
-    """A call that must not be repeated was sent, and its answer did not come."""
+    NO_SPACE = (
+        auto()
+    )  # the write that fills etcd's quota is applied, yet gets this error like the later ones, which are not
+    REFUSED = auto()  # a retry will not help
 
 
 class LeaseNotFoundError(HoldfastError):
-    """etcd does not know the lease (any more); nothing was done."""
+    """The lease does not exist, or no longer; nothing was done."""
 
 
 class CompactedError(HoldfastError):
-    """The revision asked for is no longer kept."""
+    """The requested revision was compacted."""
 
 
-# What gRPC says when a call never got a connection, and what etcd says before it proposes anything.
+# gRPC's errors for a call without a connection, and etcd's before it proposes anything.
 _NEVER_SENT: Final = ("failed to connect to all addresses", "DNS resolution failed", "empty address list")
 _NOT_PROPOSED: Final = ("etcdserver: no leader", "etcdserver: rpc not supported for learner", "etcdserver: not capable")
-# Codes of answers that etcd gives instead of doing what was asked.
+# Codes of refusals: nothing was done.
 _REFUSALS: Final = (
     grpc.StatusCode.ALREADY_EXISTS,
     grpc.StatusCode.DATA_LOSS,
@@ -54,9 +52,9 @@ _REFUSALS: Final = (
 
 
 def classify_failure(error: BaseException) -> tuple[CallFailure, str]:
-    """Judge what a call raised; the text is for people."""
+    """Classify what a call raised, with a text for errors."""
     if not isinstance(error, grpc.aio.AioRpcError):
-        return CallFailure.LOST, "no answer in time" if isinstance(error, TimeoutError) else repr(error)
+        return CallFailure.LOST, "no response in time" if isinstance(error, TimeoutError) else repr(error)
     code, text = error.code(), error.details() or ""
     shown = f"{code.name}: {text}"
     if code is grpc.StatusCode.UNAVAILABLE:
@@ -85,12 +83,11 @@ def error_for(failure: CallFailure, shown: str, server: str) -> HoldfastError:
     if shown.startswith("DATA_LOSS"):
         return CorruptError(server, shown)
     if "permission denied" in shown or failure is CallFailure.TOKEN:
-        return InvalidError(f"etcd login at {server}", shown, "a user who may read and write below the prefix")
-    return InvalidError(f"request to {server}", shown, "what this etcd accepts")
+        return UsageError(
+            f"{server} denied access ({shown}): the user needs read and write permission below the prefix"
+        )
+    return UsageError(f"{server} refused the request: {shown}")
 
 
-CALL_ERRORS: Final = (
-    grpc.aio.AioRpcError,
-    TimeoutError,
-    asyncio.InvalidStateError,
-)  # what a failed call or stream raises
+# What a failed call or stream raises.
+CALL_ERRORS: Final = (grpc.aio.AioRpcError, TimeoutError, asyncio.InvalidStateError)

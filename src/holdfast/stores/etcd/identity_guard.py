@@ -1,14 +1,14 @@
-"""Sentinel: sees to it that the etcd behind an open store stays the one it was opened on.
+"""Identity guard: checks that the etcd behind an open store stays the one it was opened on.
 
-Answers of linearizable calls must never show a lower revision, every answer must come from the same cluster, and the mark
-at `{prefix}/incarnation` must stay: it tells a wiped and rebuilt cluster, whose id may be the same, from the old one. The
-sentinel watches the mark, so that also an idle store finds out; after any broken call it is read again before the next one.
+Responses to linearizable calls must never have a lower revision, every response must come from the same cluster, and the record
+at `{prefix}/incarnation` must stay: it tells a wiped and rebuilt cluster, whose id may be the same, from the old one. The guard
+watches the record, so that an idle store detects it too; after a failed call the record is read again before the next one.
 """
 
 from collections.abc import Callable
 
 from holdfast.stores.etcd import etcd_pb2 as pb
-from holdfast.stores.etcd.bootstrap import EtcdIdentity, decode_mark
+from holdfast.stores.etcd.bootstrap import EtcdIdentity, decode_record
 from holdfast.stores.etcd.client import EtcdClient
 from holdfast.stores.etcd.keyspace import Keyspace
 from holdfast.stores.etcd.rpc_methods import RANGE
@@ -21,68 +21,70 @@ _DENIED_PAUSE_MS = 5_000
 
 
 class IdentityGuard:
-    """A `Guard` that knows where to look in etcd."""
+    """A `VersionGuard` on etcd's responses."""
 
     def __init__(
         self,
         client: EtcdClient,
         keyspace: Keyspace,
-        opened: EtcdIdentity,
+        identity: EtcdIdentity,
         *,
         clock: Clock,
         on_fault: Callable[[CorruptError], None],
     ) -> None:
         self._client, self._keyspace, self._clock = client, keyspace, clock
-        self._opened = opened
+        self._identity = identity
         self._guard = VersionGuard(
-            client.address.shown, incarnation=opened.incarnation, version=opened.revision, on_fault=on_fault
+            client.address.shown, incarnation=identity.incarnation, version=identity.revision, on_fault=on_fault
         )
-        self._settled_at = client.breaks
+        self._verified_at = client.breaks
 
     def check(self) -> int:
-        """The revision to compare the coming answer with."""
+        """The revision to compare the next response with."""
         return self._guard.check()
 
-    def saw(self, header: pb.ResponseHeader, asked_at: int) -> None:
-        """Take note of the answer to a linearizable call."""
-        if header.cluster_id != self._opened.cluster:
-            self._guard.saw(header.revision, asked_at=asked_at, incarnation=f"{header.cluster_id:x}")
-        self._guard.saw(header.revision, asked_at=asked_at)
+    def observe(self, header: pb.ResponseHeader, known_version: int) -> None:
+        """Check the response to a linearizable call."""
+        if header.cluster_id != self._identity.cluster:
+            self._guard.observe(header.revision, known_version=known_version, incarnation=f"{header.cluster_id:x}")
+        self._guard.observe(header.revision, known_version=known_version)
 
-    def saw_member(self, header: pb.ResponseHeader) -> None:
-        """Take note of an answer that one member gave by itself: it may lag, so its revision says nothing."""
-        if header.cluster_id != self._opened.cluster:
+    def observe_member(self, header: pb.ResponseHeader) -> None:
+        """Check a response from one member alone: it may lag, so its revision is ignored."""
+        if header.cluster_id != self._identity.cluster:
             version = self._guard.version
-            self._guard.saw(version, asked_at=version, incarnation=f"{header.cluster_id:x}")
+            self._guard.observe(version, known_version=version, incarnation=f"{header.cluster_id:x}")
 
-    def saw_mark(self, revision: int, pair: pb.KeyValue | None, asked_at: int) -> None:
-        """Take note of what lies at the mark's place."""
-        if pair is None or pair.value != self._opened.mark:
-            found = "removed" if pair is None else decode_mark(pair.value)
-            self._guard.saw(revision, asked_at=asked_at, incarnation=f"{self._opened.cluster:x}.{found}")
+    def observe_record(self, revision: int, pair: pb.KeyValue | None, known_version: int) -> None:
+        """Check the incarnation record."""
+        if pair is None or pair.value != self._identity.record:
+            found = "removed" if pair is None else decode_record(pair.value)
+            self._guard.observe(
+                revision, known_version=known_version, incarnation=f"{self._identity.cluster:x}.{found}"
+            )
 
-    async def settle(self) -> None:
-        """If a call broke since the last look, look again: the server that answers next may be another."""
-        while (breaks := self._client.breaks) != self._settled_at:
-            await self.look()
-            self._settled_at = breaks
+    async def verify_after_failure(self) -> None:
+        """Read the record again if a call has failed since: another server may respond next."""
+        while (breaks := self._client.breaks) != self._verified_at:
+            await self.verify()
+            self._verified_at = breaks
 
-    async def look(self) -> None:
-        """Read the mark."""
-        asked_at = self.check()
-        answer = await self._client.ask(RANGE, pb.RangeRequest(key=self._keyspace.incarnation))
-        self.saw(answer.header, asked_at)
-        self.saw_mark(answer.header.revision, answer.kvs[0] if answer.kvs else None, asked_at)
+    async def verify(self) -> None:
+        """Read and check the record."""
+        known_version = self.check()
+        response = await self._client.call(RANGE, pb.RangeRequest(key=self._keyspace.incarnation))
+        self.observe(response.header, known_version)
+        self.observe_record(response.header.revision, response.kvs[0] if response.kvs else None, known_version)
 
-    async def stand(self, watching: EtcdWatchers) -> None:
-        """Watch the mark until the store is closed or found to be another."""
+    async def watch_record(self, watching: EtcdWatchers) -> None:
+        """Watch the record until the store is closed or replaced."""
         while True:
             try:
-                async with watching.follow(self._keyspace.incarnation, b"", after=self._opened.revision) as happened:
-                    async for what in happened:
-                        if not isinstance(what, HistoryCompacted):
-                            await self.look()
+                async with watching.follow(self._keyspace.incarnation, b"", after=self._identity.revision) as events:
+                    async for event in events:
+                        if not isinstance(event, HistoryCompacted):
+                            await self.verify()
             except (ClosedError, CorruptError):
-                return  # said to every caller by now
+                return  # every call fails with it
             except InvalidError:
-                await self._clock.sleep_ms(_DENIED_PAUSE_MS)  # a login was taken away; it may be given back
+                await self._clock.sleep_ms(_DENIED_PAUSE_MS)  # permission was revoked; it may be granted again

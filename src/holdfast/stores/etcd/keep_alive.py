@@ -1,6 +1,6 @@
-"""Renewals: keep-alives over a few long-lived streams, one request under way on each.
+"""Keep-alives over a few long-lived streams, one request in flight on each.
 
-etcd answers the requests of one stream in turn and holds the answer for an overdue lease until it is revoked; on a shared
+etcd handles the requests of one stream in turn and holds the response for an overdue lease until it is revoked; on a shared
 stream such a lease would delay all others. A stream per call would be three times slower.
 """
 
@@ -24,7 +24,7 @@ class KeepAliveStreams:
         self._idle: list[tuple[Endpoint, KeepAliveStream]] = []
 
     async def renew(self, lease: int) -> pb.LeaseKeepAliveResponse:
-        """Renew a lease for its full TTL; a TTL of 0 in the answer says that it is dead."""
+        """Renew a lease for its full TTL; a TTL of 0 in the response means that it is dead."""
 
         async def once(endpoint: Endpoint, timeout_s: float) -> pb.LeaseKeepAliveResponse:
             return await self._renew(lease, endpoint, timeout_s)
@@ -42,11 +42,11 @@ class KeepAliveStreams:
         try:
             async with asyncio.timeout(timeout_s):
                 await stream.write(pb.LeaseKeepAliveRequest(ID=lease))
-                answer = await stream.read()
-            if not isinstance(answer, pb.LeaseKeepAliveResponse) or lease != answer.ID:
+                response = await stream.read()
+            if not isinstance(response, pb.LeaseKeepAliveResponse) or lease != response.ID:
                 raise asyncio.InvalidStateError("the keep-alive stream ended")
             answered = True
-            return answer
+            return response
         finally:
             if answered and len(self._idle) < self._client.settings.renewal_streams_max:
                 self._idle.append((endpoint, stream))

@@ -1,7 +1,7 @@
-"""Keyspace: where things are below the prefix, and how the contract's nouns look in etcd.
+"""Keyspace: the keys below the prefix, and the contract's types in etcd.
 
 `{prefix}/k/…` holds the keys of the contract, `{prefix}/c/{writer}/{slot}` the slots of writers, `{prefix}/incarnation` the
-mark that this is still the same store. Sessions are leases, written in hexadecimal as etcdctl shows them.
+record that identifies the store. Sessions are leases, written in hexadecimal as etcdctl shows them.
 """
 
 import re
@@ -13,7 +13,7 @@ from holdfast.contracts.validation import prefix_end
 from holdfast.stores.etcd import etcd_pb2 as pb
 
 _SESSION: Final = re.compile(r"[0-9a-f]{1,16}")
-_NO_LEASE: Final = -1  # etcd gives out positive ids, so it knows no such lease
+_NO_LEASE: Final = -1  # etcd's ids are positive, so there is no such lease
 
 
 class Keyspace:
@@ -27,7 +27,7 @@ class Keyspace:
         self._cut = len(self._data)
 
     def key(self, key: str) -> bytes:
-        """A key of the contract, as etcd has it. Bytes of UTF-8 sort as code points do."""
+        """A key of the contract in etcd. UTF-8 bytes sort as code points do."""
         return self._data + key.encode("utf-8", "surrogatepass")
 
     def below(self, prefix: str) -> tuple[bytes, bytes]:
@@ -53,7 +53,7 @@ class Keyspace:
 
 
 def lease_of(session: str) -> int:
-    """The lease a session id names; an id that cannot be one names a lease that never was."""
+    """The lease of a session id; an invalid id gives a lease that never existed."""
     lease = int(session, 16) if _SESSION.fullmatch(session) else 0
     return lease if 0 < lease < 1 << 63 else _NO_LEASE
 

@@ -1,4 +1,4 @@
-"""The methods of etcd's API that Holdfast calls: path, question, answer. The messages are generated from proto/etcd.proto."""
+"""The methods of etcd's API that Holdfast calls: path, request, response. The messages are generated from proto/etcd.proto."""
 
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -16,8 +16,8 @@ class RpcMethod(Generic[Q, A]):
     """One remote method."""
 
     path: str
-    question: type[Q]
-    answer: type[A]
+    request: type[Q]
+    response: type[A]
 
 
 RANGE: Final = RpcMethod("/etcdserverpb.KV/Range", pb.RangeRequest, pb.RangeResponse)

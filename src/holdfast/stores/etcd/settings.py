@@ -1,4 +1,4 @@
-"""Where etcd is and how to talk to it: what a URL says, and what an operator may tune."""
+"""Address and settings of an etcd store, from its URL."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -7,7 +7,7 @@ from urllib.parse import unquote
 import grpc
 
 from holdfast.stores.urls import StoreUrl
-from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.errors import InvalidError, UsageError
 from holdfast.vocabulary.settings import check_at_least, check_between, settings_from
 
 
@@ -16,12 +16,12 @@ class EtcdSettings:
     """Values an operator may tune."""
 
     timeout_ms: int = 5_000  # one operation, retries included
-    in_flight_max: int = 64  # commits under way at once; each has a slot key in etcd
+    in_flight_max: int = 64  # concurrent commits; each has a slot key in etcd
     scan_keys_max: int = 2_000  # keys per page of a scan
     ping_every_ms: int = 6_000  # etcd refuses pings less than 5 s apart
     ping_timeout_ms: int = 3_000
-    writer_ttl_s: int = 7_200  # how long the slots of a store that closed or died can still be asked
-    writer_retired_max: int = 1_000  # slots lost to unknown outcomes before a store takes a new writer lease
+    writer_ttl_s: int = 7_200  # how long the slots of a closed or dead store stay readable
+    writer_retired_max: int = 1_000  # slots retired before a store gets a new writer lease
     renewal_streams_max: int = 16  # idle keep-alive streams kept
 
     def __post_init__(self) -> None:
@@ -30,16 +30,14 @@ class EtcdSettings:
         check_at_least("scan_keys_max", self.scan_keys_max, 1)
         check_at_least("ping_every_ms", self.ping_every_ms, 5_000)
         check_at_least("ping_timeout_ms", self.ping_timeout_ms, 100)
-        check_at_least(
-            "writer_ttl_s", self.writer_ttl_s, 5_400
-        )  # renewed every sixth: more than an hour is always left
+        check_at_least("writer_ttl_s", self.writer_ttl_s, 5_400)  # renewed every sixth: over an hour is always left
         check_at_least("writer_retired_max", self.writer_retired_max, 1)
         check_at_least("renewal_streams_max", self.renewal_streams_max, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdAddress:
-    """A cluster, a namespace in it, and how to be let in. `endpoints` are host:port."""
+    """A cluster, a prefix in it, and the login. `endpoints` are host:port."""
 
     endpoints: tuple[str, ...]
     prefix: str = "holdfast"
@@ -53,15 +51,13 @@ class EtcdAddress:
 
     def __post_init__(self) -> None:
         if not self.endpoints:
-            raise InvalidError("etcd endpoints", "", "host:port, or several with commas between")
+            raise UsageError("an etcd URL needs an endpoint: etcd://host:port, or several separated by commas")
         if not self.prefix.isprintable() or not self.prefix.strip("/"):
             raise InvalidError("etcd prefix", self.prefix, "printable text, such as holdfast or team/holdfast")
         if bool(self.cert_path) != bool(self.key_path):
-            raise InvalidError(
-                "etcd client certificate", self.cert_path or self.key_path, "cert and key, both or neither"
-            )
+            raise UsageError("an etcd client certificate needs both cert and key")
         if bool(self.user) != bool(self.password):
-            raise InvalidError("etcd login", self.user, "user and password, both or neither")
+            raise UsageError("an etcd login needs both user and password")
 
     @property
     def shown(self) -> str:

@@ -1,7 +1,7 @@
 """EtcdStore: the Store contract on an etcd cluster.
 
 Reads are linearizable. Each commit is one etcd transaction; up to `in_flight_max` run at once, and etcd decides their order.
-Sessions expire by etcd's own commit, up to about a second after they are due; contenders cannot hurry it.
+Sessions expire by etcd's own commit, up to about a second after their deadline; contenders cannot speed it up.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -44,14 +44,14 @@ _TTL_S_MIN: Final = 2
 
 
 class EtcdStore:
-    """One process's view of one prefix in an etcd cluster."""
+    """One client of one prefix in an etcd cluster."""
 
     def __init__(
         self,
         client: EtcdClient,
         *,
         facts: StoreFacts,
-        opened: EtcdIdentity,
+        identity: EtcdIdentity,
         limits: StoreLimits,
         clock: Clock,
         random: Random,
@@ -60,11 +60,11 @@ class EtcdStore:
         self._client, self._limits = client, limits
         self._keyspace = keyspace = Keyspace(client.address.prefix)
         self._ended: Exception | None = None
-        self._sentinel = IdentityGuard(client, keyspace, opened, clock=clock, on_fault=self._end)
+        self._guard = IdentityGuard(client, keyspace, identity, clock=clock, on_fault=self._end)
         self._renewals = KeepAliveStreams(client)
         self._slots = CommitSlots(client, self._renewals, keyspace, clock=clock, random=random)
-        self._commits = CommitSender(client, self._slots, self._sentinel, keyspace, opened.mark)
-        self._watching = EtcdWatchers(client, settle=self._sentinel.settle, clock=clock, random=random)
+        self._commits = CommitSender(client, self._slots, self._guard, keyspace, identity.record)
+        self._watching = EtcdWatchers(client, verify=self._guard.verify_after_failure, clock=clock, random=random)
 
     @classmethod
     @asynccontextmanager
@@ -80,19 +80,19 @@ class EtcdStore:
         """The store below `address.prefix`, checked, for the body."""
         async with EtcdClient.open(address, settings or EtcdSettings(), clock=clock, random=random) as client:
             checked = await check_servers(client)
-            opened = await read_or_create_identity(client, Keyspace(address.prefix), random)
+            identity = await read_or_create_identity(client, Keyspace(address.prefix), random)
             facts = StoreFacts(
                 engine="etcd",
                 server=checked.server,
                 durability=checked.durability,
-                incarnation=opened.incarnation,
+                incarnation=identity.incarnation,
                 notes=checked.notes,
             )
             limits = limits or StoreLimits()
-            store = cls(client, facts=facts, opened=opened, limits=limits, clock=clock, random=random)
+            store = cls(client, facts=facts, identity=identity, limits=limits, clock=clock, random=random)
             await store._slots.start()
             try:
-                async with background_tasks(store._slots.keep_writing(), store._sentinel.stand(store._watching)):
+                async with background_tasks(store._slots.keep_writing(), store._guard.watch_record(store._watching)):
                     yield store
             finally:
                 store._end(ClosedError(address.shown))
@@ -100,24 +100,24 @@ class EtcdStore:
                 await store._slots.leave()
 
     async def get(self, key: str) -> Entry | None:
-        answer = await self._range(pb.RangeRequest(key=self._keyspace.key(key)))
-        return self._keyspace.entry(answer.kvs[0]) if answer.kvs else None
+        response = await self._range(pb.RangeRequest(key=self._keyspace.key(key)))
+        return self._keyspace.entry(response.kvs[0]) if response.kvs else None
 
     async def scan(self, start: str, end: str, *, limit: int | None = None, reverse: bool = False) -> Scan:
         first, last = self._keyspace.key(start), self._keyspace.key(end)
         if limit is not None and (reverse or limit < 1):
-            # etcd sorts the whole range to give its end, so asking for it in pages would only repeat the work.
+            # etcd sorts the whole range to return its end, so paging would only repeat the work.
             order = pb.RangeRequest.DESCEND if reverse else pb.RangeRequest.NONE
-            answer = await self._range(
+            response = await self._range(
                 pb.RangeRequest(key=first, range_end=last, limit=max(1, limit), sort_order=order)
             )
-            entries = tuple(map(self._keyspace.entry, answer.kvs[: max(0, limit)]))
-            return Scan(answer.header.revision, entries, answer.more or len(answer.kvs) > len(entries))
+            entries = tuple(map(self._keyspace.entry, response.kvs[: max(0, limit)]))
+            return Scan(response.header.revision, entries, response.more or len(response.kvs) > len(entries))
         while True:
             try:
                 scan = await self._scan_pages(first, last, limit)
             except CompactedError:
-                continue  # compaction overtook the pages: begin again at a newer revision
+                continue  # compaction overtook the pages: restart at a newer revision
             return Scan(scan.version, scan.entries[::-1], scan.more) if reverse else scan
 
     async def commit(
@@ -134,26 +134,26 @@ class EtcdStore:
     async def open_session(self, ttl_ms: int) -> Session:
         check_ttl(ttl_ms, self._limits)
         await self._ready()
-        # A grant whose answer is lost leaves a lease that nobody renews; it ends by itself.
-        question = pb.LeaseGrantRequest(TTL=max(_TTL_S_MIN, -(-ttl_ms // 1000)))
-        answer = await self._client.ask(LEASE_GRANT, question)
-        self._sentinel.saw_member(answer.header)
-        return Session(f"{answer.ID:x}", answer.TTL * 1000)
+        # A grant whose response is lost leaves a lease that is never renewed; it expires.
+        request = pb.LeaseGrantRequest(TTL=max(_TTL_S_MIN, -(-ttl_ms // 1000)))
+        response = await self._client.call(LEASE_GRANT, request)
+        self._guard.observe_member(response.header)
+        return Session(f"{response.ID:x}", response.TTL * 1000)
 
     async def keep_alive(self, session_id: str) -> bool:
         await self._ready()
-        answer = await self._renewals.renew(lease_of(session_id))
-        self._sentinel.saw_member(answer.header)
-        await self._ready()  # it may have been renewed at the second try, by a server put back in time
-        return answer.TTL > 0
+        response = await self._renewals.renew(lease_of(session_id))
+        self._guard.observe_member(response.header)
+        await self._ready()  # a retry may have renewed it on a server restored from a backup
+        return response.TTL > 0
 
     async def close_session(self, session_id: str) -> None:
         await self._ready()
         try:
-            answer = await self._client.ask(LEASE_REVOKE, pb.LeaseRevokeRequest(ID=lease_of(session_id)))
+            response = await self._client.call(LEASE_REVOKE, pb.LeaseRevokeRequest(ID=lease_of(session_id)))
         except LeaseNotFoundError:
             return
-        self._sentinel.saw_member(answer.header)
+        self._guard.observe_member(response.header)
 
     def watch(self, prefix: str, *, from_version: int) -> AbstractAsyncContextManager[AsyncIterator[Changed | Resync]]:
         if self._ended is not None:
@@ -169,18 +169,18 @@ class EtcdStore:
     async def _ready(self) -> None:
         if self._ended is not None:
             raise self._ended
-        await self._sentinel.settle()
+        await self._guard.verify_after_failure()
 
     def _end(self, error: Exception) -> None:
         self._ended = self._ended or error
         self._watching.end(error)
 
-    async def _range(self, question: pb.RangeRequest) -> pb.RangeResponse:
+    async def _range(self, request: pb.RangeRequest) -> pb.RangeResponse:
         await self._ready()
-        asked_at = self._sentinel.check()
-        answer = await self._client.ask(RANGE, question)
-        self._sentinel.saw(answer.header, asked_at)
-        return answer
+        known_version = self._guard.check()
+        response = await self._client.call(RANGE, request)
+        self._guard.observe(response.header, known_version)
+        return response
 
     async def _scan_pages(self, first: bytes, last: bytes, limit: int | None) -> Scan:
         entries: list[Entry] = []
@@ -199,7 +199,7 @@ class EtcdStore:
 
 
 class _Changes:
-    """A watcher in the words of the contract."""
+    """A watcher that yields the contract's types."""
 
     def __init__(self, watcher: EtcdWatcher, keyspace: Keyspace) -> None:
         self._watcher, self._keyspace = watcher, keyspace
@@ -208,10 +208,10 @@ class _Changes:
         return self
 
     async def __anext__(self) -> Changed | Resync:
-        happened = await anext(self._watcher)
-        if isinstance(happened, HistoryCompacted):
-            return Resync(happened.revision)
-        return self._keyspace.changed(happened.revision, happened.events)
+        event = await anext(self._watcher)
+        if isinstance(event, HistoryCompacted):
+            return Resync(event.revision)
+        return self._keyspace.changed(event.revision, event.events)
 
 
 def open_url(url: StoreUrl, clock: Clock, random: Random) -> AbstractAsyncContextManager[EtcdStore]:

@@ -1,7 +1,7 @@
-"""Watching: streams of events that mend themselves.
+"""Watchers: streams of events that reconnect by themselves.
 
-One stream per watcher, on the endpoint in use. After a break it goes on from the last revision it saw, wherever it gets a
-connection; when etcd has compacted that revision away, it says so. All events of a revision come together.
+One stream per watcher, on the endpoint in use. After a failure it resumes from its last revision, on any endpoint; if etcd has
+compacted that revision, it yields `HistoryCompacted`. All events of a revision come together.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ Response: TypeAlias = "pb.WatchResponse | grpc.aio.EOFType"
 
 @dataclass(frozen=True, slots=True)
 class RevisionEvents:
-    """What happened at one revision in the watched range."""
+    """The events of one revision in the watched range."""
 
     revision: int
     events: tuple[pb.Event, ...]
@@ -36,20 +36,20 @@ class RevisionEvents:
 
 @dataclass(frozen=True, slots=True)
 class HistoryCompacted:
-    """Events up to `revision` are no longer kept."""
+    """Events up to `revision` were compacted."""
 
     revision: int
 
 
 class EtcdWatchers:
-    """All watchers of one store. `settle` is asked before each connection: it checks that the store is still the same."""
+    """All watchers of one store. `verify` is called before each connection: it checks that the store is still the same."""
 
     def __init__(
-        self, client: EtcdClient, *, settle: Callable[[], Awaitable[None]], clock: Clock, random: Random
+        self, client: EtcdClient, *, verify: Callable[[], Awaitable[None]], clock: Clock, random: Random
     ) -> None:
         self.client = client
         self.ended: Exception | None = None
-        self._settle, self._clock, self._random = settle, clock, random
+        self._verify, self._clock, self._random = verify, clock, random
         self._watchers: set[EtcdWatcher] = set()
 
     def end(self, error: Exception) -> None:
@@ -60,7 +60,7 @@ class EtcdWatchers:
 
     @asynccontextmanager
     async def follow(self, key: bytes, range_end: bytes, *, after: int) -> AsyncIterator["EtcdWatcher"]:
-        """Everything that happens in [key, range_end) after a revision."""
+        """A watcher of [key, range_end) after a revision."""
         watcher = EtcdWatcher(self, key, range_end, after)
         self._watchers.add(watcher)
         try:
@@ -70,13 +70,13 @@ class EtcdWatchers:
             await watcher.close()
 
     async def connect(self, create: pb.WatchCreateRequest) -> tuple[Endpoint, WatchStream]:
-        """A stream that has been asked for events, however long it takes to get one."""
+        """A stream with a created watch, however long it takes to connect."""
         attempt = 0
         while True:
             if self.ended is not None:
                 raise self.ended
             try:
-                await self._settle()
+                await self._verify()
                 await self.client.log_in()
                 return await self.client.attempt(lambda at, timeout_s: self._create(create, at, timeout_s))
             except UnavailableError:
@@ -104,10 +104,10 @@ class EtcdWatchers:
 
 
 class EtcdWatcher:
-    """One watcher's place in the history of its range.
+    """One watcher's position in the history of its range.
 
-    Not a generator: those end for good when a caller's timeout cancels them. The read under way outlives the caller's wait
-    too, for gRPC cancels the whole stream with a read.
+    Not a generator: a caller's timeout would end it for good. A pending read outlives the caller's wait too: cancelling a read
+    cancels the whole gRPC stream.
     """
 
     def __init__(self, watching: EtcdWatchers, key: bytes, range_end: bytes, after: int) -> None:
@@ -117,7 +117,7 @@ class EtcdWatcher:
         self._reading: asyncio.Future[Response] | None = None
         self._parts: list[pb.Event] = []  # of a response that etcd sends in fragments
         self._progress = 0
-        self._happened: deque[RevisionEvents | HistoryCompacted] = deque()
+        self._pending: deque[RevisionEvents | HistoryCompacted] = deque()
 
     def __aiter__(self) -> Self:
         return self
@@ -126,10 +126,10 @@ class EtcdWatcher:
         while True:
             if self._watching.ended is not None:
                 raise self._watching.ended
-            if self._happened:
-                happened = self._happened.popleft()
-                self._after = happened.revision
-                return happened
+            if self._pending:
+                event = self._pending.popleft()
+                self._after = event.revision
+                return event
             if self._stream is None:
                 create = pb.WatchCreateRequest(
                     key=self._key,
@@ -141,7 +141,7 @@ class EtcdWatcher:
                 self._endpoint, self._stream = await self._watching.connect(create)
                 self._parts.clear()
                 self._progress = 0
-                continue  # it may have ended meanwhile, when there was no stream yet to be dropped
+                continue  # the store may have been closed meanwhile, when there was no stream to drop
             response = await self._read(self._stream)
             if response is not None:
                 self._take(response)
@@ -150,20 +150,20 @@ class EtcdWatcher:
                 self._watching.client.leave(self._endpoint)
 
     def drop_stream(self) -> None:
-        """Cancel the stream; a read under way ends."""
+        """Cancel the stream; a pending read ends."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.cancel()
 
     async def close(self) -> None:
-        """Leave nothing behind."""
+        """Cancel the stream and the pending read."""
         self.drop_stream()
         reading, self._reading = self._reading, None
         if reading is not None:
             reading.cancel()
             await asyncio.wait((reading,))
             if not reading.cancelled():
-                reading.exception()  # looked at, so that nobody is warned of it
+                reading.exception()  # retrieved, so that asyncio does not warn
 
     async def _read(self, stream: WatchStream) -> pb.WatchResponse | None:
         """The next response; None when the stream is broken."""
@@ -187,9 +187,9 @@ class EtcdWatcher:
     def _take(self, response: pb.WatchResponse) -> None:
         if response.compact_revision:
             self.drop_stream()
-            self._happened.append(HistoryCompacted(max(self._after, response.compact_revision)))
+            self._pending.append(HistoryCompacted(max(self._after, response.compact_revision)))
         elif not response.events:
-            # Before 3.5.8 a progress note could overtake events; by the next one, minutes later, they are through.
+            # Before 3.5.8 a progress notification could overtake events; by the next one, minutes later, they have arrived.
             self._after, self._progress = max(self._after, self._progress), response.header.revision
         else:
             self._parts.extend(response.events)
@@ -200,7 +200,7 @@ class EtcdWatcher:
                     whole -= 1
             for revision, events in groupby(self._parts[:whole], key=_revision):
                 if revision > self._after:
-                    self._happened.append(RevisionEvents(revision, tuple(events)))
+                    self._pending.append(RevisionEvents(revision, tuple(events)))
             del self._parts[:whole]
 
 

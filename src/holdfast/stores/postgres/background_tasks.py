@@ -1,6 +1,6 @@
-"""What an open store does by itself: follow the log, end overdue sessions, forget what is old.
+"""Background tasks of an open store: follow the change log, end overdue sessions, prune.
 
-Each is a task that ends only with the store, or when the store was caught going backwards: then every call says so.
+Each runs until the store is closed or found to have gone backwards; then every call fails.
 """
 
 import asyncio
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 _REAP: Final = "SELECT * FROM {schema}.reap()"
 _PRUNE: Final = "SELECT {schema}.prune($1, $2, $3) AS more"
 _PRUNE_ROWS_MAX: Final = 5_000
-_REAP_JITTER_MS: Final = 60  # half of the window over which the processes of a cluster spread one reaping
+_REAP_JITTER_MS: Final = 60  # half of the window over which processes spread one reaping
 
 
 class PostgresBackgroundTasks:
     """The tasks of one open store."""
 
-    def __init__(self, server: PostgresClient, feed: ChangeFeed, *, clock: Clock, random: Random) -> None:
-        self._server, self._feed, self._clock, self._random = server, feed, clock, random
+    def __init__(self, client: PostgresClient, feed: ChangeFeed, *, clock: Clock, random: Random) -> None:
+        self._client, self._feed, self._clock, self._random = client, feed, clock, random
         self._changed = Notify()
         self._due = Notify()
 
     async def follow_log(self) -> None:
-        """Publish commits to the feed while anybody watches: at each notification, and at a slow tick should one get lost."""
+        """Publish commits to the feed while there are watchers: at each notification, and at a slow tick in case one is lost."""
         attempt = 0
-        while self._server.guard.fault is None:
+        while self._client.guard.fault is None:
             try:
                 async with self._listening() as connection:
                     watched = False
@@ -48,9 +48,9 @@ class PostgresBackgroundTasks:
                         if watched:
                             await self._read_all(connection)
                         else:
-                            await self._look_at_head(connection)
+                            await self._check_head(connection)
                         attempt = 0
-                        await self._changed.wait_ms(self._clock, self._random.jitter(self._server.settings.tick_ms))
+                        await self._changed.wait_ms(self._clock, self._random.jitter(self._client.settings.tick_ms))
             except CorruptError:
                 return
             except (*CONNECTION_ERRORS, UnavailableError) as error:
@@ -61,15 +61,15 @@ class PostgresBackgroundTasks:
             attempt += 1
 
     async def reap_when_due(self) -> None:
-        """End overdue sessions when nobody else's commit does. Sleeps until the next is due; a new, shorter one wakes it."""
+        """End overdue sessions when no commit does. Sleeps until the next deadline; a new, shorter one wakes it."""
         attempt = 0
-        sql = self._server.settings.sql(_REAP)
+        sql = self._client.settings.sql(_REAP)
         while True:
-            pause_ms = float(self._server.settings.tick_ms)
+            pause_ms = float(self._client.settings.tick_ms)
             try:
-                row = await self._server.query_one(sql)
+                row = await self._client.query_one(sql)
                 if row["next_due_ms"] is not None:
-                    # Later by chance, so that one process reaps and the others find it done.
+                    # A random delay, so that one process reaps and the others find it done.
                     pause_ms = min(pause_ms, row["next_due_ms"] + self._random.jitter(_REAP_JITTER_MS, share=0.9))
                 attempt = 0
             except CorruptError:
@@ -80,14 +80,14 @@ class PostgresBackgroundTasks:
             await self._due.wait_ms(self._clock, pause_ms)
 
     async def prune(self) -> None:
-        """Forget the old end of the change log and commit ids past their hour, piece by piece."""
-        settings = self._server.settings
+        """Prune the change log and expired commit ids, in small steps."""
+        settings = self._client.settings
         sql = settings.sql(_PRUNE)
         while True:
             await self._clock.sleep_ms(self._random.jitter(settings.prune_every_ms, share=0.5))
             try:
                 while (
-                    await self._server.query(
+                    await self._client.query(
                         sql, settings.log_commits_kept, settings.commit_ids_kept_ms, _PRUNE_ROWS_MAX
                     )
                 )[0]["more"]:
@@ -97,50 +97,50 @@ class PostgresBackgroundTasks:
             except UnavailableError:
                 pass  # next time
 
-    def look(self) -> None:
-        """Somebody has begun to watch."""
+    def wake(self) -> None:
+        """Read the log now: a watcher was added."""
         self._changed.notify()
 
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator["Connection"]:
-        async with self._in_time():
-            connection = await self._server.connect()
+        async with self._timeout():
+            connection = await self._client.connect()
         try:
             connection.add_termination_listener(lambda _: self._changed.notify())
-            async with self._in_time():
-                await connection.add_listener(f"{self._server.settings.channel}_due", self._rang_due)
-            self._due.notify()  # what rang while nobody listened
+            async with self._timeout():
+                await connection.add_listener(f"{self._client.settings.channel}_due", self._on_due)
+            self._due.notify()  # notifications before LISTEN were missed
             yield connection
         finally:
             connection.terminate()
 
     async def _set_listening(self, connection: "Connection", listening: bool) -> None:
-        # A process that watches nothing is not woken by every commit of the others.
+        # Without watchers, commits of other processes do not wake this one.
         change = connection.add_listener if listening else connection.remove_listener
-        async with self._in_time():
-            await change(self._server.settings.channel, self._rang)
+        async with self._timeout():
+            await change(self._client.settings.channel, self._on_commit)
         if listening:
-            # Nothing was read while nobody watched. Who wants older commits reads the log; we go on from here.
-            self._feed.restart_at(max(self._feed.head, self._server.guard.version))
+            # The log is not read without watchers. Older commits are read from the log; the feed starts here.
+            self._feed.restart_at(max(self._feed.head, self._client.guard.version))
 
-    def _rang(self, connection: object, pid: int, channel: str, payload: object) -> None:
+    def _on_commit(self, *_: object) -> None:
         self._changed.notify()
 
-    def _rang_due(self, connection: object, pid: int, channel: str, payload: object) -> None:
+    def _on_due(self, *_: object) -> None:
         self._due.notify()
 
-    def _in_time(self) -> asyncio.Timeout:
-        return asyncio.timeout(self._server.settings.timeout_ms / 1000)
+    def _timeout(self) -> asyncio.Timeout:
+        return asyncio.timeout(self._client.settings.timeout_ms / 1000)
 
-    async def _look_at_head(self, connection: "Connection") -> None:
-        async with self._in_time():
-            await self._server.identify(connection)
+    async def _check_head(self, connection: "Connection") -> None:
+        async with self._timeout():
+            await self._client.identify(connection)
 
     async def _read_all(self, connection: "Connection") -> None:
         feed = self._feed
         while True:
-            async with self._in_time():
-                page, head = await read_page(self._server, feed.head, connection)
+            async with self._timeout():
+                page, head = await read_page(self._client, feed.head, connection)
             if page.gone_until > feed.head:
                 feed.restart_at(page.gone_until)
                 continue
@@ -150,5 +150,5 @@ class PostgresBackgroundTasks:
                 return
 
     def _stop(self, found: str) -> None:
-        with suppress(CorruptError):  # the guard tells every watcher and caller
-            self._server.lost_store(found)
+        with suppress(CorruptError):  # the guard fails every watcher and call
+            self._client.fail_store_missing(found)

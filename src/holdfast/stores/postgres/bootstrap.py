@@ -1,4 +1,4 @@
-"""Opening: from a URL to a server that was checked, with a schema that is up to date and a feed that begins at its head."""
+"""Opening a store: from a URL to a checked server, a migrated schema and a feed that starts at its head."""
 
 import asyncpg
 
@@ -11,7 +11,7 @@ from holdfast.stores.postgres.schema import migrate_schema
 from holdfast.stores.postgres.settings import PostgresSettings
 from holdfast.stores.version_guard import VersionGuard
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
+from holdfast.vocabulary.errors import CorruptError, UnavailableError, UsageError
 from holdfast.vocabulary.random import Random
 
 _REFUSED = (
@@ -36,20 +36,20 @@ async def open_client(
         finally:
             connection.terminate()
     except _REFUSED as error:
-        raise InvalidError(
-            f"store URL {service}", describe_error(error), "a database and a user that may use it"
+        raise UsageError(
+            f"cannot open {service}: {describe_error(error)}; check database, user, password and privileges"
         ) from error
     except CONNECTION_ERRORS as error:
         raise UnavailableError(
             service,
-            f"{describe_error(error)}. Check host and port, and that PostgreSQL runs there and takes connections",
+            f"{describe_error(error)}; check host and port, and that PostgreSQL is running and accepts connections",
         ) from error
     if row is None:
         raise CorruptError(service, f"table head of schema {settings.schema} is empty")
     feed = ChangeFeed(head=row["version"])
     guard = VersionGuard(service, incarnation=row["incarnation"], version=row["version"], on_fault=feed.end)
-    server = PostgresClient(url, settings, service=service, guard=guard, clock=clock, random=random)
+    client = PostgresClient(url, settings, service=service, guard=guard, clock=clock, random=random)
     facts = StoreFacts(
         engine="postgresql", server=name, durability=durability, incarnation=row["incarnation"], notes=notes
     )
-    return server, feed, facts
+    return client, feed, facts

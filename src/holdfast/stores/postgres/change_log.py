@@ -1,4 +1,4 @@
-"""The change log: pages of commits, read in version order. NOTIFY is only its doorbell."""
+"""The change log: pages of commits in version order. NOTIFY only triggers a read."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -10,7 +10,7 @@ from holdfast.stores.postgres.client import PostgresClient
 if TYPE_CHECKING:
     from holdfast.stores.postgres.connection_pool import Connection, Row
 
-# One statement is one snapshot: what was pruned and what is left are seen together.
+# One statement is one snapshot: it shows what was pruned together with what is left.
 _PAGE: Final = """
 SELECT h.version AS head, h.incarnation, m.gone_until, c.version, c.key, c.value, c.session, c.deleted
 FROM {schema}.head h CROSS JOIN {schema}.meta m
@@ -19,24 +19,24 @@ ORDER BY c.version, c.key"""
 
 
 async def read_page(
-    server: PostgresClient, after: int, connection: "Connection | None" = None
+    client: PostgresClient, after: int, connection: "Connection | None" = None
 ) -> tuple[ChangeLogPage, int]:
-    """The commits after a version, at most a page of them, and the version of the store then."""
-    asked_at = server.guard.check()
-    sql, until = server.settings.sql(_PAGE), after + server.settings.log_page_commits
+    """The commits after a version, at most one page, and the store's version in the same snapshot."""
+    known_version = client.guard.check()
+    sql, until = client.settings.sql(_PAGE), after + client.settings.log_page_commits
     rows: Sequence[Row]
     if connection is None:
-        rows = await server.query(sql, after, until)
+        rows = await client.query(sql, after, until)
     else:
         rows = await connection.fetch(sql, after, until)
     if not rows:
-        server.lost_store("its tables are empty")
+        client.fail_store_missing("its tables are empty")
     head, gone_until = rows[0]["head"], rows[0]["gone_until"]
-    server.guard.saw(head, asked_at=asked_at, incarnation=rows[0]["incarnation"])
+    client.guard.observe(head, known_version=known_version, incarnation=rows[0]["incarnation"])
     until = min(until, head)
     commits = _commits(rows)
     if until > after and (not commits or commits[-1].version < until):
-        commits.append(Changed(until, ()))  # commits that changed nothing leave no trace; say how far we have read
+        commits.append(Changed(until, ()))  # commits without changes leave no row; this marks how far the page reaches
     return ChangeLogPage(tuple(commits), gone_until), head
 
 

@@ -1,12 +1,13 @@
-"""Server: questions to one PostgreSQL, asked again when a connection breaks, and never of a store that went backwards.
+"""PostgresClient: queries to one PostgreSQL, retried when a connection breaks, never on a store that went backwards.
 
-The one rule: what may be asked twice is (`ask`); what may not (`ask_once`) tells apart "surely not sent", an `UnavailableError`,
-and "sent, answer lost", an `AnswerLostError`. Waits for the network are bounded in real time, whatever clock is passed in.
+The one rule: what may run twice is retried (`query`); what may not (`query_once`) distinguishes "not sent", an
+`UnavailableError`, from "sent, no response", an `AnswerLostError`. Network timeouts use real time, whatever clock is passed in.
 """
 
 import asyncio
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from holdfast.stores.errors import AnswerLostError
 from holdfast.stores.postgres.connection_pool import (
     CONNECTION_ERRORS,
     ConnectionPool,
@@ -29,12 +30,8 @@ _TRIES_MAX: Final = 3
 _IDENTITY: Final = "SELECT version, incarnation, pg_is_in_recovery() AS is_standby FROM {schema}.head"
 
 
-class PostgresAnswerLostError(Exception):
-    """A question was sent and its answer did not come. Whoever asked turns it into a `HoldfastError`."""
-
-
 class PostgresClient:
-    """One PostgreSQL server (or the primary of several), as an open store sees it."""
+    """One PostgreSQL server, or the primary of several."""
 
     def __init__(
         self, url: str, settings: PostgresSettings, *, service: str, guard: VersionGuard, clock: Clock, random: Random
@@ -45,7 +42,7 @@ class PostgresClient:
         self._url, self._clock, self._random = url, clock, random
         self._identity = settings.sql(_IDENTITY)
         self.reads = ConnectionPool(self.connect, count_max=settings.connections_max)
-        # Commits and keep-alives must not stand in line behind somebody's long scan.
+        # Commits and keep-alives must not queue behind a long scan.
         self.commits = ConnectionPool(self.connect, count_max=1)
         self.renewals = ConnectionPool(self.connect, count_max=1)
 
@@ -55,7 +52,7 @@ class PostgresClient:
             connections.close()
 
     async def connect(self) -> "Connection":
-        """A new connection, to the store we know: every break is a chance to find another one in its place."""
+        """A new connection, checked: after a break, another store may answer at the same address."""
         self.guard.check()
         connection = await dial(self._url, self.settings)
         try:
@@ -66,35 +63,35 @@ class PostgresClient:
         return connection
 
     async def identify(self, connection: "Connection") -> None:
-        """Make sure that this is the store we know, not behind what we have seen of it."""
-        asked_at = self.guard.check()
+        """Check that this is the same store, and not behind the versions already observed."""
+        known_version = self.guard.check()
         row = await connection.fetchrow(self._identity)
         if row is None:
-            self.lost_store("its tables are empty")
+            self.fail_store_missing("its tables are empty")
         if row["is_standby"]:
-            raise UnavailableError(self.service, "this server is a standby; name the primary, or all hosts, in the URL")
-        self.guard.saw(row["version"], asked_at=asked_at, incarnation=row["incarnation"])
+            raise UnavailableError(self.service, "the server is a standby; put the primary, or all hosts, into the URL")
+        self.guard.observe(row["version"], known_version=known_version, incarnation=row["incarnation"])
 
-    def lost_store(self, found: str) -> NoReturn:
-        """The store is no longer where it was: stop everybody."""
+    def fail_store_missing(self, found: str) -> NoReturn:
+        """The store's schema or tables are gone: stop every holder."""
         self.guard.fail(f"schema {self.settings.schema} is gone: {found}")
 
     async def query(self, sql: str, *args: object, via: ConnectionPool | None = None) -> "list[Row]":
-        """Ask what may be asked twice. `UnavailableError` when a few tries, or the timeout, brought no answer."""
+        """Run a query that may run twice. `UnavailableError` after a few attempts or the timeout."""
         try:
             return await self._query(via or self.reads, sql, args, tries_max=_TRIES_MAX, once=False)
-        except PostgresAnswerLostError as lost:
+        except AnswerLostError as lost:
             raise self._unavailable(str(lost)) from lost
 
     async def query_one(self, sql: str, *args: object, via: ConnectionPool | None = None) -> "Row":
-        """Ask one of our functions, which all answer in one row with the store's version and incarnation."""
-        asked_at = self.guard.check()
+        """Call one of our functions: each returns one row with the store's version and incarnation."""
+        known_version = self.guard.check()
         rows = await self.query(sql, *args, via=via)
-        self.guard.saw(rows[0]["version"], asked_at=asked_at, incarnation=rows[0]["incarnation"])
+        self.guard.observe(rows[0]["version"], known_version=known_version, incarnation=rows[0]["incarnation"])
         return rows[0]
 
     async def query_once(self, sql: str, *args: object, via: ConnectionPool) -> "list[Row]":
-        """Ask what must not be done twice: again only if the server said it rolled it back."""
+        """Run a query that must not run twice: retried only if the server reported a rollback."""
         return await self._query(via, sql, args, tries_max=_TRIES_MAX, once=True)
 
     async def _query(
@@ -114,19 +111,17 @@ class PostgresClient:
                     except CONNECTION_ERRORS as error:
                         tried.append(describe_error(error))
                         if is_store_missing(error):
-                            self.lost_store(tried[-1])
+                            self.fail_store_missing(tried[-1])
                         if once and sent and not is_answer(error):
-                            raise PostgresAnswerLostError(tried[-1]) from error
+                            raise AnswerLostError(tried[-1]) from error
                         if len(tried) >= tries_max or not may_retry(error):
                             raise self._unavailable("; ".join(dict.fromkeys(tried))) from error
                     await self._clock.sleep_ms(backoff_ms(len(tried) - 1, base_ms=20, max_ms=500, random=self._random))
         except TimeoutError as error:
             tried.append(f"no answer within {self.settings.timeout_ms} ms")
             if once and sent:
-                raise PostgresAnswerLostError(tried[-1]) from error
+                raise AnswerLostError(tried[-1]) from error
             raise self._unavailable("; ".join(dict.fromkeys(tried))) from error
 
     def _unavailable(self, tried: str) -> UnavailableError:
-        return UnavailableError(
-            self.service, f"{tried}. Check that the server runs, is the primary, and can be reached"
-        )
+        return UnavailableError(self.service, f"{tried}; check that the server is running, reachable and the primary")

@@ -1,4 +1,4 @@
-"""A batch of commits as the server's function takes it, and its answer as outcomes. No I/O."""
+"""A batch of commits as arguments of the server's function, and its rows as outcomes. No I/O."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """What one caller asked for."""
+    """One caller's commit."""
 
     require: Sequence[Requirement]
     apply: Sequence[Operation]
 
     @property
     def size_bytes(self) -> int:
-        """About how much it adds to a batch."""
+        """Its approximate size in a batch."""
         size = sum(len(requirement.key) for requirement in self.require)
         return size + sum(len(op.key) + (len(op.value) if type(op) is Put else 0) for op in self.apply)
 
@@ -30,7 +30,7 @@ PendingCommit: TypeAlias = PendingWrite[CommitRequest, Outcome]
 
 
 def encode(batch: Sequence[PendingCommit]) -> tuple[Sequence[object] | None, ...]:
-    """The arrays of `commit_batch`, from `ids` on. No array of sessions: no put is under one."""
+    """The arrays of `commit_batch`, from `ids` on. The array of sessions is None if no put has one."""
     requires = [requirement for write in batch for requirement in write.work.require]
     applies = [operation for write in batch for operation in write.work.apply]
     sessions = [operation.session if type(operation) is Put else None for operation in applies]
@@ -47,7 +47,7 @@ def encode(batch: Sequence[PendingCommit]) -> tuple[Sequence[object] | None, ...
 
 
 def decode(rows: Iterable["Row"], count: int) -> list[Outcome]:
-    """One outcome per commit; row 0 is not about a commit."""
+    """One outcome per commit; row 0 is not a commit."""
     outcomes: list[Outcome] = [Conflict()] * count
     found: dict[int, dict[str, Entry | None]] = {}
     for nth, outcome, detail, key, value, version, session in rows:

@@ -1,7 +1,7 @@
-"""Connections: how one is made, which are at rest, and what an error on one means.
+"""Connections: how they are made and pooled, and what an error on one means.
 
-The one rule: a connection on which something went wrong is dropped, unless the server itself answered with an ERROR: then the
-transaction was rolled back for certain and the connection is as good as before.
+The one rule: a connection that failed is dropped, unless the server itself reported an ERROR: then the transaction was rolled back
+and the connection is still good.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Connect = Callable[[], Awaitable["Connection"]]
 
-# What a driver raises when a server cannot be reached, goes away, or refuses.
+# What the driver raises when a server is unreachable, disconnects or refuses.
 CONNECTION_ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 _GONE: Final = (
@@ -34,7 +34,7 @@ _CONTENTION: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 
 
 def is_answer(error: BaseException) -> bool:
-    """Whether the server said ERROR: the statement was rolled back, for certain, and the connection goes on."""
+    """Whether the server reported ERROR: the statement was rolled back and the connection is still good."""
     if not isinstance(error, asyncpg.PostgresError):
         return False
     severity = getattr(error, "severity_en", None) or getattr(error, "severity", None)
@@ -42,17 +42,17 @@ def is_answer(error: BaseException) -> bool:
 
 
 def may_retry(error: BaseException) -> bool:
-    """Whether the same question may be answered next time: the connection broke, or others were in the way."""
+    """Whether a retry may succeed: the connection broke, or there was contention."""
     return isinstance(error, _CONTENTION) or not is_answer(error)
 
 
 def is_store_missing(error: BaseException) -> bool:
-    """Whether what an open store relies on was removed: database, schema, tables, functions, or the one row of a table."""
+    """Whether a part of the store was removed: database, schema, tables, functions, or the one row of a table."""
     return isinstance(error, _GONE)
 
 
 def describe_error(error: BaseException) -> str:
-    """An error for people, on one line."""
+    """An error on one line."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
@@ -60,12 +60,12 @@ async def dial(url: str, settings: PostgresSettings) -> "Connection":
     """A new connection with the session settings all our statements rely on."""
     session = {
         "application_name": "holdfast",
-        # Each statement of a function must see what was committed before it got the head's lock.
+        # Each statement of a function must see what was committed before it took the head's lock.
         "default_transaction_isolation": "read committed",
         "default_transaction_read_only": "off",
-        # The server gives up just before the client does: then the client knows that nothing happened.
+        # The server times out just before the client does: then the client knows that nothing was done.
         "statement_timeout": str(settings.timeout_ms * 9 // 10),
-        # Every statement has an index to go by. A plan made while a table was small must not stay a sequential scan.
+        # Every statement has an index. A plan made while a table was small must not stay a sequential scan.
         "enable_seqscan": "off",
         "jit": "off",
     }
@@ -78,16 +78,16 @@ class ConnectionPool:
 
     def __init__(self, connect: Connect, *, count_max: int) -> None:
         self._connect = connect
-        self._places = asyncio.Semaphore(count_max)
+        self._slots = asyncio.Semaphore(count_max)
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
         self._closed = False
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator["Connection"]:
-        """A connection for the body alone. An error while connecting comes before the body has begun."""
-        async with self._places:
-            connection = self._at_rest() or await self._new()
+        """A connection for the body alone. A connect error is raised before the body starts."""
+        async with self._slots:
+            connection = self._take_idle() or await self._new()
             try:
                 yield connection
             except BaseException as error:
@@ -100,7 +100,7 @@ class ConnectionPool:
                     self._idle.append(connection)
 
     def close(self) -> None:
-        """Drop every connection, at rest or in use."""
+        """Drop every connection, idle or in use."""
         self._closed = True
         for connection in self._open:
             connection.terminate()
@@ -115,7 +115,7 @@ class ConnectionPool:
         self._open.add(connection)
         return connection
 
-    def _at_rest(self) -> "Connection | None":
+    def _take_idle(self) -> "Connection | None":
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed():

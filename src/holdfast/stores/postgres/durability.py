@@ -1,7 +1,7 @@
-"""Durability: what a server must be set to before it may be trusted with leases, checked at open.
+"""Durability: the server settings that leases depend on, checked at open.
 
-A server that may lose an acknowledged commit would give one lease to two holders. It is refused, unless the URL says
-`?unsafe=1`; then what is unsafe is said in the store's facts.
+A server that may lose an acknowledged commit could grant one lease to two holders. It is refused, unless the URL has `?unsafe=1`;
+then the store's facts list what is unsafe.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.stores.postgres.connection_pool import Connection
 
 _VERSION_MIN: Final = 13
-_QUESTION: Final = """
+_SETTINGS: Final = """
 SELECT current_setting('server_version_num')::int / 10000 AS major, current_setting('server_version') AS version,
        current_setting('server_encoding') AS encoding, pg_is_in_recovery() AS is_standby,
        current_setting('synchronous_commit') AS synchronous_commit, current_setting('fsync') AS fsync,
@@ -22,14 +22,14 @@ SELECT current_setting('server_version_num')::int / 10000 AS major, current_sett
 # setting → (values that keep every acknowledged commit, what the others lose)
 _SAFE: Final = {
     "synchronous_commit": (("on", "remote_apply"), "an acknowledged commit is lost in a crash or a failover"),
-    "fsync": (("on",), "the database is destroyed by a crash of the host"),
-    "full_page_writes": (("on",), "pages may be torn by a crash of the host"),
+    "fsync": (("on",), "a crash of the host destroys the database"),
+    "full_page_writes": (("on",), "a crash of the host may tear pages"),
 }
 
 
 async def check_durability(connection: "Connection", service: str, *, unsafe: bool) -> tuple[str, str, tuple[str, ...]]:
-    """What server it is, how durable it is, and what is wrong with it, if `unsafe` lets that pass."""
-    row = await connection.fetchrow(_QUESTION)
+    """The server's version, its durability, and what `unsafe` accepted."""
+    row = await connection.fetchrow(_SETTINGS)
     assert row is not None
     if row["major"] < _VERSION_MIN:
         raise InvalidError(f"version of {service}", row["version"], f"{_VERSION_MIN} or newer")
@@ -43,7 +43,7 @@ async def check_durability(connection: "Connection", service: str, *, unsafe: bo
             continue
         if not unsafe:
             raise InvalidError(
-                f"{name} of {service}", row[name], f"{' or '.join(safe)}: else {loss} (?unsafe=1 accepts)"
+                f"{name} of {service}", row[name], f"{' or '.join(safe)}, otherwise {loss} (?unsafe=1 accepts that)"
             )
         notes.append(f"unsafe: {name} is {row[name]}: {loss}")
     if notes:

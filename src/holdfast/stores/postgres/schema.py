@@ -1,7 +1,7 @@
-"""Schema: the tables and functions of a store, brought up to date at open, and the views for people.
+"""Schema: the tables and functions of a store, migrated at open, and its SQL views.
 
-Migrations are numbered files, applied in order under a lock, each database at most once. A store of a newer version is refused.
-Views are no migration: their one file is applied again whenever its text has changed, and failing to do so only costs a note.
+Migrations are numbered files, applied in order under a lock, each at most once per database. A store with a newer schema is
+refused. Views are no migration: their one file is applied whenever its text has changed; a failure is only a note.
 """
 
 from functools import cache
@@ -18,7 +18,7 @@ from holdfast.vocabulary.errors import CorruptError, InvalidError
 if TYPE_CHECKING:
     from holdfast.stores.postgres.connection_pool import Connection, Row
 
-# Not by to_regclass: that may remember, from before we had the lock, that there was no such table.
+# Not to_regclass: it may have cached, before the lock was taken, that there was no such table.
 _HAS_META: Final = """
 SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'meta'"""
 _META: Final = "SELECT schema_version, views_digest FROM {schema}.meta"
@@ -45,15 +45,15 @@ def views() -> str:
 async def migrate_schema(
     connection: "Connection", settings: PostgresSettings, *, service: str, incarnation: str
 ) -> tuple[str, ...]:
-    """Make or migrate the store. `incarnation` names it if it is new. Returns notes."""
+    """Create or migrate the store. `incarnation` is for a new one. Returns notes."""
     wanted = len(migrations())
     meta = await _meta(connection, settings, service)
     if meta is None or meta["schema_version"] < wanted:
         async with connection.transaction():
-            await _enter(connection, settings)
+            await _lock(connection, settings)
             meta = await _meta(connection, settings, service)  # again: another process may have been first
             if meta is None:
-                await _make_schema(connection, settings)
+                await _create_schema(connection, settings)
             for number in range(meta["schema_version"] + 1 if meta is not None else 1, wanted + 1):
                 text = migrations()[number - 1].replace("{incarnation}", incarnation)
                 await connection.execute(settings.sql(text))
@@ -62,40 +62,40 @@ async def migrate_schema(
         raise InvalidError(
             f"schema version of {service}",
             meta["schema_version"],
-            f"at most {wanted}: this store needs a newer Holdfast",
+            f"at most {wanted}: a newer Holdfast wrote it, so upgrade",
         )
-    return await _renew_views(connection, settings, service)
+    return await _update_views(connection, settings, service)
 
 
-async def _renew_views(connection: "Connection", settings: PostgresSettings, service: str) -> tuple[str, ...]:
+async def _update_views(connection: "Connection", settings: PostgresSettings, service: str) -> tuple[str, ...]:
     digest = sha256(views().encode()).hexdigest()
     meta = await _meta(connection, settings, service)
     if meta is not None and meta["views_digest"] == digest:
         return ()
     try:
         async with connection.transaction():
-            await _enter(connection, settings)
-            await connection.execute("SET LOCAL lock_timeout = '2s'")  # a long report must not keep us from opening
+            await _lock(connection, settings)
+            await connection.execute("SET LOCAL lock_timeout = '2s'")  # a long-running report must not block opening
             await connection.execute(settings.sql(views()))
             await connection.execute(settings.sql("UPDATE {schema}.meta SET views_digest = $1"), digest)
     except asyncpg.PostgresError as error:
-        return (f"views for people are not up to date ({describe_error(error)})",)
+        return (f"SQL views are not up to date ({describe_error(error)})",)
     return ()
 
 
-async def _enter(connection: "Connection", settings: PostgresSettings) -> None:
+async def _lock(connection: "Connection", settings: PostgresSettings) -> None:
     await connection.execute("SET LOCAL statement_timeout = '60s'")
     await connection.execute(settings.sql(_LOCK))
 
 
-async def _make_schema(connection: "Connection", settings: PostgresSettings) -> None:
-    # Looked up first: IF NOT EXISTS asks for the right to create one even where an administrator has made it for us.
+async def _create_schema(connection: "Connection", settings: PostgresSettings) -> None:
+    # Looked up first: IF NOT EXISTS needs the CREATE privilege even if an administrator has created the schema.
     if not await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", settings.schema):
         await connection.execute(settings.sql("CREATE SCHEMA {schema}"))
 
 
 async def _meta(connection: "Connection", settings: PostgresSettings, service: str) -> "Row | None":
-    """What the store says of itself; None if there is none yet."""
+    """The row of table meta; None if there is no store yet."""
     if not await connection.fetchval(_HAS_META, settings.schema):
         return None
     row = await connection.fetchrow(settings.sql(_META))

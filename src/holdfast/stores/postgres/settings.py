@@ -1,4 +1,4 @@
-"""Settings of the PostgreSQL engine, and what of a store URL is ours and what is the driver's."""
+"""Settings of the PostgreSQL engine, and which URL options are ours and which the driver's."""
 
 import re
 from dataclasses import dataclass, fields
@@ -13,7 +13,7 @@ from holdfast.vocabulary.settings import check_at_least, settings_from
 # NOTIFY channels share 63 bytes with our prefix.
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 
-# Options of the URL that asyncpg understands itself.
+# URL options of asyncpg itself.
 _DRIVER_OPTIONS: Final = (
     "host",
     "port",
@@ -44,7 +44,9 @@ class PostgresSettings:
 
     def __post_init__(self) -> None:
         if _SCHEMA.fullmatch(self.schema) is None or self.schema.startswith("pg_"):
-            raise InvalidError("schema", self.schema, "up to 48 of a-z 0-9 _, no digit first, not pg_…")
+            raise InvalidError(
+                "schema", self.schema, "1 to 48 characters of a-z, 0-9 and _, starting with neither a digit nor pg_"
+            )
         check_at_least("timeout_ms", self.timeout_ms, 50)
         check_at_least("connections_max", self.connections_max, 1)
         check_at_least("tick_ms", self.tick_ms, 50)
@@ -56,7 +58,7 @@ class PostgresSettings:
 
     @property
     def channel(self) -> str:
-        """Where commits ring."""
+        """The NOTIFY channel of commits."""
         return f"holdfast_{self.schema}"
 
     def sql(self, text: str) -> str:
@@ -70,7 +72,7 @@ def parse_url(url: StoreUrl) -> tuple[str, PostgresSettings]:
     url.check_options(*ours, *_DRIVER_OPTIONS)
     settings = settings_from(PostgresSettings, {name: value for name, value in url.options.items() if name in ours})
     rest = {name: value for name, value in url.options.items() if name in _DRIVER_OPTIONS}
-    # Of several hosts only the primary is of use.
+    # Of several hosts only the primary will do.
     if "," in url.parts.netloc:
         rest.setdefault("target_session_attrs", "read-write")
     return urlunsplit(url.parts._replace(query=urlencode(rest), fragment="")), settings

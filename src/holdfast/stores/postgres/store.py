@@ -1,8 +1,8 @@
-"""PostgresStore: the Store contract on PostgreSQL. The server's functions (migrations/) do what must be atomic; this asks them.
+"""PostgresStore: the Store contract on PostgreSQL. What must be atomic is in the server's functions (migrations/).
 
-The one rule: every write takes the lock of the `head` row first and holds it until it is committed, so versions follow commit
-order. Commits of a process go in batches, one round trip and one flush each; keep-alives likewise. What the server's
-tables look like is in `migrations`, what a broken connection means in `server`; nothing here knows either.
+The one rule: every write locks the `head` row first and holds it until it is committed, so versions follow commit order. Commits
+of a process go in batches, one round trip and one flush each; so do keep-alives. The tables are in `migrations`, the handling of
+broken connections in `client`; this module depends on neither.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -25,10 +25,11 @@ from holdfast.contracts.store import (
 from holdfast.contracts.validation import StoreLimits, check_commit, check_key, check_ttl
 from holdfast.stores.batcher import PendingWrite, WriteBatcher, WriteBatchLimits
 from holdfast.stores.change_feed import ChangeFeed, ChangeLogPage
+from holdfast.stores.errors import AnswerLostError
 from holdfast.stores.postgres.background_tasks import PostgresBackgroundTasks
 from holdfast.stores.postgres.bootstrap import open_client
 from holdfast.stores.postgres.change_log import read_page
-from holdfast.stores.postgres.client import PostgresAnswerLostError, PostgresClient
+from holdfast.stores.postgres.client import PostgresClient
 from holdfast.stores.postgres.commit_batch import CommitRequest, Outcome, PendingCommit, decode, encode
 from holdfast.stores.postgres.settings import PostgresSettings, parse_url
 from holdfast.stores.urls import StoreUrl
@@ -40,7 +41,7 @@ from holdfast.vocabulary.tasks import background_tasks
 _WHAT: Final = "PostgreSQL store"
 
 _GET: Final = "SELECT value, version, session FROM {schema}.entries WHERE key = $1"
-# One statement is one snapshot, so the version is that of the entries. Left: the version comes even without entries.
+# One statement is one snapshot, so the version is that of the entries. LEFT JOIN: the version comes even without entries.
 _SCAN: Final = """
 SELECT h.version AS head, e.key, e.value, e.version, e.session
 FROM {schema}.head h LEFT JOIN LATERAL (
@@ -49,7 +50,7 @@ FROM {schema}.head h LEFT JOIN LATERAL (
 _COMMIT: Final = "SELECT * FROM {schema}.commit_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 _RESOLVE: Final = "SELECT * FROM {schema}.resolve_commit($1)"
 _OPEN_SESSION: Final = "SELECT * FROM {schema}.open_session($1, $2)"
-# The common case, all alive, in one statement; whatever else there may be to do is the function's.
+# The common case, all alive, in one statement; the function handles the rest.
 _RENEW: Final = """
 WITH renewed AS (
     UPDATE {schema}.sessions SET deadline = clock_timestamp() + ttl_ms * interval '1 millisecond'
@@ -68,11 +69,11 @@ _SESSION_CALLS: Final = {
 
 
 class PostgresStore:
-    """An open store. `open` gives one; see `contracts.store.Store` for what each method promises."""
+    """An open store. See `contracts.store.Store` for what each method promises."""
 
     def __init__(
         self,
-        server: PostgresClient,
+        client: PostgresClient,
         feed: ChangeFeed,
         facts: StoreFacts,
         *,
@@ -80,10 +81,10 @@ class PostgresStore:
         random: Random,
         limits: StoreLimits,
     ) -> None:
-        settings = server.settings
-        self._background = PostgresBackgroundTasks(server, feed, clock=clock, random=random)
+        settings = client.settings
+        self._background = PostgresBackgroundTasks(client, feed, clock=clock, random=random)
         self.facts = facts
-        self._server, self._feed = server, feed
+        self._client, self._feed = client, feed
         self._clock, self._random, self._limits = clock, random, limits
         self._closed = False
         self._get, self._commit, self._resolve = (settings.sql(text) for text in (_GET, _COMMIT, _RESOLVE))
@@ -107,9 +108,9 @@ class PostgresStore:
         random: Random,
         limits: StoreLimits | None = None,
     ) -> AsyncIterator["PostgresStore"]:
-        """Connect, check, bring the schema up to date, and serve for the body. `shown` is the URL without secrets."""
-        server, feed, facts = await open_client(url, settings, service=shown, clock=clock, random=random)
-        store = cls(server, feed, facts, clock=clock, random=random, limits=limits or StoreLimits())
+        """Connect, check, migrate the schema, and serve for the body. `shown` is the URL without secrets."""
+        client, feed, facts = await open_client(url, settings, service=shown, clock=clock, random=random)
+        store = cls(client, feed, facts, clock=clock, random=random, limits=limits or StoreLimits())
         background = store._background
         try:
             async with (
@@ -123,22 +124,22 @@ class PostgresStore:
                     store._closed = True
                     feed.end(ClosedError(_WHAT))
         finally:
-            server.close()
+            client.close()
 
     async def get(self, key: str) -> Entry | None:
         self._check_open()
         check_key(key, self._limits)
-        rows = await self._server.query(self._get, key)
+        rows = await self._client.query(self._get, key)
         return Entry(key, rows[0]["value"].encode(), rows[0]["version"], rows[0]["session"]) if rows else None
 
     async def scan(self, start: str, end: str, *, limit: int | None = None, reverse: bool = False) -> Scan:
         self._check_open()
-        asked_at = self._server.guard.check()
-        rows = await self._server.query(self._scans[reverse], start, end, None if limit is None else limit + 1)
+        known_version = self._client.guard.check()
+        rows = await self._client.query(self._scans[reverse], start, end, None if limit is None else limit + 1)
         if not rows:
-            self._server.lost_store("its tables are empty")
+            self._client.fail_store_missing("its tables are empty")
         version = rows[0]["head"]
-        self._server.guard.saw(version, asked_at=asked_at)
+        self._client.guard.observe(version, known_version=known_version)
         entries = [Entry(key, value.encode(), at, session) for _, key, value, at, session in rows if key is not None]
         more = limit is not None and len(entries) > limit
         return Scan(version, tuple(entries[:limit]), more)
@@ -147,7 +148,7 @@ class PostgresStore:
         self, *, require: Sequence[Requirement] = (), apply: Sequence[Operation] = ()
     ) -> Committed | Conflict:
         self._check_open()
-        known_version = self._server.guard.check()
+        known_version = self._client.guard.check()
         check_commit(require, apply, self._limits)
         commit = CommitRequest(tuple(require), tuple(apply))
         # Ids grow with time: new ones go to one end of their index, and the oldest are found at the other.
@@ -156,35 +157,35 @@ class PostgresStore:
 
     async def resolve(self, commit_id: str) -> Committed | NotCommitted:
         self._check_open()
-        row = await self._server.query_one(self._resolve, commit_id)
+        row = await self._client.query_one(self._resolve, commit_id)
         version = row["committed_as"]
         return NotCommitted() if version is None else Committed(version)
 
     async def open_session(self, ttl_ms: int) -> Session:
         self._check_open()
         check_ttl(ttl_ms, self._limits)
-        session_id = self._random.token()  # ours, so that asking twice opens one
-        await self._server.query_one(self._sessions["open"], session_id, ttl_ms)
+        session_id = self._random.token()  # chosen here, so that a retry opens the same session
+        await self._client.query_one(self._sessions["open"], session_id, ttl_ms)
         return Session(session_id, ttl_ms)
 
     async def keep_alive(self, session_id: str) -> bool:
         self._check_open()
-        self._server.guard.check()
+        self._client.guard.check()
         return await self._renewals.submit(session_id, session_id)
 
     async def close_session(self, session_id: str) -> None:
         self._check_open()
-        await self._server.query_one(self._sessions["close"], session_id)
+        await self._client.query_one(self._sessions["close"], session_id)
 
     def watch(self, prefix: str, *, from_version: int) -> AbstractAsyncContextManager[AsyncIterator[Changed | Resync]]:
         self._check_open()
-        self._server.guard.check()
+        self._client.guard.check()
         return self._watch(prefix, from_version)
 
     @asynccontextmanager
     async def _watch(self, prefix: str, from_version: int) -> AsyncIterator[AsyncIterator[Changed | Resync]]:
         async with self._feed.watch(prefix, from_version=from_version, read_log=self._read_log) as commits:
-            self._background.look()
+            self._background.wake()
             yield commits
 
     def _check_open(self) -> None:
@@ -192,12 +193,12 @@ class PostgresStore:
             raise ClosedError(_WHAT)
 
     async def _read_log(self, after: int) -> ChangeLogPage:
-        """A page of the log for a watcher that is far behind; breaks are mended here, a watch only ends on purpose."""
+        """A page of the log for a watcher that is far behind. Failures are retried: they do not end a watch."""
         attempt = 0
         while True:
             self._check_open()
             try:
-                page, _ = await read_page(self._server, after)
+                page, _ = await read_page(self._client, after)
             except UnavailableError:
                 await self._clock.sleep_ms(backoff_ms(attempt, base_ms=50, max_ms=2_000, random=self._random))
                 attempt += 1
@@ -205,33 +206,33 @@ class PostgresStore:
             return page
 
     async def _run_commits(self, batch: Sequence[PendingCommit]) -> Sequence[Outcome | Exception]:
-        server = self._server
-        asked_at = server.guard.check()
+        client = self._client
+        known_version = client.guard.check()
         arrays = encode(batch)
         try:
-            rows = await server.query_once(
-                self._commit, server.guard.incarnation, asked_at, *arrays, via=server.commits
+            rows = await client.query_once(
+                self._commit, client.guard.incarnation, known_version, *arrays, via=client.commits
             )
-        except PostgresAnswerLostError as lost:
+        except AnswerLostError as lost:
             return [
-                # A commit without operations only looks: asking again is safe.
+                # A commit without operations only reads: a retry is safe.
                 OutcomeUnknownError(write.id, str(lost))
                 if write.work.apply
-                else UnavailableError(server.service, str(lost))
+                else UnavailableError(client.service, str(lost))
                 for write in batch
             ]
-        last = rows[-1]  # tells the store's version; row 0 the incarnation too, which the server has compared anyway
-        server.guard.saw(last["outcome"], asked_at=asked_at, incarnation=last["detail"])
+        last = rows[-1]  # has the store's version; row 0 also the incarnation, which the server has compared anyway
+        client.guard.observe(last["outcome"], known_version=known_version, incarnation=last["detail"])
         return decode(rows, len(batch))
 
     async def _run_renewals(self, batch: Sequence[PendingWrite[str, bool]]) -> Sequence[bool]:
-        asked = [renewal.work for renewal in batch]
-        row = await self._server.query_one(self._sessions["renew"], asked, via=self._server.renewals)
+        session_ids = [renewal.work for renewal in batch]
+        row = await self._client.query_one(self._sessions["renew"], session_ids, via=self._client.renewals)
         alive = set(row["alive"] or ())
-        if not row["as_known"] or not alive.issuperset(asked):
-            row = await self._server.query_one(self._sessions["renew or reap"], asked, via=self._server.renewals)
+        if not row["as_known"] or not alive.issuperset(session_ids):
+            row = await self._client.query_one(self._sessions["renew or reap"], session_ids, via=self._client.renewals)
             alive = set(row["alive"])
-        return [session_id in alive for session_id in asked]
+        return [session_id in alive for session_id in session_ids]
 
 
 def open_url(url: StoreUrl, clock: Clock, random: Random) -> AbstractAsyncContextManager[PostgresStore]:

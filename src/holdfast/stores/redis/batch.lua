@@ -1,15 +1,15 @@
--- One batch of writes: ends overdue sessions, then judges each write by itself, in order.
+-- One batch of writes: ends overdue sessions, then checks and applies each write by itself, in order.
 --
 -- Nothing is rolled back when a script fails midway, so what can be refused is refused before the first write. After it only
--- a key of the wrong type can fail, which means that somebody else wrote into the namespace.
+-- a key of the wrong type can fail, which means that another program wrote to the namespace.
 --
 -- KEYS  meta entries index owned sessions ttls log
--- ARGV  incarnation, commits kept, log bytes max, bell channel, due channel, lane, batch number, version seen, then the writes:
+-- ARGV  incarnation, commits kept, log bytes max, commits channel, due channel, lane, batch number, version seen, then the writes:
 --         c <requirements> <operations> (key version|"")* (p key ""|=session value | d key)*
 --         o session ttl_ms | k session | x session | r
--- Gives {"ok <head> <ms until the next session is due or -1> <one word per write>", one list per conflict}; the word is the
+-- Returns {"ok <head> <ms until the next session is due or -1> <one word per write>", one list per conflict}; the word is the
 -- version of a commit, "!" for a conflict, else 0 or 1. The list is {"" or =dead session, what each required key holds}.
--- Gives {"back", head, incarnation} when the store is not the one the caller knew, {"refused"} when a resolve overtook this batch.
+-- Returns {"back", head, incarnation} when the store is not the caller's, {"refused"} when a resolve overtook this batch.
 
 local META, ENTRIES, INDEX, OWNED, SESSIONS, TTLS, LOG = unpack(KEYS)
 local call = redis.call
@@ -128,7 +128,7 @@ local function delete(key, removed)
   end
 end
 
--- Nil when it is done, else the list that tells the conflict.
+-- Nil when it is done, else the conflict as a list.
 local function commit()
   local requirements, operations = tonumber(take()), tonumber(take())
   local holds, found = true, {''}
@@ -201,7 +201,7 @@ local function close(session)
   return 1
 end
 
--- Cuts the log in steps of an eighth; each entry knows the bytes appended up to it, so one look tells what a cut leaves.
+-- Cuts the log in steps of an eighth; each entry has the bytes appended up to it, so one read gives what a cut leaves.
 local function trim(commits_kept, bytes_max)
   if head - gone <= commits_kept and bytes - gone_bytes <= bytes_max then
     return
@@ -261,7 +261,7 @@ if sessions_moved then
   first = call('ZRANGE', SESSIONS, 0, 0, 'WITHSCORES')
 end
 local due_in_ms = first[1] and digits(math.max(0, tonumber(first[2]) - now_ms)) or '-1'
--- A session that is due before all others is told to everybody: its opener may be gone by then.
+-- A session that is due before all others is published: its opener may be dead by then.
 if opened[first[1]] then
   call('PUBLISH', ARGV[5], due_in_ms)
 end

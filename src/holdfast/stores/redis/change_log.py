@@ -1,7 +1,7 @@
-"""Pump: brings commits from the server's change log to watchers.
+"""Change log follower: reads commits from the server's change log and publishes them to watchers.
 
-The one rule: pub/sub is a doorbell, never the log. A ring says "look"; so does a slow tick, in case a ring was lost. Without
-watchers the log is not read at all: the tick then only looks at the version, for the guard, and commits ring no bell here.
+The one rule: pub/sub only triggers a read. So does a slow tick, in case a message was lost. Without watchers the log is not
+read: the tick then checks the version alone, for the guard, and commits send this client no messages.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -24,7 +24,7 @@ from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.tasks import Notify
 
 _PAGE_COMMITS: Final = 1_000
-_QUIET_S: Final = 10.0  # a doorbell that says nothing for so long is asked whether it still works
+_QUIET_S: Final = 10.0  # after so long without a message the subscription is checked with PING
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ChangeLogFollower:
 
     def __init__(
         self,
-        traffic: RedisClient,
+        client: RedisClient,
         feed: ChangeFeed,
         guard: VersionGuard,
         layout: KeyLayout,
@@ -49,21 +49,21 @@ class ChangeLogFollower:
         random: Random,
         on_due: Callable[[int], None],
     ) -> None:
-        self._traffic, self._feed, self._guard = traffic, feed, guard
+        self._client, self._feed, self._guard = client, feed, guard
         self._layout, self._settings = layout, settings
         self._clock, self._random, self._on_due = clock, random, on_due
         self._notify = Notify()
         self._watchers = 0
-        self._channels = [layout.due]
-        self._ear: Any = None  # the connection that hears the doorbells, while there is one
+        self._channels = [layout.due_channel]
+        self._subscriber: Any = None  # the subscribed connection, while there is one
 
     @asynccontextmanager
     async def watch(self, prefix: str, from_version: int) -> AsyncIterator[AsyncIterator[Changed | Resync]]:
-        """A watcher of the feed, which is filled as long as there is one."""
-        if self._layout.bell not in self._channels:
-            await self._hear_commits()
+        """A watcher of the feed. The feed is filled as long as there is one."""
+        if self._layout.commits_channel not in self._channels:
+            await self._subscribe_to_commits()
         if self._watchers == 0:
-            # Nobody kept the feed going; it begins again at what is known, and the log itself tells what came before.
+            # Without watchers the feed stood still: it restarts at the known version; older commits are read from the log.
             self._feed.restart_at(self._guard.version)
             self._notify.notify()
         self._watchers += 1
@@ -74,7 +74,7 @@ class ChangeLogFollower:
             self._watchers -= 1
 
     async def follow(self) -> None:
-        """Read the log at each ring, through breaks, until the guard stops the store."""
+        """Read the log at each notification, through failures, until the guard stops the store."""
         failures = 0
         while True:
             await self._notify.wait()
@@ -86,52 +86,54 @@ class ChangeLogFollower:
                 failures += 1
                 self._notify.notify()
             except CorruptError:
-                return  # the guard has told every watcher
+                return  # the guard has ended every watcher
 
     async def tick(self) -> None:
-        """Ring now and then, in case a ring was lost."""
+        """Read the log at intervals, in case a message was lost."""
         while True:
             await self._clock.sleep_ms(self._random.jitter(self._settings.tick_ms))
             self._notify.notify()
 
     async def listen(self, address: RedisAddress) -> None:
-        """Hold a connection that hears the doorbells, through breaks."""
+        """Hold a subscribed connection, through failures."""
         failures = 0
         while True:
             connection = new_connection(address, timeout_s=self._settings.timeout_ms / 1000)
             try:
                 await connection.connect()
-                self._ear = connection  # from here on `watch` adds its channel itself
+                self._subscriber = connection  # from here on `watch` adds its channel itself
                 await connection.send_packed_command(pack("SUBSCRIBE", *self._channels), check_health=False)
                 failures = 0
-                await self._hear(connection)
+                await self._read_messages(connection)
             except (OSError, RedisError):
-                pass  # the tick goes on meanwhile
+                pass  # the tick continues meanwhile
             finally:
-                self._ear = None
+                self._subscriber = None
                 await close_connection(connection, at_once=True)
             await self._back_off(failures)
             failures += 1
 
-    async def _hear_commits(self) -> None:
-        self._channels.append(self._layout.bell)
-        if self._ear is not None:
+    async def _subscribe_to_commits(self) -> None:
+        self._channels.append(self._layout.commits_channel)
+        if self._subscriber is not None:
             with suppress(OSError, RedisError):  # then the next connection subscribes to both
-                await self._ear.send_packed_command(pack("SUBSCRIBE", self._layout.bell), check_health=False)
+                await self._subscriber.send_packed_command(
+                    pack("SUBSCRIBE", self._layout.commits_channel), check_health=False
+                )
 
-    async def _hear(self, connection: Any) -> None:
-        asked = False
+    async def _read_messages(self, connection: Any) -> None:
+        pinged = False
         while True:
             message = await connection.read_response(timeout=_QUIET_S)
             if message is None:
-                if asked:
+                if pinged:
                     return
                 await connection.send_packed_command(pack("PING"), check_health=False)
-                asked = True
+                pinged = True
                 continue
-            asked = False
+            pinged = False
             if message[0] == b"subscribe":
-                self._notify.notify()  # whatever was said while nobody listened
+                self._notify.notify()  # messages before the subscription were missed
             elif message[0] == b"message" and message[1].endswith(b":due"):
                 self._on_due(int(message[2]))
             elif message[0] == b"message" and self._watchers and int(message[2]) > self._feed.head:
@@ -166,13 +168,13 @@ class ChangeLogFollower:
         command = LOG.call(
             (layout.meta, layout.log, layout.sessions), after, commits_max, self._settings.page_bytes_max
         )
-        _, head, gone_until, due_in_ms, *entries = await self._traffic.read(command)
+        _, head, gone_until, due_in_ms, *entries = await self._client.read(command)
         self._on_due(due_in_ms)
         page = _Page(head, gone_until, tuple(unpack_commit(entry) for entry in entries))
         if commits_max and after >= gone_until:
             first = page.commits[0].version if page.commits else head + 1
             if first > after + 1:
-                self._guard.fail(f"the change log lacks commits {after + 1} to {first - 1}")
+                self._guard.fail(f"commits {after + 1} to {first - 1} are missing from the change log")
         return page
 
     async def _back_off(self, failures: int) -> None:

@@ -1,8 +1,8 @@
-"""Traffic: two links to one server, writes in batches and reads in pipelines, and every answer shown to the guard.
+"""RedisClient: two connections to one server, writes in batches, reads in pipelines; the guard checks every response.
 
-The one rule: a commit is sent once. What is safe to repeat (reads, session calls) is repeated by `insist`, within the timeout of
-the operation. A batch leaves its outcome under its lane, over that of the batch before, whose answer came; after a lost answer the
-lane is left to whoever resolves it, and a new one is begun. So the server keeps one outcome per client, not one per commit.
+The one rule: a commit is sent once. Reads and session calls may be repeated, and are, within the timeout of the operation. A batch
+stores its outcome under its lane, over that of the batch before, whose response arrived; after a lost response the lane is kept for
+`resolve`, and a new one begins. So the server keeps one outcome per client, not one per commit.
 """
 
 import asyncio
@@ -13,7 +13,8 @@ from typing import Any, Final, TypeVar
 from redis.exceptions import NoScriptError, ResponseError
 
 from holdfast.stores.batcher import PendingWrite, WriteBatcher, WriteBatchLimits
-from holdfast.stores.redis.connection import RedisAnswerLostError, RedisConnection, RequestNotSentError, pack
+from holdfast.stores.errors import AnswerLostError
+from holdfast.stores.redis.connection import RedisConnection, RequestNotSentError, pack
 from holdfast.stores.redis.error_replies import ADVICE, REPLICA, code_of
 from holdfast.stores.redis.key_layout import LOAD_SCRIPTS, SCRIPTS, KeyLayout
 from holdfast.stores.redis.settings import RedisAddress, RedisSettings
@@ -26,8 +27,8 @@ from holdfast.vocabulary.random import Random
 T = TypeVar("T")
 
 STORE: Final = "redis store"
-_ANSWER_SHARE: Final = 0.8  # of the operation's timeout: a write queued behind a frozen batch must hear of it in time
-_PAUSES_MS: Final = (20.0, 150.0)  # between the tries of what may be repeated
+_ANSWER_SHARE: Final = 0.8  # of the operation's timeout: a write queued behind a stuck batch must fail in time
+_PAUSES_MS: Final = (20.0, 150.0)  # between attempts
 
 
 class RedisClient:
@@ -47,19 +48,19 @@ class RedisClient:
         self._service, self._settings = address.shown, settings
         self._guard, self._clock, self._random, self._on_due = guard, clock, random, on_due
         answer_ms = settings.timeout_ms * _ANSWER_SHARE
-        self._write_connection = RedisConnection(address, timeout_ms=answer_ms, greet=self._greet)
-        self._read_connection = RedisConnection(address, timeout_ms=answer_ms, greet=self._greet)
+        self._write_connection = RedisConnection(address, timeout_ms=answer_ms, on_connect=self._on_connect)
+        self._read_connection = RedisConnection(address, timeout_ms=answer_ms, on_connect=self._on_connect)
         limits = WriteBatchLimits(writes_max=settings.batch_writes_max, bytes_max=settings.batch_bytes_max)
         self._writes: WriteBatcher[RedisWrite, Outcome] = WriteBatcher(STORE, self._run_writes, limits)
         self._reads: WriteBatcher[bytes, Any] = WriteBatcher(STORE, self._run_reads)
         self._call = BatchCall(layout, settings, guard.incarnation)
-        self._look = pack("HMGET", layout.meta, "incarnation", "head")
+        self._read_meta = pack("HMGET", layout.meta, "incarnation", "head")
         self._lane, self._batches = random.token(), 0
         self._submitted = 0  # writes that wait for their answer
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Carry requests during the body; close the connections afterwards."""
+        """Send requests during the body; close the connections afterwards."""
         try:
             async with self._writes.running(), self._reads.running():
                 yield
@@ -68,31 +69,31 @@ class RedisClient:
             await self._read_connection.close()
 
     async def commit(self, write: RedisWrite) -> Outcome:
-        """Send a write once. Raises `UnavailableError` when it surely did not happen, else `OutcomeUnknownError`."""
+        """Send a write once. Raises `UnavailableError` if it was not done, `OutcomeUnknownError` if that is unknown."""
         if not self._submitted:
-            return await self._submit(write)  # it goes out at once, and the link keeps the time
+            return await self._submit(write)  # it is sent at once, and the connection enforces the timeout
         try:
             async with asyncio.timeout(self._settings.timeout_ms / 1000):
                 return await self._submit(write)
         except TimeoutError:
             if write.outcome is not None:
-                return write.outcome  # the answer came in the very moment of giving up
+                return write.outcome  # the response arrived together with the timeout
             reason = f"no answer from {self._service} within {self._settings.timeout_ms} ms"
             if write.id:
-                self._begin_lane()  # whatever comes of the batch under way must stay to be found
+                self._begin_lane()  # the outcome of the batch in flight must be kept for `resolve`
                 raise OutcomeUnknownError(write.id, reason) from None
             raise UnavailableError(self._service, f"{reason}; the commit was not sent") from None
 
     async def write(self, new: Callable[[], RedisWrite]) -> Outcome:
-        """Send a write that does no harm when it is done twice."""
+        """Send an idempotent write."""
         return await self.retry_until_answered(lambda: self._submit(new()))
 
     async def read(self, command: bytes) -> Any:
-        """The answer to a packed command that may be repeated."""
+        """The response to a packed command that may be repeated."""
         return await self.retry_until_answered(lambda: self._reads.submit("", command, size_bytes=len(command)))
 
     async def retry_until_answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try up to three times within the timeout; then `UnavailableError` with what was tried."""
+        """Up to three attempts within the timeout; then `UnavailableError` with the last reason."""
         tried = ""
         try:
             async with asyncio.timeout(self._settings.timeout_ms / 1000):
@@ -121,82 +122,80 @@ class RedisClient:
         self._batches += 1
         for place, pending in enumerate(batch):
             pending.id = pending.work.id = f"{self._lane}.{self._batches}.{place}"
-        asked_at = self._guard.check()
-        request = self._call.pack(self._lane, self._batches, asked_at, [pending.work for pending in batch])
+        known_version = self._guard.check()
+        request = self._call.pack(self._lane, self._batches, known_version, [pending.work for pending in batch])
         try:
-            (reply,) = await self._write_connection.ask(request, 1)
+            (reply,) = await self._write_connection.execute(request, 1)
             if isinstance(reply, NoScriptError):
-                await self._write_connection.drop()  # the greeting of the next connection loads the scripts again
-                (reply,) = await self._write_connection.ask(request, 1)
+                await self._write_connection.drop()  # connecting again loads the scripts
+                (reply,) = await self._write_connection.execute(request, 1)
         except RequestNotSentError as error:
             raise self._unavailable(error) from None
-        except RedisAnswerLostError as error:
+        except AnswerLostError as error:
             self._begin_lane()
             return [OutcomeUnknownError(pending.id, str(error)) for pending in batch]
         if isinstance(reply, ResponseError):
             raise self._explain(reply)
-        return self._read_outcomes(batch, reply, asked_at)
+        return self._read_outcomes(batch, reply, known_version)
 
     def _read_outcomes(
-        self, batch: Sequence[PendingWrite[RedisWrite, Outcome]], reply: list[Any], asked_at: int
+        self, batch: Sequence[PendingWrite[RedisWrite, Outcome]], reply: list[Any], known_version: int
     ) -> Sequence[Outcome]:
         if reply[0] == b"refused":
             self._begin_lane()
-            raise UnavailableError(
-                self._service, "a resolve overtook this batch, so nothing of it was done; commit again"
-            )
+            raise UnavailableError(self._service, "nothing was done: a resolve overtook this batch; retry the commit")
         if reply[0] == b"back":
-            raise self.regression_error(*reply[1:], asked_at=asked_at)
-        told, *conflicts = reply
-        _, head, due_in_ms, *words = told.split(b" ")
-        self._guard.saw(int(head), asked_at=asked_at)
+            raise self.regression_error(*reply[1:], known_version=known_version)
+        status, *conflicts = reply
+        _, head, due_in_ms, *words = status.split(b" ")
+        self._guard.observe(int(head), known_version=known_version)
         self._on_due(int(due_in_ms))
         return self._call.read([pending.work for pending in batch], words, conflicts)
 
     async def _run_reads(self, batch: Sequence[PendingWrite[bytes, Any]]) -> Sequence[Any]:
-        asked_at = self._guard.check()
-        request = b"".join((*(pending.work for pending in batch), self._look))
+        known_version = self._guard.check()
+        request = b"".join((*(pending.work for pending in batch), self._read_meta))
         try:
-            *replies, meta = await self._read_connection.ask(request, len(batch) + 1)
-        except (RequestNotSentError, RedisAnswerLostError) as error:
+            *replies, meta = await self._read_connection.execute(request, len(batch) + 1)
+        except (RequestNotSentError, AnswerLostError) as error:
             raise self._unavailable(error) from None
-        self._saw(meta, asked_at)  # after the reads: a store that was emptied before them is noticed
+        self._observe_meta(meta, known_version)  # after the reads, so that a store emptied before them is detected
         if any(isinstance(reply, NoScriptError) for reply in replies):
             await self._read_connection.drop()
         return [self._explain(reply) if isinstance(reply, ResponseError) else reply for reply in replies]
 
-    async def _greet(self, link: RedisConnection) -> None:
-        asked_at = self._guard.check()
-        request = LOAD_SCRIPTS + pack("ROLE") + self._look
-        *loaded, role, meta = await link.exchange(request, len(SCRIPTS) + 2)
+    async def _on_connect(self, connection: RedisConnection) -> None:
+        known_version = self._guard.check()
+        request = LOAD_SCRIPTS + pack("ROLE") + self._read_meta
+        *loaded, role, meta = await connection.exchange(request, len(SCRIPTS) + 2)
         for reply in loaded:
             if isinstance(reply, ResponseError):
                 raise reply
         if not isinstance(role, ResponseError) and role[0] != b"master":
             self._guard.fail(f"{self._service} became a {role[0].decode()}: another server may have taken its place")
-        self._saw(meta, asked_at)
+        self._observe_meta(meta, known_version)
 
-    def regression_error(self, head: int, incarnation: bytes, *, asked_at: int) -> CorruptError:
-        """A script refused to work on a store that is not the one this client knew: stop every holder."""
+    def regression_error(self, head: int, incarnation: bytes, *, known_version: int) -> CorruptError:
+        """A script found another or an older store than this client's: stop every holder."""
         try:
-            self._saw([None if incarnation == b"none" else incarnation, head], asked_at)
-            self._guard.fail(f"a script saw version {head} after {asked_at}")
+            self._observe_meta([None if incarnation == b"none" else incarnation, head], known_version)
+            self._guard.fail(f"version {head} in a script after {known_version}")
         except CorruptError as fault:
             return fault
 
-    def _saw(self, meta: Any, asked_at: int) -> None:
+    def _observe_meta(self, meta: Any, known_version: int) -> None:
         if isinstance(meta, ResponseError):
             raise self._explain(meta)
         incarnation, head = meta
         if incarnation is None or head is None:
-            self._guard.fail(f"its keys are gone from {self._service}")
-        self._guard.saw(int(head), asked_at=asked_at, incarnation=incarnation.decode())
+            self._guard.fail(f"its keys are missing from {self._service}")
+        self._guard.observe(int(head), known_version=known_version, incarnation=incarnation.decode())
 
     def _begin_lane(self) -> None:
         self._lane, self._batches = self._random.token(), 0
 
     def _unavailable(self, error: Exception) -> UnavailableError:
-        return UnavailableError(self._service, f"{error}; see that the server runs and can be reached")
+        return UnavailableError(self._service, f"{error}; check that the server is running and reachable")
 
     def _explain(self, error: ResponseError) -> HoldfastError:
         code = code_of(error)
@@ -205,6 +204,6 @@ class RedisClient:
         try:
             if code == REPLICA:
                 self._guard.fail(f"{self._service} became a replica: another server may have taken its place")
-            self._guard.fail(f"a script failed midway, as when others write into the namespace: {error}")
+            self._guard.fail(f"a script failed midway, as when another program writes to the namespace: {error}")
         except CorruptError as fault:
             return fault

@@ -1,7 +1,7 @@
-"""Durability: what must be true of a server before a commit may be called durable, checked when a store is opened.
+"""Durability: the server settings that a durable commit depends on, checked when a store is opened.
 
-The one rule: an answer is given after fsync, and nothing is evicted. A server where that does not hold, or that does not let us
-see whether it holds, is refused; `?unsafe=1` opens it all the same and puts what is wrong into the store's notes.
+The one rule: fsync before every reply, and nothing is evicted. A server that does not guarantee this, or hides its settings, is
+refused; `?unsafe=1` opens it anyway, and the store's notes list what is wrong.
 """
 
 import re
@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 from holdfast.stores.redis.connection import RedisConnection, pack
 from holdfast.stores.redis.error_replies import code_of
 from holdfast.stores.redis.settings import RedisAddress
-from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.errors import InvalidError, UnavailableError, UsageError
 
 VERSION_MIN: Final = (6, 2)
 _CONFIGURED: Final = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory", "maxmemory-policy")
@@ -22,7 +22,7 @@ _UNSAFE: Final = "or open it with ?unsafe=1, which accepts that acknowledged com
 
 @dataclass(frozen=True, slots=True)
 class DurabilityReport:
-    """What the server said of itself. `faults` is empty when a commit survives a crash."""
+    """The server's settings. `faults` is empty if a commit survives a crash."""
 
     server: str
     faults: tuple[str, ...]
@@ -33,16 +33,16 @@ class DurabilityReport:
         """One line for the store's facts."""
         if self.faults:
             return "unsafe: " + "; ".join(self.faults)
-        return "append-only file, fsync before every answer"
+        return "append-only file, fsync before every reply"
 
 
-async def check_durability(link: RedisConnection, address: RedisAddress, *, unsafe: bool) -> DurabilityReport:
-    """Ask the server for its settings and refuse it unless they keep what the contract promises."""
+async def check_durability(connection: RedisConnection, address: RedisAddress, *, unsafe: bool) -> DurabilityReport:
+    """Read the server's settings; refuse a server that cannot keep the contract."""
     request = pack("INFO") + b"".join(pack("CONFIG", "GET", name) for name in (*_CONFIGURED, "aof-load-truncated"))
-    info_reply, *config_replies = await link.ask(request, len(_CONFIGURED) + 2)
+    info_reply, *config_replies = await connection.execute(request, len(_CONFIGURED) + 2)
     if isinstance(info_reply, ResponseError):
         if code_of(info_reply) == "NOPERM":
-            raise InvalidError(f"user of {address.shown}", address.username, f"one that may run INFO ({info_reply})")
+            raise InvalidError(f"user of {address.shown}", address.username, f"allowed to run INFO ({info_reply})")
         raise UnavailableError(address.shown, str(info_reply))
     info = _read_info(info_reply)
     name = "Valkey" if "valkey_version" in info else "Redis"
@@ -51,10 +51,10 @@ async def check_durability(link: RedisConnection, address: RedisAddress, *, unsa
     if tuple(int(part) for part in re.findall(r"\d+", info.get("redis_version", "0.0"))[:2]) < VERSION_MIN:
         raise InvalidError("server version", server, "Redis 6.2 or later, or Valkey")
     if info.get("role") != "master":
-        raise InvalidError("role of the server", f"{server}: {info.get('role')}", "a primary: replicas take no writes")
+        raise InvalidError(f"role of {server}", info.get("role"), "a primary: replicas accept no writes")
     faults = [*_find_faults(info), *_find_config_faults(config_replies)]
     if faults and not unsafe:
-        raise InvalidError(f"durability of {server}", "; ".join(faults), f"{_remedy(faults)}, {_UNSAFE}")
+        raise UsageError(f"{server} is not durable: {'; '.join(faults)}; {_remedy(faults)}, {_UNSAFE}")
     return DurabilityReport(server, tuple(faults), tuple(_find_notes(info, config_replies[-1])))
 
 
@@ -76,7 +76,7 @@ def _find_config_faults(replies: list[Any]) -> list[str]:
     found: dict[str, str] = {}
     for name, reply in zip(_CONFIGURED, replies, strict=False):
         if isinstance(reply, ResponseError) or not reply:
-            return [f"CONFIG GET {name} is not allowed ({reply or 'no answer'}), so its durability cannot be checked"]
+            return [f"CONFIG GET {name} is not allowed ({reply or 'no reply'}), so its durability cannot be checked"]
         found[name] = reply[1].decode()
     faults = [
         f"{name} is {found[name]}, not {wanted}"
@@ -90,17 +90,19 @@ def _find_config_faults(replies: list[Any]) -> list[str]:
 
 def _remedy(faults: list[str]) -> str:
     if any("CONFIG GET" in fault for fault in faults):
-        return "a server whose CONFIG GET this user may run (hosted servers often forbid it)"
-    return "appendonly yes, appendfsync always, no-appendfsync-on-rewrite no, maxmemory-policy noeviction, no cluster"
+        return "allow this user to run CONFIG GET (hosted servers often forbid it)"
+    return (
+        "set appendonly yes, appendfsync always, no-appendfsync-on-rewrite no, maxmemory-policy noeviction, no cluster"
+    )
 
 
 def _find_notes(info: dict[str, str], truncated: Any) -> list[str]:
-    notes = ["sessions are judged by the server's wall clock: a step forward ends them early"]
+    notes = ["sessions expire by the server's wall clock: a step forward ends them early"]
     replicas = int(info.get("connected_slaves", "0"))
     if replicas:
         notes.append(
-            f"{replicas} replicas follow it, asynchronously: a failover (by Sentinel, say) may lose acknowledged commits; "
-            "clients that see the version go back stop with CorruptError"
+            f"{replicas} asynchronous replicas: a failover (by Sentinel, say) may lose acknowledged commits; "
+            "clients that find the version went back stop with CorruptError"
         )
     if not isinstance(truncated, ResponseError) and truncated and truncated[1] == b"yes":
         notes.append(

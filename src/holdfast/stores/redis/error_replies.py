@@ -1,7 +1,7 @@
-"""Refusals: what an error answer of the server means and what to do about it.
+"""Error replies of the server: what each means and what to do about it.
 
-Each of these is given before a script's first write, so nothing happened. An answer that is not listed means that a script failed
-midway: somebody else wrote into the namespace.
+Each of these is sent before a script's first write, so nothing was done. An error that is not listed means that a script failed
+midway: another program wrote to the namespace.
 """
 
 from typing import Final
@@ -12,23 +12,23 @@ REPLICA: Final = "READONLY"
 
 ADVICE: Final = {
     "OOM": "the server is at its memory limit: raise maxmemory or remove keys",
-    "MISCONF": "the server cannot write to its disk: see its log",
-    "BUSY": "another script is running for long on the server: wait, or SCRIPT KILL it",
+    "MISCONF": "the server cannot write to its disk: check its log",
+    "BUSY": "a script has been running for long: wait, or SCRIPT KILL it",
     "LOADING": "the server is still loading its data: wait",
-    "NOREPLICAS": "the server wants more replicas than it has (min-replicas-to-write): start them or lower the setting",
-    "NOPERM": "the user may not run this: allow it with ACL SETUSER",
-    "NOAUTH": "the server wants a password: put one in the URL",
-    "CLUSTERDOWN": "the cluster is down: see CLUSTER INFO",
+    "NOREPLICAS": "fewer replicas than min-replicas-to-write: start them or lower the setting",
+    "NOPERM": "permission denied: allow the command with ACL SETUSER",
+    "NOAUTH": "password required: put one into the URL",
+    "CLUSTERDOWN": "the cluster is down: check CLUSTER INFO",
     "MASTERDOWN": "the server is a replica without its primary",
-    "MOVED": "the server is part of a cluster and another node owns the namespace: Holdfast wants a single primary",
-    "TRYAGAIN": "the cluster is moving the namespace: Holdfast wants a single primary",
-    "KILLED": "somebody killed the script, which can be done before its first write only: try again",
-    "NOSCRIPT": "somebody flushes the server's scripts again and again",
+    "MOVED": "the server is part of a cluster and another node owns the namespace: Holdfast needs a single primary",
+    "TRYAGAIN": "the cluster is moving the namespace: Holdfast needs a single primary",
+    "KILLED": "the script was killed before its first write: retry",
+    "NOSCRIPT": "the server's scripts are flushed repeatedly",
 }
 
 
 def code_of(error: ResponseError) -> str:
-    """The word the answer began with. Before version 7 a script's error has it in the middle of the text."""
+    """The reply's error code. Before version 7 a script's error has it in the middle of the text."""
     code = getattr(error, "status_code", None)
     text = str(error)
     if isinstance(code, str) and code != "ERR":

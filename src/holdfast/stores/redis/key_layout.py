@@ -1,7 +1,7 @@
-"""Layout: the keys of one namespace, how an entry and a log page are written, and the scripts.
+"""Key layout: the keys of one namespace, the format of entries and log pages, and the scripts.
 
 All keys of a namespace share a hash tag. An entry is `version session value` in plain text (`-`: no session), in a hash beside an
-ordered index, so that a person can look with `HGETALL`. The log is a stream whose ids are the versions.
+ordered index, so that `HGETALL` shows it in readable form. The log is a stream whose ids are the versions.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ FORMAT: Final = "1"
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A Lua script of this package and the digest the server knows it by."""
+    """A Lua script of this package and its digest on the server."""
 
     name: str
     text: bytes
@@ -34,12 +34,12 @@ def _script(name: str) -> Script:
 
 
 BATCH: Final = _script("batch")
-FOUND: Final = _script("found")
+CREATE: Final = _script("create")
 RESOLVE: Final = _script("resolve")
 SCAN: Final = _script("scan")
 LOG: Final = _script("log")
 PRUNE: Final = _script("prune")
-SCRIPTS: Final = (BATCH, FOUND, RESOLVE, SCAN, LOG, PRUNE)
+SCRIPTS: Final = (BATCH, CREATE, RESOLVE, SCAN, LOG, PRUNE)
 LOAD_SCRIPTS: Final = b"".join(pack("SCRIPT", "LOAD", script.text) for script in SCRIPTS)
 
 
@@ -52,14 +52,13 @@ class KeyLayout:
         self.owned, self.sessions, self.ttls = f"{prefix}:owned", f"{prefix}:sessions", f"{prefix}:ttls"
         self.log = f"{prefix}:log"
         self.all = (self.meta, self.entries, self.index, self.owned, self.sessions, self.ttls, self.log)
-        self.bell = f"{prefix}:bell"  # rings with the head after commits
-        self.due = (
-            f"{prefix}:due"  # rings when a new session is due before all others, with the milliseconds until then
-        )
+        self.commits_channel = f"{prefix}:bell"  # published after commits, with the head
+        # Published when a new session is due before all others, with the milliseconds until then.
+        self.due_channel = f"{prefix}:due"
 
 
 def unpack_entry(key: str, packed: bytes) -> Entry:
-    """The entry a packed text stands for."""
+    """Parse a packed entry."""
     version, session, value = packed.split(b" ", 2)
     return Entry(key, value, int(version), None if session == b"-" else session.decode())
 

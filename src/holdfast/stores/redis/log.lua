@@ -2,7 +2,7 @@
 --
 -- KEYS  meta log sessions
 -- ARGV  after which version, commits max (0: only the head), bytes max
--- Gives {incarnation, head, gone until, ms until the next session is due or -1, log entries…}; no entries when some are gone.
+-- Returns {incarnation, head, gone until, ms until the next session is due or -1, log entries…}; no entries when some were pruned.
 
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'head', 'gone')
 local answer = {meta[1] or 'none', tonumber(meta[2] or '-1'), tonumber(meta[3] or '0'), -1}

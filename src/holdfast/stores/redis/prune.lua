@@ -1,4 +1,4 @@
--- Forgets the outcomes of lanes that have carried no batch for long. A client that is merely quiet begins its lane again.
+-- Deletes the outcomes of lanes without a batch for long. The lane of an idle client is written again by its next batch.
 --
 -- KEYS  meta
 -- ARGV  outcomes kept (s)

@@ -1,8 +1,8 @@
--- What became of one write of a batch. If the batch did not arrive, it is refused for ever: its lane carries no other batch.
+-- The outcome of one write of a batch. A batch that did not arrive is refused for ever: its lane has no other batch.
 --
 -- KEYS  meta
 -- ARGV  incarnation, version seen, lane, batch number, place of the write in the batch
--- Gives {"ok", head, version or 0}, or {"back", head, incarnation}.
+-- Returns {"ok", head, version or 0}, or {"back", head, incarnation}.
 
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'head', 'lane:' .. ARGV[3])
 local head = tonumber(meta[2] or '-1')

@@ -2,7 +2,7 @@
 --
 -- KEYS  meta entries index
 -- ARGV  version the page must be at or "", from, to (as ZRANGEBYLEX takes them), reverse (0 or 1), keys max or -1, bytes max
--- Gives {incarnation, head, more (0 or 1; -1: the head has moved), key, packed, …}.
+-- Returns {incarnation, head, more (0 or 1; -1: the head has moved), key, packed, …}.
 
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'head')
 local answer = {meta[1] or 'none', tonumber(meta[2] or '-1'), 0}

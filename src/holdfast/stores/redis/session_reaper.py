@@ -1,7 +1,7 @@
-"""Reaper: ends overdue sessions when nobody's commit does, so that watchers hear of it.
+"""Session reaper: ends overdue sessions when no commit does, so that watchers are notified.
 
-It sleeps until the first session it has heard of is due, plus a little chance, so that of many processes one comes first; that one
-rings the doorbell and the others find nothing to do. Renewals cost it nothing: it looks again when it wakes.
+It sleeps until the next known deadline plus a random delay, so that of many processes one comes first; that one notifies the
+others, which find nothing to do. Renewals cost nothing: the deadline is checked again on waking.
 """
 
 import math
@@ -17,7 +17,7 @@ _SPREAD_MS: Final = 30.0  # the mean of what is added to a deadline
 
 
 class SessionReaper:
-    """Knows when the next session is due, by what the server said last."""
+    """Tracks when the next session is due, by the server's last response."""
 
     def __init__(self, *, clock: Clock, random: Random) -> None:
         self._clock, self._random = clock, random
@@ -25,15 +25,15 @@ class SessionReaper:
         self._wakes_at_ms = math.inf
         self._sooner = Notify()
 
-    def note(self, due_in_ms: int) -> None:
-        """The server said when the next session is due; negative: there is none."""
+    def update_due(self, due_in_ms: int) -> None:
+        """Set the time until the next session is due; negative: there is none."""
         self._due_at_ms = math.inf if due_in_ms < 0 else self._clock.boot_ms() + due_in_ms
         if self._due_at_ms + 2 * _SPREAD_MS < self._wakes_at_ms:
-            self._wakes_at_ms = self._due_at_ms  # one ring is enough
+            self._wakes_at_ms = self._due_at_ms  # one notification is enough
             self._sooner.notify()
 
     async def run(self, reap: Callable[[], Awaitable[object]]) -> None:
-        """Call `reap` whenever a session is due. Its answer is expected to reach `note`."""
+        """Call `reap` whenever a session is due. Its response must reach `update_due`."""
         failures = 0
         while True:
             if self._due_at_ms == math.inf:

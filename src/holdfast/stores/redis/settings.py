@@ -1,11 +1,11 @@
-"""What an operator may tune, and what a URL says about the server. No connection is made here."""
+"""Settings and address of a Redis store, from its URL. No I/O."""
 
 from dataclasses import dataclass, field, fields
 from typing import Final
 from urllib.parse import unquote
 
 from holdfast.stores.urls import StoreUrl
-from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.errors import InvalidError, UsageError
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between, settings_from
 
 _TLS_FILES: Final = ("ca_file", "cert_file", "key_file")
@@ -13,24 +13,24 @@ _TLS_FILES: Final = ("ca_file", "cert_file", "key_file")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisSettings:
-    """Values of one opening. Each is an option of the URL: `redis://host/0?namespace=orders&timeout_ms=2000`."""
+    """Values an operator may tune, each an option of the URL: `redis://host/0?namespace=orders&timeout_ms=2000`."""
 
     namespace: str = "holdfast"
-    unsafe: bool = False  # open a server that may forget acknowledged commits
+    unsafe: bool = False  # open a server that may lose acknowledged commits
     timeout_ms: int = 5_000  # one operation, its retries included
-    tick_ms: int = 2_000  # how long a lost doorbell can go unnoticed
-    commits_kept: int = 100_000  # change log; whoever is further behind scans again
+    tick_ms: int = 2_000  # how long a lost notification can go unnoticed
+    commits_kept: int = 100_000  # change log; a watcher further behind gets Resync
     log_bytes_max: int = 64 * MIB  # the log lives in the server's memory
     batch_writes_max: int = 256
     batch_bytes_max: int = 1 * MIB
     page_keys_max: int = 5_000
     page_bytes_max: int = 4 * MIB
-    scan_restarts_max: int = 3  # a scan of several pages that is overtaken so often is read in one go
+    scan_restarts_max: int = 3  # a paged scan overtaken so often is read in one request
     outcomes_kept_s: int = 7_200  # twice the hour the contract promises
 
     def __post_init__(self) -> None:
         if not self.namespace.isascii() or not self.namespace.replace("-", "").replace("_", "").isalnum():
-            raise InvalidError("namespace", self.namespace, "ASCII letters, digits, - and _")
+            raise InvalidError("namespace", self.namespace, "ASCII letters, digits, - or _")
         check_at_least("timeout_ms", self.timeout_ms, 10)
         check_at_least("tick_ms", self.tick_ms, 10)
         check_at_least("commits_kept", self.commits_kept, 1)
@@ -60,17 +60,17 @@ class RedisAddress:
 
 
 def parse_url(url: StoreUrl) -> tuple[RedisAddress, RedisSettings]:
-    """The address and the settings a URL names, or what is wrong with it."""
+    """The address and settings of a URL."""
     names = tuple(each.name for each in fields(RedisSettings))
     url.check_options(*names, *_TLS_FILES)
     tls = url.parts.scheme in ("rediss", "valkeys")
     files = {name: url.options[name] for name in _TLS_FILES if name in url.options}
     if files and not tls:
-        raise InvalidError(f"option of {url.shown}", ", ".join(files), "used with rediss:// or valkeys:// only")
+        raise UsageError(f"{', '.join(files)} in {url.shown} need TLS: use rediss:// or valkeys://")
     try:
         port = url.parts.port or 6379
     except ValueError:
-        raise InvalidError("port", url.shown, "a number, as in redis://host:6379/0") from None
+        raise InvalidError("port in", url.shown, "a number, as in redis://host:6379/0") from None
     path = url.parts.path.strip("/") or "0"
     if not path.isdecimal():
         raise InvalidError(f"database of {url.shown}", path, "a number, as in redis://host:6379/0")

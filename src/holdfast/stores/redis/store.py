@@ -1,7 +1,7 @@
 """RedisStore: the contract on one Redis or Valkey primary. Every write is a Lua script, so each is one atomic step.
 
-The server's clock judges sessions, its append-only file keeps commits, its pub/sub rings the doorbell. What is asked of the
-server is in `durability` and `founding`, what is stored in `layout`, how requests travel in `traffic`.
+Sessions expire by the server's clock, commits are kept in its append-only file, pub/sub notifies watchers. The checks of the server
+are in `durability` and `bootstrap`, the keys in `key_layout`, the requests in `client`.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -23,7 +23,7 @@ from holdfast.contracts.store import (
 )
 from holdfast.contracts.validation import StoreLimits, check_commit, check_ttl
 from holdfast.stores.change_feed import ChangeFeed
-from holdfast.stores.redis.bootstrap import found
+from holdfast.stores.redis.bootstrap import open_namespace
 from holdfast.stores.redis.change_log import ChangeLogFollower
 from holdfast.stores.redis.client import STORE, RedisClient
 from holdfast.stores.redis.connection import pack
@@ -42,7 +42,7 @@ _NO_LIMIT: Final = 1 << 50
 
 
 class RedisStore:
-    """One namespace of one server, as one process sees it."""
+    """One client of one namespace of a server."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class RedisStore:
         )
         self._guard = guard
         self._reaper = SessionReaper(clock=clock, random=random)
-        due = self._reaper.note
-        self._traffic = RedisClient(address, layout, settings, guard=guard, clock=clock, random=random, on_due=due)
-        self._pump = ChangeLogFollower(
-            self._traffic, self._feed, guard, layout, settings, clock=clock, random=random, on_due=due
+        due = self._reaper.update_due
+        self._client = RedisClient(address, layout, settings, guard=guard, clock=clock, random=random, on_due=due)
+        self._follower = ChangeLogFollower(
+            self._client, self._feed, guard, layout, settings, clock=clock, random=random, on_due=due
         )
 
     @classmethod
@@ -85,8 +85,8 @@ class RedisStore:
         random: Random,
         limits: StoreLimits | None = None,
     ) -> AsyncIterator["RedisStore"]:
-        """Check the server, found the namespace if it is new, and serve for the body."""
-        facts, version = await found(address, settings, random)
+        """Check the server, create the namespace if it is new, and serve for the body."""
+        facts, version = await open_namespace(address, settings, random)
         store = cls(
             address,
             settings,
@@ -96,13 +96,13 @@ class RedisStore:
             facts=facts,
             version=version,
         )
-        async with store._traffic.running():
+        async with store._client.running():
             try:
                 async with background_tasks(
-                    store._pump.follow(),
-                    store._pump.tick(),
-                    store._pump.listen(address),
-                    store._reaper.run(lambda: store._traffic.write(reap_write)),
+                    store._follower.follow(),
+                    store._follower.tick(),
+                    store._follower.listen(address),
+                    store._reaper.run(lambda: store._client.write(reap_write)),
                 ):
                     yield store
             finally:
@@ -111,7 +111,7 @@ class RedisStore:
 
     async def get(self, key: str) -> Entry | None:
         self._check_usable()
-        packed = await self._traffic.read(pack("HGET", self._layout.entries, key))
+        packed = await self._client.read(pack("HGET", self._layout.entries, key))
         return None if packed is None else unpack_entry(key, packed)
 
     async def scan(self, start: str, end: str, *, limit: int | None = None, reverse: bool = False) -> Scan:
@@ -129,41 +129,41 @@ class RedisStore:
     ) -> Committed | Conflict:
         self._check_usable()
         check_commit(require, apply, self._limits)
-        outcome = await self._traffic.commit(commit_write(require, apply))
+        outcome = await self._client.commit(commit_write(require, apply))
         assert not isinstance(outcome, bool)
         return outcome
 
     async def resolve(self, commit_id: str) -> Committed | NotCommitted:
         self._check_usable()
         lane, batch, place = _read_commit_id(commit_id)
-        asked_at = self._guard.check()
-        command = RESOLVE.call((self._layout.meta,), self.facts.incarnation, asked_at, lane, batch, place)
-        status, head, told = await self._traffic.read(command)
+        known_version = self._guard.check()
+        command = RESOLVE.call((self._layout.meta,), self.facts.incarnation, known_version, lane, batch, place)
+        status, head, result = await self._client.read(command)
         if status == b"back":
-            raise self._traffic.regression_error(head, told, asked_at=asked_at)
-        # Lost answers leave lanes behind, so their aftermath is when to clear old ones.
+            raise self._client.regression_error(head, result, known_version=known_version)
+        # Lost responses leave lanes behind, so this is the time to prune old ones.
         with suppress(UnavailableError):
-            await self._traffic.read(PRUNE.call((self._layout.meta,), self._settings.outcomes_kept_s))
-        return Committed(told) if told else NotCommitted()
+            await self._client.read(PRUNE.call((self._layout.meta,), self._settings.outcomes_kept_s))
+        return Committed(result) if result else NotCommitted()
 
     async def open_session(self, ttl_ms: int) -> Session:
         self._check_usable()
         check_ttl(ttl_ms, self._limits)
         session_id = self._random.token()
-        await self._traffic.write(lambda: open_write(session_id, ttl_ms))
+        await self._client.write(lambda: open_write(session_id, ttl_ms))
         return Session(session_id, ttl_ms)
 
     async def keep_alive(self, session_id: str) -> bool:
         self._check_usable()
-        return bool(await self._traffic.write(lambda: keep_alive_write(session_id)))
+        return bool(await self._client.write(lambda: keep_alive_write(session_id)))
 
     async def close_session(self, session_id: str) -> None:
         self._check_usable()
-        await self._traffic.write(lambda: close_write(session_id))
+        await self._client.write(lambda: close_write(session_id))
 
     def watch(self, prefix: str, *, from_version: int) -> AbstractAsyncContextManager[AsyncIterator[Changed | Resync]]:
         self._check_usable()
-        return self._pump.watch(prefix, from_version)
+        return self._follower.watch(prefix, from_version)
 
     def _check_usable(self) -> None:
         if self._closed:
@@ -171,7 +171,7 @@ class RedisStore:
         self._guard.check()
 
     async def _scan_pages(self, start: str, end: str, limit: int | None, reverse: bool) -> Scan | None:
-        """The range in pages that are all at the version of the first, or None when the store moved on meanwhile."""
+        """The range in pages that are all at the version of the first, or None if the store changed meanwhile."""
         lower, upper = f"[{start}", f"({end}"
         version: int | None = None
         entries: list[Entry] = []
@@ -200,7 +200,7 @@ class RedisStore:
             keys_max,
             bytes_max,
         )
-        _, head, more, *words = await self._traffic.read(command)
+        _, head, more, *words = await self._client.read(command)
         entries = [unpack_entry(words[at].decode(), words[at + 1]) for at in range(0, len(words), 2)]
         return head, None if more < 0 else bool(more), entries
 
@@ -209,7 +209,7 @@ def _read_commit_id(commit_id: str) -> tuple[str, int, int]:
     lane, _, rest = commit_id.partition(".")
     batch, _, place = rest.partition(".")
     if not (lane.isalnum() and lane.isascii() and batch.isdecimal() and place.isdecimal()):
-        raise InvalidError("commit id", commit_id, "an id from OutcomeUnknownError of this store")
+        raise InvalidError("commit id", commit_id, "the id of an OutcomeUnknownError of this store")
     return lane, int(batch), int(place)
 
 

@@ -1,4 +1,4 @@
-"""Writes: what goes into a batch, packed as it travels, and how the answer of `batch.lua` is read. No I/O here."""
+"""Writes of a batch in the wire format, and the reply of `batch.lua` as outcomes. No I/O."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Outcome = Committed | Conflict | bool
 
 @dataclass(slots=True, eq=False)
 class RedisWrite:
-    """One write of a batch. `id` is set when it is sent: until then it surely did not happen. `outcome` comes with the answer."""
+    """One write of a batch. `id` is set when it is sent: without one it was not done. `outcome` is set by the reply."""
 
     packed: bytes
     arguments: int
@@ -29,7 +29,7 @@ class BatchCall:
     def __init__(self, layout: KeyLayout, settings: RedisSettings, incarnation: str) -> None:
         fixed: tuple[Argument, ...] = (
             *("EVALSHA", BATCH.digest, len(layout.all), *layout.all),
-            *(incarnation, settings.commits_kept, settings.log_bytes_max, layout.bell, layout.due),
+            *(incarnation, settings.commits_kept, settings.log_bytes_max, layout.commits_channel, layout.due_channel),
         )
         self._fixed, self._count = pack_arguments(fixed), len(fixed)
 
@@ -42,22 +42,22 @@ class BatchCall:
     def read(
         self, writes: Sequence[RedisWrite], words: Sequence[bytes], conflicts: Iterable[list[Any]]
     ) -> list[Outcome]:
-        """The outcome of each write from its word, and from the next list where that says conflict."""
-        told = iter(conflicts)
+        """The outcome of each write from its word, and from the next list if the word marks a conflict."""
+        next_conflicts = iter(conflicts)
         outcomes: list[Outcome] = []
         for write, word in zip(writes, words, strict=True):
             if write.require is None:
                 write.outcome = word == b"1"
             elif word == b"!":
-                write.outcome = _read_conflict(write.require, next(told))
+                write.outcome = _read_conflict(write.require, next(next_conflicts))
             else:
                 write.outcome = Committed(int(word))
             outcomes.append(write.outcome)
         return outcomes
 
 
-def _read_conflict(require: Sequence[Requirement], told: list[Any]) -> Conflict:
-    dead, *packed = told
+def _read_conflict(require: Sequence[Requirement], reply: list[Any]) -> Conflict:
+    dead, *packed = reply
     found = {
         requirement.key: None if each is None else unpack_entry(requirement.key, each)
         for requirement, each in zip(require, packed, strict=True)
@@ -80,12 +80,12 @@ def commit_write(require: Sequence[Requirement], apply: Sequence[Operation]) -> 
 
 
 def open_write(session_id: str, ttl_ms: int) -> RedisWrite:
-    """The start of a session. Sending it twice starts it once."""
+    """The start of a session. Idempotent."""
     return RedisWrite(pack_arguments((b"o", session_id, ttl_ms)), 3)
 
 
 def keep_alive_write(session_id: str) -> RedisWrite:
-    """The renewal of a session, False when it is dead."""
+    """The renewal of a session; False if it is dead."""
     return RedisWrite(pack_arguments((b"k", session_id)), 2)
 
 
@@ -95,5 +95,5 @@ def close_write(session_id: str) -> RedisWrite:
 
 
 def reap_write() -> RedisWrite:
-    """Nothing by itself: every batch ends overdue sessions first."""
+    """No change of its own: every batch ends overdue sessions first."""
     return RedisWrite(pack_arguments((b"r",)), 1)

@@ -1,20 +1,20 @@
 """SQLite: the default engine, for any number of processes on one host. Needs nothing but Python.
 
-    location.py      the URL: which file, which settings
-    host.py          what the operating system says: boot, file systems, who holds a lock
-    files.py         the database's files: the same ones as at open? and the lock that writers share
-    schema.py        open the file, check its durability, bring its schema and views up to date
-    transaction.py   what one batch does between BEGIN and COMMIT
-    faults.py        what SQLite's errors mean to a caller
-    worker.py        one thread per connection, so that no disk is waited for on the event loop
-    opening.py       both connections, from the first check to the last close
-    batch.py         a batch of writes: locks, transaction, COMMIT
-    writer.py        the queue of writes, and what is known when one gets no answer
-    reader.py        snapshots: get, scan, and looks at the head of the change log
-    doorbell.py      how other processes are told to look
-    store.py         the contract, put together
+    settings.py         the URL: which file, which settings
+    host.py             facts from the operating system: boot id, file systems, lock holders
+    database_files.py   the database's files: unchanged since open, and the lock that writers share
+    schema.py           open the file, check its durability, migrate its schema and views
+    transaction.py      what one batch does between BEGIN and COMMIT
+    errors.py           SQLite's errors as errors of the contract
+    worker_thread.py    one thread per connection, so that the event loop never waits for a disk
+    database.py         both connections, from the first check to the last close
+    write_batch.py      a batch of writes: locks, transaction, COMMIT
+    write_queue.py      the queue of writes, and the outcome of one that got no answer
+    snapshot_reader.py  snapshots: get, scan, the head of the change log
+    notifier.py         wakes the other processes after a commit
+    store.py            the contract, put together
 
-What SQLite's readers and writers cannot know of each other, this package adds: a change log, sessions, commit ids, a doorbell.
+SQLite has no change log, sessions, commit ids or notifications between processes; this package adds them.
 """
 
 from holdfast.stores.sqlite.settings import SqliteSettings

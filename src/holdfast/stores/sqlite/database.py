@@ -1,6 +1,6 @@
-"""Opening: everything that is done on the two threads before a store can be used, and after it was.
+"""The open database: what runs on the two threads before a store can be used, and after.
 
-It owns the connections' lifetimes. A file that cannot be opened, or that would not keep what it is given, is refused here.
+It owns the connections' lifetimes. A file that cannot be opened or would not be durable is refused here.
 """
 
 import sqlite3
@@ -19,20 +19,20 @@ from holdfast.stores.sqlite.settings import SqliteSettings
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.stores.sqlite.worker_thread import WorkerThread
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.errors import UnavailableError, UsageError
 from holdfast.vocabulary.random import Random, backoff_ms
 
 _NOT_WRITABLE: Final = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
-_FOREIGN_LOCK_WAIT_MS: Final = 20  # how long BEGIN waits in one go for a program that is not ours
+_FOREIGN_LOCK_WAIT_MS: Final = 20  # how long one BEGIN waits for another program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenDatabase:
-    """A database that was checked and brought up to date, with both its connections."""
+    """A checked and migrated database with both its connections."""
 
     files: DatabaseFiles
     lock: WriteLock
-    bell: CommitNotifier
+    notifier: CommitNotifier
     writing: sqlite3.Connection
     reading: sqlite3.Connection
     writer_thread: WorkerThread
@@ -44,13 +44,13 @@ class OpenDatabase:
 
 @dataclass(slots=True, kw_only=True)
 class _DatabaseOpener:
-    """The steps, for the writer's thread unless they say otherwise."""
+    """The steps of opening. They run on the writer's thread unless noted."""
 
     path: Path
     clock: Clock
     random: Random
     settings: SqliteSettings
-    kind: schema.ConnectionClass
+    connection_class: schema.ConnectionClass
     boot_id: str
     lock: WriteLock | None = None
     writing: sqlite3.Connection | None = None
@@ -69,17 +69,18 @@ class _DatabaseOpener:
         """With the lock: connect, check, migrate. Returns version, incarnation and notes."""
         assert self.lock is not None
         try:
-            self.writing = schema.connect(self.path, kind=self.kind, timeout_ms=self.settings.timeout_ms)
-            doubts = schema.make_durable(self.writing, self.path)
-            if doubts and not self.settings.unsafe:
-                raise InvalidError(
-                    f"durability of {errors.database(self.path)}",
-                    "; ".join(doubts),
-                    "a local file system and SQLite's safest settings, or ?unsafe=1 to go on at your own risk",
+            self.writing = schema.connect(
+                self.path, connection_class=self.connection_class, timeout_ms=self.settings.timeout_ms
+            )
+            faults = schema.make_durable(self.writing, self.path)
+            if faults and not self.settings.unsafe:
+                raise UsageError(
+                    f"{errors.database(self.path)} is not durable: {'; '.join(faults)}; use a local file system, "
+                    "or open it with ?unsafe=1 at your own risk"
                 )
-            version, incarnation = self._bring_up_to_date(self.writing)
+            version, incarnation = self._migrate(self.writing)
             self.writing.execute(f"PRAGMA busy_timeout = {_FOREIGN_LOCK_WAIT_MS}")
-            return version, incarnation, (*doubts, *schema.notes(self.path))
+            return version, incarnation, (*faults, *schema.notes(self.path))
         except sqlite3.Error as error:
             if errors.primary_code(error) in _NOT_WRITABLE:
                 raise schema.not_writable(self.path, error) from None
@@ -87,7 +88,7 @@ class _DatabaseOpener:
         finally:
             self.lock.release()
 
-    def _bring_up_to_date(self, connection: sqlite3.Connection) -> tuple[int, str]:
+    def _migrate(self, connection: sqlite3.Connection) -> tuple[int, str]:
         connection.execute("BEGIN IMMEDIATE")
         try:
             schema.migrate(connection, self.path, random=self.random)
@@ -102,9 +103,11 @@ class _DatabaseOpener:
     def connect_reader(self) -> None:
         """On the reader's thread."""
         try:
-            self.reading = schema.connect(self.path, kind=self.kind, timeout_ms=self.settings.timeout_ms)
+            self.reading = schema.connect(
+                self.path, connection_class=self.connection_class, timeout_ms=self.settings.timeout_ms
+            )
             self.reading.execute("PRAGMA query_only = 1")
-            self.reading.execute("SELECT incarnation FROM head").fetchone()  # opens the log, which `files` must find
+            self.reading.execute("SELECT incarnation FROM head").fetchone()  # opens the log, which `files` needs
         except sqlite3.Error as error:
             raise errors.to_store_error(error, self.path) from error
 
@@ -122,30 +125,32 @@ class _DatabaseOpener:
 
 @asynccontextmanager
 async def open_database(
-    path: Path, *, clock: Clock, random: Random, settings: SqliteSettings, kind: schema.ConnectionClass
+    path: Path, *, clock: Clock, random: Random, settings: SqliteSettings, connection_class: schema.ConnectionClass
 ) -> AsyncIterator[OpenDatabase]:
-    """The database at `path` (a real path), made if it is not there, for the body."""
+    """The database at `path` (a real path), created if missing, for the body."""
     async with (
         WorkerThread("holdfast-sqlite-write").running() as writer,
         WorkerThread("holdfast-sqlite-read").running() as reader,
     ):
         boot_id = await writer.call(host.boot_id) or "unknown"
-        opening = _DatabaseOpener(path=path, clock=clock, random=random, settings=settings, kind=kind, boot_id=boot_id)
-        bell = CommitNotifier(path, random.token())
+        opening = _DatabaseOpener(
+            path=path, clock=clock, random=random, settings=settings, connection_class=connection_class, boot_id=boot_id
+        )
+        notifier = CommitNotifier(path, random.token())
         try:
             await _lock(opening, writer)
             version, incarnation, notes = await writer.call(opening.prepare)
             await reader.call(opening.connect_reader)
             files = DatabaseFiles(path)
             await writer.call(files.remember)
-            no_bell = await writer.call(bell.open)
+            disabled = await writer.call(notifier.open)
             assert opening.lock is not None
             assert opening.writing is not None
             assert opening.reading is not None
             yield OpenDatabase(
                 files=files,
                 lock=opening.lock,
-                bell=bell,
+                notifier=notifier,
                 writing=opening.writing,
                 reading=opening.reading,
                 writer_thread=writer,
@@ -155,13 +160,13 @@ async def open_database(
                 facts=StoreFacts(
                     engine="sqlite",
                     server=f"SQLite {sqlite3.sqlite_version} on {path}",
-                    durability="write-ahead log, synchronous=FULL: a commit is on disk before it is answered",
+                    durability="write-ahead log, synchronous=FULL: a commit is on disk before it is acknowledged",
                     incarnation=incarnation,
-                    notes=(*notes, no_bell) if no_bell else notes,
+                    notes=(*notes, disabled) if disabled else notes,
                 ),
             )
         finally:
-            await writer.call(bell.close)
+            await writer.call(notifier.close)
             await reader.call(opening.disconnect_reader)
             await writer.call(opening.disconnect_writer)
 
@@ -175,8 +180,7 @@ async def _lock(opening: _DatabaseOpener, writer: WorkerThread) -> None:
             holder = await writer.call(partial(host.lock_holder, opening.lock.path))
             raise UnavailableError(
                 errors.database(opening.path),
-                f"it could not be opened within {opening.settings.timeout_ms} ms: {holder} is writing, or stopped in the "
-                "middle of it",
+                f"locked for {opening.settings.timeout_ms} ms by {holder}, which is writing or was paused while writing",
             )
         await opening.clock.sleep_ms(backoff_ms(attempt, base_ms=1, max_ms=20, random=opening.random))
         attempt += 1

@@ -11,7 +11,7 @@ from holdfast.vocabulary.errors import CorruptError
 
 
 class DatabaseFiles:
-    """Notices when a file is deleted or replaced under open connections, which would go on with what nobody else sees.
+    """Detects a file that was deleted or replaced under open connections, which would keep using the old one.
 
     While a connection is open SQLite keeps all three files, so another inode at one of the names is never its own doing.
     """
@@ -22,7 +22,7 @@ class DatabaseFiles:
         self._known: tuple[tuple[int, int], ...] = ()
 
     def remember(self) -> None:
-        """Take the files as they are. Connections and the lock must be open."""
+        """Record the files' identities. Connections and the lock must be open."""
         self._known = tuple(map(_identity, self._names))
 
     def check(self) -> None:
@@ -41,7 +41,7 @@ class WriteLock:
     """An flock beside the database, held around every transaction that writes.
 
     SQLite has a lock of its own; this one also keeps checkpoints, which run inside COMMIT, apart from other processes' commits:
-    up to 3.51.2 a race between the two could lose commits (sqlite.org/wal.html, "the WAL-reset bug"). The system lets go of it
+    up to 3.51.2 a race between the two could lose commits (sqlite.org/wal.html, "the WAL-reset bug"). The system releases it
     when its process dies, however it dies.
     """
 
@@ -65,5 +65,5 @@ class WriteLock:
 
 
 def _identity(name: str) -> tuple[int, int]:
-    status = os.stat(name)  # noqa: PTH116 (asked four times for each batch: a Path would cost more than the question)
+    status = os.stat(name)  # noqa: PTH116 (four times per batch: a Path would cost more than the call)
     return status.st_dev, status.st_ino

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean to a caller, in one table: wait and retry, or call the operator."""
+"""SQLite's errors as errors of the contract, in one table: retry later, or call the operator."""
 
 import sqlite3
 from pathlib import Path
@@ -6,15 +6,15 @@ from typing import Final
 
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
 
-# What a person can do about it; anything else is shown as SQLite says it.
+# What an operator can do. Other errors are shown as SQLite words them.
 _ADVICE: Final = {
-    sqlite3.SQLITE_FULL: "the disk is full; free some space",
-    sqlite3.SQLITE_IOERR: "the disk failed to read or write; see the system's log",
-    sqlite3.SQLITE_BUSY: "another program holds it locked; end that program's transaction",
-    sqlite3.SQLITE_READONLY: "it has become read-only; see its permissions and its mount",
-    sqlite3.SQLITE_CANTOPEN: "a file beside it cannot be opened; see the directory's permissions",
+    sqlite3.SQLITE_FULL: "disk full; free some space",
+    sqlite3.SQLITE_IOERR: "disk I/O failed; check the system log",
+    sqlite3.SQLITE_BUSY: "locked by another program; end its transaction",
+    sqlite3.SQLITE_READONLY: "read-only; check its permissions and its mount",
+    sqlite3.SQLITE_CANTOPEN: "a file beside it cannot be opened; check the directory's permissions",
 }
-# Our statements do not change, so "no such table" and its like mean that somebody changed the schema under us.
+# Our statements are fixed, so "no such table" and the like mean that another program changed the schema.
 _CORRUPT: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT)
 
 
@@ -24,19 +24,19 @@ def primary_code(error: sqlite3.Error) -> int:
 
 
 def corrupt(found: str) -> sqlite3.DatabaseError:
-    """What SQLite would raise, for damage it cannot see."""
+    """What SQLite would raise, for damage that it cannot detect."""
     error = sqlite3.DatabaseError(found)
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     return error
 
 
 def database(path: Path) -> str:
-    """How errors name the database."""
+    """The database's name in errors."""
     return f"SQLite database {path}"
 
 
 def to_store_error(error: sqlite3.Error, path: Path) -> UnavailableError | CorruptError:
-    """What to raise for `error`, which left nothing changed."""
+    """The contract's error for `error`, which changed nothing."""
     code = primary_code(error)
     if code in _CORRUPT:
         return CorruptError(database(path), str(error))

@@ -1,6 +1,6 @@
-"""What only the operating system can say: which boot this is, what a path is mounted on, who holds a lock.
+"""Facts from the operating system: the boot id, what a path is mounted on, which process holds a lock.
 
-Everything here blocks; it runs on the threads of `worker.py`. It decides nothing: `schema.py` does.
+Everything here blocks; it runs on the threads of `worker_thread.py`. It decides nothing: `schema.py` does.
 """
 
 import re
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-# SQLite's write-ahead log needs memory shared between all users of the file, and locks and fsyncs that mean it.
+# SQLite's write-ahead log needs memory shared between all users of the file, and locks and fsyncs that work.
 NETWORK_FILE_SYSTEMS: Final = frozenset(
     {
         *(
@@ -40,7 +40,7 @@ _SYSCTLS: Final = ("kern.bootsessionuuid", "kern.boot_id")  # macOS, FreeBSD; bo
 
 
 def boot_id() -> str | None:
-    """Names the present boot of this host; None if the system does not say."""
+    """The id of this boot; None if the system has none."""
     if sys.platform == "linux":
         try:
             return _BOOT_ID.read_text().strip()
@@ -48,16 +48,16 @@ def boot_id() -> str | None:
             return None
     for name in _SYSCTLS:
         try:
-            asked = subprocess.run(["/usr/sbin/sysctl", "-n", name], capture_output=True, timeout=5)  # noqa: S603
+            result = subprocess.run(["/usr/sbin/sysctl", "-n", name], capture_output=True, timeout=5)  # noqa: S603
         except (OSError, subprocess.SubprocessError):
             return None
-        if asked.returncode == 0 and asked.stdout.strip():
-            return asked.stdout.decode().strip()
+        if result.returncode == 0 and result.stdout.strip():
+            return result.stdout.decode().strip()
     return None
 
 
 def file_system(path: Path, mounts: str | None = None) -> str | None:
-    """The type of the file system that holds `path`; None if the system does not say. `mounts` is mountinfo's text."""
+    """The type of the file system that holds `path`; None if unknown. `mounts` is the text of mountinfo."""
     if mounts is None:
         try:
             mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
@@ -77,7 +77,7 @@ def file_system(path: Path, mounts: str | None = None) -> str | None:
 
 
 def lock_holder(path: Path) -> str:
-    """Which process holds the flock of `path`, as far as the system says, in words for an error text."""
+    """The process that holds the flock of `path`, for an error text."""
     try:
         inode = f":{path.stat().st_ino}"
         for line in Path("/proc/locks").read_text().splitlines():

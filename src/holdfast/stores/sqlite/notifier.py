@@ -1,7 +1,7 @@
-"""Doorbell: how a process that committed tells the others to look at the change log.
+"""Commit notifier: wakes the other processes after a commit, so that they read the change log.
 
-Each open store listens on a datagram socket of its own in a directory beside the database; whoever commits sends one byte to
-every socket there. Rings carry nothing and may be lost: `store.py` looks from time to time anyway.
+Each open store listens on its own datagram socket in a directory beside the database; a committer sends one byte to every socket
+there. Notifications carry no data and may be lost: `store.py` also polls.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _PATH_BYTES_MAX: Final = 100  # the system's limit for a socket's path is 104 or
 
 
 class CommitNotifier:
-    """This process's own bell, and the way to ring the others'. Opening and ringing block; they run on the writer's thread."""
+    """This process's own socket, and the way to reach the others'. `open` and `notify` block; they run on the writer's thread."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._directory = directory_for(path)
@@ -34,55 +34,55 @@ class CommitNotifier:
         self.listening = False
 
     def open(self) -> str | None:
-        """Listen. If that cannot be, say why: the store works without, only later."""
+        """Listen. Returns a note if that fails: the store then relies on polling."""
         failed = ""
         for _ in range(_TRIES):
             try:
                 self._listen()
             except FileNotFoundError as error:
-                failed = str(error)  # the last one to leave took the directory away, just now
+                failed = str(error)  # the last process to close has just removed the directory
             except OSError as error:
                 failed = str(error)
                 break
             else:
                 self.listening = True
                 return None
-        return f"no doorbell, so other processes' changes are seen at the next tick: {failed}"
+        return f"no notifications, so changes by other processes are seen at the next tick: {failed}"
 
     def _listen(self) -> None:
         self._directory.mkdir(mode=0o700, exist_ok=True)
         found = self._directory.lstat()
-        # Below the shared temporary directory anybody may have made it first.
+        # In the shared temporary directory another user may have created it first.
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise PermissionError(f"{self._directory} belongs to somebody else")
+            raise PermissionError(f"{self._directory} belongs to another user")
         self._directory.chmod(0o700)
         own = self._directory / self._own
         self.listener.bind(str(own))
         own.chmod(0o600)
 
     def notify(self, what: bytes) -> None:
-        """Ring every bell but our own. Bells that nobody listens to any more are removed."""
-        with suppress(OSError), os.scandir(self._directory) as bells:
-            for bell in bells:
-                if bell.name != self._own:
-                    self._ring_one(bell.path, what)
+        """Notify every socket but our own. Sockets of dead processes are removed."""
+        with suppress(OSError), os.scandir(self._directory) as sockets:
+            for each in sockets:
+                if each.name != self._own:
+                    self._send_to(each.path, what)
 
-    def _ring_one(self, bell: str, what: bytes) -> None:
+    def _send_to(self, address: str, what: bytes) -> None:
         try:
-            self._sender.sendto(what, bell)
+            self._sender.sendto(what, address)
         except ConnectionRefusedError:  # its process is gone
             with suppress(OSError):
-                Path(bell).unlink()
+                Path(address).unlink()
         except OSError:
-            pass  # a full queue rings already; whatever else it is, the tick will do
+            pass  # a full queue wakes its reader anyway; in all other cases the tick does
 
-    def heard(self) -> bytes:
-        """All rings since the last call."""
-        rings = b""
+    def drain(self) -> bytes:
+        """All notifications since the last call."""
+        received = b""
         with suppress(BlockingIOError):
-            while notify := self.listener.recv(16):
-                rings += notify
-        return rings
+            while datagram := self.listener.recv(16):
+                received += datagram
+        return received
 
     def close(self) -> None:
         self.listener.close()
@@ -95,7 +95,7 @@ class CommitNotifier:
 
 
 def directory_for(path: Path) -> Path:
-    """Where the bells of the database at `path` (its real path) are, the same for every process."""
+    """The directory of the sockets for the database at `path` (its real path), the same for every process."""
     beside = Path(f"{path}-bells")
     if len(os.fsencode(beside)) + 1 + _NAME_CHARS <= _PATH_BYTES_MAX:
         return beside

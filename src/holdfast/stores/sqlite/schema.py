@@ -1,6 +1,6 @@
-"""Open a database file: check that it keeps what it is given, then bring its schema and views up to date.
+"""Opens a database file: checks that it is durable, then migrates its schema and views.
 
-Several processes may open a new file at the same moment: whoever holds the write lock does the work, the others find it done.
+Several processes may open a new file at once: the one that holds the write lock does the work, the others find it done.
 """
 
 import hashlib
@@ -23,70 +23,70 @@ APPLICATION_ID: Final = 0x484F4C44  # "HOLD", in the file's header
 SQLITE_MIN: Final = (3, 35, 0)
 _PACKAGE: Final = files("holdfast.stores.sqlite")
 _FULL: Final = 2
-# One beside the other, these releases have the race that `files.WriteLock` keeps us out of.
+# Releases before these have the race that `database_files.WriteLock` avoids.
 _WAL_RESET_FIXED: Final = ((3, 44, 6), (3, 50, 7), (3, 51, 3))
 
 
 def check_file_system(path: Path) -> None:
-    """Make the directory, and refuse a path that cannot be a database."""
+    """Create the directory, and refuse a path that cannot be a database."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise not_writable(path, error) from None
     if path.is_dir():
-        raise InvalidError("path of the database", str(path), "a file; this is a directory")
+        raise InvalidError("database path", str(path), "a file, not a directory")
 
 
 def not_writable(path: Path, error: Exception) -> InvalidError:
-    """What to raise when the place itself is wrong."""
-    return InvalidError("path of the database", str(path), f"a file in a place this process can write to ({error})")
+    """The error for a path that cannot be written."""
+    return InvalidError("database path", str(path), f"writable by this process ({error})")
 
 
-def connect(path: Path, *, kind: ConnectionClass, timeout_ms: int) -> sqlite3.Connection:
-    """A connection without hidden transactions."""
-    return sqlite3.connect(path, timeout=timeout_ms / 1000, isolation_level=None, factory=kind)
+def connect(path: Path, *, connection_class: ConnectionClass, timeout_ms: int) -> sqlite3.Connection:
+    """A connection without implicit transactions."""
+    return sqlite3.connect(path, timeout=timeout_ms / 1000, isolation_level=None, factory=connection_class)
 
 
 def make_durable(connection: sqlite3.Connection, path: Path) -> list[str]:
-    """Ask for the safest settings; return what is doubtful all the same."""
-    doubts = []
+    """Set the safest options; return what is still not durable."""
+    faults = []
     if sqlite3.sqlite_version_info < SQLITE_MIN:
-        doubts.append(f"SQLite {sqlite3.sqlite_version} is older than {'.'.join(map(str, SQLITE_MIN))}")
+        faults.append(f"SQLite {sqlite3.sqlite_version} is older than {'.'.join(map(str, SQLITE_MIN))}")
     kind = host.file_system(path)
     if kind in host.NETWORK_FILE_SYSTEMS:
-        doubts.append(f"{kind} is a network file system: its locks and shared memory do not hold SQLite together")
+        faults.append(f"{kind} is a network file system: SQLite's locks and shared memory do not work there")
     if host.boot_id() is None:
-        doubts.append("this system does not name its boots: sessions of a former boot could seem alive")
+        faults.append("this system has no boot id: sessions of a former boot could seem alive")
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
-        doubts.append(f"journal_mode is {mode} instead of wal")
+        faults.append(f"journal_mode is {mode} instead of wal")
     connection.execute("PRAGMA synchronous = FULL")
     if connection.execute("PRAGMA synchronous").fetchone() != (_FULL,):
-        doubts.append("synchronous is not FULL")
+        faults.append("synchronous is not FULL")
     if sys.platform == "darwin":  # there fsync leaves data in the drive's cache
         connection.execute("PRAGMA fullfsync = 1")
         connection.execute("PRAGMA checkpoint_fullfsync = 1")
         if connection.execute("PRAGMA fullfsync").fetchone() != (1,):
-            doubts.append("fullfsync is off")
-    connection.execute("PRAGMA journal_size_limit = 67108864")  # a burst's log does not keep its size for ever
-    return doubts
+            faults.append("fullfsync is off")
+    connection.execute("PRAGMA journal_size_limit = 67108864")  # the log shrinks again after a burst
+    return faults
 
 
 def notes(path: Path) -> list[str]:
-    """What an operator should know, though nothing is wrong with it."""
+    """What an operator should know, though nothing is wrong."""
     found = []
     kind = host.file_system(path)
     if kind in host.RAM_FILE_SYSTEMS:
-        found.append(f"{kind} is memory: everything is gone when the host stops")
+        found.append(f"{kind} is memory: all data is lost when the host stops")
     if kind is None:
-        found.append("this system does not say what the file is mounted on: make sure it is no network file system")
+        found.append("the file system is unknown: make sure that it is not a network file system")
     version = sqlite3.sqlite_version_info
     if not any(
         version >= fixed and (version[:2] == fixed[:2] or fixed == _WAL_RESET_FIXED[-1]) for fixed in _WAL_RESET_FIXED
     ):
         found.append(
             f"SQLite {sqlite3.sqlite_version} can lose commits if another program writes at the same time (its WAL-reset "
-            "bug, fixed in 3.51.3); Holdfast's processes keep out of each other's way, other programs should only read"
+            "bug, fixed in 3.51.3); Holdfast's own processes are safe, other programs should only read"
         )
     return found
 
@@ -99,11 +99,13 @@ def migrate(connection: sqlite3.Connection, path: Path, *, random: Random) -> No
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if application != APPLICATION_ID and tables:
         raise InvalidError(
-            f"content of {database(path)}", "another program's tables", "a Holdfast store, or no file yet"
+            f"content of {database(path)}", "another program's tables", "a Holdfast store, or a new file"
         )
     if found > len(scripts):
         raise InvalidError(
-            f"schema of {database(path)}", found, f"at most {len(scripts)}: a newer Holdfast made it; upgrade this one"
+            f"schema version of {database(path)}",
+            found,
+            f"at most {len(scripts)}: a newer Holdfast wrote it, so upgrade",
         )
     for script in scripts[found:]:
         for statement in statements(script.read_text()):
@@ -117,7 +119,7 @@ def migrate(connection: sqlite3.Connection, path: Path, *, random: Random) -> No
 
 
 def statements(script: str) -> Iterator[str]:
-    """The statements of a script. (`executescript` would commit the transaction we are in.)"""
+    """The statements of a script. (`executescript` would commit the open transaction.)"""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -131,7 +133,7 @@ def _update_views(connection: sqlite3.Connection) -> None:
     digest = hashlib.sha256(script.encode()).hexdigest()
     if connection.execute("SELECT views_digest FROM head").fetchone() == (digest,):
         return
-    for name in re.findall(r"^CREATE VIEW (\w+)", script, re.MULTILINE):  # a person's own views stay
+    for name in re.findall(r"^CREATE VIEW (\w+)", script, re.MULTILINE):  # views that users added stay
         connection.execute(f"DROP VIEW IF EXISTS {name}")
     for statement in statements(script):
         connection.execute(statement)

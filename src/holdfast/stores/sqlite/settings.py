@@ -1,4 +1,4 @@
-"""Where the database is and how it is to be used: `sqlite:///relative.db?timeout_ms=2000`, `sqlite:////absolute.db`."""
+"""Which database and which settings: `sqlite:///relative.db?timeout_ms=2000`, `sqlite:////absolute.db`."""
 
 import os
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _FORMS: Final = "sqlite:///relative/path.db or sqlite:////absolute/path.db"
 class SqliteSettings:
     """Values an operator may tune, each also as `?name=value` in the URL.
 
-    `unsafe` opens what would be refused (a network file system, say); `tick_ms` is how long a lost doorbell can go unnoticed.
+    `unsafe` opens what would be refused (a network file system, say); `tick_ms` is how long a lost notification can go unnoticed.
     """
 
     unsafe: bool = False
@@ -48,5 +48,5 @@ def parse_url(url: StoreUrl) -> tuple[Path, SqliteSettings]:
     path = unquote(url.parts.path).removeprefix("/")
     if not path or path == ":memory:" or "\0" in path:
         raise InvalidError("store URL", url.text, f"{_FORMS}; without a file, use memory:")
-    # All processes must agree on the name, whatever links lead to it: the lock and the doorbells are named after it.
+    # All processes must agree on the name, whatever links lead to it: the lock and the sockets are named after it.
     return Path(os.path.realpath(path)), settings

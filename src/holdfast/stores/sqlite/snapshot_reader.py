@@ -1,4 +1,4 @@
-"""Reader: snapshots of the database, on a thread and a connection of their own, so that reads never wait for writes."""
+"""Snapshots of the database, on their own thread and connection, so that reads never wait for writes."""
 
 import asyncio
 import sqlite3
@@ -30,7 +30,7 @@ _TRIES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class HeadSnapshot:
-    """The head of the store, and (if asked for) what was committed lately."""
+    """The head of the store and, on request, recent commits."""
 
     head: Head
     page: ChangeLogPage
@@ -54,20 +54,20 @@ class SnapshotReader:
 
     async def scan(self, start: str, end: str, limit: int | None, reverse: bool) -> Scan:
         """A range at one version."""
-        asked_at = self.guard.check()
+        known_version = self.guard.check()
         found = await self._read(partial(_scan, self.connection, start, end, limit, reverse))
-        self.guard.saw(found.version, asked_at=asked_at)
+        self.guard.observe(found.version, known_version=known_version)
         return found
 
-    async def look(self, after: int | None) -> HeadSnapshot:
-        """The head, with the first page of commits after a version; None: without."""
-        asked_at = self.guard.check()
-        look = await self._read(partial(_look, self.connection, after))
-        self.guard.saw(look.head.version, asked_at=asked_at, incarnation=look.head.incarnation)
-        return look
+    async def read_changes(self, after: int | None) -> HeadSnapshot:
+        """The head, with the first page of commits after a version (None: without)."""
+        known_version = self.guard.check()
+        snapshot = await self._read(partial(_read_changes, self.connection, after))
+        self.guard.observe(snapshot.head.version, known_version=known_version, incarnation=snapshot.head.incarnation)
+        return snapshot
 
     async def _read(self, work: Callable[[], T]) -> T:
-        """Read, and once or twice again if the disk or a lock failed us, within the time for one operation."""
+        """Read, retrying a failed disk or lock within the timeout of one operation."""
         self.guard.check()
         try:
             async with asyncio.timeout(self.settings.timeout_ms / 1000):
@@ -80,7 +80,7 @@ class SnapshotReader:
                     await self.clock.sleep_ms(backoff_ms(attempt, base_ms=5, max_ms=50, random=self.random))
                 raise AssertionError("the last try returns or raises")
         except TimeoutError:
-            reason = f"a read was not finished within {self.settings.timeout_ms} ms: the disk is slow or hangs"
+            reason = f"read not finished within {self.settings.timeout_ms} ms: the disk is slow or hangs"
             raise UnavailableError(errors.database(self.files.path), reason) from None
         except CorruptError as error:
             self.guard.fail(error.found)
@@ -112,7 +112,7 @@ def _scan(connection: sqlite3.Connection, start: str, end: str, limit: int | Non
     return Scan(version, tuple(map(_entry, rows[:limit])), more)
 
 
-def _look(connection: sqlite3.Connection, after: int | None) -> HeadSnapshot:
+def _read_changes(connection: sqlite3.Connection, after: int | None) -> HeadSnapshot:
     connection.execute("BEGIN")
     head = read_head(connection)
     if after is None or after >= head.version:

@@ -1,6 +1,6 @@
 """SqliteStore: the Store contract on one database file.
 
-It puts the writer, the reader, the feed and the doorbell together, and follows the change log for its watchers. The store's clock
+It connects the write queue, the reader, the feed and the notifier, and follows the change log for its watchers. The store's clock
 is the host's boot clock, the same for all processes of one boot; sessions do not outlive a boot.
 """
 
@@ -44,12 +44,12 @@ from holdfast.vocabulary.errors import ClosedError, CorruptError, UnavailableErr
 from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.tasks import Notify, background_tasks
 
-# Of many processes that see the same session overdue, the first to look reaps it; the others find nothing to do.
+# Of many processes that find the same session overdue, the first reaps it; the others find nothing to do.
 _REAP_SPREAD_MS: Final = 100
 
 
 class SqliteStore:
-    """One client of a database file. Reads go to the reader's thread, everything else to the writer's."""
+    """One client of a database file. Reads run on the reader's thread, everything else on the writer's."""
 
     def __init__(
         self, database: OpenDatabase, *, clock: Clock, random: Random, settings: SqliteSettings, limits: StoreLimits
@@ -57,7 +57,7 @@ class SqliteStore:
         self._clock, self._random, self._settings, self._limits = clock, random, settings, limits
         self.facts = database.facts
         self._name = errors.database(database.files.path)
-        self._bell = database.bell
+        self._notifier = database.notifier
         self._feed = ChangeFeed(head=database.version)
         guard = VersionGuard(
             self._name,
@@ -74,7 +74,7 @@ class SqliteStore:
             clock=clock,
             random=random,
             settings=settings,
-            notify=self._ring_others,
+            on_committed=self._notify_others,
         )
         self._commit_ids = (f"{prefix}-{n:x}" for prefix in (random.token(),) for n in itertools.count())
         self._writer = WriteQueue(
@@ -94,7 +94,7 @@ class SqliteStore:
             random=random,
             settings=settings,
         )
-        self._look_now = Notify()
+        self._wake = Notify()
         self._closed = False
 
     @classmethod
@@ -107,14 +107,16 @@ class SqliteStore:
         random: Random,
         settings: SqliteSettings | None = None,
         limits: StoreLimits | None = None,
-        connection_kind: ConnectionClass = sqlite3.Connection,
+        connection_class: ConnectionClass = sqlite3.Connection,
     ) -> AsyncIterator["SqliteStore"]:
-        """Open the database at `path`, a real path. `connection_kind` lets tests lose what a disk may lose."""
+        """Open the database at `path`, a real path. `connection_class` lets tests inject disk faults."""
         settings = settings or SqliteSettings()
-        async with open_database(path, clock=clock, random=random, settings=settings, kind=connection_kind) as database:
+        async with open_database(
+            path, clock=clock, random=random, settings=settings, connection_class=connection_class
+        ) as database:
             store = cls(database, clock=clock, random=random, settings=settings, limits=limits or StoreLimits())
             loop = asyncio.get_running_loop()
-            loop.add_reader(database.bell.listener, store._on_ring)
+            loop.add_reader(database.notifier.listener, store._on_notification)
             try:
                 async with store._writer.running(), background_tasks(store._follow()):
                     try:
@@ -123,7 +125,7 @@ class SqliteStore:
                         store._closed = True
                         store._feed.end(ClosedError(store._name))
             finally:
-                loop.remove_reader(database.bell.listener)
+                loop.remove_reader(database.notifier.listener)
 
     async def get(self, key: str) -> Entry | None:
         self._check_open()
@@ -141,7 +143,7 @@ class SqliteStore:
         check_commit(require, apply, self._limits)
         commit_id = next(self._commit_ids)
         work = partial(Transaction.commit, commit_id=commit_id, require=tuple(require), apply=tuple(apply))
-        # A commit that writes nothing may be repeated, so losing its answer leaves nothing unknown.
+        # A commit that writes nothing may be repeated, so its outcome is never unknown.
         size_bytes = sum(len(operation.value) for operation in apply if type(operation) is Put)
         return await self._writer.write(work, commit_id=commit_id if apply else "", size_bytes=size_bytes)
 
@@ -171,7 +173,7 @@ class SqliteStore:
 
     @asynccontextmanager
     async def _watch(self, prefix: str, from_version: int) -> AsyncIterator[AsyncIterator[Changed | Resync]]:
-        self._look_now.notify()  # nobody looked at the log while nobody watched
+        self._wake.notify()  # the log is not read while there is no watcher
         async with self._feed.watch(prefix, from_version=from_version, read_log=self._read_log) as changes:
             yield changes
 
@@ -180,11 +182,11 @@ class SqliteStore:
             raise ClosedError(self._name)
 
     async def _read_log(self, after: int) -> ChangeLogPage:
-        """For a watcher that is further behind than memory. Breaks are mended here: a watch does not end with them."""
+        """For a watcher that is further behind than memory. Failures are retried: they do not end a watch."""
         for attempt in itertools.count():
             self._check_open()
             try:
-                return (await self._reader.look(after)).page
+                return (await self._reader.read_changes(after)).page
             except UnavailableError:
                 await self._pause(attempt)
         raise AssertionError("counts for ever")
@@ -192,17 +194,17 @@ class SqliteStore:
     async def _pause(self, attempt: int) -> None:
         await self._clock.sleep_ms(backoff_ms(attempt, base_ms=20, max_ms=1_000, random=self._random))
 
-    # Following the log: other processes' commits come by doorbell or at the tick, our own by hand.
+    # Following the log: a notification or the tick announces other processes' commits; ours are published directly.
 
     async def _follow(self) -> None:
-        """Publish what was committed, and reap sessions that are overdue when nobody's commit does."""
+        """Publish new commits, and reap overdue sessions when no commit does."""
         failures = 0
         while True:
             try:
-                look = await self._reader.look(self._feed.head if self._feed.watched else None)
-                if self._publish(look):
+                snapshot = await self._reader.read_changes(self._feed.head if self._feed.watched else None)
+                if self._publish(snapshot):
                     continue
-                if look.head.due_ms is not None and look.head.due_ms <= self._clock.boot_ms():
+                if snapshot.head.due_ms is not None and snapshot.head.due_ms <= self._clock.boot_ms():
                     await self._writer.write(Transaction.reap)
                     continue
             except UnavailableError:
@@ -210,52 +212,52 @@ class SqliteStore:
                 failures += 1
                 continue
             except CorruptError:
-                return  # the guard has told everybody
+                return  # the guard has failed every call and watcher
             failures = 0
-            await self._look_now.wait_ms(self._clock, self._until_next_look_ms(look))
+            await self._wake.wait_ms(self._clock, self._next_poll_ms(snapshot))
 
-    def _publish(self, look: HeadSnapshot) -> bool:
-        """Hand a look's page to the watchers; say whether there is more to read."""
+    def _publish(self, snapshot: HeadSnapshot) -> bool:
+        """Publish a snapshot's page; return whether there is more to read."""
         if not self._feed.watched:
-            self._feed.restart_at(look.head.version)  # a watcher to come reads the log from where it wants
+            self._feed.restart_at(snapshot.head.version)  # a later watcher reads the log from its own version
             return False
-        if self._feed.head < look.page.gone_until:
-            self._feed.restart_at(look.page.gone_until)
+        if self._feed.head < snapshot.page.gone_until:
+            self._feed.restart_at(snapshot.page.gone_until)
             return True
-        for commit in look.page.commits:
+        for commit in snapshot.page.commits:
             self._feed.publish(commit)
-        return self._feed.head < look.head.version
+        return self._feed.head < snapshot.head.version
 
-    def _until_next_look_ms(self, look: HeadSnapshot) -> float:
+    def _next_poll_ms(self, snapshot: HeadSnapshot) -> float:
         tick_ms = self._random.jitter(self._settings.tick_ms)
-        if look.head.due_ms is None:
+        if snapshot.head.due_ms is None:
             return tick_ms
         spread_ms = self._random.jitter(_REAP_SPREAD_MS / 2, share=1)
-        return min(tick_ms, max(0, look.head.due_ms - self._clock.boot_ms()) + spread_ms)
+        return min(tick_ms, max(0, snapshot.head.due_ms - self._clock.boot_ms()) + spread_ms)
 
     def _on_done(self, done: BatchResult) -> None:
-        """A batch of ours was committed: no need to read from the log what is known here, if nothing came in between."""
+        """Publish our own batch without reading the log, if no other commit came in between."""
         if done.opened_session:
-            self._look_now.notify()
+            self._wake.notify()
         if not done.committed or not self._feed.watched:
             return
         if done.changed and done.changed[0].version == self._feed.head + 1:
             for commit in done.changed:
                 self._feed.publish(commit)
         else:
-            self._look_now.notify()
+            self._wake.notify()
 
-    def _on_ring(self) -> None:
-        rings = self._bell.heard()
-        if self._feed.watched or SESSION_OPENED in rings:
-            self._look_now.notify()
+    def _on_notification(self) -> None:
+        received = self._notifier.drain()
+        if self._feed.watched or SESSION_OPENED in received:
+            self._wake.notify()
 
-    def _ring_others(self, done: BatchResult) -> None:
+    def _notify_others(self, done: BatchResult) -> None:
         """On the writer's thread, after COMMIT."""
         if done.opened_session:
-            self._bell.notify(SESSION_OPENED)
+            self._notifier.notify(SESSION_OPENED)
         elif done.committed:
-            self._bell.notify(COMMITTED)
+            self._notifier.notify(COMMITTED)
 
 
 def open_url(url: StoreUrl, clock: Clock, random: Random) -> AbstractAsyncContextManager[SqliteStore]:

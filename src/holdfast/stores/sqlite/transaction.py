@@ -1,7 +1,7 @@
 """Transaction: what a batch does to the database between BEGIN IMMEDIATE and COMMIT. Runs on the writer's thread.
 
 It owns the meaning of every write: versions, the change log, sessions and their expiry, commit ids. It neither begins nor ends
-the SQL transaction, and it changes nothing for a write that fails its requirements, so one write's conflict harms no other.
+the SQL transaction, and it changes nothing for a write that fails its requirements, so a conflict affects no other write.
 """
 
 import sqlite3
@@ -28,7 +28,7 @@ _LOG: Final = "INSERT INTO changes VALUES (?, ?, ?, ?, ?)"
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The store at a glance: how far it is, when the next session is due, which store it is, what the log still holds."""
+    """The store's version, next session deadline, identity, and the end of what the log has pruned."""
 
     version: int
     due_ms: int | None
@@ -44,7 +44,7 @@ def read_head(connection: sqlite3.Connection) -> Head:
         "incarnation, boot_id, gone_until FROM head"
     ).fetchone()
     if row is None:
-        raise errors.corrupt("the row of `head` is gone")
+        raise errors.corrupt("the row of table head is missing")
     return Head(*row)
 
 
@@ -68,10 +68,10 @@ class Transaction:
             self.close_session(session_id)
 
     def end_former_boot(self, boot_id: str) -> None:
-        """End every session of a former boot: its clock is gone, so nobody can say that they are alive."""
+        """End every session of a former boot: its clock is gone, so no session can be shown to be alive."""
         for (session_id,) in self._execute("SELECT id FROM sessions ORDER BY id").fetchall():
             self.close_session(session_id)
-        # Ages of commit ids begin anew too, which keeps them longer than promised, never shorter.
+        # Ages of commit ids restart too, which keeps them longer than promised, never shorter.
         self._execute("UPDATE commits SET at_ms = ?", (self.now_ms,))
         self._execute("UPDATE head SET boot_id = ?", (boot_id,))
 
@@ -83,24 +83,25 @@ class Transaction:
     def commit(
         self, commit_id: str, require: Sequence[Requirement], apply: Sequence[Operation]
     ) -> Committed | Conflict:
-        """Judge and apply one commit."""
+        """Check and apply one commit."""
         for requirement in require:
             row = self._execute("SELECT version FROM entries WHERE key = ?", (requirement.key,)).fetchone()
             wanted = requirement.version if type(requirement) is AtVersion else 0
             if (row[0] if row is not None else 0) != wanted:
                 return Conflict(self._found(require))
         for operation in apply:
-            if type(operation) is Put and operation.session is not None and not self._lives(operation.session):
+            if type(operation) is Put and operation.session is not None and not self._is_alive(operation.session):
                 return Conflict(self._found(require), operation.session)
         if apply:
             self._apply(commit_id, apply)
         return Committed(self.version)
 
     def resolve(self, commit_id: str) -> Committed | NotCommitted:
-        """What became of a commit whose answer was lost.
+        """The outcome of a commit whose answer was lost.
 
-        It cannot still come: it was lost with the write lock held, which we have now. But a COMMIT that failed may have left its
-        pages in the write-ahead log, where a crash would find them, until the next commit writes over them. So this one writes.
+        It cannot arrive later: it was lost with the write lock held, which this transaction holds now. But a failed COMMIT may
+        have left its pages in the write-ahead log, where crash recovery would find them, until the next commit overwrites them.
+        So this transaction writes.
         """
         self._execute(
             "INSERT INTO commits VALUES (?1, (SELECT version FROM changes WHERE commit_id = ?1), ?2) "
@@ -115,7 +116,7 @@ class Transaction:
         self.opened_session = True
 
     def keep_alive(self, session_id: str) -> bool:
-        """Overdue sessions are gone before any write of the batch is done, so one that is there is alive."""
+        """Overdue sessions are removed before any write of the batch, so a session in the table is alive."""
         renew = "UPDATE sessions SET deadline_ms = ? + ttl_ms WHERE id = ?"
         return bool(self._execute(renew, (self.now_ms, session_id)).rowcount)
 
@@ -124,7 +125,7 @@ class Transaction:
             return
         keys = self._execute("SELECT key FROM entries WHERE session = ? ORDER BY key", (session_id,)).fetchall()
         if not keys:
-            return  # nothing that anybody could have seen: no version
+            return  # no visible change, so no version
         self.version += 1
         self._execute(
             "INSERT INTO changes (version, key) SELECT ?, key FROM entries WHERE session = ?",
@@ -135,7 +136,7 @@ class Transaction:
             self.changed.append(Changed(self.version, tuple(Change(key, None) for (key,) in keys)))
 
     def prune(self, *, commits_kept: int, ids_kept_ms: int) -> None:
-        """Shorten the change log, in steps, and forget ids after their time. Bounded: no commit pays for a long backlog."""
+        """Prune the change log, in steps, and expired commit ids. Bounded: no commit pays for a long backlog."""
         step = _prune_step(commits_kept)
         until = min(self.version - commits_kept, self.head.gone_until + 4 * step)
         if until > self.head.gone_until:
@@ -152,7 +153,7 @@ class Transaction:
         )
 
     def is_long(self, commits_kept: int) -> bool:
-        """Whether the change log is so long that it is worth shortening."""
+        """Whether the change log is long enough to prune."""
         return self.version - self.head.gone_until >= commits_kept + _prune_step(commits_kept)
 
     def _apply(self, commit_id: str, apply: Sequence[Operation]) -> None:
@@ -182,7 +183,7 @@ class Transaction:
         if self._collect:
             self.changed.append(Changed(version, tuple(sorted(changes, key=lambda change: change.key))))
 
-    def _lives(self, session_id: str) -> bool:
+    def _is_alive(self, session_id: str) -> bool:
         return self._execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone() is not None
 
     def _found(self, require: Sequence[Requirement]) -> dict[str, Entry | None]:

@@ -1,4 +1,4 @@
-"""Worker: one thread that does what it is told, in order. A connection lives on its worker and is touched nowhere else."""
+"""One thread that runs calls in order. A connection lives on its thread and is used nowhere else."""
 
 import asyncio
 import threading
@@ -25,7 +25,7 @@ class WorkerThread:
         """The thread, for the body. Leaving waits for the calls that were made."""
         self._loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = self._loop.create_future()
-        # A daemon: a call that hangs in the kernel for ever must not keep the process from ending.
+        # A daemon: a call that hangs in the kernel must not block process exit.
         thread = threading.Thread(target=self._serve, args=(self._loop, ended), name=self._name, daemon=True)
         thread.start()
         try:
@@ -35,18 +35,18 @@ class WorkerThread:
             await asyncio.shield(ended)
 
     def post(self, work: Callable[[], Any], then: OnResult) -> None:
-        """Do `work` after what was asked before, then tell `then` its result or its error, on the loop."""
+        """Run `work` after all earlier calls, then call `then` with its result or error, on the loop."""
         self._calls.put((work, then))
 
     def call(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Like `post`, as a future. If it is cancelled before its turn, the work is left out."""
+        """Like `post`, as a future. If it is cancelled before its turn, the work is skipped."""
         assert self._loop is not None
         answer: asyncio.Future[T] = self._loop.create_future()
-        self.post(lambda: None if answer.done() else work(), partial(_settle, answer))
+        self.post(lambda: None if answer.done() else work(), partial(_resolve, answer))
         return answer
 
     def _serve(self, loop: asyncio.AbstractEventLoop, ended: "asyncio.Future[None]") -> None:
-        with suppress(RuntimeError):  # the loop was closed without us: nobody is left to be told
+        with suppress(RuntimeError):  # the loop was closed first: there is no one to notify
             while (call := self._calls.get()) is not None:
                 work, then = call
                 try:
@@ -55,10 +55,10 @@ class WorkerThread:
                     loop.call_soon_threadsafe(then, None, error)
                 else:
                     loop.call_soon_threadsafe(then, result, None)
-            loop.call_soon_threadsafe(_settle, ended, None, None)
+            loop.call_soon_threadsafe(_resolve, ended, None, None)
 
 
-def _settle(answer: "asyncio.Future[Any]", result: object, error: Exception | None) -> None:
+def _resolve(answer: "asyncio.Future[Any]", result: object, error: Exception | None) -> None:
     if answer.done():
         return
     if error is None:

@@ -1,7 +1,7 @@
-"""Batch: writes that go into one transaction, and the thread's side of doing them.
+"""A batch of writes in one transaction, and the writer thread's part of it.
 
-A batch waits for the write lock, does what its callers have not withdrawn, and commits. The one rule: between the lock and the
-end of COMMIT nobody can take a write back, so that "it did not happen" is only ever said of writes that were never begun.
+A batch waits for the write lock, runs the jobs that were not withdrawn, and commits. The one rule: from the lock to the end of
+COMMIT no write can be withdrawn, so only a write that never began is reported as not done.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError
 from holdfast.vocabulary.random import Random
 
-# SQLite's own wait for a lock backs off to 100 ms; a batch takes a fraction of a millisecond, so we look more often.
-_LOOK_MS_MIN: Final = 0.3
-_LOOK_MS_MAX: Final = 5.0
+# SQLite's own wait for a lock backs off to 100 ms; a batch takes a fraction of a millisecond, so we poll more often.
+_POLL_MS_MIN: Final = 0.3
+_POLL_MS_MAX: Final = 5.0
 _NAME_HOLDER_AFTER_MS: Final = 50
 _PRUNE_EVERY_MS: Final = 60_000
 
 
 @dataclass(slots=True, eq=False)
 class WriteJob:
-    """One write and who waits for it. Whether it is begun or withdrawn is decided once, by `BatchRunner`."""
+    """One write and its caller's future. `BatchRunner` decides once whether it is begun or withdrawn."""
 
     work: Callable[[Transaction], Any]
     commit_id: str
@@ -41,16 +41,16 @@ class WriteJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteBatch:
-    """What goes into one transaction. `floor` is the version the database must have reached already."""
+    """The jobs of one transaction. `floor` is the version that the database must have reached."""
 
     jobs: Sequence[WriteJob]
     floor: int
-    collect: bool  # whether anybody wants to know what changed
+    collect: bool  # whether the changes are wanted
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """A batch that was committed; `results` are in the order of its jobs."""
+    """A committed batch; `results` are in the order of its jobs."""
 
     results: Sequence[Any]
     version: int
@@ -60,12 +60,12 @@ class BatchResult:
 
 
 class CommitFailedError(Exception):
-    """COMMIT itself failed in a way that leaves open whether a crash now would find it done."""
+    """COMMIT failed, and crash recovery may or may not find it done."""
 
 
 @dataclass(slots=True, kw_only=True)
 class BatchRunner:
-    """Runs batches on the writer's thread. `ring` is called there after each COMMIT, with the locks free again."""
+    """Runs batches on the writer's thread. `on_committed` is called there after each COMMIT, with the locks released."""
 
     connection: sqlite3.Connection
     lock: WriteLock
@@ -75,20 +75,20 @@ class BatchRunner:
     clock: Clock
     random: Random
     settings: SqliteSettings
-    notify: Callable[[BatchResult], None]
-    waits_for: str = ""  # who holds the lock, when it takes long
+    on_committed: Callable[[BatchResult], None]
+    blocked_by: str = ""  # the holder of the lock, after a long wait
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _pause: threading.Event = field(default_factory=threading.Event)
     _prune_at_ms: int = 0
 
     def withdraw(self, job: WriteJob) -> bool:
-        """Take a write back, from any thread. False: it was begun."""
+        """Withdraw a write, from any thread. False: it has begun."""
         with self._mutex:
             job.withdrawn = not job.begun
             return job.withdrawn
 
     def run(self, batch: WriteBatch) -> BatchResult:
-        """Do the batch. An error means that nothing of it was done, except for `CommitFailedError`."""
+        """Run the batch. An error other than `CommitFailedError` means that nothing was done."""
         self.files.check()
         try:
             if not self._begin(batch.jobs):
@@ -102,22 +102,24 @@ class BatchRunner:
                     self.lock.release()
         except sqlite3.Error as error:
             raise errors.to_store_error(error, self.files.path) from error
-        self.notify(done)
+        self.on_committed(done)
         return done
 
     def _begin(self, jobs: Sequence[WriteJob]) -> bool:
-        """Take both locks. False: every caller gave up first."""
-        look_ms, waited_ms = _LOOK_MS_MIN, 0.0
+        """Take both locks. False: every caller has withdrawn."""
+        poll_ms, waited_ms = _POLL_MS_MIN, 0.0
         while not self._try_begin():
             if all(job.withdrawn for job in jobs):
                 return False
-            if waited_ms >= _NAME_HOLDER_AFTER_MS and not self.waits_for:
-                self.waits_for = f"{host.lock_holder(self.lock.path)} is writing, or stopped in the middle of it"
-            pause_ms = self.random.jitter(look_ms, share=0.5)
+            if waited_ms >= _NAME_HOLDER_AFTER_MS and not self.blocked_by:
+                self.blocked_by = (
+                    f"locked by {host.lock_holder(self.lock.path)}, which is writing or was paused while writing"
+                )
+            pause_ms = self.random.jitter(poll_ms, share=0.5)
             self._pause.wait(pause_ms / 1000)
             waited_ms += pause_ms
-            look_ms = min(_LOOK_MS_MAX, look_ms * 1.5)
-        self.waits_for = ""
+            poll_ms = min(_POLL_MS_MAX, poll_ms * 1.5)
+        self.blocked_by = ""
         return True
 
     def _try_begin(self) -> bool:
@@ -158,13 +160,13 @@ class BatchRunner:
             self._prune_at_ms = transaction.now_ms + _PRUNE_EVERY_MS
 
     def _check(self, transaction: Transaction, floor: int) -> None:
-        """Refuse to write to a database that is not the one that was opened, or no longer as far."""
+        """Refuse a database that was replaced or went backwards since it was opened."""
         head, found = transaction.head, ""
         if head.version < floor:
             found = f"version went back from {floor} to {head.version}"
         elif head.incarnation != self.incarnation:
             found = f"incarnation changed from {self.incarnation} to {head.incarnation}"
         elif head.boot_id != self.boot_id:
-            found = f"a host with another boot id ({head.boot_id}) uses it at the same time"
+            found = f"in use by another host (boot id {head.boot_id})"
         if found:
             raise CorruptError(errors.database(self.files.path), found)

@@ -1,8 +1,8 @@
-"""Writer: the queue of writes, on the event loop. Writes that arrive while a batch is under way go together in the next one.
+"""The queue of writes, on the event loop. Writes that arrive while a batch is in flight go into the next one.
 
-First in, first out, one batch at a time. It knows what to tell a caller whose time is up: nothing happened, if the write was not
-begun; unknown, if a commit was, and then its id finds it in the database. (`stores.batching` queues in the same way with a task in
-between; with a local file that task would cost as much as the transaction.)
+First in, first out, one batch at a time. A write that times out before it began did not happen; a commit that had begun has an
+unknown outcome, and its id finds it in the database. (`stores.batcher` queues in the same way with a task in between; with a local
+file that task would cost as much as the transaction.)
 """
 
 import asyncio
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class WriteQueue:
-    """Queues writes for `runner`. `watched` says whether changes are wanted; `on_done` hears of each transaction."""
+    """Queues writes for `runner`. `watched` tells whether changes are wanted; `on_done` gets the result of each transaction."""
 
     runner: BatchRunner
     guard: VersionGuard
@@ -35,34 +35,34 @@ class WriteQueue:
     watched: Callable[[], bool]
     on_done: Callable[[BatchResult], None]
     _waiting: deque[WriteJob] = field(default_factory=deque)
-    _under_way: WriteBatch | None = None
+    _in_flight: WriteBatch | None = None
     _idle: Notify = field(default_factory=Notify)
     _closed: bool = False
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Take writes during the body. Leaving refuses what still waits and lets the batch under way finish."""
+        """Accept writes during the body. On exit, queued writes fail with `ClosedError` and the batch in flight finishes."""
         try:
             yield
         finally:
             self._closed = True
             while self._waiting:
                 _fail(self._waiting.popleft(), ClosedError(self.guard.what))
-            while self._under_way is not None:
+            while self._in_flight is not None:
                 await self._idle.wait()
 
     async def write(self, work: Callable[[Transaction], T], *, commit_id: str = "", size_bytes: int = 0) -> T:
-        """Do `work` in a transaction. Only a write with a `commit_id` can have an unknown outcome; others may be repeated."""
+        """Run `work` in a transaction. Only a write with a `commit_id` can have an unknown outcome; others may be repeated."""
         self.guard.check()
         if self._closed:
             raise ClosedError(self.guard.what)
         if len(self._waiting) >= self.settings.waiting_max:
-            raise UnavailableError(self.guard.what, f"{len(self._waiting)} writes are waiting already; slow down")
+            raise UnavailableError(self.guard.what, f"write queue full: {len(self._waiting)} writes waiting")
         loop = asyncio.get_running_loop()
         job = WriteJob(work, commit_id, size_bytes, loop.create_future())
         timeout = loop.call_later(self.settings.timeout_ms / 1000, self._time_out, job)
         self._waiting.append(job)
-        if self._under_way is None:
+        if self._in_flight is None:
             self._start()
         try:
             return cast("T", await job.answer)
@@ -77,12 +77,12 @@ class WriteQueue:
             return
         within = f"within {self.settings.timeout_ms} ms"
         if self.runner.withdraw(job):
-            waits_for = self.runner.waits_for or "earlier writes of this process are slow"
-            _fail(job, UnavailableError(self.guard.what, f"a write could not begin {within}: {waits_for}"))
+            blocked_by = self.runner.blocked_by or "earlier writes of this process are slow"
+            _fail(job, UnavailableError(self.guard.what, f"write not begun {within}: {blocked_by}"))
         else:
-            self._lose(job, f"{self.guard.what} did not finish it {within}: the disk is slow or hangs")
+            self._fail_unknown(job, f"{self.guard.what} did not finish the write {within}: the disk is slow or hangs")
 
-    def _lose(self, job: WriteJob, reason: str) -> None:
+    def _fail_unknown(self, job: WriteJob, reason: str) -> None:
         if job.answer.done():
             return
         if job.commit_id:
@@ -91,7 +91,7 @@ class WriteQueue:
             _fail(job, UnavailableError(self.guard.what, reason))
 
     def _start(self) -> None:
-        """Hand the next batch to the thread, if anything waits."""
+        """Post the next batch to the thread, if there is one."""
         jobs: list[WriteJob] = []
         size_bytes = 0
         while self._waiting and len(jobs) < self.settings.batch_writes_max:
@@ -104,28 +104,28 @@ class WriteQueue:
         if not jobs:
             self._idle.notify()
             return
-        self._under_way = batch = WriteBatch(jobs=jobs, floor=self.guard.version, collect=self.watched())
+        self._in_flight = batch = WriteBatch(jobs=jobs, floor=self.guard.version, collect=self.watched())
         self.worker.post(partial(self.runner.run, batch), self._finish)
 
     def _finish(self, done: BatchResult | None, error: Exception | None) -> None:
-        """Hand the answers of the batch under way to its callers, and go on with the next."""
-        batch, self._under_way = self._under_way, None
+        """Resolve the callers of the finished batch, and start the next one."""
+        batch, self._in_flight = self._in_flight, None
         assert batch is not None
-        error = self._judge(batch, done, error)
+        error = self._check_result(batch, done, error)
         for at, job in enumerate(batch.jobs):
             if isinstance(error, CommitFailedError):
-                self._lose(job, str(error))
+                self._fail_unknown(job, str(error))
             elif error is not None or done is None:
                 _fail(job, error or AssertionError("a batch has a result or an error"))
             elif not job.answer.done():
                 job.answer.set_result(done.results[at])
         self._start()
 
-    def _judge(self, batch: WriteBatch, done: BatchResult | None, error: Exception | None) -> Exception | None:
-        """The error to tell, if any. Signs of a store that went backwards go to the guard, which tells everybody."""
+    def _check_result(self, batch: WriteBatch, done: BatchResult | None, error: Exception | None) -> Exception | None:
+        """The batch's error, if any. Evidence of a store that went backwards goes to the guard, which fails every call."""
         try:
             if done is not None:
-                self.guard.saw(done.version, asked_at=batch.floor)
+                self.guard.observe(done.version, known_version=batch.floor)
                 self.on_done(done)
             elif isinstance(error, CorruptError):
                 self.guard.fail(error.found)

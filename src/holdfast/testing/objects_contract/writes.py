@@ -62,7 +62,7 @@ class ObjectWrites:
             puts = ((ann if n % 2 else bob).put("race", [body]) for n, body in enumerate(bodies))
             outcomes = await asyncio.gather(*puts)
             winners = [n for n, outcome in enumerate(outcomes) if isinstance(outcome, Stored)]
-            assert len(winners) == 1, f"{len(winners)} of 20 racing puts were told that they won"
+            assert len(winners) == 1, f"{len(winners)} of 20 racing puts were reported as winners"
             assert await ann.get("race") == bodies[winners[0]]
 
     async def test_a_reader_sees_all_of_an_object_or_nothing(self, harness: ObjectsHarness) -> None:

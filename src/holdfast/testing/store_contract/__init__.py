@@ -1,4 +1,4 @@
-"""The Store contract as tests: what `contracts.store` promises, held against a real engine through its `StoreHarness`.
+"""The Store contract as tests: what `contracts.store` promises, checked on a real engine through its `StoreHarness`.
 
 The author of an engine runs it like this (pytest with pytest-asyncio):
 
@@ -27,12 +27,12 @@ The author of an engine runs it like this (pytest with pytest-asyncio):
     class TestExpiry(contract.StoreExpiry): ...
     class TestWatches(contract.StoreWatches): ...
     class TestFaults(contract.StoreFaults): ...
-    class TestServers(contract.StoreServers): ...  # only for an engine whose server can be restarted and put back
-    class TestLateRequests(contract.StoreLateRequests): ...  # only for an engine that is reached over TCP
+    class TestServers(contract.StoreServers): ...  # only for an engine whose server can be restarted and restored
+    class TestLateRequests(contract.StoreLateRequests): ...  # only for an engine reached over TCP
     class TestClosing(contract.StoreClosing): ...
 
-The suite knows the contract's text, never an engine. It waits for conditions, so a slow machine makes it slow, not red;
-`patience_s` on a class says for how long.
+The suite depends on the contract, never on an engine. It waits for conditions, so a slow machine makes it slow, not red;
+`timeout_s` on a class limits each wait.
 """
 
 from holdfast.testing.store_contract.close import StoreClosing

@@ -33,9 +33,9 @@ class StoreClosing(ContractSuite):
                 asyncio.ensure_future(follow(store, "elsewhere/", start, idle)),
             ]
             await put(store, "close/2")
-            async with asyncio.timeout(self.patience_s):
+            async with asyncio.timeout(self.timeout_s):
                 await busy.wait()
-        async with asyncio.timeout(self.patience_s):
+        async with asyncio.timeout(self.timeout_s):
             ended = await asyncio.gather(*watchers, return_exceptions=True)
         assert [type(error) for error in ended] == [ClosedError, ClosedError]
         assert not idle.is_set()
@@ -61,5 +61,5 @@ class StoreClosing(ContractSuite):
         )
         for call in calls:
             with pytest.raises(ClosedError):
-                async with asyncio.timeout(self.patience_s):
+                async with asyncio.timeout(self.timeout_s):
                     await call()

@@ -20,7 +20,7 @@ class StoreExpiry(ContractSuite):
         opened_at_ms = self.clock.boot_ms()
         session = await store.open_session(self.ttl_ms(harness))
         last = await write(store, *(Put(f"due/{n}", b"1", session.id) for n in range(5)))
-        async with harness.client() as other, self.following(other, "due/", from_version=last) as follower:
+        async with harness.client() as other, self.watching(other, "due/", from_version=last) as follower:
             await follower.until(bool, "the end of the session")
             lived_ms = self.clock.boot_ms() - opened_at_ms
             ended = follower.commits[0]
@@ -42,11 +42,11 @@ class StoreExpiry(ContractSuite):
             async def gone() -> bool:
                 return await reader.get("vanish") is None
 
-            await self.eventually(gone, "the key of a dead session is gone")
+            await self.wait_until(gone, "the key of a dead session is gone")
             scan = await reader.scan("vanish", "vanish0")
             assert scan.entries == ()
             assert scan.version > version, "the key is gone, and no commit took it away"
-            async with self.following(reader, "vanish", from_version=version) as follower:
+            async with self.watching(reader, "vanish", from_version=version) as follower:
                 await follower.until(bool, "the commit that took the key away")
                 assert follower.states("vanish") == [None]
 
@@ -65,7 +65,7 @@ class StoreExpiry(ContractSuite):
                 assert outcome == Conflict({"seat": held})
                 return False
 
-            await self.eventually(taken, "a contender takes what a dead session held")
+            await self.wait_until(taken, "a contender takes what a dead session held")
             lived_ms = self.clock.boot_ms() - opened_at_ms
             assert lived_ms >= session.ttl_ms * 0.95 - 5, f"taken from a living session, after {lived_ms} ms"
             late = await store.commit(apply=[Put("seat", b'"ann again"', session.id)])
@@ -151,14 +151,14 @@ class StoreExpiry(ContractSuite):
             Put("apart/short", b"1", short.id),
         )
         last = await write(store, Put("apart/freed", b"2"), Put("apart/moved", b"2", long.id))
-        async with self.following(store, "apart/", from_version=last) as follower:
+        async with self.watching(store, "apart/", from_version=last) as follower:
             await follower.until(lambda commits: bool(commits), "the end of the short session")
 
             async def freed_is_over() -> bool:
                 outcome = await store.commit(apply=[Put("probe", b"1", freed.id)])
                 return isinstance(outcome, Conflict)
 
-            await self.eventually(freed_is_over, "the end of a session without keys")
+            await self.wait_until(freed_is_over, "the end of a session without keys")
             assert [commit.changes for commit in follower.commits] == [(Change("apart/short", None),)]
         assert [entry.key for entry in (await store.scan("apart/", "apart0")).entries] == [
             "apart/freed", "apart/long", "apart/moved"
@@ -171,17 +171,17 @@ class StoreExpiry(ContractSuite):
         # SIGSTOP where the store can be reached by another process; a clock that stands still where it cannot.
         start = (await store.scan("owned", "owned0")).version
         ttl_ms = self.ttl_ms(harness, at_least=1_000)
-        async with asyncio.timeout(self.patience_s * 2), running_owner(harness, ttl_ms=ttl_ms, key="owned") as owner:
-            word, session_id = (await owner.says()).split()
+        async with asyncio.timeout(self.timeout_s * 2), running_owner(harness, ttl_ms=ttl_ms, key="owned") as owner:
+            word, session_id = (await owner.read_line()).split()
             assert word == "holding"
-            owner.stop()
-            async with self.following(store, "owned", from_version=start) as follower:
+            owner.pause()
+            async with self.watching(store, "owned", from_version=start) as follower:
                 await follower.until(lambda commits: len(commits) >= 2, "the stopped owner's key, put and gone")
                 sessions = [entry and entry.session for entry in follower.states("owned")]
                 assert sessions == [session_id, None]
             outcome = await store.commit(require=[Absent("owned")], apply=[Put("owned", text("contender"))])
             assert isinstance(outcome, Committed)
-            owner.go_on()
-            assert await owner.says() == "lost"
-            assert await owner.says() == "refused"
+            owner.resume()
+            assert await owner.read_line() == "lost"
+            assert await owner.read_line() == "refused"
             assert await store.get("owned") == Entry("owned", text("contender"), outcome.version)

@@ -1,4 +1,4 @@
-"""Lost requests, lost answers, broken connections: the caller is told what is known, and can find out the rest."""
+"""Lost requests, lost answers, broken connections: the caller gets what is known, and can resolve the rest."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ MARKER: Final = "lost-on-the-way"
 
 
 class WriteHistory(ContractSuite):
-    """What a writer was told about each of its keys, to be compared with what the store holds."""
+    """The outcome of each write, to be compared with the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -45,7 +45,7 @@ class WriteHistory(ContractSuite):
                 del self.unknown[key]
             return True
 
-        await self.eventually(resolved, "unknown outcomes are resolved")
+        await self.wait_until(resolved, "unknown outcomes are resolved")
         for key, version in self.acknowledged.items():
             assert await self._store.get(key) == Entry(key, text(key), version), "an acknowledged commit is not there"
         for key in self.refused:
@@ -91,7 +91,7 @@ class StoreFaults(ContractSuite):
     async def test_a_lost_request_never_happened(self, harness: StoreHarness, store: Store) -> None:
         key = f"{MARKER}/1"
         harness.lose_request(MARKER)
-        async with asyncio.timeout(self.patience_s):
+        async with asyncio.timeout(self.timeout_s):
             with pytest.raises((OutcomeUnknownError, UnavailableError)) as raised:
                 await store.commit(apply=[Put(key, b"1")])
         if isinstance(raised.value, OutcomeUnknownError):
@@ -103,13 +103,13 @@ class StoreFaults(ContractSuite):
         assert isinstance(again, Committed)
         assert await store.get(key) == Entry(key, b"2", again.version)
 
-    async def test_commits_beside_a_lost_one_are_told_the_truth(self, harness: StoreHarness, store: Store) -> None:
+    async def test_commits_beside_a_lost_one_get_their_true_outcome(self, harness: StoreHarness, store: Store) -> None:
         for lose in (harness.lose_answer_to, harness.lose_request):
             ledger = WriteHistory(store)
             lose(MARKER)
             keys = [f"beside/{lose.__name__}/{n}" for n in range(30)]
             keys[15] += f"/{MARKER}"
-            async with asyncio.timeout(self.patience_s):
+            async with asyncio.timeout(self.timeout_s):
                 await asyncio.gather(*(ledger.write(key) for key in keys))
             assert keys[15] not in ledger.acknowledged, "nothing was lost: the harness did not do its part"
             await ledger.settle()
@@ -138,7 +138,7 @@ class StoreFaults(ContractSuite):
         }
         await harness.set_reachable(False)
         try:
-            async with asyncio.timeout(self.patience_s):
+            async with asyncio.timeout(self.timeout_s):
                 raised = await asyncio.gather(*(ask() for ask in asks.values()), return_exceptions=True)
         finally:
             await harness.set_reachable(True)
@@ -151,7 +151,7 @@ class StoreFaults(ContractSuite):
         async def works() -> bool:
             return await store.get("reach/1") == Entry("reach/1", b"1", version)
 
-        await self.eventually(works, "a store that is back is used again")
+        await self.wait_until(works, "a store that is back is used again")
         if isinstance(lost, OutcomeUnknownError):
             assert await store.resolve(lost.commit_id) == NotCommitted()
         assert await store.get("reach/2") is None
@@ -162,33 +162,33 @@ class StoreFaults(ContractSuite):
     async def losing_the_answer(
         self, harness: StoreHarness, commit: Awaitable[Committed | Conflict]
     ) -> OutcomeUnknownError:
-        """Let the commit be done and its answer be lost; what its caller was told."""
+        """Run the commit and lose its answer; the error of its caller."""
         harness.lose_answer_to(MARKER)
-        async with asyncio.timeout(self.patience_s):
+        async with asyncio.timeout(self.timeout_s):
             with pytest.raises(OutcomeUnknownError) as raised:
                 await commit
         assert all((raised.value.commit_id, raised.value.reason))
         return raised.value
 
-    async def write_through(self, store: Store, hurt: Callable[[], Awaitable[None]]) -> None:
-        """Write all the time while the store is hurt, then hold every answer against the store."""
-        ledger, hurting = WriteHistory(store), asyncio.Event()
+    async def write_through(self, store: Store, fault: Callable[[], Awaitable[None]]) -> None:
+        """Write continuously while `fault` is injected, then compare every outcome with the store."""
+        ledger, injected = WriteHistory(store), asyncio.Event()
 
         async def keep_writing(writer: int) -> None:
             n = 0
-            while n < 20 or not hurting.is_set():
+            while n < 20 or not injected.is_set():
                 await ledger.write(f"ledger/{writer}/{n}")
                 n += 1
                 await self.clock.sleep_ms(2)
 
-        async def be_hurt() -> None:
+        async def inject() -> None:
             await self.clock.sleep_ms(30)
-            await hurt()
-            hurting.set()
+            await fault()
+            injected.set()
 
         async with asyncio.TaskGroup() as group:
             for writer in range(6):
                 group.create_task(keep_writing(writer))
-            group.create_task(be_hurt())
+            group.create_task(inject())
         await ledger.settle()
         assert ledger.acknowledged

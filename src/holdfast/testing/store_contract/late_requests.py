@@ -1,6 +1,6 @@
-"""Requests that arrive after their sender gave up, and after everybody was told what became of them.
+"""Requests that arrive after their sender gave up, and after their outcome was resolved.
 
-For engines that are reached over TCP: `Harness.url` names host and port.
+For engines reached over TCP: `StoreHarness.url` has host and port.
 """
 
 import asyncio
@@ -19,14 +19,13 @@ from holdfast.vocabulary.errors import OutcomeUnknownError, UnavailableError
 
 
 class DelayingRelay:
-    """Forwards to the server a URL names; one request can be kept back while its sender's connection breaks."""
+    """Forwards to the server a URL names; one request can be held back while its sender's connection breaks."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         assert parts.hostname is not None
         assert parts.port is not None
         self._upstream = (parts.hostname, parts.port)
-        self._given = url
         self._marker: bytes | None = None
         self._deliver = asyncio.Event()
         self._links: set[asyncio.Task[None]] = set()
@@ -49,11 +48,11 @@ class DelayingRelay:
             await asyncio.gather(*relay._links, return_exceptions=True)
 
     def hold(self, marker: str) -> None:
-        """Keep back the next request that mentions `marker`, and break its connection."""
+        """Hold back the next request that mentions `marker`, and break its connection."""
         self._marker = marker.encode()
 
     async def deliver(self) -> None:
-        """Let the request arrive after all; returns when the server has done with it."""
+        """Deliver the request; returns when the server has handled it."""
         self._deliver.set()
         await self.delivered.wait()
 
@@ -87,7 +86,7 @@ class DelayingRelay:
     async def _arrive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, chunk: bytes) -> None:
         try:
             writer.write(chunk)
-            writer.write_eof()  # its sender has nothing more to say; the server answers and closes
+            writer.write_eof()  # no more requests; the server responds and closes
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     while await reader.read(1 << 16):
@@ -103,7 +102,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 class StoreLateRequests(ContractSuite):
-    """An answer of `resolve` is final, whatever is still on its way."""
+    """The outcome from `resolve` is final, whatever request still arrives."""
 
     async def test_a_commit_that_arrives_after_it_was_resolved_is_refused(self, harness: StoreHarness) -> None:
         key = f"{MARKER}/1"
@@ -112,7 +111,7 @@ class StoreLateRequests(ContractSuite):
             if commit_id is not None:
                 assert await other.resolve(commit_id) == NotCommitted()
             await relay.deliver()
-            assert await other.get(key) is None, "a commit that was said never to be applied was applied"
+            assert await other.get(key) is None, "a commit resolved as not committed was applied"
             if commit_id is not None:
                 assert await sender.resolve(commit_id) == NotCommitted()
 
@@ -128,7 +127,9 @@ class StoreLateRequests(ContractSuite):
             for client in (sender, other):
                 assert await client.get(key) == Entry(key, b'"instead"', instead.version)
 
-    async def test_a_commit_that_arrives_before_it_is_resolved_is_told_as_it_was(self, harness: StoreHarness) -> None:
+    async def test_a_commit_that_arrives_before_it_is_resolved_is_resolved_as_it_was(
+        self, harness: StoreHarness
+    ) -> None:
         key = f"{MARKER}/1"
         async with self.relayed(harness) as (relay, sender), harness.client() as other:
             commit_id = await self.hold_back(relay, sender, key)
@@ -140,18 +141,18 @@ class StoreLateRequests(ContractSuite):
 
     @asynccontextmanager
     async def relayed(self, harness: StoreHarness) -> AsyncIterator[tuple[DelayingRelay, Store]]:
-        """A client whose requests can be kept back."""
+        """A client whose requests can be held back."""
         async with (
             DelayingRelay.running(harness.url) as relay,
             open_store(relay.url, clock=self.clock, random=self.random) as store,
-            asyncio.timeout(self.patience_s),
+            asyncio.timeout(self.timeout_s),
         ):
             yield relay, store
 
     async def hold_back(self, relay: DelayingRelay, sender: Store, key: str) -> str | None:
-        """Send a commit that does not arrive yet; its id, or None if its sender was told that nothing happened."""
+        """Send a commit that does not arrive yet; its id, or None if it failed as not done."""
         relay.hold(MARKER)
         with pytest.raises((OutcomeUnknownError, UnavailableError)) as lost:
             await sender.commit(apply=[Put(key, b'"late"')])
-        assert relay.held.is_set(), "nothing was kept back"
+        assert relay.held.is_set(), "no request was held back"
         return lost.value.commit_id if isinstance(lost.value, OutcomeUnknownError) else None

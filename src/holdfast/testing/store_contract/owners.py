@@ -1,4 +1,4 @@
-"""An owner that can be stopped in the middle of holding a key: a real process, or its equal inside this one."""
+"""An owner of a key that can be paused: a real process, or a task with a clock that can stand still."""
 
 import asyncio
 import signal
@@ -17,16 +17,16 @@ from holdfast.vocabulary.tasks import background_tasks
 class Owner(Protocol):
     """Runs `holdfast.testing.owner`."""
 
-    async def says(self) -> str:
-        """The next thing it says."""
+    async def read_line(self) -> str:
+        """The next line of its output."""
         ...
 
-    def stop(self) -> None:
-        """It does nothing more, and does not know."""
+    def pause(self) -> None:
+        """Stop it as SIGSTOP does: it cannot notice."""
         ...
 
-    def go_on(self) -> None:
-        """It goes on where it was."""
+    def resume(self) -> None:
+        """Let it continue."""
         ...
 
 
@@ -42,7 +42,7 @@ class _ProcessOwner:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    async def says(self) -> str:
+    async def read_line(self) -> str:
         assert self._process.stdout is not None
         line = (await self._process.stdout.readline()).decode().strip()
         if not line:
@@ -50,10 +50,10 @@ class _ProcessOwner:
             raise AssertionError(f"the owner died: {(await self._process.stderr.read()).decode()[-2000:]}")
         return line
 
-    def stop(self) -> None:
+    def pause(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
 
@@ -70,8 +70,8 @@ async def _process(url: str, ttl_ms: int, key: str) -> AsyncIterator[Owner]:
         await process.communicate()
 
 
-class _StandingClock(RealClock):
-    """A clock whose sleepers do not wake while it stands."""
+class _PausableClock(RealClock):
+    """A clock whose sleepers do not wake while it is paused."""
 
     def __init__(self) -> None:
         self.running = asyncio.Event()
@@ -83,25 +83,27 @@ class _StandingClock(RealClock):
 
 
 class _TaskOwner:
-    def __init__(self, clock: _StandingClock, said: "asyncio.Queue[str]") -> None:
-        self._clock, self._said = clock, said
-        self.says = said.get
+    def __init__(self, clock: _PausableClock, lines: "asyncio.Queue[str]") -> None:
+        self._clock, self._lines = clock, lines
 
-    def stop(self) -> None:
+    async def read_line(self) -> str:
+        return await self._lines.get()
+
+    def pause(self) -> None:
         self._clock.running.clear()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._clock.running.set()
 
 
 @asynccontextmanager
 async def _task(harness: StoreHarness, ttl_ms: int, key: str) -> AsyncIterator[Owner]:
-    clock = _StandingClock()
-    said: asyncio.Queue[str] = asyncio.Queue()
+    clock = _PausableClock()
+    lines: asyncio.Queue[str] = asyncio.Queue()
     async with (
         harness.client() as store,
         background_tasks(
-            hold_key(store, clock=clock, random=SystemRandom(), ttl_ms=ttl_ms, key=key, say=said.put_nowait)
+            hold_key(store, clock=clock, random=SystemRandom(), ttl_ms=ttl_ms, key=key, report=lines.put_nowait)
         ),
     ):
-        yield _TaskOwner(clock, said)
+        yield _TaskOwner(clock, lines)

@@ -26,7 +26,7 @@ class StoreRaces(ContractSuite):
                 *(racers[n % 5].commit(require=[require], apply=[Put("race", text(n))]) for n in range(50))
             )
         won = [(n, outcome.version) for n, outcome in enumerate(outcomes) if isinstance(outcome, Committed)]
-        assert len(won) == 1, f"{len(won)} of 50 were told that they won"
+        assert len(won) == 1, f"{len(won)} of 50 were reported as winners"
         winner = Entry("race", text(won[0][0]), won[0][1])
         assert await store.get("race") == winner
         lost = [outcome for outcome in outcomes if isinstance(outcome, Conflict)]
@@ -43,7 +43,7 @@ class StoreRaces(ContractSuite):
                 outcome = await client.commit(require=[AtVersion("counter", entry.version)], apply=[step])
                 times -= isinstance(outcome, Committed)
 
-        async with harness.client() as second, harness.client() as third, asyncio.timeout(self.patience_s * 2):
+        async with harness.client() as second, harness.client() as third, asyncio.timeout(self.timeout_s * 2):
             await asyncio.gather(*(count(client, 8) for client in (store, second, third) for _ in range(2)))
         entry = await store.get("counter")
         assert entry is not None
@@ -70,7 +70,7 @@ class StoreRaces(ContractSuite):
         async with (
             harness.client() as second,
             harness.client() as third,
-            self.following(third, "many/", from_version=start) as follower,
+            self.watching(third, "many/", from_version=start) as follower,
         ):
             await asyncio.gather(
                 *(write_many(client, at * 5 + n) for at, client in enumerate((store, second, third)) for n in range(5))
@@ -131,7 +131,7 @@ class StoreRaces(ContractSuite):
             tasks[n].cancel()
             with suppress(asyncio.CancelledError):
                 await tasks[n]
-        async with asyncio.timeout(self.patience_s):
+        async with asyncio.timeout(self.timeout_s):
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
 
         entries = {entry.key: entry for entry in (await store.scan("pair/", "pair0")).entries}
@@ -157,7 +157,7 @@ class StoreRaces(ContractSuite):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in (*tasks[1::2], *scans[1::2]):
                 task.cancel()
-            async with asyncio.timeout(self.patience_s):
+            async with asyncio.timeout(self.timeout_s):
                 await asyncio.gather(*tasks, *scans, return_exceptions=True)
             for n in range(0, 20, 2):
                 entry, scan = tasks[n].result(), scans[n].result()

@@ -56,14 +56,14 @@ class StoreServers(ContractSuite):
         session = await store.open_session(self.ttl_ms(harness))
         version = await put(store, "brief", 1, session=session.id)
         await harness.restart()
-        async with self.following(store, "brief", from_version=version) as follower:
+        async with self.watching(store, "brief", from_version=version) as follower:
             await follower.until(bool, "the end of a session that was open when the server was killed")
             assert follower.states("brief") == [None]
 
         async def refused() -> bool:
             return not await store.keep_alive(session.id)
 
-        await self.eventually(refused, "a dead session is refused after a restart")
+        await self.wait_until(refused, "a dead session is refused after a restart")
 
     async def test_an_outcome_resolved_as_not_committed_stays_so_after_a_restart(
         self, harness: StoreHarness, store: Store
@@ -96,7 +96,7 @@ class StoreServers(ContractSuite):
     async def test_a_store_out_of_reach_cannot_be_opened_and_says_so(self, harness: StoreHarness) -> None:
         await harness.set_reachable(False)
         try:
-            async with asyncio.timeout(self.patience_s):
+            async with asyncio.timeout(self.timeout_s):
                 with pytest.raises(UnavailableError) as refused:
                     async with harness.client():
                         pass
@@ -117,9 +117,9 @@ class StoreServers(ContractSuite):
             saved = await put(committing, "back/kept", 1, session=session.id)
             await harness.save()
             clients = (committing, renewing, reading, watching)
-            start = await self.surely(committing, Put("back/forgotten", b"0"))
+            start = await self.commit_resolved(committing, Put("back/forgotten", b"0"))
             for n in range(20):  # everybody has seen versions that the backup does not know
-                await asyncio.gather(*(self.surely(client, Put(f"back/{n}", b"1")) for client in clients))
+                await asyncio.gather(*(self.commit_resolved(client, Put(f"back/{n}", b"1")) for client in clients))
             async with watching.watch("back/", from_version=start) as commits:
                 await harness.restore_saved()
                 for ask in (

@@ -35,7 +35,7 @@ class StoreSessions(ContractSuite):
         entry = Entry("hang/1", b"1", version, session.id)
         assert await store.get("hang/1") == entry
         assert (await store.scan("hang/", "hang0")).entries == (entry,)
-        async with self.following(store, "hang/", from_version=start) as follower:
+        async with self.watching(store, "hang/", from_version=start) as follower:
             await follower.reached(version)
             assert follower.commits == [Changed(version, (Change("hang/1", entry),))]
         await store.close_session(session.id)
@@ -48,7 +48,7 @@ class StoreSessions(ContractSuite):
         for at in range(0, len(keys), 40):
             await write(store, *(Put(key, b"1", session.id) for key in keys[at : at + 40]))
         stays = await put(store, "mine/stays")
-        async with harness.client() as other, self.following(other, "mine/", from_version=stays) as follower:
+        async with harness.client() as other, self.watching(other, "mine/", from_version=stays) as follower:
             await store.close_session(session.id)
             assert [entry.key for entry in (await other.scan("mine/", "mine0")).entries] == ["mine/stays"]
             after = await put(store, "mine/after")

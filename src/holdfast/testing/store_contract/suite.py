@@ -1,4 +1,4 @@
-"""The steps the suite's sentences are made of: writing, following a watch, waiting for what must come."""
+"""Steps shared by the suite: writes, watches that are read in the background, waiting for conditions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,7 +20,7 @@ TOP = chr(0x10FFFF)  # above every key the suite writes
 
 
 def text(value: object) -> bytes:
-    """`value` as a store keeps it."""
+    """`value` as stored."""
     return msgspec.json.encode(value)
 
 
@@ -37,20 +37,20 @@ async def put(store: Store, key: str, value: object = 0, *, session: str | None 
 
 
 async def head(store: Store) -> int:
-    """The store's present version: whoever watches from here sees all that comes."""
+    """The store's current version: a watch from here yields everything later."""
     return (await store.scan("a", "b", limit=1)).version
 
 
 class WatchCollector:
     """What one watch has yielded so far."""
 
-    def __init__(self, commits: AsyncIterator[Changed | Resync], *, patience_s: float) -> None:
-        self._commits, self._patience_s, self._notify = commits, patience_s, Notify()
+    def __init__(self, commits: AsyncIterator[Changed | Resync], *, timeout_s: float) -> None:
+        self._commits, self._timeout_s, self._notify = commits, timeout_s, Notify()
         self.seen: list[Changed | Resync] = []
 
     @property
     def commits(self) -> list[Changed]:
-        """What was seen, all of it commits; `Resync` here means the engine lost history it still should have."""
+        """The commits seen; a `Resync` among them means that the engine lost history it should have."""
         assert not [each for each in self.seen if isinstance(each, Resync)], f"Resync out of place: {self.seen}"
         return [each for each in self.seen if isinstance(each, Changed)]
 
@@ -59,7 +59,7 @@ class WatchCollector:
         return [commit.version for commit in self.commits]
 
     def states(self, key: str) -> list[Entry | None]:
-        """The states `key` went through, as seen."""
+        """The states of `key`, as seen."""
         return [change.entry for commit in self.commits for change in commit.changes if change.key == key]
 
     async def collect(self) -> None:
@@ -70,9 +70,9 @@ class WatchCollector:
         raise AssertionError("the watch ended without an error")
 
     async def until(self, reached: Callable[[list[Changed]], bool], what: str) -> None:
-        """Wait until what was seen is enough."""
+        """Wait until the commits seen satisfy `reached`."""
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._timeout_s):
                 while not reached(self.commits):
                     await self._notify.wait()
         except TimeoutError:
@@ -84,10 +84,10 @@ class WatchCollector:
 
 
 class ContractSuite:
-    """What every part of the suite shares: a clock, patience, and how to wait."""
+    """What every part of the suite shares: a clock, a timeout, and how to wait."""
 
     pytestmark = pytest.mark.asyncio
-    patience_s: float = 20.0
+    timeout_s: float = 20.0
     clock: ClassVar[Clock] = RealClock()
     random: ClassVar[Random] = SystemRandom()
 
@@ -96,43 +96,43 @@ class ContractSuite:
         return max(harness.ttl_ms_min, at_least)
 
     @asynccontextmanager
-    async def following(self, store: Store, prefix: str, *, from_version: int) -> AsyncIterator[WatchCollector]:
-        """A watch that is read all the time while the body runs."""
+    async def watching(self, store: Store, prefix: str, *, from_version: int) -> AsyncIterator[WatchCollector]:
+        """A watch that is read continuously while the body runs."""
         async with store.watch(prefix, from_version=from_version) as commits:
-            follower = WatchCollector(commits, patience_s=self.patience_s)
+            follower = WatchCollector(commits, timeout_s=self.timeout_s)
             async with background_tasks(follower.collect()):
                 yield follower
 
-    async def surely(self, store: Store, *operations: Operation) -> int:
-        """Commit through whatever happens on the way; the version it got."""
+    async def commit_resolved(self, store: Store, *operations: Operation) -> int:
+        """Commit through faults; the version it got."""
         outcome = await commit_resolved(
-            store, clock=self.clock, random=self.random, apply=operations, within_ms=int(self.patience_s * 1000)
+            store, clock=self.clock, random=self.random, apply=operations, within_ms=int(self.timeout_s * 1000)
         )
         assert isinstance(outcome, Committed), f"a commit without requirements was answered {outcome}"
         return outcome.version
 
-    async def eventually(self, ask: Callable[[], Awaitable[bool]], what: str) -> None:
-        """Ask again and again until the answer is yes; a store that is away is asked again."""
+    async def wait_until(self, condition: Callable[[], Awaitable[bool]], what: str) -> None:
+        """Poll until `condition` is true; an unavailable store is polled again."""
         try:
-            async with asyncio.timeout(self.patience_s):
+            async with asyncio.timeout(self.timeout_s):
                 while True:
                     try:
-                        if await ask():
+                        if await condition():
                             return
                     except (UnavailableError, OutcomeUnknownError):
                         pass
                     await self.clock.sleep_ms(20)
         except TimeoutError:
-            raise AssertionError(f"not in {self.patience_s} s: {what}") from None
+            raise AssertionError(f"not within {self.timeout_s} s: {what}") from None
 
-    async def wait_until_raises(self, error: type[HoldfastError], ask: Callable[[], Awaitable[object]]) -> None:
-        """Ask again and again until `error` comes."""
+    async def wait_until_raises(self, error: type[HoldfastError], call: Callable[[], Awaitable[object]]) -> None:
+        """Call until `error` is raised."""
 
         async def raised() -> bool:
             try:
-                await ask()
+                await call()
             except error:
                 return True
             return False
 
-        await self.eventually(raised, f"{error.__name__} from a call that went on without it")
+        await self.wait_until(raised, f"{error.__name__} from a call that kept succeeding")

@@ -17,7 +17,7 @@ class StoreWatches(ContractSuite):
     async def test_a_watch_replays_exactly_what_came_after_its_version(self, store: Store) -> None:
         versions = [await put(store, f"past/{n}", n) for n in range(20)]
         deleted = await write(store, Delete("past/3"), Delete("past/never"))
-        async with self.following(store, "past/", from_version=versions[9]) as follower:
+        async with self.watching(store, "past/", from_version=versions[9]) as follower:
             await follower.reached(deleted)
             assert follower.commits == [
                 *(
@@ -35,7 +35,7 @@ class StoreWatches(ContractSuite):
         names = ("a_1", "a%1", "a*1", "[a]1", "ab", "A1", "ä1", "😀1", "a\\1", "a/1", "a", "b", "aa_1")
         async with AsyncExitStack() as watches:
             followers = {
-                prefix: await watches.enter_async_context(self.following(store, prefix, from_version=start))
+                prefix: await watches.enter_async_context(self.watching(store, prefix, from_version=start))
                 for prefix in prefixes
             }
             for name in names:
@@ -54,7 +54,7 @@ class StoreWatches(ContractSuite):
         version = await write(
             store, Put("one/z", b"1"), Delete("one/d"), Put("other", b"1"), Put("one/a", b"1"), Put("one/é", b"1")
         )
-        async with self.following(store, "one/", from_version=start) as follower:
+        async with self.watching(store, "one/", from_version=start) as follower:
             await follower.reached(version)
             changes = tuple(
                 Change(key, None if key == "one/d" else Entry(key, b"1", version))
@@ -64,7 +64,7 @@ class StoreWatches(ContractSuite):
 
     async def test_a_commit_that_changed_nothing_below_the_prefix_is_not_shown(self, store: Store) -> None:
         start = await put(store, "quiet/1")
-        async with self.following(store, "quiet/", from_version=start) as follower:
+        async with self.watching(store, "quiet/", from_version=start) as follower:
             await write(store, Delete("quiet/none"))
             await store.commit(apply=[])
             await put(store, "loud/1")
@@ -74,7 +74,7 @@ class StoreWatches(ContractSuite):
 
     async def test_changes_are_pushed(self, harness: StoreHarness, store: Store) -> None:
         start = await head(store)
-        async with harness.client() as watcher, self.following(watcher, "push/", from_version=start) as follower:
+        async with harness.client() as watcher, self.watching(watcher, "push/", from_version=start) as follower:
             begun_at_ms = self.clock.boot_ms()
             for n in range(20):
                 await follower.reached(await put(store, "push/1", n))
@@ -93,7 +93,7 @@ class StoreWatches(ContractSuite):
                 if not waiting.cancelled():
                     seen.append(waiting.result())
                 await put(store, "tick/1", n)
-            async with asyncio.timeout(self.patience_s):
+            async with asyncio.timeout(self.timeout_s):
                 while len(seen) < 3:
                     seen.append(await anext(commits))
         values = [each.changes[0].entry for each in seen if isinstance(each, Changed)]
@@ -104,11 +104,11 @@ class StoreWatches(ContractSuite):
         async with harness.client() as other, AsyncExitStack() as watches:
             followers = [
                 await watches.enter_async_context(
-                    self.following((store, other)[n % 2], f"crowd/{n:03}/", from_version=start)
+                    self.watching((store, other)[n % 2], f"crowd/{n:03}/", from_version=start)
                 )
                 for n in range(100)
             ]
-            everything = await watches.enter_async_context(self.following(other, "crowd/", from_version=start))
+            everything = await watches.enter_async_context(self.watching(other, "crowd/", from_version=start))
             versions = [
                 await write(store, *(Put(f"crowd/{n:03}/x", text(turn)) for n in range(at, 100, 4)))
                 for turn in range(3)
@@ -135,7 +135,7 @@ class StoreWatches(ContractSuite):
             end = await put(store, "far/end")
             state: dict[str, Entry] = {}
             at, seen = start, []
-            async with asyncio.timeout(self.patience_s):
+            async with asyncio.timeout(self.timeout_s):
                 while at < end:
                     each = await anext(commits)
                     assert each.version > at or isinstance(each, Resync), "out of order, or seen twice"
@@ -174,29 +174,29 @@ class StoreWatches(ContractSuite):
 
         await self.watch_through(harness, store, be_away)
 
-    async def watch_through(self, harness: StoreHarness, store: Store, hurt: Callable[[], Awaitable[None]]) -> None:
-        """Write and watch all the time while the store is hurt; what was watched is what was written."""
+    async def watch_through(self, harness: StoreHarness, store: Store, fault: Callable[[], Awaitable[None]]) -> None:
+        """Write and watch continuously while `fault` is injected; the watch yields exactly what was written."""
         start = await head(store)
         written: list[tuple[int, bytes]] = []
-        hurting = asyncio.Event()
+        injected = asyncio.Event()
 
         async def keep_writing() -> None:
             n = 0
-            while n < 80 or not hurting.is_set():
+            while n < 80 or not injected.is_set():
                 value = text(n)
-                written.append((await self.surely(store, Put("through/1", value)), value))
+                written.append((await self.commit_resolved(store, Put("through/1", value)), value))
                 n += 1
                 await self.clock.sleep_ms(2)
 
-        async def be_hurt() -> None:
+        async def inject() -> None:
             await self.clock.sleep_ms(50)
-            await hurt()
-            hurting.set()
+            await fault()
+            injected.set()
 
-        async with harness.client() as watcher, self.following(watcher, "through/", from_version=start) as follower:
+        async with harness.client() as watcher, self.watching(watcher, "through/", from_version=start) as follower:
             async with asyncio.TaskGroup() as group:
                 group.create_task(keep_writing())
-                group.create_task(be_hurt())
+                group.create_task(inject())
             await follower.reached(written[-1][0])
             seen = [(commit.version, entry.value) for commit in follower.commits for _, entry in _only(commit)]
         assert seen == written

@@ -28,21 +28,23 @@ def object_metrics(counters: ObjectCounters, cache: CachingObjects) -> MetricSou
 
 
 def _requests(counters: ObjectCounters) -> Iterator[MetricFamily]:
-    tallies = [({"operation": operation, "cause": cause}, tally) for operation, cause, tally in counters.each()]
+    totals_by_cause = [
+        ({"operation": operation, "cause": cause}, totals) for operation, cause, totals in counters.each()
+    ]
     for name, (family, help_text) in _REQUEST_METRICS.items():
         yield MetricFamily(
-            family, "counter", help_text, [(labels, float(getattr(tally, name))) for labels, tally in tallies]
+            family, "counter", help_text, [(labels, float(getattr(totals, name))) for labels, totals in totals_by_cause]
         )
-    seconds = [(labels, tally.took_ms / 1000) for labels, tally in tallies]
+    seconds = [(labels, totals.took_ms / 1000) for labels, totals in totals_by_cause]
     yield MetricFamily("holdfast_objects_seconds_total", "counter", "Time spent waiting for object storage.", seconds)
 
 
 def _cache(cache: CachingObjects) -> Iterator[MetricFamily]:
-    tally = cache.tally
-    yield counter("holdfast_cache_hits_total", "Reads answered from the cache.", tally.ram_hits, tier="ram")
-    yield counter("holdfast_cache_hits_total", "Reads answered from the cache.", tally.disk_hits, tier="disk")
-    yield counter("holdfast_cache_misses_total", "Reads that went to object storage.", tally.misses)
+    totals = cache.totals
+    yield counter("holdfast_cache_hits_total", "Reads answered from the cache.", totals.ram_hits, tier="ram")
+    yield counter("holdfast_cache_hits_total", "Reads answered from the cache.", totals.disk_hits, tier="disk")
+    yield counter("holdfast_cache_misses_total", "Reads that went to object storage.", totals.misses)
     yield counter(
-        "holdfast_cache_saved_bytes_total", "Bytes read from the cache instead of object storage.", tally.bytes_saved
+        "holdfast_cache_saved_bytes_total", "Bytes read from the cache instead of object storage.", totals.bytes_saved
     )
     yield gauge("holdfast_cache_ram_bytes", "Memory used by the cache.", cache.ram_bytes_held)

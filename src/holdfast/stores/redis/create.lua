@@ -1,8 +1,8 @@
--- Founds the namespace, or says who it is. Never founds beside leftovers: those mean that somebody deleted a part of it.
+-- Creates the namespace, or returns its identity. Never creates beside leftovers: they mean that a part was deleted.
 --
 -- KEYS  meta entries index owned sessions ttls log
 -- ARGV  incarnation for a new namespace, format
--- Gives {incarnation, head, format}, or {"leftover", key, type} for a key that should not be there or is of another type.
+-- Returns {incarnation, head, format}, or {"leftover", key, type} for a key that should not be there or is of another type.
 
 local types = {'hash', 'hash', 'zset', 'zset', 'zset', 'hash', 'stream'}
 local exists = redis.call('EXISTS', KEYS[1]) == 1
