@@ -24,7 +24,7 @@ def test_rounding_costs_at_most_an_eighth(size: int) -> None:
     assert size <= size_class(size) <= size + size // 8 + 128 * KIB
 
 
-def test_memory_that_nobody_sees_any_more_is_used_again() -> None:
+def test_a_buffer_without_views_is_reused() -> None:
     memory = BufferPool(64 * MIB)
     view = memory.take(3 * MIB)
     view[:4] = b"mark"
@@ -34,7 +34,7 @@ def test_memory_that_nobody_sees_any_more_is_used_again() -> None:
     assert memory.idle_bytes == 3 * MIB  # the view was dropped at once
 
 
-def test_a_slice_keeps_all_of_it() -> None:
+def test_a_slice_keeps_the_whole_buffer() -> None:
     memory = BufferPool(64 * MIB)
     kept = memory.take(2 * MIB)[10:20].toreadonly()
     kept_bytes = bytes(kept)
@@ -45,7 +45,7 @@ def test_a_slice_keeps_all_of_it() -> None:
     assert retained_bytes(kept) == 2 * MIB
 
 
-def test_what_came_back_is_used_again_for_what_fits_it_well() -> None:
+def test_a_released_buffer_is_reused_for_a_fitting_size() -> None:
     memory = BufferPool(64 * MIB)
     large, small = memory.take(8 * MIB), memory.take(5 * MIB)
     large[0], small[0] = 8, 5
@@ -57,13 +57,13 @@ def test_what_came_back_is_used_again_for_what_fits_it_well() -> None:
     assert memory.idle_bytes == 0
 
 
-def test_what_is_much_too_large_is_left_for_others() -> None:
+def test_a_much_too_large_buffer_is_not_reused() -> None:
     memory = BufferPool(64 * MIB)
     memory.take(8 * MIB)[0] = 8
     assert memory.take(3 * MIB)[0] == 0
 
 
-def test_what_came_back_first_goes_first() -> None:
+def test_the_first_released_buffer_is_freed_first() -> None:
     memory = BufferPool(10 * MIB)
     views = [memory.take(4 * MIB) for _ in range(4)]
     for number, view in enumerate(views):

@@ -26,7 +26,7 @@ asks = st.one_of(
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b"]), asks), max_size=40), st.integers(0, 3_000))
-def test_ranges_answer_rightly_or_not_at_all_and_keep_their_budget(
+def test_cached_ranges_are_correct_and_within_budget(
     reads: list[tuple[str, tuple[int, int | None]]], bytes_max: int
 ) -> None:
     bodies = {"a": BODY, "b": BODY[::-1][:37]}
@@ -47,7 +47,7 @@ def test_ranges_answer_rightly_or_not_at_all_and_keep_their_budget(
     assert (ranges.bytes_held, list(ranges)) == (0, [])
 
 
-def test_the_least_recently_read_goes_first() -> None:
+def test_the_least_recently_read_is_evicted_first() -> None:
     ranges = RamCache(bytes_max=3 * (10 + ENTRY_BYTES))
     for key in "abc":
         ranges.add((key, 0, 10), b"0123456789")
@@ -65,7 +65,7 @@ async def world(*, range_bytes_max: int = MIB) -> tuple[FaultyObjects, CachingOb
     return faulty, CachingObjects(faulty, settings=CacheSettings(range_bytes_max=range_bytes_max)), clock
 
 
-async def test_what_was_read_is_not_asked_for_again() -> None:
+async def test_a_cached_range_is_not_requested_again() -> None:
     faulty, cache, _ = await world()
     for _ in range(3):
         assert await cache.get("k", start=10, end=50) == BODY[10:50]
@@ -80,14 +80,14 @@ async def test_what_was_read_is_not_asked_for_again() -> None:
     assert faulty.calls["get"] == 2
 
 
-async def test_what_is_missing_is_asked_for_again() -> None:
+async def test_a_missing_object_is_not_cached() -> None:
     _, cache, _ = await world()
     assert await cache.get("later") == Missing("later")
     await cache.put("later", [b"now"])
     assert await cache.get("later") == b"now"
 
 
-async def test_what_was_deleted_is_forgotten() -> None:
+async def test_a_deleted_object_is_evicted() -> None:
     _, cache, _ = await world()
     await cache.get("k")
     await cache.delete(["k"])
@@ -95,7 +95,7 @@ async def test_what_was_deleted_is_forgotten() -> None:
     assert cache.ram_bytes_held == 0
 
 
-async def test_a_reader_whose_checksum_failed_forgets_and_reads_again() -> None:
+async def test_a_reader_whose_checksum_failed_evicts_and_reads_again() -> None:
     faulty, cache, _ = await world()
     faulty.short_share = 1.0
     assert await cache.get("k", end=100) == BODY[:50]
@@ -105,7 +105,7 @@ async def test_a_reader_whose_checksum_failed_forgets_and_reads_again() -> None:
     assert await cache.get("k", end=100) == BODY
 
 
-async def test_reads_larger_than_the_limit_pass_by() -> None:
+async def test_reads_larger_than_the_limit_are_not_cached() -> None:
     faulty, cache, _ = await world(range_bytes_max=50)
     for _ in range(2):
         assert await cache.get("k") == BODY
@@ -124,7 +124,7 @@ async def test_equal_reads_at_the_same_time_are_one_request() -> None:
     assert faulty.calls == {"get": 2}
 
 
-async def test_a_cancelled_reader_does_not_take_the_others_along() -> None:
+async def test_a_cancelled_reader_does_not_cancel_the_others() -> None:
     faulty, cache, clock = await world()
     faulty.delay_ms = 100
     first, second = (asyncio.ensure_future(cache.get("k")) for _ in range(2))
@@ -136,7 +136,7 @@ async def test_a_cancelled_reader_does_not_take_the_others_along() -> None:
     assert faulty.calls == {"get": 1}
 
 
-async def test_the_last_reader_to_leave_ends_the_request() -> None:
+async def test_cancelling_the_last_reader_cancels_the_request() -> None:
     faulty, cache, clock = await world()
     faulty.delay_ms = 1_000
     reads = [asyncio.ensure_future(cache.get("k")) for _ in range(3)]
@@ -150,7 +150,7 @@ async def test_the_last_reader_to_leave_ends_the_request() -> None:
     assert await cache.get("k") == BODY  # and nobody joins what was cancelled
 
 
-async def test_all_who_wait_hear_of_a_failure_and_the_next_one_tries_again() -> None:
+async def test_a_failure_reaches_all_waiting_readers_and_the_next_one_retries() -> None:
     faulty, cache, clock = await world()
     faulty.delay_ms, faulty.reachable = 100, False
     reads = [asyncio.ensure_future(cache.get("k")) for _ in range(3)]
@@ -173,7 +173,7 @@ async def test_the_budget_holds_whatever_flows_through() -> None:
         assert cache.ram_bytes_held > MIB * 0.9
 
 
-async def test_settings_that_make_no_sense_are_refused() -> None:
+async def test_invalid_settings_are_refused() -> None:
     with pytest.raises(InvalidError):
         CacheSettings(ram_bytes_max=-1)
     with pytest.raises(InvalidError):

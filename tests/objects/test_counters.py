@@ -34,7 +34,7 @@ async def test_requests_are_counted_by_operation_and_cause() -> None:
     assert totals_by_cause["delete", "other"].calls == 1
 
 
-async def test_a_cause_holds_for_tasks_started_inside_and_not_for_others() -> None:
+async def test_a_cause_covers_tasks_started_inside_and_no_others() -> None:
     counters = ObjectCounters()
     objects = CountingObjects(MemoryObjects(clock=RealClock()), counters=counters, clock=RealClock())
     with caused_by("sweep"):

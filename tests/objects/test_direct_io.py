@@ -82,7 +82,7 @@ def test_short_writes_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (tmp_path / "file").read_bytes() == parts[0]
 
 
-def test_a_system_without_direct_writes_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_direct_io_uses_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct_io, "_FLAG", 0)
     parts = [noise(2 * MIB + 9)]
     write(tmp_path / "file", parts)
@@ -136,14 +136,12 @@ def test_a_range_read_past_the_cache_is_the_range(large: Path, start: int, end: 
     assert found == large.read_bytes()[start:end]
 
 
-def test_what_lies_beyond_the_end_is_left_to_the_cached_way(large: Path) -> None:
+def test_a_range_beyond_the_end_is_read_through_the_cache(large: Path) -> None:
     assert read_direct(large, 0, 6 * MIB, BufferPool(64 * MIB)) is None
     assert read_direct(large.with_name("nobody"), 0, MIB, BufferPool(64 * MIB)) is None
 
 
-def test_a_read_that_is_refused_or_broken_off_is_left_to_the_cached_way(
-    large: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_or_failed_direct_read_falls_back_to_the_cache(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.preadv
 
     def short(descriptor: int, buffers: list[memoryview], at: int) -> int:
@@ -165,7 +163,7 @@ def test_a_read_that_is_refused_or_broken_off_is_left_to_the_cached_way(
     assert read_direct(large, 0, MIB, BufferPool(MIB)) is None
 
 
-async def test_a_folder_reads_large_ranges_so_and_tells_what_is_missing(tmp_path: Path) -> None:
+async def test_a_folder_reads_large_ranges_directly_and_reports_missing_objects(tmp_path: Path) -> None:
     body = noise(3 * MIB)
     async with FolderObjects.open(
         tmp_path, clock=RealClock(), random=SystemRandom(), settings=FolderSettings()

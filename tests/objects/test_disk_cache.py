@@ -58,7 +58,7 @@ async def test_ranges_on_disk_survive_the_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["torn", "empty", "flipped", "gone", "another's", "newer format"])
-async def test_what_was_damaged_is_read_again_from_the_engine(tmp_path: Path, damage: str) -> None:
+async def test_a_damaged_file_is_read_again_from_the_engine(tmp_path: Path, damage: str) -> None:
     world = World(tmp_path)
     await world.engine.put("k", [BODY])
     async with cached(world.faulty, settings=world.settings) as cache:
@@ -104,7 +104,7 @@ async def test_the_budget_holds_on_disk_and_after_a_restart_with_a_smaller_one(t
         assert disk.bytes_held == sum(path.stat().st_size for path in ranges_in(tmp_path)) <= MIB
 
 
-async def test_a_disk_that_takes_no_more_fails_no_read(tmp_path: Path) -> None:
+async def test_a_full_disk_fails_no_read(tmp_path: Path) -> None:
     world = World(tmp_path / "cache")
     await world.engine.put("k", [BODY])
     async with cached(world.faulty, settings=world.settings) as cache:
@@ -116,7 +116,7 @@ async def test_a_disk_that_takes_no_more_fails_no_read(tmp_path: Path) -> None:
         assert await cache.get("k") == BODY
 
 
-async def test_what_is_forgotten_is_forgotten_on_disk_too(tmp_path: Path) -> None:
+async def test_an_evicted_object_is_removed_from_disk_too(tmp_path: Path) -> None:
     world = World(tmp_path)
     await world.engine.put("k", [BODY])
     await world.engine.put("kept", [BODY])
@@ -134,7 +134,7 @@ async def test_what_is_forgotten_is_forgotten_on_disk_too(tmp_path: Path) -> Non
         assert disk_cache_of(cache).bytes_held == 0
 
 
-async def test_too_much_at_once_is_left_out(tmp_path: Path) -> None:
+async def test_ranges_beyond_the_backlog_are_skipped(tmp_path: Path) -> None:
     async with DiskCache.open(tmp_path, bytes_max=100 * MIB) as disk:
         disk._backlog_bytes_max = 100_000
         for n in range(5):

@@ -109,7 +109,7 @@ async def test_a_name_appears_after_its_bytes_are_synced_and_is_synced_before_th
     ]
 
 
-async def test_a_loser_too_syncs_the_name_it_found(tmp_path: Path) -> None:
+async def test_a_losing_put_syncs_the_existing_name_too(tmp_path: Path) -> None:
     async with folder(tmp_path) as objects:
         await objects.put("a", [b"first"])
     disk = Watched()
@@ -146,7 +146,7 @@ async def test_a_name_that_could_not_be_synced_is_not_acknowledged(tmp_path: Pat
         assert await objects.put("t/a", [b"x"]) == AlreadyExists("t/a")
 
 
-async def test_leftovers_of_dead_processes_are_swept_and_those_of_living_ones_are_not(tmp_path: Path) -> None:
+async def test_leftovers_of_dead_processes_are_removed_and_those_of_live_ones_are_not(tmp_path: Path) -> None:
     async with folder(tmp_path) as objects:
         await objects.put("a", [b"x"])
         (tmp_path / UPLOADS / "dead").write_bytes(b"half")
@@ -170,7 +170,7 @@ async def test_a_key_cannot_be_the_folder_of_another(tmp_path: Path) -> None:
         assert list((tmp_path / UPLOADS).iterdir()) == []
 
 
-async def test_a_folder_removed_by_hand_is_made_again(tmp_path: Path) -> None:
+async def test_a_folder_removed_by_hand_is_created_again(tmp_path: Path) -> None:
     async with folder(tmp_path) as objects:
         await objects.put("t/0/a", [b"x"])
         (tmp_path / "t" / "0" / "a").unlink()
@@ -188,7 +188,7 @@ async def test_files_that_cannot_be_keys_are_not_listed(tmp_path: Path) -> None:
         assert [info.key async for info in objects.list("")] == ["t/a"]
 
 
-async def test_a_folder_that_may_not_be_used_says_so(tmp_path: Path) -> None:
+async def test_an_unusable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UnavailableError, match="Not a directory"):
         async with folder(tmp_path / "file" / "below"):

@@ -36,7 +36,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.mark.parametrize("how", ["closed", "left open", "cancelled"])
-async def test_a_process_that_ends_right_after_its_calls_ends_well(how: str) -> None:
+async def test_a_process_that_exits_right_after_its_calls_exits_cleanly(how: str) -> None:
     def decide(request: RecordedRequest) -> ScriptedAnswer:
         return ScriptedAnswer("200 OK", b"body", {"etag": '"1"'})
 
@@ -64,7 +64,7 @@ def test_the_driver_is_called_through_its_blocking_functions_alone() -> None:
     ] == []
 
 
-async def test_leaving_waits_for_calls_under_way_even_when_cancelled() -> None:
+async def test_leaving_waits_for_calls_in_flight_even_when_cancelled() -> None:
     go, ended = threading.Event(), threading.Event()
 
     def work() -> None:

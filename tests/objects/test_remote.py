@@ -62,7 +62,7 @@ BODY = ScriptedAnswer("200 OK", b"body", {"etag": '"1"'})
     ],
     ids=lambda value: value.status if isinstance(value, ScriptedAnswer) else "",
 )
-async def test_what_may_pass_is_tried_again(failure: ScriptedAnswer, throttled: int) -> None:
+async def test_transient_failures_are_retried(failure: ScriptedAnswer, throttled: int) -> None:
     counters = ObjectCounters()
     async with scripted_server(Script(failure, failure, BODY)) as server, opened(server, counters=counters) as objects:
         assert await objects.get("k") == b"body"
@@ -71,7 +71,7 @@ async def test_what_may_pass_is_tried_again(failure: ScriptedAnswer, throttled: 
         assert totals.throttled == throttled
 
 
-async def test_a_service_that_does_not_answer_is_asked_again() -> None:
+async def test_a_service_that_does_not_respond_is_retried() -> None:
     async with scripted_server(Script(None, BODY)) as server, opened(server, "attempt_timeout_ms=200") as objects:
         assert await objects.get("k") == b"body"
 
@@ -80,7 +80,7 @@ async def test_a_service_that_does_not_answer_is_asked_again() -> None:
     ("status", "code"),
     [("403 Forbidden", "AccessDenied"), ("401 Unauthorized", ""), ("400 Bad Request", "InvalidRequest")],
 )
-async def test_what_is_refused_is_not_tried_again(status: str, code: str) -> None:
+async def test_a_refused_request_is_not_retried(status: str, code: str) -> None:
     async with scripted_server(Script(error(status, code))) as server, opened(server) as objects:
         for call in (objects.get("k"), objects.put("k", [b"x"]), objects.get_tail("k", 3), objects.delete(["k"])):
             before = len(server.requests)
@@ -90,7 +90,7 @@ async def test_what_is_refused_is_not_tried_again(status: str, code: str) -> Non
             assert status in refused.value.reason
 
 
-async def test_the_deadline_ends_it_with_the_facts_and_without_the_secret() -> None:
+async def test_past_the_deadline_the_error_has_the_facts_and_no_secret() -> None:
     async with scripted_server(Script(error("503 Slow Down", "SlowDown"))) as server:
         async with opened(server, "deadline_ms=300") as objects:
             with pytest.raises(UnavailableError) as failed:
@@ -102,7 +102,7 @@ async def test_the_deadline_ends_it_with_the_facts_and_without_the_secret() -> N
         assert "s3://bucket/pre" in text
 
 
-async def test_nobody_listening_is_said_as_such() -> None:
+async def test_a_refused_connection_is_reported_as_such() -> None:
     async with scripted_server(Script(BODY)) as server:
         pass
     async with opened(server, "deadline_ms=100") as objects:
@@ -125,7 +125,7 @@ async def test_a_missing_bucket_is_not_a_missing_object() -> None:
 
 
 @pytest.mark.parametrize("code", ["NoSuchBucket", "AccessDenied"])
-async def test_opening_asks_for_the_bucket(code: str) -> None:
+async def test_opening_checks_the_bucket(code: str) -> None:
     status = "404 Not Found" if code == "NoSuchBucket" else "403 Forbidden"
     async with scripted_server(Script(error(status, code))) as server:
         with pytest.raises(InvalidError) as refused:
@@ -137,12 +137,12 @@ async def test_opening_asks_for_the_bucket(code: str) -> None:
         assert server.methods == ["GET"]
 
 
-async def test_an_open_that_fails_in_passing_is_tried_again() -> None:
+async def test_a_transient_failure_at_open_is_retried() -> None:
     async with scripted_server(Script(error("503 Slow Down"), EMPTY_LIST)) as server, opened(server, "check=1"):
         assert len(server.requests) == 2
 
 
-async def test_a_server_that_ignores_if_absent_is_found_out_at_the_first_put() -> None:
+async def test_a_server_that_ignores_if_absent_is_detected_at_the_first_put() -> None:
     async with scripted_server(Script(PUT_DONE)) as server:
         async with opened(server) as objects:
             with pytest.raises(InvalidError, match="conditional writes"):
@@ -153,7 +153,7 @@ async def test_a_server_that_ignores_if_absent_is_found_out_at_the_first_put() -
             assert await objects.put("k", [b"x"]) == Stored("k", 1)
 
 
-async def test_a_server_that_honours_if_absent_is_asked_once() -> None:
+async def test_a_server_that_honours_if_absent_is_checked_once() -> None:
     taken = error("412 Precondition Failed", "PreconditionFailed")
     async with scripted_server(Script(PUT_DONE, taken, PUT_DONE)) as server, opened(server) as objects:
         assert await objects.put("a", [b"x"]) == Stored("a", 1)
@@ -161,7 +161,7 @@ async def test_a_server_that_honours_if_absent_is_asked_once() -> None:
         assert len(server.requests) == 3
 
 
-async def test_a_proof_without_an_answer_is_left_to_the_next_put() -> None:
+async def test_an_inconclusive_if_absent_check_is_repeated_by_the_next_put() -> None:
     taken = error("412 Precondition Failed", "PreconditionFailed")
     slow = error("503 Slow Down")
     async with scripted_server(Script(PUT_DONE, slow, PUT_DONE, taken, PUT_DONE)) as server, opened(server) as objects:
@@ -208,7 +208,7 @@ async def test_other_clouds_put_if_absent_and_read(scheme: str) -> None:
         assert server.methods == ["PUT", "PUT", "GET", *(["GET"] if scheme == "az" else []), "GET"]
 
 
-async def test_a_service_that_cannot_delete_in_bulk_deletes_all_the_same() -> None:
+async def test_a_service_without_bulk_delete_deletes_every_key() -> None:
     def decide(request: RecordedRequest) -> ScriptedAnswer:
         return (
             error("404 Not Found", "BlobNotFound") if request.path.endswith("/a") else ScriptedAnswer("204 No Content")
@@ -219,7 +219,7 @@ async def test_a_service_that_cannot_delete_in_bulk_deletes_all_the_same() -> No
         assert {request.path[-1] for request in server.requests if request.method == "DELETE"} == {"a", "b", "c"}
 
 
-async def test_who_waits_for_a_service_that_is_away_says_so_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+async def test_waiting_for_an_unavailable_service_is_logged_at_intervals(caplog: pytest.LogCaptureFixture) -> None:
     async with scripted_server(Script(error("503 Slow Down", "SlowDown"))) as server:
         with pytest.raises(UnavailableError, match="open failed"):
             async with opened(server, "check=1", "deadline_ms=500"):

@@ -72,14 +72,14 @@ async def test_pauses_are_jittered() -> None:
     assert all(800 <= pause <= 1_210 for pause in pauses)
 
 
-async def test_throttling_is_met_with_longer_pauses() -> None:
+async def test_throttling_makes_pauses_longer() -> None:
     clock = FakeClock()
     attempts = Attempts(clock, ThrottledError("s3", "503"))
     await run(clock, trying(clock, attempts, pause_ms=100))
     assert attempts.at_ms == [0, 400]
 
 
-async def test_past_the_deadline_it_says_what_was_tried() -> None:
+async def test_past_the_deadline_the_error_has_the_attempts_and_the_last_cause() -> None:
     clock = FakeClock()
     attempts = Attempts(clock, *[UnavailableError("s3://bucket", "503 Slow Down")] * 100)
     with pytest.raises(UnavailableError) as failed:
@@ -89,7 +89,7 @@ async def test_past_the_deadline_it_says_what_was_tried() -> None:
     assert attempts.at_ms[-1] <= 5_000
 
 
-async def test_what_is_refused_is_not_tried_again() -> None:
+async def test_a_refused_request_is_not_retried() -> None:
     clock = FakeClock()
     attempts = Attempts(clock, RequestRefusedError("s3", "403"))
     with pytest.raises(RequestRefusedError, match="403"):
@@ -97,7 +97,7 @@ async def test_what_is_refused_is_not_tried_again() -> None:
     assert len(attempts.at_ms) == 1
 
 
-async def test_bad_input_is_not_tried_again() -> None:
+async def test_invalid_input_is_not_retried() -> None:
     clock = FakeClock()
     async with MemoryObjects.open(clock=clock) as engine:
         faulty = FaultyObjects(engine, clock=clock, random=SeededRandom(1))
@@ -157,7 +157,7 @@ class BreaksOff(MemoryObjects):
             yield info
 
 
-async def test_a_listing_goes_on_where_it_broke_off() -> None:
+async def test_a_listing_resumes_where_it_failed() -> None:
     clock = FakeClock()
     engine = BreaksOff(clock=clock)
     for n in range(40):
@@ -190,7 +190,7 @@ async def test_a_third_of_failures_and_lost_answers_lose_nothing(seed: int) -> N
         assert faulty.faults > 100
 
 
-async def test_an_outage_of_a_minute_is_survived_by_a_patient_client() -> None:
+async def test_an_outage_of_a_minute_is_survived_with_a_long_deadline() -> None:
     clock = FakeClock()
     async with MemoryObjects.open(clock=clock) as engine:
         faulty = FaultyObjects(engine, clock=clock, random=SeededRandom(1))

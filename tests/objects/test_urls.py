@@ -19,7 +19,7 @@ async def refusal(url: str) -> str:
     return str(refused.value)
 
 
-async def test_an_unknown_scheme_is_told_what_there_is() -> None:
+async def test_an_unknown_scheme_is_an_error_that_lists_the_known_ones() -> None:
     text = await refusal("s4://bucket")
     for example in ("memory:", "file:///path/to/folder", "s3://bucket/prefix", "gs://", "az://"):
         assert example in text
@@ -55,7 +55,7 @@ async def test_a_misspelt_option_is_refused(url: str) -> None:
         "az://container?account_name=a&account_key=!!",
     ],
 )
-async def test_a_value_that_makes_no_sense_is_refused(url: str) -> None:
+async def test_an_invalid_value_is_refused(url: str) -> None:
     await refusal(url)
 
 
@@ -75,7 +75,7 @@ async def test_a_secret_is_never_shown(url: str) -> None:
     assert "hunter2" not in await refusal(url)
 
 
-def test_what_is_shown_tells_where_it_is() -> None:
+def test_the_shown_url_has_the_location() -> None:
     url = parse_objects_url("s3://bucket/pre/fix?region=eu-central-1&secret_access_key=x&deadline_ms=5")
     assert url.shown == "s3://bucket/pre/fix?region=eu-central-1&secret_access_key=***&deadline_ms=5"
     assert parse_objects_url("file:///data/objects").shown == "file:///data/objects"
@@ -100,7 +100,7 @@ async def test_a_file_url_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("engine", ["memory:", "file:closed", "s3://b?check=0&region=x&endpoint=http://127.0.0.1:1"])
-async def test_what_is_closed_refuses_every_call(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_closed_engine_refuses_every_call(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     async with open_objects(engine, clock=RealClock(), random=SystemRandom()) as objects:
         if not engine.startswith("s3"):

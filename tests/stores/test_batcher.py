@@ -34,7 +34,7 @@ async def submit_all(
     return tasks
 
 
-async def test_writes_that_arrive_while_a_batch_is_under_way_go_together_in_order() -> None:
+async def test_writes_that_arrive_while_a_batch_is_in_flight_go_together_in_order() -> None:
     engine = ManualEngine()
     batcher = WriteBatcher("store", engine.run)
     async with batcher.running():
@@ -88,7 +88,7 @@ async def test_a_failed_write_fails_alone_and_a_failed_batch_fails_whole() -> No
         assert await batcher.submit("id", 5) == 10
 
 
-async def test_a_write_cancelled_before_it_was_sent_never_is_and_one_cancelled_later_goes_on() -> None:
+async def test_a_write_cancelled_before_it_is_sent_is_dropped_and_one_cancelled_later_completes() -> None:
     engine = ManualEngine()
     batcher = WriteBatcher("store", engine.run)
     async with batcher.running():
@@ -103,7 +103,7 @@ async def test_a_write_cancelled_before_it_was_sent_never_is_and_one_cancelled_l
     assert engine.batches == [[1, 2], [4]]
 
 
-async def test_closing_lets_the_batch_under_way_finish_and_refuses_the_rest() -> None:
+async def test_closing_lets_the_batch_in_flight_finish_and_refuses_the_rest() -> None:
     engine = ManualEngine()
     batcher = WriteBatcher("store", engine.run)
     async with batcher.running():

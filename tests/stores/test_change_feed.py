@@ -32,7 +32,7 @@ async def waits(commits: AsyncIterator[Changed | Resync]) -> bool:
     return not done
 
 
-async def test_a_watcher_sees_what_was_published_before_and_after_it_came() -> None:
+async def test_a_watcher_sees_what_was_published_before_and_after_it_started() -> None:
     feed = ChangeFeed(head=10)
     feed.publish(commit(11))
     feed.publish(commit(13))
@@ -60,7 +60,7 @@ async def test_a_watcher_ahead_of_the_feed_waits_for_what_is_new_to_it() -> None
         assert await take(commits, 1) == [commit(3)]
 
 
-async def test_a_log_that_was_read_twice_is_shown_once() -> None:
+async def test_a_log_that_was_read_twice_is_published_once() -> None:
     feed = ChangeFeed(head=0)
     async with feed.watch("", from_version=0) as commits:
         for version in (1, 2, 1, 2, 3):
@@ -78,7 +78,7 @@ async def test_a_watcher_sees_only_its_prefix() -> None:
         assert await take(commits, 2) == [commit(1, "a/1"), commit(3, "a/3")]
 
 
-async def test_a_watcher_behind_memory_without_a_log_is_told_to_scan_again() -> None:
+async def test_a_watcher_behind_memory_without_a_log_gets_resync() -> None:
     feed = ChangeFeed(head=0, commits_kept=2)
     for version in range(1, 6):
         feed.publish(commit(version))
@@ -102,7 +102,7 @@ async def test_a_watcher_behind_memory_reads_the_log_until_it_has_caught_up() ->
     assert asked == [5, 45, 85]
 
 
-async def test_a_log_with_a_hole_before_memory_is_not_asked_for_ever() -> None:
+async def test_a_log_with_a_gap_before_memory_is_not_read_for_ever() -> None:
     feed = ChangeFeed(head=100)
 
     async def read_log(after: int) -> ChangeLogPage:
@@ -113,7 +113,7 @@ async def test_a_log_with_a_hole_before_memory_is_not_asked_for_ever() -> None:
         assert await take(commits, 2) == [commit(50), commit(101)]
 
 
-async def test_a_log_that_forgot_tells_the_watcher_to_scan_again() -> None:
+async def test_a_pruned_log_gives_the_watcher_a_resync() -> None:
     feed = ChangeFeed(head=100)
 
     async def read_log(after: int) -> ChangeLogPage:
@@ -147,7 +147,7 @@ async def test_commits_published_while_the_log_is_read_are_not_skipped() -> None
         assert await take(commits, 8) == log[1:]
 
 
-async def test_a_feed_that_starts_again_sends_watchers_to_the_log() -> None:
+async def test_a_restarted_feed_sends_watchers_to_the_log() -> None:
     feed = ChangeFeed(head=0)
 
     async def read_log(after: int) -> ChangeLogPage:
@@ -185,7 +185,7 @@ async def test_the_end_reaches_waiting_busy_and_future_watchers_and_the_first_er
             await take(late, 1)
 
 
-async def test_a_wait_given_up_loses_nothing() -> None:
+async def test_a_cancelled_wait_loses_nothing() -> None:
     feed = ChangeFeed(head=0)
     async with feed.watch("", from_version=0) as commits:
         for version in range(1, 4):
@@ -194,7 +194,7 @@ async def test_a_wait_given_up_loses_nothing() -> None:
             assert await take(commits, 1) == [commit(version)]
 
 
-async def test_a_read_of_the_log_given_up_is_made_again() -> None:
+async def test_a_cancelled_read_of_the_log_is_repeated() -> None:
     feed = ChangeFeed(head=3)
     stuck = asyncio.Event()
 
@@ -208,7 +208,7 @@ async def test_a_read_of_the_log_given_up_is_made_again() -> None:
         assert await take(commits, 3) == [commit(1), commit(2), commit(3)]
 
 
-async def test_a_watcher_that_left_is_forgotten() -> None:
+async def test_a_closed_watcher_is_removed() -> None:
     feed = ChangeFeed(head=0)
     async with feed.watch("", from_version=0):
         assert len(feed._waiting) == 1
@@ -222,7 +222,7 @@ async def test_a_watcher_that_left_is_forgotten() -> None:
     log_from=st.integers(0, 90),
     page=st.integers(1, 5),
 )
-def test_whatever_memory_and_log_keep_nothing_is_lost_silently(
+def test_no_commit_is_lost_silently_whatever_memory_and_log_keep(
     kept: int, gaps: list[int], start: int, log_from: int, page: int
 ) -> None:
     async def follow() -> None:

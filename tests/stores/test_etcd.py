@@ -24,7 +24,7 @@ from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import ClosedError, CorruptError, InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import SystemRandom
 
-CLOCK, CHANCE = RealClock(), SystemRandom()
+CLOCK, RANDOM = RealClock(), SystemRandom()
 
 
 @pytest.fixture
@@ -42,13 +42,13 @@ def etcd(harness: StoreHarness) -> EtcdHarness:
 async def raw(etcd: EtcdHarness) -> AsyncIterator[EtcdClient]:
     """What a person with etcdctl could do."""
     address = EtcdAddress(endpoints=(f"127.0.0.1:{etcd.server.port}",))
-    async with EtcdClient.open(address, EtcdSettings(), clock=CLOCK, random=CHANCE) as client:
+    async with EtcdClient.open(address, EtcdSettings(), clock=CLOCK, random=RANDOM) as client:
         yield client
 
 
 def opening(etcd: EtcdHarness, **settings: int) -> AbstractAsyncContextManager[EtcdStore]:
     address = EtcdAddress(endpoints=(f"127.0.0.1:{etcd.proxy.port}",), prefix=etcd.prefix)
-    return EtcdStore.open(address, settings=EtcdSettings(**settings), clock=CLOCK, random=CHANCE)
+    return EtcdStore.open(address, settings=EtcdSettings(**settings), clock=CLOCK, random=RANDOM)
 
 
 async def etcdctl(etcd: EtcdHarness, *words: str) -> list[str]:
@@ -71,7 +71,7 @@ async def slots_of(etcd: EtcdHarness) -> list[str]:
 
 
 @pytest.mark.parametrize(("asked_ms", "granted_ms"), [(100, 2_000), (2_000, 2_000), (2_001, 3_000), (30_000, 30_000)])
-async def test_a_session_says_what_was_granted_in_whole_seconds(store: Store, asked_ms: int, granted_ms: int) -> None:
+async def test_a_session_has_its_granted_ttl_in_whole_seconds(store: Store, asked_ms: int, granted_ms: int) -> None:
     session = await store.open_session(asked_ms)
     assert session.ttl_ms == granted_ms
     await store.close_session(session.id)
@@ -89,7 +89,7 @@ async def test_an_overdue_session_does_not_delay_the_renewal_of_others(store: St
 # Slots
 
 
-async def test_commits_leave_no_more_slots_than_were_under_way_at_once(etcd: EtcdHarness) -> None:
+async def test_commits_leave_no_more_slots_than_were_in_flight_at_once(etcd: EtcdHarness) -> None:
     async with opening(etcd, in_flight_max=4) as store:
         await asyncio.gather(*(put(store, f"many/{n}") for n in range(60)))
         scan = await store.scan("", chr(0x10FFFF))
@@ -107,7 +107,7 @@ async def test_slots_are_not_watched(etcd: EtcdHarness, store: Store) -> None:
         assert (changed.version, [change.key for change in changed.changes]) == (version, ["a", "b"])
 
 
-async def test_an_unknown_outcome_can_be_asked_for_after_its_store_was_closed(etcd: EtcdHarness) -> None:
+async def test_an_unknown_outcome_can_be_resolved_after_its_store_was_closed(etcd: EtcdHarness) -> None:
     async with opening(etcd) as store:
         etcd.lose_answer_to("landed")
         with pytest.raises(OutcomeUnknownError) as landed:
@@ -124,7 +124,7 @@ async def test_an_unknown_outcome_can_be_asked_for_after_its_store_was_closed(et
         assert await other.get("never") is None
 
 
-async def test_a_commit_that_arrives_after_it_was_refused_does_not_land(etcd: EtcdHarness, store: Store) -> None:
+async def test_a_commit_that_arrives_after_it_was_refused_is_not_applied(etcd: EtcdHarness, store: Store) -> None:
     async with opening(etcd, timeout_ms=400) as slow:
         await put(slow, "before")
         await asyncio.to_thread(etcd.server.freeze)
@@ -318,7 +318,7 @@ async def test_closing_ends_what_waits_for_a_frozen_server(etcd: EtcdHarness) ->
 # History and size
 
 
-async def test_a_watcher_behind_a_compaction_is_told_to_scan_again(store: Store, raw: EtcdClient) -> None:
+async def test_a_watcher_behind_a_compaction_gets_resync(store: Store, raw: EtcdClient) -> None:
     start = await head(store)
     versions = [await put(store, "old", n) for n in range(5)]
     await raw.call(COMPACT, pb.CompactionRequest(revision=versions[3], physical=True))
@@ -371,7 +371,7 @@ async def test_commits_too_large_for_one_watch_message_come_whole(etcd: EtcdHarn
 async def test_a_full_etcd_leaves_no_doubt_about_what_was_written(tmp_path: Path) -> None:
     with EtcdServer(tmp_path, options=("--quota-backend-bytes=3000000",)).running() as server:
         address = EtcdAddress(endpoints=(f"127.0.0.1:{server.port}",))
-        async with EtcdStore.open(address, clock=CLOCK, random=CHANCE) as store:
+        async with EtcdStore.open(address, clock=CLOCK, random=RANDOM) as store:
             filler, acknowledged = text("x" * 100_000), []
 
             async def fill() -> None:

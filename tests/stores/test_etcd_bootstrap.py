@@ -19,7 +19,7 @@ from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 from holdfast.vocabulary.random import SystemRandom
 
-CLOCK, CHANCE = RealClock(), SystemRandom()
+CLOCK, RANDOM = RealClock(), SystemRandom()
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_url_names_endpoints_prefix_login_and_certificates() -> None:
 
 
 @pytest.mark.parametrize(("url", "tls"), [("etcd://one", False), ("etcds://one", True), ("etcd://one?ca=/x", True)])
-def test_tls_is_asked_for_by_scheme_or_by_certificate(url: str, tls: bool) -> None:
+def test_tls_is_enabled_by_scheme_or_certificate(url: str, tls: bool) -> None:
     address, _ = parse_url(parse_store_url(url))
     assert (address.tls, address.prefix) == (tls, "holdfast")
 
@@ -59,21 +59,21 @@ def test_tls_is_asked_for_by_scheme_or_by_certificate(url: str, tls: bool) -> No
         "etcd://one?tiemout_ms=1000",
     ],
 )
-def test_a_url_that_cannot_be_meant_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidError):
         parse_url(parse_store_url(url))
 
 
 async def test_a_certificate_that_cannot_be_read_is_named() -> None:
     with pytest.raises(InvalidError, match=r"/no/such/ca\.pem"):
-        async with open_store("etcds://127.0.0.1:1?ca=/no/such/ca.pem", clock=CLOCK, random=CHANCE):
+        async with open_store("etcds://127.0.0.1:1?ca=/no/such/ca.pem", clock=CLOCK, random=RANDOM):
             pass
 
 
 # What is checked at open
 
 
-async def test_facts_name_the_server_and_what_to_know_about_it(store: Store) -> None:
+async def test_facts_name_the_server_with_notes(store: Store) -> None:
     assert store.facts.engine == "etcd"
     assert store.facts.server.startswith("etcd 3.")
     assert "1 of 1" in store.facts.durability
@@ -120,7 +120,7 @@ async def claiming(status: pb.StatusResponse | None) -> AsyncIterator[str]:
 async def test_a_server_that_cannot_keep_the_contract_is_refused(status: pb.StatusResponse, why: str) -> None:
     async with claiming(status) as url:
         with pytest.raises(InvalidError, match=why):
-            async with open_store(url, clock=CLOCK, random=CHANCE):
+            async with open_store(url, clock=CLOCK, random=RANDOM):
                 pass
 
 
@@ -129,19 +129,19 @@ async def test_a_server_that_cannot_keep_the_contract_is_refused(status: pb.Stat
     [
         (pb.StatusResponse(version="3.3.27"), "unsafe: etcd 3.3.27 is older than 3.4"),
         (pb.StatusResponse(version="3.6.0", errors=["alarm:CORRUPT"]), "alarm: alarm:CORRUPT"),
-        (None, "version not told"),
+        (None, "version hidden"),
     ],
 )
-async def test_what_is_taken_all_the_same_is_noted(status: pb.StatusResponse | None, noted: str) -> None:
+async def test_what_unsafe_accepts_is_noted(status: pb.StatusResponse | None, noted: str) -> None:
     async with claiming(status) as url:
         address, settings = parse_url(parse_store_url(f"{url}&unsafe=1"))
-        async with EtcdClient.open(address, settings, clock=CLOCK, random=CHANCE) as client:
+        async with EtcdClient.open(address, settings, clock=CLOCK, random=RANDOM) as client:
             checked = await check_servers(client)
     assert any(note.startswith(noted) for note in checked.notes)
 
 
-async def test_a_store_without_a_server_says_what_was_tried() -> None:
+async def test_an_unreachable_endpoint_is_named_in_the_error() -> None:
     port = free_port()
     with pytest.raises(UnavailableError, match=f"127.0.0.1:{port}"):
-        async with open_store(f"etcd://127.0.0.1:{port}?timeout_ms=300", clock=CLOCK, random=CHANCE):
+        async with open_store(f"etcd://127.0.0.1:{port}?timeout_ms=300", clock=CLOCK, random=RANDOM):
             pass

@@ -19,17 +19,17 @@ from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 from holdfast.vocabulary.random import SystemRandom
 
-CLOCK, CHANCE = RealClock(), SystemRandom()
+CLOCK, RANDOM = RealClock(), SystemRandom()
 
 
 def opening(*servers: EtcdServer, **settings: int) -> AbstractAsyncContextManager[EtcdStore]:
-    address = EtcdAddress(endpoints=tuple(f"127.0.0.1:{server.port}" for server in servers), prefix=CHANCE.token())
-    return EtcdStore.open(address, settings=EtcdSettings(**settings), clock=CLOCK, random=CHANCE)
+    address = EtcdAddress(endpoints=tuple(f"127.0.0.1:{server.port}" for server in servers), prefix=RANDOM.token())
+    return EtcdStore.open(address, settings=EtcdSettings(**settings), clock=CLOCK, random=RANDOM)
 
 
 async def commit(store: Store, key: str) -> Committed:
     outcome = await commit_resolved(
-        store, clock=CLOCK, random=CHANCE, require=[Absent(key)], apply=[Put(key, b"1")], within_ms=30_000
+        store, clock=CLOCK, random=RANDOM, require=[Absent(key)], apply=[Put(key, b"1")], within_ms=30_000
     )
     assert isinstance(outcome, Committed)
     return outcome
@@ -48,7 +48,7 @@ class TestCluster(ContractSuite):
             assert "2 of 3" in store.facts.durability
             assert not any("single member" in note for note in store.facts.notes)
 
-    async def test_a_member_that_is_away_is_noted_and_not_needed(self, servers: list[EtcdServer]) -> None:
+    async def test_an_unreachable_member_is_noted_and_not_needed(self, servers: list[EtcdServer]) -> None:
         servers[0].kill()
         try:
             async with opening(*servers) as store:
@@ -57,7 +57,7 @@ class TestCluster(ContractSuite):
         finally:
             await asyncio.to_thread(servers[0].start)
 
-    async def test_commits_sessions_and_watches_go_on_when_any_member_is_killed(
+    async def test_commits_sessions_and_watches_continue_when_any_member_is_killed(
         self, servers: list[EtcdServer]
     ) -> None:
         async with opening(*servers) as store:
@@ -78,7 +78,7 @@ class TestCluster(ContractSuite):
             assert await store.get("held") == Entry("held", b"0", held, session.id)
             await store.close_session(session.id)
 
-    async def test_a_frozen_member_is_left_for_another(self, servers: list[EtcdServer]) -> None:
+    async def test_a_frozen_member_is_replaced_by_another(self, servers: list[EtcdServer]) -> None:
         async with opening(*servers, timeout_ms=6_000) as store:
             version = await put(store, "a")
             session = await store.open_session(30_000)
@@ -91,7 +91,7 @@ class TestCluster(ContractSuite):
                 await asyncio.to_thread(servers[0].thaw)
             await store.close_session(session.id)
 
-    async def test_without_a_majority_nothing_is_promised_and_afterwards_all_goes_on(
+    async def test_without_a_majority_nothing_is_acknowledged_and_afterwards_the_store_recovers(
         self, servers: list[EtcdServer]
     ) -> None:
         async with opening(*servers, timeout_ms=1_500) as store:
@@ -143,7 +143,7 @@ async def test_tls_proves_the_server_to_the_client_and_the_client_to_the_server(
     with EtcdServer(tmp_path, tls=True, options=options).running() as server:
         at = f"127.0.0.1:{server.port}/tls"
         known = f"etcds://{at}?ca={server_cert}&cert={client_cert}&key={client_key}"
-        async with open_store(known, clock=CLOCK, random=CHANCE) as store:
+        async with open_store(known, clock=CLOCK, random=RANDOM) as store:
             version = await put(store, "secret")
             assert await store.get("secret") == Entry("secret", b"0", version)
         for stranger in (
@@ -152,7 +152,7 @@ async def test_tls_proves_the_server_to_the_client_and_the_client_to_the_server(
             f"etcd://{at}?timeout_ms=600",
         ):
             with pytest.raises(UnavailableError):
-                async with open_store(stranger, clock=CLOCK, random=CHANCE):
+                async with open_store(stranger, clock=CLOCK, random=RANDOM):
                     pass
 
 
@@ -181,7 +181,7 @@ def etcdctl(server: EtcdServer, *words: str, typed: str = "") -> None:
 async def test_a_user_gets_what_is_below_the_prefix_and_logs_in_again_when_the_login_expires(tmp_path: Path) -> None:
     with with_users(tmp_path) as server:
         url = f"etcd://ann:s%40fe%2F1@127.0.0.1:{server.port}"
-        async with open_store(f"{url}/team", clock=CLOCK, random=CHANCE) as store:
+        async with open_store(f"{url}/team", clock=CLOCK, random=RANDOM) as store:
             version = await put(store, "a")
             session = await store.open_session(60_000)
             # A changed password ends all logins, even if it is the same one again.
@@ -195,8 +195,8 @@ async def test_a_user_gets_what_is_below_the_prefix_and_logs_in_again_when_the_l
             assert await store.keep_alive(session.id)
         for refused in (f"{url}/other", f"etcd://ann:wrong@127.0.0.1:{server.port}/team"):
             with pytest.raises(InvalidError, match=r"ann|permission denied"):
-                async with open_store(refused, clock=CLOCK, random=CHANCE):
+                async with open_store(refused, clock=CLOCK, random=RANDOM):
                     pass
         with pytest.raises(InvalidError, match="user name is empty"):
-            async with open_store(f"etcd://127.0.0.1:{server.port}/team", clock=CLOCK, random=CHANCE):
+            async with open_store(f"etcd://127.0.0.1:{server.port}/team", clock=CLOCK, random=RANDOM):
                 pass

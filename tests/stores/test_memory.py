@@ -59,7 +59,9 @@ async def test_a_wall_clock_that_steps_ends_no_session_and_raises_none(store: Me
     assert isinstance(outcome, Conflict)
 
 
-async def test_a_commit_ends_what_is_overdue_before_it_looks(store: MemoryStore, clock: FakeClock) -> None:
+async def test_a_commit_ends_overdue_sessions_before_it_checks_requirements(
+    store: MemoryStore, clock: FakeClock
+) -> None:
     session = await store.open_session(1_000)
     clock.advance_ms(1_000)  # and no task has run since
     outcome = await store.commit(apply=[Put("late", b"1", session.id)])
@@ -67,7 +69,7 @@ async def test_a_commit_ends_what_is_overdue_before_it_looks(store: MemoryStore,
     assert outcome.dead_session == session.id
 
 
-async def test_a_watcher_that_comes_too_late_is_told_to_scan_again(store: MemoryStore) -> None:
+async def test_a_watcher_that_starts_too_late_gets_resync(store: MemoryStore) -> None:
     for n in range(20):
         await store.commit(apply=[Put(f"many/{n}", b"1")])
     async with store.watch("many/", from_version=1) as commits, asyncio.timeout(5):
@@ -89,7 +91,7 @@ async def test_each_opening_of_the_url_is_an_empty_store_of_its_own(clock: FakeC
         assert one.facts.incarnation != other.facts.incarnation
 
 
-async def test_an_option_it_does_not_know_is_refused(clock: FakeClock) -> None:
+async def test_an_unknown_option_is_refused(clock: FakeClock) -> None:
     with pytest.raises(InvalidError):
         async with open_store("memory:?fast=1", clock=clock, random=SeededRandom(1)):
             pass

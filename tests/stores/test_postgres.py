@@ -82,7 +82,7 @@ async def put(store: Store, key: str, value: bytes = b"1", session: str | None =
 
 
 class TestOpening:
-    async def test_a_role_that_may_lose_commits_is_refused_unless_told_otherwise(
+    async def test_a_role_that_may_lose_commits_is_refused_without_unsafe(
         self, server: PostgresServer, schema: str, sql: "Sql"
     ) -> None:
         await sql.execute("CREATE ROLE careless SUPERUSER LOGIN; ALTER ROLE careless SET synchronous_commit = 'off'")
@@ -100,38 +100,38 @@ class TestOpening:
         ):
             asyncio.run(open_and_close(careless, "holdfast"))
 
-    async def test_a_safe_server_says_what_it_is(self, store: Store) -> None:
+    async def test_a_durable_server_is_described_in_the_facts(self, store: Store) -> None:
         assert store.facts.engine == "postgresql"
         assert store.facts.server.startswith("PostgreSQL ")
         assert "flushed to disk" in store.facts.durability
         assert store.facts.notes == ()
 
-    async def test_a_database_that_cannot_hold_every_key_is_refused(self, server: PostgresServer, sql: "Sql") -> None:
+    async def test_a_database_with_another_encoding_is_refused(self, server: PostgresServer, sql: "Sql") -> None:
         await sql.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
         url = server.url(schema="holdfast").replace("/postgres?", "/latin?")
         with pytest.raises(InvalidError, match="LATIN1"):
             async with open_store(url, clock=RealClock(), random=SystemRandom()):
                 pass
 
-    async def test_a_database_that_is_not_there_is_an_input_error(self, server: PostgresServer) -> None:
+    async def test_a_missing_database_is_an_input_error(self, server: PostgresServer) -> None:
         url = server.url(schema="holdfast").replace("/postgres?", "/nowhere?")
         with pytest.raises(InvalidError, match="nowhere"):
             async with open_store(url, clock=RealClock(), random=SystemRandom()):
                 pass
 
-    async def test_a_server_that_is_not_there_is_unavailable_and_says_what_to_check(self) -> None:
+    async def test_an_unreachable_server_is_unavailable_with_a_hint(self) -> None:
         with pytest.raises(UnavailableError, match="check host and port"):
             async with open_store("postgresql://u:secret@127.0.0.1:1/d", clock=RealClock(), random=SystemRandom()):
                 pass
 
     @pytest.mark.parametrize("option", ["schma=x", "schema=No-Good", "schema=pg_x", "timeout_ms=soon", "timeout_ms=1"])
-    async def test_a_bad_option_is_refused_before_anything_is_asked(self, option: str) -> None:
+    async def test_a_bad_option_is_refused_before_connecting(self, option: str) -> None:
         with pytest.raises(InvalidError):
             async with open_store(f"postgresql://127.0.0.1:1/d?{option}", clock=RealClock(), random=SystemRandom()):
                 pass
 
     @pytest.mark.parametrize("programs", installed()[:-1], ids=lambda path: path.parent.name)
-    def test_an_older_server_will_do(self, tmp_path: Path, programs: Path) -> None:
+    def test_an_older_server_is_accepted(self, tmp_path: Path, programs: Path) -> None:
         async def use(server: PostgresServer) -> None:
             async with opening(server, "holdfast") as store:
                 version = await put(store, "k")
@@ -181,7 +181,7 @@ class TestSchema:
         assert await sql.fetchval("SELECT schema_version FROM meta") == 2
         assert await sql.fetchval("SELECT incarnation FROM head") == incarnation
 
-    async def test_a_user_without_the_right_to_create_uses_what_was_made_for_it(
+    async def test_a_user_without_create_privilege_uses_an_existing_schema(
         self, server: PostgresServer, schema: str, sql: "Sql"
     ) -> None:
         await open_and_close(server, schema)
@@ -197,7 +197,7 @@ class TestSchema:
 
 
 class TestViews:
-    async def test_people_can_look_with_sql(self, store: Store, sql: "Sql") -> None:
+    async def test_sql_views_show_leases_agents_plan_and_registry(self, store: Store, sql: "Sql") -> None:
         resource = partition_resource(TopicPartition("orders", 3))
         session = (await store.open_session(60_000)).id
         member = b'{"id":"a1","session":"s","address":"h:1","zone":"z","group":"default","node":7,"started_at_ms":1000}'
@@ -250,7 +250,7 @@ class TestViews:
             await asyncio.gather(put(store, "a"), put(store, "b"))
         assert await sql.fetchval("SELECT count(*) FROM all_keys") == 1
 
-    async def test_a_view_somebody_builds_upon_costs_a_note_and_not_the_store(
+    async def test_a_view_that_others_depend_on_is_a_note_and_the_store_opens(
         self, server: PostgresServer, schema: str, sql: "Sql", monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await open_and_close(server, schema)
@@ -269,7 +269,7 @@ async def _row(sql: "Sql", query: str) -> asyncpg.Record:
 
 
 class TestWipedServers:
-    async def test_a_schema_that_was_dropped_stops_every_caller_and_is_not_made_again(
+    async def test_a_dropped_schema_stops_every_caller_and_is_not_recreated(
         self, store: Store, schema: str, sql: "Sql"
     ) -> None:
         session = await store.open_session(60_000)
@@ -286,7 +286,7 @@ class TestWipedServers:
                 await asyncio.wait_for(ended, 10)
         assert not await sql.fetchval("SELECT count(*) FROM pg_namespace WHERE nspname = $1", schema)
 
-    async def test_a_store_made_anew_in_its_place_gets_no_commit_of_the_old_one(
+    async def test_a_recreated_store_gets_no_commit_from_clients_of_the_old_one(
         self, server: PostgresServer, store: Store, schema: str, sql: "Sql"
     ) -> None:
         await put(store, "k")
@@ -307,7 +307,7 @@ class TestWipedServers:
         with pytest.raises(CorruptError):
             await open_and_close(server, schema)
 
-    async def test_an_idle_watcher_learns_of_it_by_itself(
+    async def test_an_idle_watcher_detects_a_dropped_store(
         self, server: PostgresServer, schema: str, sql: "Sql"
     ) -> None:
         async with opening(server, schema, "&tick_ms=100") as store, store.watch("", from_version=0) as commits:
@@ -337,7 +337,7 @@ class TestLostAnswers:
             assert outcome == (NotCommitted() if entry is None else Committed(entry.version))
             assert await store.resolve(lost.value.commit_id) == outcome
 
-    async def test_a_commit_that_was_resolved_as_not_committed_cannot_come_late(
+    async def test_a_commit_resolved_as_not_committed_is_never_applied(
         self, store: Store, schema: str, sql: "Sql"
     ) -> None:
         assert await store.resolve("000-late") == NotCommitted()
@@ -350,7 +350,7 @@ class TestLostAnswers:
         assert (await store.scan("", "z")).entries == ()
         assert await store.resolve("000-early") == NotCommitted()
 
-    async def test_a_commit_the_server_gave_up_on_surely_did_not_happen(
+    async def test_a_commit_that_timed_out_on_the_server_is_not_done(
         self, server: PostgresServer, schema: str, sql: "Sql"
     ) -> None:
         async with opening(server, schema, "&timeout_ms=500") as store:
@@ -375,7 +375,7 @@ class TestLostAnswers:
         assert await sql.fetchval("SELECT last_value FROM tries") == 3
         assert (await store.scan("", "z")).version == version
 
-    async def test_a_check_without_operations_is_never_of_unknown_outcome(
+    async def test_a_commit_without_operations_never_has_an_unknown_outcome(
         self, server: PostgresServer, schema: str
     ) -> None:
         async with opening(server, schema, "&timeout_ms=300") as store:
@@ -395,7 +395,7 @@ async def _resolve(store: Store, commit_id: str) -> Committed | NotCommitted:
 
 
 class TestBatches:
-    async def test_commits_that_wait_share_one_transaction_and_are_judged_each_by_itself(
+    async def test_queued_commits_share_one_transaction_and_are_checked_one_by_one(
         self, store: Store, sql: "Sql"
     ) -> None:
         first = await put(store, "k0")
@@ -410,11 +410,11 @@ class TestBatches:
         assert outcomes[60:] == [Conflict({"k0": None}), Conflict(dead_session="nobody"), Committed(first + 60)]
         assert await sql.fetchval("SELECT count(DISTINCT xmin::text) FROM entries") <= 2
 
-    async def test_a_session_without_a_name_is_a_dead_one_and_not_none(self, store: Store) -> None:
+    async def test_an_empty_session_id_is_a_dead_session(self, store: Store) -> None:
         assert await store.commit(apply=[Put("k", b"1", "")]) == Conflict(dead_session="")
         assert await store.get("k") is None
 
-    async def test_a_caller_that_gives_up_disturbs_nobody(self, store: Store, sql: "Sql") -> None:
+    async def test_a_cancelled_caller_does_not_affect_others(self, store: Store, sql: "Sql") -> None:
         async with sql.transaction():
             await sql.execute("SELECT FROM head FOR UPDATE")
             under_way = [asyncio.ensure_future(put(store, f"a{n}")) for n in range(2)]
@@ -430,7 +430,7 @@ class TestBatches:
 
 
 class TestSessionsOfOthers:
-    async def test_a_short_session_of_a_process_that_died_is_ended_by_one_that_was_asleep(
+    async def test_a_short_session_of_a_dead_process_is_ended_by_an_idle_one(
         self, server: PostgresServer, schema: str
     ) -> None:
         async with opening(server, schema, "&tick_ms=60000") as asleep:
@@ -452,7 +452,7 @@ class TestSessionsOfOthers:
 
 
 class TestPruning:
-    async def test_a_watcher_behind_the_kept_log_is_told_to_scan_again(
+    async def test_a_watcher_behind_the_pruned_log_gets_resync(
         self, server: PostgresServer, schema: str, sql: "Sql"
     ) -> None:
         async with opening(server, schema, "&log_commits_kept=5&prune_every_ms=100") as store:
@@ -471,7 +471,7 @@ class TestPruning:
                     seen = await anext(commits)
                 assert seen.version == latest
 
-    async def test_commit_ids_are_forgotten_after_their_time(
+    async def test_commit_ids_are_pruned_after_their_time(
         self, server: PostgresServer, schema: str, sql: "Sql"
     ) -> None:
         async with opening(server, schema, "&commit_ids_kept_ms=1000&prune_every_ms=100") as store:

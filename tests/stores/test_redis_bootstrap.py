@@ -37,7 +37,7 @@ def server(tmp_path: Path) -> Iterator[ValkeyServer]:
         ),
     ],
 )
-async def test_a_server_that_may_forget_is_refused_unless_the_url_says_unsafe(
+async def test_a_server_that_may_lose_commits_is_refused_without_unsafe(
     tmp_path: Path, extra: tuple[str, ...], told: str
 ) -> None:
     with ValkeyServer(tmp_path, *extra).running() as server:
@@ -52,11 +52,11 @@ async def test_a_server_that_may_forget_is_refused_unless_the_url_says_unsafe(
             assert await put(store, "a") == 1
 
 
-async def test_a_durable_server_says_so_and_has_no_faults_among_its_notes(server: ValkeyServer) -> None:
+async def test_a_durable_server_has_no_faults_in_its_facts(server: ValkeyServer) -> None:
     async with opening(server) as store:
         assert store.facts.engine == "redis"
         assert store.facts.server.startswith("Valkey 9")
-        assert store.facts.durability == "append-only file, fsync before every answer"
+        assert store.facts.durability == "append-only file, fsync before every reply"
         assert not any("not" in note.split() for note in store.facts.notes)
 
 
@@ -66,7 +66,7 @@ async def test_an_eviction_policy_without_a_memory_limit_evicts_nothing_and_is_a
             assert await put(store, "a") == 1
 
 
-async def test_a_server_whose_settings_cannot_be_seen_is_refused_unless_the_url_says_unsafe(
+async def test_a_server_with_hidden_settings_is_refused_without_unsafe(
     server: ValkeyServer,
 ) -> None:
     server.tell("ACL", "SETUSER", "guest", "on", ">secret", "~*", "&*", "+@all", "-config")
@@ -80,7 +80,7 @@ async def test_a_server_whose_settings_cannot_be_seen_is_refused_unless_the_url_
         assert await put(store, "a") == 1
 
 
-async def test_a_wrong_password_is_the_callers_to_fix(server: ValkeyServer) -> None:
+async def test_a_wrong_password_is_an_input_error(server: ValkeyServer) -> None:
     with pytest.raises(InvalidError, match="user or password"):
         async with opening(server, login="nobody:wrong@"):
             pass
@@ -105,7 +105,7 @@ async def test_a_server_too_old_for_the_scripts_is_refused() -> None:
                 pass
 
 
-async def test_replicas_are_told_of_in_the_notes_and_refused_as_stores(server: ValkeyServer, tmp_path: Path) -> None:
+async def test_replicas_are_noted_and_refused_as_stores(server: ValkeyServer, tmp_path: Path) -> None:
     with ValkeyServer(tmp_path / "replica", "--replicaof", f"127.0.0.1 {server.port}").running() as replica:
 
         async def follows() -> bool:
@@ -113,14 +113,14 @@ async def test_replicas_are_told_of_in_the_notes_and_refused_as_stores(server: V
 
         await async_until(follows)
         async with opening(server) as store:
-            assert any("1 replicas" in note for note in store.facts.notes)
+            assert any("asynchronous replicas: 1" in note for note in store.facts.notes)
         for options in ("", "unsafe=1"):
-            with pytest.raises(InvalidError, match="role of"):
+            with pytest.raises(InvalidError, match=r"role of .* must be a primary"):
                 async with opening(replica, options):
                     pass
 
 
-async def test_tls_is_spoken_and_the_servers_certificate_is_checked(server: ValkeyServer, tmp_path: Path) -> None:
+async def test_tls_is_used_and_the_servers_certificate_is_checked(server: ValkeyServer, tmp_path: Path) -> None:
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("openssl, which makes the certificate, is not installed")
@@ -179,7 +179,7 @@ async def ending_tls(server: ValkeyServer, context: ssl.SSLContext) -> AsyncIter
         "redis://127.0.0.1:1/0?ca_file=/etc/ca.pem",
     ],
 )
-async def test_a_url_that_means_nothing_is_refused_before_anything_is_tried(url: str) -> None:
+async def test_an_invalid_url_is_refused_before_connecting(url: str) -> None:
     with pytest.raises(InvalidError):
         async with open_store(url, clock=RealClock(), random=SystemRandom()):
             pass

@@ -26,7 +26,7 @@ def server(tmp_path: Path) -> Iterator[ValkeyServer]:
         yield running
 
 
-async def test_a_server_emptied_under_an_open_store_stops_every_holder_and_is_not_filled_again(
+async def test_a_server_flushed_under_an_open_store_stops_every_holder_and_is_not_recreated(
     server: ValkeyServer,
 ) -> None:
     async with opening(server) as committing, opening(server) as reading, opening(server) as watching:
@@ -46,7 +46,7 @@ async def test_a_server_emptied_under_an_open_store_stops_every_holder_and_is_no
     assert server.tell("DBSIZE") == b":0\r\n"
 
 
-async def test_a_new_namespace_in_the_place_of_the_old_is_not_taken_for_it(server: ValkeyServer) -> None:
+async def test_a_recreated_namespace_is_not_mistaken_for_the_old_one(server: ValkeyServer) -> None:
     async with opening(server) as old:
         await put(old, "a")
         server.tell("FLUSHALL")
@@ -57,7 +57,7 @@ async def test_a_new_namespace_in_the_place_of_the_old_is_not_taken_for_it(serve
             assert await new.get("c") is None
 
 
-async def test_a_namespace_with_a_part_deleted_is_not_founded_again(server: ValkeyServer) -> None:
+async def test_a_partly_deleted_namespace_is_not_created_again(server: ValkeyServer) -> None:
     async with opening(server) as store:
         await put(store, "a")
     server.tell("DEL", KEYS.meta)
@@ -77,7 +77,7 @@ async def test_a_key_of_another_type_in_the_namespace_is_corruption(server: Valk
             await store.keep_alive("anything")
 
 
-async def test_a_change_log_with_a_gap_is_corruption_not_silence(server: ValkeyServer) -> None:
+async def test_a_change_log_with_a_gap_is_corruption(server: ValkeyServer) -> None:
     async with opening(server) as store:
         start = await put(store, "a")
         await put(store, "b")
@@ -99,7 +99,7 @@ async def test_a_primary_that_becomes_a_replica_stops_every_holder(server: Valke
             await store.get("a")
 
 
-async def test_a_replica_is_noticed_when_connections_are_made_anew(server: ValkeyServer) -> None:
+async def test_a_replica_is_detected_on_reconnect(server: ValkeyServer) -> None:
     async with opening(server) as store:
         await put(store, "a")
         server.tell("REPLICAOF", "127.0.0.1", "1")
@@ -117,7 +117,7 @@ async def test_flushed_scripts_are_loaded_again(server: ValkeyServer) -> None:
         assert [entry.value for entry in (await store.scan("a", "b")).entries] == [b"2"]
 
 
-async def test_a_full_server_refuses_in_words_and_changes_nothing(server: ValkeyServer) -> None:
+async def test_a_full_server_refuses_with_a_hint_and_changes_nothing(server: ValkeyServer) -> None:
     async with opening(server) as store:
         session = await store.open_session(60_000)
         await put(store, "a")
@@ -160,7 +160,7 @@ async def test_a_server_busy_with_a_script_is_unavailable_until_it_is_killed(ser
         await async_until(writes)
 
 
-async def test_a_frozen_server_is_told_within_the_timeout_even_to_those_who_queue(server: ValkeyServer) -> None:
+async def test_a_frozen_server_fails_queued_writes_within_the_timeout(server: ValkeyServer) -> None:
     async with opening(server, "timeout_ms=500") as store:
         await put(store, "a")
         server.freeze()
@@ -181,7 +181,7 @@ async def test_a_frozen_server_is_told_within_the_timeout_even_to_those_who_queu
             assert (entry is not None) == isinstance(outcome, Committed)
 
 
-async def test_a_lost_doorbell_delays_a_watcher_and_loses_nothing(server: ValkeyServer) -> None:
+async def test_a_lost_notification_delays_a_watcher_and_loses_nothing(server: ValkeyServer) -> None:
     async with opening(server, "tick_ms=200") as writing, opening(server, "tick_ms=200") as watching:
         start = await put(writing, "a", b"0")
         async with watching.watch("a", from_version=start) as commits:
@@ -213,7 +213,7 @@ async def test_a_batch_that_arrives_after_its_commit_was_resolved_is_refused(ser
         assert await store.resolve(lost.value.commit_id) == NotCommitted()
 
 
-async def test_outcomes_are_kept_per_client_not_per_commit_and_old_ones_are_cleared(server: ValkeyServer) -> None:
+async def test_outcomes_are_kept_per_client_not_per_commit_and_old_ones_are_pruned(server: ValkeyServer) -> None:
     async with connected(server) as raw:
         async with opening(server) as store:
             for n in range(50):

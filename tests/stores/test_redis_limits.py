@@ -17,7 +17,7 @@ def server(tmp_path: Path) -> Iterator[ValkeyServer]:
         yield running
 
 
-async def test_the_log_keeps_a_bounded_number_of_commits_and_tells_who_came_too_late(server: ValkeyServer) -> None:
+async def test_the_log_keeps_a_bounded_number_of_commits_and_late_watchers_get_resync(server: ValkeyServer) -> None:
     async with opening(server, "commits_kept=10") as store:
         for n in range(100):
             await put(store, "a", b"%d" % n)
@@ -61,7 +61,7 @@ async def test_a_scan_in_pages_is_the_whole_range_at_one_version(
             assert scan.version == 10
 
 
-async def test_a_scan_that_is_always_overtaken_is_read_in_one_go(server: ValkeyServer) -> None:
+async def test_a_scan_that_is_always_overtaken_is_read_in_one_request(server: ValkeyServer) -> None:
     async with opening(server, "page_keys_max=1") as store, opening(server) as other:
         await other.commit(apply=[Put(f"k{n}", b"0") for n in range(20)])
         done = asyncio.Event()

@@ -29,7 +29,7 @@ from holdfast.vocabulary.errors import CorruptError, InvalidError, OutcomeUnknow
 from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.types import Member, TopicPartition
 
-CLOCK, CHANCE = RealClock(), SystemRandom()
+CLOCK, RANDOM = RealClock(), SystemRandom()
 NFS = "7 1 8:1 / / rw - ext4 /dev/a rw\n8 7 0:5 / /srv/my\\040files rw shared:1 - nfs4 host:/x rw\n"
 
 
@@ -37,12 +37,12 @@ def opening(
     path: Path, *, kind: type[sqlite3.Connection] = sqlite3.Connection, **settings: Any
 ) -> AbstractAsyncContextManager[SqliteStore]:
     return SqliteStore.open(
-        path, clock=CLOCK, random=CHANCE, settings=SqliteSettings(**settings), connection_class=kind
+        path, clock=CLOCK, random=RANDOM, settings=SqliteSettings(**settings), connection_class=kind
     )
 
 
 def opening_url(url: str) -> AbstractAsyncContextManager[Store]:
-    return open_store(url, clock=CLOCK, random=CHANCE)
+    return open_store(url, clock=CLOCK, random=RANDOM)
 
 
 def by_hand(path: Path, *statements: str) -> list[tuple[Any, ...]]:
@@ -94,7 +94,7 @@ async def test_a_url_that_names_no_writable_file_is_refused(url: str) -> None:
             pass
 
 
-async def test_a_directory_is_refused_and_missing_directories_are_made(tmp_path: Path) -> None:
+async def test_a_directory_is_refused_and_missing_directories_are_created(tmp_path: Path) -> None:
     with pytest.raises(InvalidError, match="a directory"):
         async with opening(tmp_path):
             pass
@@ -106,16 +106,14 @@ async def test_a_directory_is_refused_and_missing_directories_are_made(tmp_path:
 # What is refused at open
 
 
-def test_the_deepest_mount_tells_the_file_system() -> None:
+def test_the_deepest_mount_point_determines_the_file_system() -> None:
     assert host.file_system(Path("/srv/my files/x/y.db"), NFS) == "nfs4"
     assert host.file_system(Path("/srv/my files2/y.db"), NFS) == "ext4"
     assert host.file_system(Path("/srv/y.db"), NFS + "9 7 0:9 / / rw - overlay none rw\n") == "overlay"
     assert host.file_system(Path("/srv/y.db"), "") is None
 
 
-async def test_a_network_file_system_is_refused_unless_the_url_says_unsafe(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_network_file_system_is_refused_without_unsafe(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "file_system", lambda _: "nfs4")
     with pytest.raises(InvalidError, match="nfs4 is a network file system"):
         async with opening(path):
@@ -226,7 +224,7 @@ def beheaded(path: Path) -> None:
 @pytest.mark.parametrize(
     "hurt", [replaced, deleted, made_anew, without_log, set_back, another_incarnation, wiped, beheaded]
 )
-async def test_a_file_that_is_not_the_one_it_was_stops_every_call(path: Path, hurt: Callable[[Path], None]) -> None:
+async def test_a_replaced_or_deleted_file_stops_every_call(path: Path, hurt: Callable[[Path], None]) -> None:
     async with opening(path) as store:
         session = await store.open_session(60_000)
         version = await put(store, "a", 1)
@@ -315,7 +313,7 @@ class Counting(sqlite3.Connection):
         return super().execute(sql, parameters)
 
 
-async def test_commits_in_flight_share_transactions_that_nobody_else_can_enter(
+async def test_concurrent_commits_share_transactions_that_no_other_process_can_enter(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Counting, "path", path, raising=False)
@@ -345,7 +343,7 @@ async def test_ids_of_commits_outlive_the_change_log_by_an_hour(tmp_path: Path) 
         assert by_hand(harness.path, "SELECT count(*) FROM commits") == [(0,)]
 
 
-async def test_the_change_log_is_shortened_and_a_watcher_too_far_behind_is_told(path: Path) -> None:
+async def test_the_change_log_is_pruned_and_a_watcher_too_far_behind_gets_resync(path: Path) -> None:
     async with opening(path, commits_kept=10) as store:
         for n in range(30):
             version = await put(store, "a", n)
@@ -363,7 +361,7 @@ async def test_the_change_log_is_shortened_and_a_watcher_too_far_behind_is_told(
 # Waiting for the lock
 
 
-async def test_a_write_that_cannot_begin_surely_did_not_happen_and_reads_go_on(path: Path) -> None:
+async def test_a_write_that_cannot_begin_is_not_done_and_reads_still_work(path: Path) -> None:
     async with opening(path, timeout_ms=300) as store:
         await put(store, "a", 1)
         with closing(sqlite3.connect(path, isolation_level=None)) as shell:
@@ -375,7 +373,7 @@ async def test_a_write_that_cannot_begin_surely_did_not_happen_and_reads_go_on(p
         assert isinstance(await store.commit(require=[Absent("b")], apply=[Put("b", b"1")]), Committed)
 
 
-async def test_a_commit_cancelled_while_it_waits_for_the_lock_is_left_out(path: Path) -> None:
+async def test_a_commit_cancelled_while_it_waits_for_the_lock_is_skipped(path: Path) -> None:
     async with opening(path) as store:
         await put(store, "a", 1)
         other = WriteLock(path)
@@ -394,13 +392,13 @@ async def test_a_commit_cancelled_while_it_waits_for_the_lock_is_left_out(path: 
 # Views
 
 
-async def test_people_find_everything_in_views(path: Path) -> None:
+async def test_sql_views_show_leases_agents_plan_and_registry(path: Path) -> None:
     async with opening(path) as store:
         session = await store.open_session(60_000)
         resource = keys.partition_resource(TopicPartition("a/b", 7))
-        lease = await acquire(store, resource, holder="ann", session=session.id, clock=CLOCK, random=CHANCE)
+        lease = await acquire(store, resource, holder="ann", session=session.id, clock=CLOCK, random=RANDOM)
         assert isinstance(lease, Lease)
-        assert await offer_transfer(store, lease, target="bob", latest=None, clock=CLOCK, random=CHANCE)
+        assert await offer_transfer(store, lease, target="bob", latest=None, clock=CLOCK, random=RANDOM)
         member = Member(id="ann", session=session.id, address="host:1", zone="z", node=3, started_at_ms=1_500)
         state = PartitionState(id=12, owner="c1", epoch=2, checkpoint=42)
         await write(
@@ -439,7 +437,7 @@ async def test_people_find_everything_in_views(path: Path) -> None:
         assert rows("partition_leases", "topic, partition, holder, epoch") == [("a/b", 7, None, 1)]
 
 
-async def test_views_are_made_again_when_their_text_changed_and_a_persons_own_stay(path: Path) -> None:
+async def test_views_are_recreated_when_their_text_changed_and_users_own_views_stay(path: Path) -> None:
     async with opening(path):
         pass
     by_hand(

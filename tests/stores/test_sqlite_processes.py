@@ -135,7 +135,7 @@ async def test_four_processes_count_to_eight_hundred_and_a_watcher_misses_nothin
         assert await store.get("counter") == entries[-1]
 
 
-async def test_a_session_of_a_killed_process_ends_in_time_though_nobody_commits_or_watches(path: Path) -> None:
+async def test_a_session_of_a_killed_process_ends_in_time_without_commits_or_watchers(path: Path) -> None:
     body = """
 session = await store.open_session(300)
 await store.commit(apply=[Put("held", b"1", session.id)])
@@ -152,7 +152,7 @@ sys.stdin.read()
         assert CLOCK.boot_ms() - killed_at_ms < 2_000, "the tick is far away, so it was not the tick that saw it"
 
 
-async def test_bells_are_private_and_those_of_the_dead_are_taken_down(path: Path) -> None:
+async def test_notification_sockets_are_private_and_those_of_dead_processes_are_removed(path: Path) -> None:
     bells = directory_for(path)
     async with opening(path) as store:
         async with child(path, 'say("open")\nsys.stdin.read()') as process:
@@ -166,7 +166,7 @@ async def test_bells_are_private_and_those_of_the_dead_are_taken_down(path: Path
     assert not bells.exists()
 
 
-async def test_a_path_too_long_for_a_socket_still_has_a_doorbell(tmp_path: Path) -> None:
+async def test_a_path_too_long_for_a_socket_still_gets_notifications(tmp_path: Path) -> None:
     path = tmp_path / ("d" * 120) / "store.db"
     assert len(str(directory_for(path))) < 80
     assert directory_for(path) != directory_for(path.with_name("other.db"))
@@ -179,7 +179,7 @@ async def test_a_path_too_long_for_a_socket_still_has_a_doorbell(tmp_path: Path)
                 await waiting
 
 
-async def test_a_process_stopped_inside_a_write_blocks_writes_until_it_is_killed(path: Path) -> None:
+async def test_a_process_paused_inside_a_write_blocks_writes_until_it_is_killed(path: Path) -> None:
     body = 'StopInCommit.stopping = True\nawait store.commit(apply=[Put("stopped", b"1")])'
     async with opening(path, timeout_ms=400) as store:
         await put(store, "a", 1)
@@ -189,7 +189,7 @@ async def test_a_process_stopped_inside_a_write_blocks_writes_until_it_is_killed
                 UnavailableError, match=f"locked by process {process.pid}, which is writing or was paused"
             ):
                 await put(store, "b", 1)
-            with pytest.raises(UnavailableError, match="locked for .* ms by process"):
+            with pytest.raises(UnavailableError, match=r"locked for .* ms by process"):
                 async with opening(path, timeout_ms=200):
                     pass
             assert await store.get("a") is not None, "reads go on"
@@ -199,7 +199,7 @@ async def test_a_process_stopped_inside_a_write_blocks_writes_until_it_is_killed
             assert await store.get("stopped") is None, "its transaction was never committed"
 
 
-async def test_a_process_stopped_inside_a_write_goes_on_when_it_is_let(path: Path) -> None:
+async def test_a_process_paused_inside_a_write_finishes_it_when_resumed(path: Path) -> None:
     body = """
 StopInCommit.stopping = True
 done = await store.commit(apply=[Put("stopped", b"1")])

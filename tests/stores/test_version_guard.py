@@ -16,23 +16,21 @@ def guard(faults: list[CorruptError]) -> VersionGuard:
     return VersionGuard("store x", incarnation="one", version=10, on_fault=faults.append)
 
 
-def test_versions_that_stay_or_grow_are_welcome(guard: VersionGuard, faults: list[CorruptError]) -> None:
+def test_versions_that_stay_or_grow_are_accepted(guard: VersionGuard, faults: list[CorruptError]) -> None:
     for version in (10, 11, 11, 40):
         guard.observe(version, known_version=guard.check(), incarnation="one")
     assert guard.check() == 40
     assert faults == []
 
 
-def test_an_answer_overtaken_by_another_is_no_fault(guard: VersionGuard) -> None:
+def test_a_response_overtaken_by_another_is_no_fault(guard: VersionGuard) -> None:
     slow, fast = guard.check(), guard.check()
     guard.observe(20, known_version=fast)
     guard.observe(15, known_version=slow)
     assert guard.check() == 20
 
 
-def test_a_version_below_what_was_known_when_asking_stops_everybody(
-    guard: VersionGuard, faults: list[CorruptError]
-) -> None:
+def test_a_version_below_the_known_one_stops_every_holder(guard: VersionGuard, faults: list[CorruptError]) -> None:
     guard.observe(20, known_version=guard.check())
     with pytest.raises(CorruptError) as caught:
         guard.observe(19, known_version=guard.check())
@@ -43,7 +41,7 @@ def test_a_version_below_what_was_known_when_asking_stops_everybody(
         guard.check()
 
 
-def test_another_incarnation_stops_everybody_even_with_a_higher_version(
+def test_another_incarnation_stops_every_holder_even_with_a_higher_version(
     guard: VersionGuard, faults: list[CorruptError]
 ) -> None:
     with pytest.raises(CorruptError) as caught:
@@ -53,7 +51,7 @@ def test_another_incarnation_stops_everybody_even_with_a_higher_version(
     assert faults == [caught.value]
 
 
-def test_the_first_fault_is_the_one_that_is_told(guard: VersionGuard) -> None:
+def test_the_first_fault_is_the_one_raised(guard: VersionGuard) -> None:
     known_version = guard.check()
     with pytest.raises(CorruptError) as first:
         guard.fail("became a replica")
@@ -64,7 +62,7 @@ def test_the_first_fault_is_the_one_that_is_told(guard: VersionGuard) -> None:
     assert first.value is later.value is checked.value
 
 
-def test_a_fault_does_not_heal_when_versions_come_back(guard: VersionGuard) -> None:
+def test_a_fault_stays_when_versions_recover(guard: VersionGuard) -> None:
     known_version = guard.check()
     with pytest.raises(CorruptError):
         guard.observe(5, known_version=known_version)

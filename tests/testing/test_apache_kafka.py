@@ -56,7 +56,7 @@ def test_what_its_console_producer_writes_its_console_consumer_reads(kafka: Apac
     assert "PartitionCount: 3" in described.stdout
 
 
-def test_a_tool_that_is_asked_for_nonsense_says_so(kafka: ApacheKafka) -> None:
+def test_a_tool_with_invalid_arguments_fails_with_its_message(kafka: ApacheKafka) -> None:
     done = kafka_tool("TopicCommand", "--bootstrap-server", kafka.bootstrap, "--describe", "--topic", "nowhere")
     assert done.exit_code != 0
     assert "nowhere" in done.stdout + done.stderr
@@ -69,13 +69,13 @@ def test_jars_are_fetched_once_however_many_ask_at_once(mvn: Path, tmp_path: Pat
     assert (mvn / "runs").read_text() == "run\n"
 
 
-def test_jars_of_other_artifacts_under_the_same_name_are_fetched_anew(mvn: Path, tmp_path: Path) -> None:
+def test_jars_of_other_artifacts_under_the_same_name_are_fetched_again(mvn: Path, tmp_path: Path) -> None:
     maven.fetch_jars("some", ["a:b:1"], cache=tmp_path)
     maven.fetch_jars("some", ["a:b:2"], cache=tmp_path)
     assert (mvn / "runs").read_text() == "run\nrun\n"
 
 
-def test_offline_the_reason_is_said_and_not_found_out_twice(mvn: Path, tmp_path: Path) -> None:
+def test_offline_the_reason_is_reported_and_cached(mvn: Path, tmp_path: Path) -> None:
     (mvn / "offline").touch()
     for _ in range(2):
         with pytest.raises(UnavailableError, match="no way to the repository"):
@@ -84,7 +84,7 @@ def test_offline_the_reason_is_said_and_not_found_out_twice(mvn: Path, tmp_path:
     assert not (tmp_path / "some").exists()
 
 
-def test_without_mvn_the_reason_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_mvn_the_reason_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(maven, "_failed", {})
     with pytest.raises(UnavailableError, match="no program mvn"):

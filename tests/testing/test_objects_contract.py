@@ -188,7 +188,7 @@ W, R, L, D, F = (
 PLANTED: list[tuple[type, type, str]] = [
     (Overwrites, W, "a_key_that_exists_is_left_alone"),
     (Overwrites, W, "of_racing_writers_one_wins_and_its_body_stays"),
-    (Overwrites, F, "another_client_sees_what_was_put_before_it_came"),
+    (Overwrites, F, "another_client_sees_earlier_puts"),
     (ChecksThenPuts, W, "of_racing_writers_one_wins_and_its_body_stays"),
     (SaysStoredToLosers, W, "of_racing_writers_one_wins_and_its_body_stays"),
     (SaysStoredToLosers, F, "a_put_whose_answer_was_lost_is_found_already_there"),
@@ -201,16 +201,16 @@ PLANTED: list[tuple[type, type, str]] = [
     (EndIsInclusive, R, "a_range_is_cut_at_the_end_of_the_object"),
     (TailFromTheStart, R, "the_tail_is_read_without_knowing_the_size"),
     (ListsFolderByFolder, L, "keys_come_in_code_point_order"),
-    (SkipsByTheServersOrder, L, "a_listing_goes_on_after_a_key"),
+    (SkipsByTheServersOrder, L, "a_listing_starts_after_a_key"),
     (PrefixIsAFolder, L, "a_prefix_is_text_and_not_a_folder"),
     (ListsOnePage, L, "more_keys_than_a_page_holds_are_listed"),
-    (FailsOnMissingDeletes, D, "deleting_what_is_not_there_does_nothing"),
-    (StopsAtTheFirstMissing, D, "deleting_what_is_not_there_does_nothing"),
-    (TakesAnyKey, W, "a_key_that_some_engine_could_not_hold_is_refused"),
+    (FailsOnMissingDeletes, D, "deleting_a_missing_key_does_nothing"),
+    (StopsAtTheFirstMissing, D, "deleting_a_missing_key_does_nothing"),
+    (TakesAnyKey, W, "a_key_that_some_engine_could_not_store_is_refused"),
     (LosesWhatFailed, F, "a_put_whose_answer_was_lost_is_found_already_there"),
-    (Hasty, F, "calls_wait_for_an_engine_that_comes_back"),
+    (Hasty, F, "calls_succeed_when_the_engine_becomes_reachable_again"),
     (Hasty, F, "a_put_whose_answer_was_lost_is_found_already_there"),
-    (Endless, F, "an_engine_that_is_away_is_unavailable_by_the_deadline"),
+    (Endless, F, "an_unreachable_engine_is_unavailable_by_the_deadline"),
 ]
 
 # The arguments of parametrised sentences that the defects show with
@@ -250,5 +250,5 @@ async def test_a_planted_defect_is_caught(defect: type, suite: type, sentence: s
 @pytest.mark.parametrize(
     ("suite", "sentence"), list(dict.fromkeys((suite, sentence) for _, suite, sentence in PLANTED))
 )
-async def test_the_same_sentence_holds_on_the_honest_engine(suite: type, sentence: str) -> None:
+async def test_the_same_test_passes_on_the_correct_engine(suite: type, sentence: str) -> None:
     await hold_against(suite, sentence, MemoryObjectsHarness(MemoryObjects(clock=RealClock())))

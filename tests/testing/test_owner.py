@@ -12,7 +12,7 @@ from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import SeededRandom
 
 
-async def test_an_owner_that_nobody_stops_gets_tired_and_lets_go() -> None:
+async def test_an_owner_that_is_never_stopped_releases_the_key_in_the_end() -> None:
     clock, said = FakeClock(), list[str]()
     async with MemoryStore.open(clock=clock, random=SeededRandom(1)) as store:
         owner = asyncio.ensure_future(
@@ -28,7 +28,7 @@ async def test_an_owner_that_nobody_stops_gets_tired_and_lets_go() -> None:
         assert await store.get("key") is None
 
 
-async def test_an_owner_does_not_take_what_another_holds() -> None:
+async def test_an_owner_does_not_take_a_key_that_another_holds() -> None:
     clock, said = FakeClock(), list[str]()
     async with MemoryStore.open(clock=clock, random=SeededRandom(1)) as store:
         await store.commit(apply=[Put("key", b"1")])
@@ -37,6 +37,6 @@ async def test_an_owner_does_not_take_what_another_holds() -> None:
 
 
 @pytest.mark.parametrize("argv", [[], ["memory:", "1000"], ["memory:", "soon", "key"]], ids=str)
-async def test_an_owner_says_which_arguments_it_wants(argv: list[str]) -> None:
+async def test_invalid_arguments_are_an_error_with_usage(argv: list[str]) -> None:
     with pytest.raises(InvalidError):
         await main(argv)

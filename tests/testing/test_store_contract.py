@@ -36,7 +36,7 @@ from holdfast.vocabulary.random import SystemRandom
 
 
 class ExpiryIsAClockPredicate(MemoryStore):
-    """Rule 1 off: readers look at the clock, and no commit ever says that the session is dead."""
+    """Breaks docs/safety.md, rule 1: readers compare clocks, and no commit ever ends the session."""
 
     def _reap(self) -> None:
         pass
@@ -146,7 +146,7 @@ class ChecksThenActs(MemoryStore):
 
 
 class NumbersOutOfOrder(MemoryStore):
-    """Rule 2 off: numbers are drawn in pairs and used in the wrong order."""
+    """Breaks docs/safety.md, rule 2: versions are allocated in pairs and used in the wrong order."""
 
     _drawn = 0
 
@@ -282,13 +282,13 @@ PLANTED: list[tuple[type[MemoryStore] | type[FaultyStore], type[ContractSuite], 
         "an_unrenewed_session_ends_in_one_commit_that_removes_all_its_keys",
     ),
     (ExpiryIsAClockPredicate, contract.StoreExpiry, "a_contender_takes_over_after_the_deadline_and_not_before"),
-    (RenewsTheOverdue, contract.StoreExpiry, "a_session_that_is_overdue_when_somebody_asks_is_over"),
+    (RenewsTheOverdue, contract.StoreExpiry, "an_overdue_session_is_dead_to_every_call"),
     (RenewsTheOverdue, contract.StoreExpiry, "at_the_very_deadline_a_session_is_either_renewed_or_dead"),
     (RaisesTheDead, contract.StoreSessions, "a_closed_session_is_dead_for_ever"),
     (RaisesTheDead, contract.StoreExpiry, "at_the_very_deadline_a_session_is_either_renewed_or_dead"),
     (WritesUnderTheDead, contract.StoreSessions, "a_put_under_a_dead_session_fails_the_whole_commit"),
     (WritesUnderTheDead, contract.StoreExpiry, "a_contender_takes_over_after_the_deadline_and_not_before"),
-    (WritesUnderTheDead, contract.StoreExpiry, "an_owner_that_was_stopped_loses_its_key_and_learns_it_when_it_goes_on"),
+    (WritesUnderTheDead, contract.StoreExpiry, "a_paused_owner_loses_its_key_and_finds_out_when_resumed"),
     (EndsSessionsEarly, contract.StoreExpiry, "an_unrenewed_session_ends_in_one_commit_that_removes_all_its_keys"),
     (EndsSessionsEarly, contract.StoreExpiry, "a_contender_takes_over_after_the_deadline_and_not_before"),
     (EndsSessionsKeyByKey, contract.StoreSessions, "closing_a_session_removes_all_its_keys_at_once_in_one_commit"),
@@ -308,27 +308,27 @@ PLANTED: list[tuple[type[MemoryStore] | type[FaultyStore], type[ContractSuite], 
     (TearsScans, contract.StoreScans, "a_large_scan_is_of_one_version_while_others_write"),
     (OrdersAsLocalesDo, contract.StoreScans, "keys_come_in_code_point_order"),
     (RewritesJson, contract.StoreCommits, "a_value_is_read_back_byte_for_byte"),
-    (EndsAWatchThatWaitedInVain, contract.StoreWatches, "a_watcher_that_gave_up_waiting_can_go_on"),
+    (EndsAWatchThatWaitedInVain, contract.StoreWatches, "a_watcher_whose_wait_was_cancelled_can_continue"),
     (LosesAChange, contract.StoreWatches, "a_watch_replays_exactly_what_came_after_its_version"),
     (LosesAChange, contract.StoreWatches, "a_watcher_that_starts_far_behind_catches_up"),
     (LosesAChange, contract.StoreWatches, "no_commit_is_missed_or_repeated_when_connections_break"),
     (RepeatsAChange, contract.StoreRaces, "versions_follow_commit_order_and_a_watcher_sees_each_once"),
     (RepeatsAChange, contract.StoreWatches, "no_commit_is_missed_or_repeated_when_connections_break"),
     (SwapsChanges, contract.StoreRaces, "versions_follow_commit_order_and_a_watcher_sees_each_once"),
-    (SwapsChanges, contract.StoreWatches, "no_commit_is_missed_or_repeated_when_the_store_is_away_for_a_while"),
+    (SwapsChanges, contract.StoreWatches, "no_commit_is_missed_or_repeated_when_the_store_is_unreachable_for_a_while"),
     (Polls, contract.StoreWatches, "changes_are_pushed"),
     (WatchesEverything, contract.StoreWatches, "a_watch_shows_only_keys_below_its_prefix"),
     (SaysUnavailableForUnknown, contract.StoreFaults, "a_lost_answer_is_an_unknown_outcome_that_resolves_to_committed"),
     (SaysUnavailableForUnknown, contract.StoreFaults, "commits_beside_a_lost_one_get_their_true_outcome"),
     (RepeatsWhatIsUnknown, contract.StoreFaults, "a_lost_answer_is_an_unknown_outcome_that_resolves_to_committed"),
-    (RepeatsWhatIsUnknown, contract.StoreFaults, "a_lost_request_never_happened"),
-    (ResolvesEverythingAsCommitted, contract.StoreFaults, "a_lost_request_never_happened"),
+    (RepeatsWhatIsUnknown, contract.StoreFaults, "a_lost_request_is_not_done"),
+    (ResolvesEverythingAsCommitted, contract.StoreFaults, "a_lost_request_is_not_done"),
     (ResolvesEverythingAsCommitted, contract.StoreFaults, "a_lost_conflict_resolves_to_not_committed"),
     (ResolvesEverythingAsNotCommitted, contract.StoreFaults, "commits_beside_a_lost_one_get_their_true_outcome"),
     (
         ResolvesEverythingAsNotCommitted,
         contract.StoreFaults,
-        "an_unknown_outcome_stays_committed_when_its_key_has_moved_on",
+        "an_unknown_outcome_stays_committed_when_its_key_has_changed",
     ),
 ]
 
@@ -381,7 +381,7 @@ async def test_a_planted_defect_is_caught(
 @pytest.mark.parametrize(
     ("suite", "sentence"), list(dict.fromkeys((suite, sentence) for _, suite, sentence in PLANTED))
 )
-async def test_the_same_sentence_holds_on_the_honest_store(suite: type[ContractSuite], sentence: str) -> None:
+async def test_the_same_test_passes_on_the_correct_store(suite: type[ContractSuite], sentence: str) -> None:
     async with MemoryStore.open(clock=RealClock(), random=SystemRandom()) as store:
         await hold_against(suite(), sentence, MemoryStoreHarness(store))
 
@@ -407,8 +407,8 @@ async def test_a_store_that_does_not_close_is_caught(sentence: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["redis"])  # its guard goes by versions alone
-async def test_a_store_without_its_guard_is_caught_going_back(
+async def test_a_store_without_its_guard_is_caught_going_backwards(
     harness: StoreHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(VersionGuard, "observe", lambda *_, **__: None)
-    await expect_failure(contract.StoreServers(), "a_store_that_went_back_in_time_stops_every_holder", harness)
+    await expect_failure(contract.StoreServers(), "a_store_that_went_backwards_stops_every_holder", harness)

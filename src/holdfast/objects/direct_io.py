@@ -1,8 +1,8 @@
 """Direct I/O: large files written and read past the page cache (O_DIRECT), where the system supports it.
 
 Through the page cache, every page of a new file is found, cleared and written back: most of the cost of storing an object, and
-again of reading it. What is written here is read later, or never, and rarely by this process. The end of the file that does not fill a
-block, and file systems that refuse O_DIRECT, go through the cache; only speed depends on it.
+again of reading it. What is written here is read later, or never, and rarely by this process. The end of the file that does not
+fill a block, and file systems that refuse O_DIRECT, go through the cache; only speed depends on it.
 """
 
 import fcntl

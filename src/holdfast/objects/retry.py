@@ -47,7 +47,7 @@ async def retry_until_deadline(
     service: str = "object storage",
     on_retry: OnRetry | None = None,
 ) -> T:
-    """The result of the first attempt that succeeds; past the deadline, an `UnavailableError` with the attempts and the last cause."""
+    """The result of the first attempt that succeeds; past the deadline, an `UnavailableError` with the last cause."""
     started_ms = clock.boot_ms()
     tried = 0
     failed: UnavailableError | None = None

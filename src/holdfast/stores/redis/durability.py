@@ -101,7 +101,7 @@ def _find_notes(info: dict[str, str], truncated: Any) -> list[str]:
     replicas = int(info.get("connected_slaves", "0"))
     if replicas:
         notes.append(
-            f"{replicas} asynchronous replicas: a failover (by Sentinel, say) may lose acknowledged commits; "
+            f"asynchronous replicas: {replicas}; a failover (by Sentinel, say) may lose acknowledged commits; "
             "clients that find the version went back stop with CorruptError"
         )
     if not isinstance(truncated, ResponseError) and truncated and truncated[1] == b"yes":

@@ -15,7 +15,7 @@ class ObjectDeletion:
         assert await objects.get_tail("gone/a", 1) == Missing("gone/a")
         assert await keys_below(objects, "gone/") == ["gone/b"]
 
-    async def test_deleting_what_is_not_there_does_nothing(self, objects: Objects) -> None:
+    async def test_deleting_a_missing_key_does_nothing(self, objects: Objects) -> None:
         await put(objects, "twice/a")
         await put(objects, "twice/b")
         await objects.delete([])

@@ -20,7 +20,7 @@ class ObjectFaults:
         assert await objects.put("lost-7f3a", [b"body"]) == AlreadyExists("lost-7f3a")
         assert await objects.get("lost-7f3a") == b"body"
 
-    async def test_an_engine_that_is_away_is_unavailable_by_the_deadline(
+    async def test_an_unreachable_engine_is_unavailable_by_the_deadline(
         self, harness: ObjectsHarness, objects: Objects
     ) -> None:
         await put(objects, "away/a")
@@ -42,7 +42,9 @@ class ObjectFaults:
         assert await objects.get("away/a") == b"away/a"
         assert await keys_below(objects, "away/") == ["away/a"]
 
-    async def test_calls_wait_for_an_engine_that_comes_back(self, harness: ObjectsHarness, objects: Objects) -> None:
+    async def test_calls_succeed_when_the_engine_becomes_reachable_again(
+        self, harness: ObjectsHarness, objects: Objects
+    ) -> None:
         await put(objects, "back/a")
         await harness.set_reachable(False)
         calls = [
@@ -72,7 +74,7 @@ class ObjectFaults:
                 found = await objects.get(f"cancelled/{n}")
                 assert isinstance(found, Missing) or found == body
 
-    async def test_another_client_sees_what_was_put_before_it_came(self, harness: ObjectsHarness) -> None:
+    async def test_another_client_sees_earlier_puts(self, harness: ObjectsHarness) -> None:
         async with harness.client() as first:
             for n in range(5):
                 await put(first, f"reopened/{n}")

@@ -22,7 +22,7 @@ class ObjectListing:
             await put(objects, f"order/{key}")
         assert await keys_below(objects, "order/") == [f"order/{key}" for key in sorted(ORDERED)]
 
-    async def test_a_listing_goes_on_after_a_key(self, objects: Objects) -> None:
+    async def test_a_listing_starts_after_a_key(self, objects: Objects) -> None:
         for key in ORDERED:
             await put(objects, f"after/{key}")
         for after in (
@@ -48,7 +48,7 @@ class ObjectListing:
             expected = [key for key in keys if key.startswith(prefix)]
             assert await keys_below(objects, prefix) == expected, f"prefix {prefix!r}"
 
-    async def test_an_entry_tells_size_and_time(self, objects: Objects) -> None:
+    async def test_an_entry_has_size_and_time(self, objects: Objects) -> None:
         before_ms = RealClock().now_ms()
         await put(objects, "info/five", b"12345")
         infos = [info async for info in objects.list("info/")]
@@ -69,7 +69,7 @@ class ObjectListing:
         await objects.delete(keys)  # also more than one request removes
         assert await keys_below(objects, "pages/") == []
 
-    async def test_a_listing_may_be_left_and_keys_may_go_meanwhile(self, harness: ObjectsHarness) -> None:
+    async def test_a_listing_may_be_abandoned_and_keys_may_be_deleted_meanwhile(self, harness: ObjectsHarness) -> None:
         async with harness.client() as reader, harness.client() as sweeper:
             for n in range(5):
                 await put(reader, f"left/{n}")

@@ -28,7 +28,7 @@ class ObjectReads:
         for size_bytes in (1, 16, 99, 100, 101, 5_000):
             assert await objects.get_tail("tailed", size_bytes) == BODY[-size_bytes:], f"the last {size_bytes}"
 
-    async def test_what_is_not_there_is_missing(self, objects: Objects) -> None:
+    async def test_an_absent_object_is_missing(self, objects: Objects) -> None:
         await put(objects, "there/a")
         for key in ("nowhere", "there/b", "there/a/below", "there"):
             assert await objects.get(key) == Missing(key)
@@ -37,7 +37,7 @@ class ObjectReads:
             assert await objects.get(key, start=5) == Missing(key)
             assert await objects.get_tail(key, 8) == Missing(key)
 
-    async def test_a_range_that_is_none_is_refused(self, objects: Objects) -> None:
+    async def test_an_invalid_range_is_refused(self, objects: Objects) -> None:
         await put(objects, "strict", BODY)
         for start, end in ((-1, None), (-5, -1), (5, 4)):
             with pytest.raises(InvalidError):

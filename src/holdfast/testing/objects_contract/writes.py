@@ -96,7 +96,7 @@ class ObjectWrites:
         await objects.delete([key])
         assert await objects.get(key) == Missing(key)
 
-    async def test_a_key_that_some_engine_could_not_hold_is_refused(self, objects: Objects) -> None:
+    async def test_a_key_that_some_engine_could_not_store_is_refused(self, objects: Objects) -> None:
         await put(objects, "fine")
         for key in REFUSED_KEYS:
             with pytest.raises(InvalidError, match="key"):

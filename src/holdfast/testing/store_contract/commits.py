@@ -65,7 +65,7 @@ REFUSED: Final[dict[str, tuple[tuple[Requirement, ...], tuple[Operation, ...]]]]
 class StoreCommits(ContractSuite):
     """A commit applies all or nothing, and says which."""
 
-    async def test_the_store_says_what_it_is(self, harness: StoreHarness, store: Store) -> None:
+    async def test_the_store_describes_itself(self, harness: StoreHarness, store: Store) -> None:
         facts = store.facts
         assert all((facts.engine, facts.server, facts.durability, facts.incarnation))
         async with harness.client() as other:
@@ -117,7 +117,7 @@ class StoreCommits(ContractSuite):
         assert await store.get("cas/at") == Entry("cas/at", b'"new"', outcome.version)
         assert await store.get("cas/x") == Entry("cas/x", b"1", outcome.version)
 
-    async def test_a_conflict_applies_nothing_and_tells_what_every_required_key_held(self, store: Store) -> None:
+    async def test_a_conflict_applies_nothing_and_returns_every_required_entry(self, store: Store) -> None:
         session = await store.open_session(30_000)
         held = Entry("cas/held", b'"ann"', await put(store, "cas/held", "ann", session=session.id), session.id)
         free = Entry("cas/free", b"1", await put(store, "cas/free", 1))
@@ -204,7 +204,7 @@ class StoreCommits(ContractSuite):
         assert await store.get("heavy") == Entry("heavy", heavy, version)
 
     @pytest.mark.parametrize("what", REFUSED)
-    async def test_what_no_engine_could_keep_is_refused_whole(self, store: Store, what: str) -> None:
+    async def test_a_commit_beyond_the_limits_is_refused(self, store: Store, what: str) -> None:
         require, apply = REFUSED[what]
         with pytest.raises(InvalidError) as refused:
             await store.commit(require=require, apply=apply)

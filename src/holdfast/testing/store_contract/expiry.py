@@ -75,9 +75,7 @@ class StoreExpiry(ContractSuite):
             assert seat is not None
             assert (seat.value, seat.session) == (b'"bob"', None)
 
-    async def test_a_session_that_is_overdue_when_somebody_asks_is_over(
-        self, harness: StoreHarness, store: Store
-    ) -> None:
+    async def test_an_overdue_session_is_dead_to_every_call(self, harness: StoreHarness, store: Store) -> None:
         ttl_ms = self.ttl_ms(harness)
         bare, holding, left = [await store.open_session(ttl_ms) for _ in range(3)]
         await put(store, "overdue/1", 1, session=holding.id)
@@ -138,7 +136,7 @@ class StoreExpiry(ContractSuite):
         outcomes = await asyncio.gather(*(renew_at(offset_ms) for offset_ms in range(-120, 420, 12)))
         assert not outcomes[-1], "a session long overdue was renewed"
 
-    async def test_each_session_ends_by_itself(self, harness: StoreHarness, store: Store) -> None:
+    async def test_each_session_ends_independently(self, harness: StoreHarness, store: Store) -> None:
         ttl_ms = self.ttl_ms(harness)
         short, long, freed = (
             await store.open_session(ttl_ms), await store.open_session(60_000), await store.open_session(ttl_ms)
@@ -165,7 +163,7 @@ class StoreExpiry(ContractSuite):
         ]  # fmt: skip
         await store.close_session(long.id)
 
-    async def test_an_owner_that_was_stopped_loses_its_key_and_learns_it_when_it_goes_on(
+    async def test_a_paused_owner_loses_its_key_and_finds_out_when_resumed(
         self, harness: StoreHarness, store: Store
     ) -> None:
         # SIGSTOP where the store can be reached by another process; a clock that stands still where it cannot.

@@ -67,7 +67,7 @@ class StoreFaults(ContractSuite):
         async with harness.client() as other:
             assert await other.resolve(lost.commit_id) == Committed(entry.version)
 
-    async def test_an_unknown_outcome_stays_committed_when_its_key_has_moved_on(
+    async def test_an_unknown_outcome_stays_committed_when_its_key_has_changed(
         self, harness: StoreHarness, store: Store
     ) -> None:
         lost = await self.losing_the_answer(harness, store.commit(apply=[Put(f"{MARKER}/1", b"1")]))
@@ -88,7 +88,7 @@ class StoreFaults(ContractSuite):
                 assert await client.resolve(lost.commit_id) == NotCommitted()
         assert await store.get(f"{MARKER}/1") == Entry(f"{MARKER}/1", b"1", version)
 
-    async def test_a_lost_request_never_happened(self, harness: StoreHarness, store: Store) -> None:
+    async def test_a_lost_request_is_not_done(self, harness: StoreHarness, store: Store) -> None:
         key = f"{MARKER}/1"
         harness.lose_request(MARKER)
         async with asyncio.timeout(self.timeout_s):
@@ -124,7 +124,7 @@ class StoreFaults(ContractSuite):
 
         await self.write_through(store, cut_a_few_times)
 
-    async def test_a_store_out_of_reach_says_so_in_time_and_works_again_afterwards(
+    async def test_an_unreachable_store_fails_in_time_and_works_again_afterwards(
         self, harness: StoreHarness, store: Store
     ) -> None:
         version = await put(store, "reach/1", 1)

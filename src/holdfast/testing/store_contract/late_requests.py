@@ -5,7 +5,7 @@ For engines reached over TCP: `StoreHarness.url` has host and port.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
@@ -115,7 +115,7 @@ class StoreLateRequests(ContractSuite):
             if commit_id is not None:
                 assert await sender.resolve(commit_id) == NotCommitted()
 
-    async def test_a_commit_that_arrives_late_does_not_undo_what_was_done_instead(self, harness: StoreHarness) -> None:
+    async def test_a_commit_that_arrives_late_does_not_undo_later_commits(self, harness: StoreHarness) -> None:
         key = f"{MARKER}/1"
         async with self.relayed(harness) as (relay, sender), harness.client() as other:
             commit_id = await self.hold_back(relay, sender, key)
@@ -139,12 +139,16 @@ class StoreLateRequests(ContractSuite):
             assert outcome == (NotCommitted() if entry is None else Committed(entry.version))
             assert await other.get(key) == entry
 
+    def open_url(self, url: str) -> AbstractAsyncContextManager[Store]:
+        """A client by URL. Override it for an engine that `open_store` does not open."""
+        return open_store(url, clock=self.clock, random=self.random)
+
     @asynccontextmanager
     async def relayed(self, harness: StoreHarness) -> AsyncIterator[tuple[DelayingRelay, Store]]:
         """A client whose requests can be held back."""
         async with (
             DelayingRelay.running(harness.url) as relay,
-            open_store(relay.url, clock=self.clock, random=self.random) as store,
+            self.open_url(relay.url) as store,
             asyncio.timeout(self.timeout_s),
         ):
             yield relay, store

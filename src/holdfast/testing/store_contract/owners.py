@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
+from holdfast.stores.urls import parse_store_url
 from holdfast.testing.harness import StoreHarness
 from holdfast.testing.owner import hold_key
 from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.tasks import background_tasks
 
@@ -32,10 +34,18 @@ class Owner(Protocol):
 
 @asynccontextmanager
 async def running_owner(harness: StoreHarness, *, ttl_ms: int, key: str) -> AsyncIterator[Owner]:
-    """An owner of `key`: a child process if one can reach the store."""
-    running = _process(harness.url, ttl_ms, key) if harness.url else _task(harness, ttl_ms, key)
+    """An owner of `key`: a child process if one can open the store by its URL."""
+    running = _process(harness.url, ttl_ms, key) if _opens(harness.url) else _task(harness, ttl_ms, key)
     async with running as owner:
         yield owner
+
+
+def _opens(url: str) -> bool:
+    try:
+        parse_store_url(url)
+    except InvalidError:
+        return False
+    return True
 
 
 class _ProcessOwner:

@@ -116,7 +116,7 @@ class StoreRaces(ContractSuite):
             latest_began = max(latest_began, began)
             assert acknowledged > latest_began, f"version {version} is above one that began after its acknowledgement"
 
-    async def test_a_commit_given_up_half_way_confuses_no_other(self, store: Store) -> None:
+    async def test_a_cancelled_commit_does_not_affect_others(self, store: Store) -> None:
         pairs = [(f"pair/{n:03}/a", f"pair/{n:03}/b") for n in range(90)]
 
         async def write_pair(n: int) -> int:
@@ -148,7 +148,7 @@ class StoreRaces(ContractSuite):
             version = await put(store, "after", n)
             assert await store.get("after") == Entry("after", text(n), version)
 
-    async def test_a_read_given_up_half_way_confuses_no_other(self, store: Store) -> None:
+    async def test_a_cancelled_read_does_not_affect_others(self, store: Store) -> None:
         for n in range(20):
             await put(store, f"read/{n}", n)
         for _ in range(3):

@@ -31,7 +31,7 @@ class StoreScans(ContractSuite):
         for entry in entries:
             assert await store.get(entry.key) == entry
 
-    async def test_a_range_takes_its_start_and_leaves_its_end(self, store: Store) -> None:
+    async def test_a_range_includes_its_start_and_excludes_its_end(self, store: Store) -> None:
         for name in ("a", "b", "b/1", "b/2", "c"):
             await put(store, f"range/{name}")
 
@@ -46,7 +46,7 @@ class StoreScans(ContractSuite):
         assert await between("c", "a") == []
         assert await between("", "zzz") == ["a", "b", "b/1", "b/2", "c"]
 
-    async def test_a_limit_says_whether_it_left_some_out(self, store: Store) -> None:
+    async def test_a_limited_scan_reports_whether_there_is_more(self, store: Store) -> None:
         await write(store, *(Put(f"page/{n}", b"1") for n in range(5)))
 
         async def page(limit: int, *, reverse: bool = False) -> tuple[list[str], bool]:
@@ -61,7 +61,7 @@ class StoreScans(ContractSuite):
         assert await page(5, reverse=True) == (["4", "3", "2", "1", "0"], False)
         assert not (await store.scan("page/", "page0")).more
 
-    async def test_the_last_key_below_a_bound_is_one_look_up(self, store: Store) -> None:
+    async def test_the_last_key_below_a_bound_is_one_reverse_scan(self, store: Store) -> None:
         await write(store, *(Put(f"segment/{offset:08}", text(offset)) for offset in (0, 100, 250, 900)))
 
         async def floor(offset: int) -> bytes | None:
@@ -76,7 +76,7 @@ class StoreScans(ContractSuite):
         await write(store, Delete("segment/00000000"))
         assert await floor(99) is None
 
-    async def test_a_scan_says_which_version_it_saw(self, harness: StoreHarness, store: Store) -> None:
+    async def test_a_scan_has_the_version_it_read(self, harness: StoreHarness, store: Store) -> None:
         async with harness.client() as other:
             for n in range(10):
                 version = await put(store, "now/1", n)

@@ -79,7 +79,7 @@ class StoreServers(ContractSuite):
                 assert await fresh.resolve(lost.value.commit_id) == NotCommitted()
             assert await fresh.get(f"{MARKER}/1") is None
 
-    async def test_what_is_invalid_is_refused_without_asking_the_server(
+    async def test_invalid_input_is_refused_without_contacting_the_server(
         self, harness: StoreHarness, store: Store
     ) -> None:
         await harness.set_reachable(False)
@@ -93,7 +93,7 @@ class StoreServers(ContractSuite):
         finally:
             await harness.set_reachable(True)
 
-    async def test_a_store_out_of_reach_cannot_be_opened_and_says_so(self, harness: StoreHarness) -> None:
+    async def test_an_unreachable_store_is_unavailable_at_open(self, harness: StoreHarness) -> None:
         await harness.set_reachable(False)
         try:
             async with asyncio.timeout(self.timeout_s):
@@ -106,7 +106,7 @@ class StoreServers(ContractSuite):
         async with harness.client() as store:
             assert isinstance(await store.commit(require=[Absent("open")], apply=[Put("open", b"1")]), Committed)
 
-    async def test_a_store_that_went_back_in_time_stops_every_holder(self, harness: StoreHarness) -> None:
+    async def test_a_store_that_went_backwards_stops_every_holder(self, harness: StoreHarness) -> None:
         async with (
             harness.client() as committing,
             harness.client() as renewing,

@@ -23,12 +23,12 @@ class StoreSessions(ContractSuite):
         for session in sessions:
             await store.close_session(session.id)
 
-    async def test_a_ttl_no_clock_could_keep_is_refused(self, store: Store) -> None:
+    async def test_a_ttl_below_the_minimum_is_refused(self, store: Store) -> None:
         for ttl_ms in (99, 0, -1):
             with pytest.raises(InvalidError):
                 await store.open_session(ttl_ms)
 
-    async def test_an_entry_names_the_session_it_hangs_on(self, store: Store) -> None:
+    async def test_an_entry_names_its_session(self, store: Store) -> None:
         session = await store.open_session(LONG_TTL_MS)
         start = await head(store)
         version = await put(store, "hang/1", 1, session=session.id)
@@ -89,7 +89,7 @@ class StoreSessions(ContractSuite):
         assert (await store.scan("whole/", "whole0")).entries == (Entry("whole/1", b"1", version),)
         await store.close_session(alive.id)
 
-    async def test_a_session_that_never_was_is_as_good_as_dead(self, store: Store) -> None:
+    async def test_a_session_that_never_existed_is_dead(self, store: Store) -> None:
         assert not await store.keep_alive("never-opened")
         await store.close_session("never-opened")
         outcome = await store.commit(apply=[Put("nobody", b"1", "never-opened")])
@@ -117,7 +117,7 @@ class StoreSessions(ContractSuite):
             await other.close_session(new.id)
             assert await store.get("moved") is None
 
-    async def test_a_key_deleted_and_put_again_by_another_outlives_the_session_it_hung_on(self, store: Store) -> None:
+    async def test_a_key_deleted_and_put_again_by_another_outlives_its_first_session(self, store: Store) -> None:
         session = await store.open_session(LONG_TTL_MS)
         await put(store, "again", 1, session=session.id)
         entry = await store.get("again")

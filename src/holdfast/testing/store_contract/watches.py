@@ -81,7 +81,7 @@ class StoreWatches(ContractSuite):
             assert self.clock.boot_ms() - begun_at_ms < self.push_ms_max, "changes come by polling, not by push"
             assert len(follower.commits) == 20
 
-    async def test_a_watcher_that_gave_up_waiting_can_go_on(self, store: Store) -> None:
+    async def test_a_watcher_whose_wait_was_cancelled_can_continue(self, store: Store) -> None:
         start = await head(store)
         async with store.watch("tick/", from_version=start) as commits:
             seen = []
@@ -99,7 +99,7 @@ class StoreWatches(ContractSuite):
         values = [each.changes[0].entry for each in seen if isinstance(each, Changed)]
         assert [entry and entry.value for entry in values] == [b"0", b"1", b"2"]
 
-    async def test_many_watchers_each_see_their_own(self, harness: StoreHarness, store: Store) -> None:
+    async def test_many_watchers_each_see_their_own_prefix(self, harness: StoreHarness, store: Store) -> None:
         start = await head(store)
         async with harness.client() as other, AsyncExitStack() as watches:
             followers = [
@@ -162,7 +162,7 @@ class StoreWatches(ContractSuite):
 
         await self.watch_through(harness, store, cut_a_few_times)
 
-    async def test_no_commit_is_missed_or_repeated_when_the_store_is_away_for_a_while(
+    async def test_no_commit_is_missed_or_repeated_when_the_store_is_unreachable_for_a_while(
         self, harness: StoreHarness, store: Store
     ) -> None:
         async def be_away() -> None:
