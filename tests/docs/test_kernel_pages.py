@@ -1,4 +1,4 @@
-"""The Python of docs/kernel.md, docs/registry.md and docs/objects.md runs as it stands, and so do the commands of docs/simulator.md."""
+"""The Python of docs/kernel.md, registry.md and objects.md runs as it stands, and so do the commands of docs/simulator.md."""
 
 import re
 import subprocess

@@ -92,7 +92,7 @@ def test_views_are_dropped_on_any_thread_while_others_take() -> None:
             view = memory.take(MIB)
             view[:8] = number.to_bytes(8, "big")
             if int.from_bytes(view[:8], "big") != number:
-                faults.append("somebody else wrote here")
+                faults.append("another thread wrote here")
             del view
 
     threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]

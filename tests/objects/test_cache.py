@@ -147,7 +147,7 @@ async def test_cancelling_the_last_reader_cancels_the_request() -> None:
     await clock.run_for_ms(5_000)
     assert faulty.calls == {}
     faulty.delay_ms = 0
-    assert await cache.get("k") == BODY  # and nobody joins what was cancelled
+    assert await cache.get("k") == BODY  # and no caller joins cancelled work
 
 
 async def test_a_failure_reaches_all_waiting_readers_and_the_next_one_retries() -> None:

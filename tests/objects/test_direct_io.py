@@ -1,4 +1,4 @@
-"""Writing and reading past the page cache: the same bytes, whatever the sizes, and whatever the file system says."""
+"""Direct I/O: the same bytes, whatever the sizes, and whatever the file system supports."""
 
 import fcntl
 import hashlib
@@ -138,7 +138,7 @@ def test_a_range_read_past_the_cache_is_the_range(large: Path, start: int, end: 
 
 def test_a_range_beyond_the_end_is_read_through_the_cache(large: Path) -> None:
     assert read_direct(large, 0, 6 * MIB, BufferPool(64 * MIB)) is None
-    assert read_direct(large.with_name("nobody"), 0, MIB, BufferPool(64 * MIB)) is None
+    assert read_direct(large.with_name("missing"), 0, MIB, BufferPool(64 * MIB)) is None
 
 
 def test_a_refused_or_failed_direct_read_falls_back_to_the_cache(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:

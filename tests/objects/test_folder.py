@@ -20,7 +20,7 @@ from holdfast.vocabulary.random import SystemRandom
 
 
 class Watched(FolderDisk):
-    """Writes down what is done, and fails where it is told to."""
+    """Records the calls, and fails at a selected one."""
 
     def __init__(self) -> None:
         self.done: list[tuple[str, Path | None]] = []
@@ -116,7 +116,7 @@ async def test_a_losing_put_syncs_the_existing_name_too(tmp_path: Path) -> None:
     async with folder(tmp_path, disk) as objects:
         disk.done.clear()
         assert await objects.put("a", [b"second"]) == AlreadyExists("a")
-        # Whoever linked it may have died before the sync; it may even have been this process.
+        # The process that linked it may have died before the sync; it may even have been this one.
         assert disk.done[-2:] == [("sync_folder", tmp_path), ("unlink", disk.done[0][1])]
 
 
@@ -141,7 +141,7 @@ async def test_a_name_that_could_not_be_synced_is_not_acknowledged(tmp_path: Pat
         with pytest.raises(UnavailableError):
             await objects.put("t/a", [b"x"])
         with pytest.raises(UnavailableError):
-            await objects.put("t/a", [b"x"])  # there, but not surely there
+            await objects.put("t/a", [b"x"])  # visible, but not durable
         disk.fail = {}
         assert await objects.put("t/a", [b"x"]) == AlreadyExists("t/a")
 
@@ -227,7 +227,7 @@ async def test_writers_killed_in_the_middle_leave_whole_objects_and_every_acknow
         assert writer.stdout is not None
         for _ in range(lines):
             number = int(await writer.stdout.readline())
-            assert number not in acknowledged, "two writers were told that they wrote the same object"
+            assert number not in acknowledged, "two writers were acknowledged for the same object"
             acknowledged[number] = name
         writer.send_signal(signal.SIGKILL)
         for line in (await writer.stdout.read()).splitlines():

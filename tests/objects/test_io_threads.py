@@ -47,13 +47,13 @@ async def test_a_process_that_exits_right_after_its_calls_exits_cleanly(how: str
             child = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", CHILD, url, how, stderr=asyncio.subprocess.PIPE
             )
-            _, said = await child.communicate()
-            return child.returncode, said.decode()
+            _, stderr = await child.communicate()
+            return child.returncode, stderr.decode()
 
         for _ in range(2):
-            for code, said in await asyncio.gather(run(), run()):
-                assert code == 0, said  # a driver's thread that outlives the interpreter aborts with -6
-                assert how != "closed" or not said
+            for code, stderr in await asyncio.gather(run(), run()):
+                assert code == 0, stderr  # a driver's thread that outlives the interpreter aborts with -6
+                assert how != "closed" or not stderr
         assert len(server.requests) >= 4
 
 
@@ -95,7 +95,7 @@ async def test_a_call_that_runs_to_its_end_has_ended_when_its_caller_is_cancelle
     def work() -> None:
         go.wait(10)
         ended.set()
-        raise OSError("nobody hears this")
+        raise OSError("not retrieved")
 
     async with IoThreads.running("test", threads_max=1) as threads:
         call = asyncio.ensure_future(threads.run_to_end(work))

@@ -1,4 +1,4 @@
-"""Patience: how attempts follow each other, when they end, and what is said then. On a clock of our own."""
+"""Retries: the pauses between attempts, the deadline, and the error then. On a fake clock."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,7 +24,7 @@ class SteadyChance(SeededRandom):
 
 
 class Attempts:
-    """Fails as told, then succeeds; remembers when it was tried."""
+    """Fails as scripted, then succeeds; records the time of each attempt."""
 
     def __init__(self, clock: FakeClock, *failures: UnavailableError) -> None:
         self._clock, self._failures = clock, list(failures)

@@ -10,7 +10,7 @@ from holdfast.vocabulary.errors import ClosedError, OutcomeUnknownError, Unavail
 
 
 class ManualEngine:
-    """Runs a batch when told to, and remembers what was in each."""
+    """Runs a batch on demand, and records its writes."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []

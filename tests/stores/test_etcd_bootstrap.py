@@ -1,4 +1,4 @@
-"""etcd before it is used: what its URL says, and what is refused or noted at open."""
+"""Opening a store on etcd: its URL, and what is refused or noted."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -84,7 +84,7 @@ async def test_facts_name_the_server_with_notes(store: Store) -> None:
 
 @asynccontextmanager
 async def claiming(status: pb.StatusResponse | None) -> AsyncIterator[str]:
-    """A server that says of itself what it is told to say, or nothing to this user; the URL of a store on it."""
+    """A server that returns `status`, or denies it to this user; the URL of a store on it."""
 
     async def say(question: pb.StatusRequest, context: Any) -> pb.StatusResponse:
         if status is None:

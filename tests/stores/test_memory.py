@@ -1,4 +1,4 @@
-"""The memory engine under a clock that moves when told to."""
+"""The memory engine on a fake clock."""
 
 import asyncio
 from collections.abc import AsyncIterator

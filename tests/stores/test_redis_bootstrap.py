@@ -26,7 +26,7 @@ def server(tmp_path: Path) -> Iterator[ValkeyServer]:
 
 
 @pytest.mark.parametrize(
-    ("extra", "told"),
+    ("extra", "reason"),
     [
         (("--appendonly", "no"), "appendonly is no, not yes"),
         (("--appendfsync", "everysec"), "appendfsync is everysec, not always"),
@@ -38,16 +38,16 @@ def server(tmp_path: Path) -> Iterator[ValkeyServer]:
     ],
 )
 async def test_a_server_that_may_lose_commits_is_refused_without_unsafe(
-    tmp_path: Path, extra: tuple[str, ...], told: str
+    tmp_path: Path, extra: tuple[str, ...], reason: str
 ) -> None:
     with ValkeyServer(tmp_path, *extra).running() as server:
         with pytest.raises(InvalidError) as refused:
             async with opening(server):
                 pass
-        assert told in str(refused.value)
+        assert reason in str(refused.value)
         assert "?unsafe=1" in str(refused.value)
         async with opening(server, "unsafe=1") as store:
-            assert any(told in note for note in store.facts.notes)
+            assert any(reason in note for note in store.facts.notes)
             assert store.facts.durability.startswith("unsafe: ")
             assert await put(store, "a") == 1
 

@@ -169,13 +169,13 @@ async def test_a_frozen_server_fails_queued_writes_within_the_timeout(server: Va
                 calls = [store.commit(apply=[Put(f"frozen/{n}", b"1")]) for n in range(3)]
                 first = asyncio.ensure_future(calls[0])
                 await RealClock().sleep_ms(100)  # the others queue behind it
-                told = await asyncio.gather(first, *calls[1:], store.get("a"), return_exceptions=True)
+                outcomes = await asyncio.gather(first, *calls[1:], store.get("a"), return_exceptions=True)
         finally:
             server.thaw()
-        assert isinstance(told[0], OutcomeUnknownError)
-        assert all(isinstance(each, (OutcomeUnknownError, UnavailableError)) for each in told)
-        assert isinstance(told[-1], UnavailableError)
-        for n, each in enumerate(told[:-1]):
+        assert isinstance(outcomes[0], OutcomeUnknownError)
+        assert all(isinstance(each, (OutcomeUnknownError, UnavailableError)) for each in outcomes)
+        assert isinstance(outcomes[-1], UnavailableError)
+        for n, each in enumerate(outcomes[:-1]):
             outcome = await store.resolve(each.commit_id) if isinstance(each, OutcomeUnknownError) else NotCommitted()
             entry = await store.get(f"frozen/{n}")
             assert (entry is not None) == isinstance(outcome, Committed)
@@ -244,7 +244,7 @@ async def test_an_outcome_survives_the_later_commits_of_a_client_that_stopped_wa
         try:
             first = asyncio.ensure_future(store.commit(apply=[Put("first", b"1")]))
             await RealClock().sleep_ms(100)
-            with pytest.raises((OutcomeUnknownError, UnavailableError)) as told:
+            with pytest.raises((OutcomeUnknownError, UnavailableError)) as lost:
                 await store.commit(apply=[Put("second", b"1")])  # gives up while its batch is being sent
         finally:
             server.thaw()
@@ -252,8 +252,8 @@ async def test_an_outcome_survives_the_later_commits_of_a_client_that_stopped_wa
             await first
         for n in range(5):  # the batch may be done by now, and these come after it
             await put(store, f"later/{n}")
-        assert isinstance(told.value, OutcomeUnknownError)
-        outcome = await store.resolve(told.value.commit_id)
+        assert isinstance(lost.value, OutcomeUnknownError)
+        outcome = await store.resolve(lost.value.commit_id)
         entry = await store.get("second")
         assert outcome == (NotCommitted() if entry is None else Committed(entry.version))
         for n in range(5):

@@ -70,7 +70,7 @@ async def child(path: Path, body: str) -> AsyncIterator[Process]:
         await process.communicate()
 
 
-async def said(process: Process) -> str:
+async def read_line(process: Process) -> str:
     assert process.stdout is not None
     async with asyncio.timeout(30):
         return (await process.stdout.readline()).decode().strip()
@@ -95,7 +95,7 @@ def path(tmp_path: Path) -> Path:
 async def test_processes_that_open_a_new_file_at_once_find_one_store(path: Path) -> None:
     body = 'say(store.facts.incarnation)\nawait store.commit(apply=[Put(f"from/{os.getpid()}", b"1")])'
     async with child(path, body) as a, child(path, body) as b, child(path, body) as c, child(path, body) as d:
-        assert len({await said(each) for each in (a, b, c, d)}) == 1
+        assert len({await read_line(each) for each in (a, b, c, d)}) == 1
         assert [await finished(each) for each in (a, b, c, d)] == [0, 0, 0, 0]
     async with opening(path) as store:
         assert len((await store.scan("from/", "from0")).entries) == 4
@@ -143,7 +143,7 @@ say("held")
 sys.stdin.read()
 """
     async with opening(path) as store, child(path, body) as process:
-        assert await said(process) == "held"
+        assert await read_line(process) == "held"
         process.kill()
         killed_at_ms = CLOCK.boot_ms()
         async with asyncio.timeout(10):
@@ -153,17 +153,17 @@ sys.stdin.read()
 
 
 async def test_notification_sockets_are_private_and_those_of_dead_processes_are_removed(path: Path) -> None:
-    bells = directory_for(path)
+    sockets = directory_for(path)
     async with opening(path) as store:
         async with child(path, 'say("open")\nsys.stdin.read()') as process:
-            assert await said(process) == "open"
-            assert len(list(bells.iterdir())) == 2
-            assert stat.S_IMODE(bells.stat().st_mode) == 0o700
-            assert {stat.S_IMODE(bell.stat().st_mode) for bell in bells.iterdir()} == {0o600}
-        assert len(list(bells.iterdir())) == 2, "a killed process leaves its bell"
+            assert await read_line(process) == "open"
+            assert len(list(sockets.iterdir())) == 2
+            assert stat.S_IMODE(sockets.stat().st_mode) == 0o700
+            assert {stat.S_IMODE(socket.stat().st_mode) for socket in sockets.iterdir()} == {0o600}
+        assert len(list(sockets.iterdir())) == 2, "a killed process leaves its socket"
         await put(store, "a")
-        assert len(list(bells.iterdir())) == 1
-    assert not bells.exists()
+        assert len(list(sockets.iterdir())) == 1
+    assert not sockets.exists()
 
 
 async def test_a_path_too_long_for_a_socket_still_gets_notifications(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ async def test_a_process_paused_inside_a_write_blocks_writes_until_it_is_killed(
     async with opening(path, timeout_ms=400) as store:
         await put(store, "a", 1)
         async with child(path, body) as process:
-            assert await said(process) == "stopping"
+            assert await read_line(process) == "stopping"
             with pytest.raises(
                 UnavailableError, match=f"locked by process {process.pid}, which is writing or was paused"
             ):
@@ -206,11 +206,11 @@ done = await store.commit(apply=[Put("stopped", b"1")])
 say(done.version)
 """
     async with opening(path, timeout_ms=400) as store, child(path, body) as process:
-        assert await said(process) == "stopping"
+        assert await read_line(process) == "stopping"
         with pytest.raises(UnavailableError):
             await put(store, "b", 1)
         os.kill(process.pid, signal.SIGCONT)
-        version = int(await said(process))
+        version = int(await read_line(process))
         entry = await store.get("stopped")
         assert entry is not None
         assert entry.version == version

@@ -1,4 +1,4 @@
-"""The contract suite can fail: each planted defect is caught by the sentence that speaks of it, and the honest engine is not."""
+"""The contract suite can fail: each planted defect is caught by its test, which passes on the correct engine."""
 
 import asyncio
 import inspect

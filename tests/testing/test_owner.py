@@ -1,4 +1,4 @@
-"""The owner program says what it should, also when nobody stops it."""
+"""The owner program prints its events, also when it is never stopped."""
 
 import asyncio
 
@@ -13,27 +13,27 @@ from holdfast.vocabulary.random import SeededRandom
 
 
 async def test_an_owner_that_is_never_stopped_releases_the_key_in_the_end() -> None:
-    clock, said = FakeClock(), list[str]()
+    clock, lines = FakeClock(), list[str]()
     async with MemoryStore.open(clock=clock, random=SeededRandom(1)) as store:
         owner = asyncio.ensure_future(
-            hold_key(store, clock=clock, random=SeededRandom(2), ttl_ms=9_000, key="key", report=said.append)
+            hold_key(store, clock=clock, random=SeededRandom(2), ttl_ms=9_000, key="key", report=lines.append)
         )
         await clock.run_for_ms(HOLD_MS_MAX - 1_000)
         entry = await store.get("key")
         assert entry is not None
-        assert said == [f"holding {entry.session}"]
+        assert lines == [f"holding {entry.session}"]
         await clock.run_for_ms(5_000)
         await asyncio.wait_for(owner, 1)
-        assert said[1:] == ["tired"]
+        assert lines[1:] == ["tired"]
         assert await store.get("key") is None
 
 
 async def test_an_owner_does_not_take_a_key_that_another_holds() -> None:
-    clock, said = FakeClock(), list[str]()
+    clock, lines = FakeClock(), list[str]()
     async with MemoryStore.open(clock=clock, random=SeededRandom(1)) as store:
         await store.commit(apply=[Put("key", b"1")])
-        await hold_key(store, clock=clock, random=SeededRandom(2), ttl_ms=9_000, key="key", report=said.append)
-    assert said == ["taken"]
+        await hold_key(store, clock=clock, random=SeededRandom(2), ttl_ms=9_000, key="key", report=lines.append)
+    assert lines == ["taken"]
 
 
 @pytest.mark.parametrize("argv", [[], ["memory:", "1000"], ["memory:", "soon", "key"]], ids=str)

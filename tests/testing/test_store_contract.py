@@ -1,4 +1,4 @@
-"""The contract suite can fail: each planted defect is caught by the sentence that speaks of it, and the honest store is not."""
+"""The contract suite can fail: each planted defect is caught by its test, which passes on the correct store."""
 
 import inspect
 from collections.abc import AsyncIterator, Sequence
@@ -58,7 +58,7 @@ class ExpiryIsAClockPredicate(MemoryStore):
 
 
 class RenewsTheOverdue(MemoryStore):
-    """Nobody reaps but commits, and a renewal does not look at the deadline."""
+    """Only commits reap, and a renewal ignores the deadline."""
 
     async def reap_when_due(self) -> None:
         pass
@@ -93,7 +93,7 @@ class WritesUnderTheDead(MemoryStore):
 
 
 class EndsSessionsEarly(MemoryStore):
-    """Half of the TTL it says it grants."""
+    """Grants half of the TTL it returns."""
 
     async def open_session(self, ttl_ms: int) -> Session:
         session = await super().open_session(ttl_ms // 2)
@@ -349,7 +349,7 @@ async def hold_against(suite: ContractSuite, sentence: str, harness: StoreHarnes
 
 
 async def expect_failure(suite: ContractSuite, sentence: str, harness: StoreHarness) -> None:
-    """The test fails because something it says is not so, or does not come."""
+    """The test fails by an assertion or a timeout."""
     suite.timeout_s = 1.0
     if isinstance(suite, contract.StoreWatches):
         suite.push_ms_max = 1_500
@@ -387,7 +387,7 @@ async def test_the_same_test_passes_on_the_correct_store(suite: type[ContractSui
 
 
 class StaysOpen(MemoryStore):
-    """Closing it tells nobody."""
+    """Closing it ends neither calls nor watchers."""
 
     @classmethod
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that loses what a test tells it to lose."""
+"""A TCP proxy on loopback that loses what a test selects."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -40,7 +40,7 @@ class FaultProxy:
             await proxy.cut()
 
     def lose_answer_to(self, marker: str) -> None:
-        """Let the next request that holds `marker` through, swallow what comes back for a while, then cut."""
+        """Forward the next request that contains `marker`, drop its response for a while, then cut."""
         self._lose_answer_to = marker.encode()
 
     def lose_request(self, marker: str) -> None:

@@ -19,7 +19,7 @@ OpenClient = Callable[[str], AbstractAsyncContextManager[Store]]
 class ServerHarness(Generic[S]):
     """Clients of one namespace of a server. `url` is direct, for other processes: the proxy ends with this one.
 
-    `open_client` opens a client by URL; the default knows Holdfast's own engines.
+    `open_client` opens a client by URL; the default opens Holdfast's own engines.
     """
 
     name: str

@@ -27,7 +27,7 @@ _ports: Final = itertools.count(20_000 + os.getpid() * 37 % 11_000)
 
 
 def free_port() -> int:
-    """A port that nobody listens on and that this process has not handed out before."""
+    """A free port that this process has not returned before."""
     for port in _ports:
         with socket.socket() as probe:
             try:
@@ -39,14 +39,14 @@ def free_port() -> int:
 
 
 def as_plain_user(argv: Sequence[str]) -> list[str]:
-    """`argv` for a server that refuses to run as root: in a user namespace where we are somebody else."""
+    """`argv` for a server that refuses to run as root: in a user namespace with another user id."""
     if sys.platform == "linux" and os.geteuid() == 0:
         return ["unshare", "--user", "--map-user=1000", "--map-group=1000", *argv]
     return list(argv)
 
 
 class ServerProcess:
-    """One server child process. Subclasses say how it is started and when it is ready."""
+    """One server child process. Subclasses define its command line and when it is ready."""
 
     name = "server"
     start_timeout_ms = START_TIMEOUT_MS
@@ -66,7 +66,7 @@ class ServerProcess:
         self.data.mkdir(parents=True, exist_ok=True)
 
     def ready(self) -> bool:
-        """Whether the server answers; a listening port unless the subclass knows better."""
+        """Whether the server responds; by default, whether its port is open."""
         try:
             socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
         except OSError:
@@ -97,7 +97,7 @@ class ServerProcess:
             pause.wait(0.02)
 
     def kill(self) -> None:
-        """SIGKILL to the server and its children; returns when it is gone."""
+        """SIGKILL to the server and its children; returns when it has exited."""
         process, self._process = self._process, None
         if process is None or process.poll() is not None:
             return

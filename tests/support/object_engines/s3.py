@@ -1,4 +1,4 @@
-"""The harness of any S3 server: clients reach it through a proxy that loses what it is told to lose."""
+"""The harness of any S3 server: clients reach it through a fault proxy."""
 
 import asyncio
 import itertools

@@ -43,8 +43,8 @@ def program(name: str = "etcd") -> Path:
 
 
 def _version_of(etcd: str) -> tuple[int, ...]:
-    said = subprocess.run([etcd, "--version"], capture_output=True, text=True).stdout
-    found = re.search(r"etcd Version: (\d+)\.(\d+)\.(\d+)", said)
+    output = subprocess.run([etcd, "--version"], capture_output=True, text=True).stdout
+    found = re.search(r"etcd Version: (\d+)\.(\d+)\.(\d+)", output)
     return tuple(int(number) for number in found.groups()) if found else ()
 
 

@@ -1,4 +1,4 @@
-"""The Redis engine's harness: a Valkey server from a wheel, behind a proxy that loses what it is told to lose."""
+"""The Redis engine's harness: a Valkey server from a wheel, behind a fault proxy."""
 
 import itertools
 import socket

@@ -63,7 +63,7 @@ class DiskFaults:
 
 
 class FaultyConnection(sqlite3.Connection):
-    """A connection whose disk fails as `disk` says."""
+    """A connection whose disk fails as `disk` is set."""
 
     disk: ClassVar[DiskFaults]
 

@@ -194,7 +194,7 @@ class EtcdWatcher:
         else:
             self._parts.extend(response.events)
             whole = len(self._parts)
-            if response.fragment:  # the last revision may go on in the next part
+            if response.fragment:  # the last revision may continue in the next fragment
                 last = self._parts[-1].kv.mod_revision
                 while whole and self._parts[whole - 1].kv.mod_revision == last:
                     whole -= 1

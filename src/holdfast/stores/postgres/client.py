@@ -73,8 +73,8 @@ class PostgresClient:
         self.guard.observe(row["version"], known_version=known_version, incarnation=row["incarnation"])
 
     def fail_store_missing(self, found: str) -> NoReturn:
-        """The store's schema or tables are gone: stop every holder."""
-        self.guard.fail(f"schema {self.settings.schema} is gone: {found}")
+        """The store's schema or tables are missing: stop every holder."""
+        self.guard.fail(f"schema {self.settings.schema} is missing: {found}")
 
     async def query(self, sql: str, *args: object, via: ConnectionPool | None = None) -> "list[Row]":
         """Run a query that may run twice. `UnavailableError` after a few attempts or the timeout."""

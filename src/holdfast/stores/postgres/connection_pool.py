@@ -63,7 +63,7 @@ async def dial(url: str, settings: PostgresSettings) -> "Connection":
         # Each statement of a function must see what was committed before it took the head's lock.
         "default_transaction_isolation": "read committed",
         "default_transaction_read_only": "off",
-        # The server times out just before the client does: then the client knows that nothing was done.
+        # The server times out just before the client does: then nothing was done, and the client gets that as the error.
         "statement_timeout": str(settings.timeout_ms * 9 // 10),
         # Every statement has an index. A plan made while a table was small must not stay a sequential scan.
         "enable_seqscan": "off",

@@ -27,7 +27,7 @@ The author of an engine runs it like this (pytest with pytest-asyncio):
     class TestFaults(contract.ObjectFaults): ...
     class TestServers(contract.ObjectServers): ...  # only for an engine whose server can be restarted
 
-The suite knows the contract's text, never an engine.
+The suite depends on the contract, never on an engine.
 """
 
 from holdfast.testing.objects_contract.deletion import ObjectDeletion

@@ -10,7 +10,7 @@ from holdfast.vocabulary.errors import UnavailableError
 
 
 class ObjectFaults:
-    """Nothing that was acknowledged is lost; what fails says so in time."""
+    """Nothing acknowledged is lost; failures are raised in time."""
 
     async def test_a_put_whose_answer_was_lost_is_found_already_there(
         self, harness: ObjectsHarness, objects: Objects
@@ -36,7 +36,7 @@ class ObjectFaults:
             ]
             for failed in await asyncio.gather(*calls, return_exceptions=True):
                 assert isinstance(failed, UnavailableError), f"an engine that is away answered {failed!r}"
-                assert "times in" in failed.reason, f"it does not say what was tried: {failed}"
+                assert "times in" in failed.reason, f"the error lacks the attempts: {failed}"
             assert RealClock().boot_ms() - started_ms < 10_000
             await harness.set_reachable(True)
         assert await objects.get("away/a") == b"away/a"
@@ -68,7 +68,7 @@ class ObjectFaults:
                 await asyncio.wait({putting}, timeout=n * 0.002)
                 putting.cancel()
                 await asyncio.gather(putting, return_exceptions=True)
-        # The engine is closed now, so that nothing is under way any more.
+        # The engine is closed now, so nothing is in flight.
         async with harness.client() as objects:
             for n in range(10):
                 found = await objects.get(f"cancelled/{n}")

@@ -53,7 +53,7 @@ class ObjectListing:
         await put(objects, "info/five", b"12345")
         infos = [info async for info in objects.list("info/")]
         assert infos == [ObjectInfo("info/five", 5, infos[0].modified_ms)]
-        # Servers tell whole seconds, and their clocks are theirs.
+        # Servers report whole seconds, by their own clocks.
         assert before_ms - 5_000 < infos[0].modified_ms < RealClock().now_ms() + 5_000
 
     async def test_more_keys_than_a_page_holds_are_listed(self, objects: Objects) -> None:

@@ -1,4 +1,4 @@
-"""The steps the suite's sentences are made of."""
+"""Steps shared by the suite."""
 
 from collections.abc import Iterable
 
@@ -54,7 +54,7 @@ async def read(objects: Objects, key: str) -> bytes:
 
 
 async def keys_below(objects: Objects, prefix: str, *, after: str = "") -> list[str]:
-    """The keys of a listing, as they come."""
+    """The keys of a listing, in its order."""
     return [info.key async for info in objects.list(prefix, after=after)]
 
 

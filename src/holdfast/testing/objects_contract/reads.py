@@ -11,7 +11,7 @@ RANGES = ((0, 100), (0, 1), (99, 100), (10, 20), (10, 10), (0, 0), (50, 101), (9
 
 
 class ObjectReads:
-    """A range is cut at the object's end; what is not there is said to be missing."""
+    """A range is truncated at the object's end; an absent object is `Missing`."""
 
     async def test_a_range_is_cut_at_the_end_of_the_object(self, objects: Objects) -> None:
         await put(objects, "ranged", BODY)

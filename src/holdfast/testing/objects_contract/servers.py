@@ -1,4 +1,4 @@
-"""Engines with a server of their own, which is killed and started again."""
+"""Engines with a server, which is killed and restarted."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from holdfast.vocabulary.errors import UnavailableError
 
 
 class ObjectServers:
-    """What was acknowledged survives the server, and calls go on when it is back."""
+    """Acknowledged objects survive the server, and calls succeed after its restart."""
 
     async def test_nothing_acknowledged_is_lost_when_the_server_is_killed_under_it(
         self, harness: ObjectsHarness, objects: Objects
@@ -61,7 +61,7 @@ class ObjectServers:
     async def _wait_beside(self, workers: Sequence[asyncio.Future[None]]) -> None:
         done, _ = await asyncio.wait(workers, timeout=0.05)
         for worker in done:
-            await worker  # it failed, and says why
+            await worker  # raises its failure
 
     async def test_objects_survive_a_restart_byte_for_byte(self, harness: ObjectsHarness, objects: Objects) -> None:
         large = bytes(range(256)) * 20_000

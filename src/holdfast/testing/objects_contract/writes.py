@@ -12,7 +12,7 @@ from holdfast.vocabulary.settings import MIB
 
 
 class ObjectWrites:
-    """One writer wins, and what it wrote is what everybody reads."""
+    """One writer wins, and every reader gets what it wrote."""
 
     async def test_what_is_put_can_be_read(self, objects: Objects) -> None:
         assert await objects.put("topic/0/a.seg", [b"hello"]) == Stored("topic/0/a.seg", 5)

@@ -1,4 +1,4 @@
-"""Closing: what a closed store answers, and how its watchers learn."""
+"""Closing: what a closed store raises, and how its watchers end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ from holdfast.vocabulary.errors import ClosedError
 
 
 class StoreClosing(ContractSuite):
-    """A store that was closed says so to everybody who still holds it."""
+    """A closed store raises `ClosedError` on every call."""
 
     def opening(self, harness: StoreHarness) -> AbstractAsyncContextManager[Store]:
         """A store that is closed when left."""

@@ -63,7 +63,7 @@ REFUSED: Final[dict[str, tuple[tuple[Requirement, ...], tuple[Operation, ...]]]]
 
 
 class StoreCommits(ContractSuite):
-    """A commit applies all or nothing, and says which."""
+    """A commit applies all or nothing, and returns which."""
 
     async def test_the_store_describes_itself(self, harness: StoreHarness, store: Store) -> None:
         facts = store.facts

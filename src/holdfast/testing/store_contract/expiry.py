@@ -1,4 +1,4 @@
-"""Sessions nobody renews: the store ends them, by its own clock, in a commit everybody sees."""
+"""Sessions that are not renewed: the store ends them, by its own clock, in a commit that everyone sees."""
 
 import asyncio
 
@@ -7,11 +7,11 @@ from holdfast.testing.harness import StoreHarness
 from holdfast.testing.store_contract.owners import running_owner
 from holdfast.testing.store_contract.suite import ContractSuite, put, text, write
 
-SLACK_MS = 300  # how much later than its deadline a session must be over when somebody asks
+SLACK_MS = 300  # how much later than its deadline a session must be dead to any call
 
 
 class StoreExpiry(ContractSuite):
-    """A session is dead once a commit says so: not before its TTL, not long after, and for ever."""
+    """A session ends by a commit: not before its TTL, not long after, and for ever."""
 
     async def test_an_unrenewed_session_ends_in_one_commit_that_removes_all_its_keys(
         self, harness: StoreHarness, store: Store
@@ -45,7 +45,7 @@ class StoreExpiry(ContractSuite):
             await self.wait_until(gone, "the key of a dead session is gone")
             scan = await reader.scan("vanish", "vanish0")
             assert scan.entries == ()
-            assert scan.version > version, "the key is gone, and no commit took it away"
+            assert scan.version > version, "the key is gone, and no commit removed it"
             async with self.watching(reader, "vanish", from_version=version) as follower:
                 await follower.until(bool, "the commit that took the key away")
                 assert follower.states("vanish") == [None]
@@ -166,7 +166,7 @@ class StoreExpiry(ContractSuite):
     async def test_a_paused_owner_loses_its_key_and_finds_out_when_resumed(
         self, harness: StoreHarness, store: Store
     ) -> None:
-        # SIGSTOP where the store can be reached by another process; a clock that stands still where it cannot.
+        # SIGSTOP if another process can open the store; otherwise a clock that is paused.
         start = (await store.scan("owned", "owned0")).version
         ttl_ms = self.ttl_ms(harness, at_least=1_000)
         async with asyncio.timeout(self.timeout_s * 2), running_owner(harness, ttl_ms=ttl_ms, key="owned") as owner:

@@ -24,7 +24,7 @@ class WriteHistory(ContractSuite):
         self.refused: set[str] = set()
 
     async def write(self, key: str) -> None:
-        """Write `key` once, and note what was said."""
+        """Write `key` once, and record the outcome."""
         try:
             self.acknowledged[key] = await write(self._store, Put(key, text(key)))
         except OutcomeUnknownError as lost:
@@ -49,11 +49,11 @@ class WriteHistory(ContractSuite):
         for key, version in self.acknowledged.items():
             assert await self._store.get(key) == Entry(key, text(key), version), "an acknowledged commit is not there"
         for key in self.refused:
-            assert await self._store.get(key) is None, f"{key} was said not to be committed, and is there"
+            assert await self._store.get(key) is None, f"{key} was reported as not committed, and exists"
 
 
 class StoreFaults(ContractSuite):
-    """An error says whether the commit happened, or that nobody knows yet; and then it can be found out."""
+    """An error states whether the commit was done, or that its outcome is unknown and can be resolved."""
 
     async def test_a_lost_answer_is_an_unknown_outcome_that_resolves_to_committed(
         self, harness: StoreHarness, store: Store
@@ -129,7 +129,7 @@ class StoreFaults(ContractSuite):
     ) -> None:
         version = await put(store, "reach/1", 1)
         session = await store.open_session(60_000)
-        asks: dict[str, Callable[[], Awaitable[object]]] = {
+        calls: dict[str, Callable[[], Awaitable[object]]] = {
             "get": lambda: store.get("reach/1"),
             "scan": lambda: store.scan("reach/", "reach0"),
             "commit": lambda: store.commit(apply=[Put("reach/2", b"1")]),
@@ -139,10 +139,10 @@ class StoreFaults(ContractSuite):
         await harness.set_reachable(False)
         try:
             async with asyncio.timeout(self.timeout_s):
-                raised = await asyncio.gather(*(ask() for ask in asks.values()), return_exceptions=True)
+                raised = await asyncio.gather(*(call() for call in calls.values()), return_exceptions=True)
         finally:
             await harness.set_reachable(True)
-        errors = dict(zip(asks, raised, strict=True))
+        errors = dict(zip(calls, raised, strict=True))
         lost = errors["commit"]
         if isinstance(lost, OutcomeUnknownError):  # it may have been on its way when the connection broke
             del errors["commit"]

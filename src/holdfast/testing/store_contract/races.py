@@ -13,7 +13,7 @@ from holdfast.testing.store_contract.suite import ContractSuite, head, put, text
 
 
 class StoreRaces(ContractSuite):
-    """Whoever races, the store decides once, in one order that everybody sees."""
+    """The store orders all commits once, and every client sees that order."""
 
     @pytest.mark.parametrize("created", [True, False], ids=["to create", "to replace"])
     async def test_of_fifty_racing_commits_on_one_key_exactly_one_wins(

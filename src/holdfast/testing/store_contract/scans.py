@@ -118,6 +118,6 @@ class StoreScans(ContractSuite):
             assert keys == sorted(keys, reverse=reverse)
             ends = {scan.entries[0], scan.entries[-1]}
             assert len({(entry.value, entry.version) for entry in ends}) == 1, f"torn: {ends}"
-            # The numbers seen are those of the last commit at or before the version the scan says it saw.
+            # The numbers seen are those of the last commit at or before the version of the scan.
             assert text(history[max(at for at in history if at <= scan.version)]) == scan.entries[0].value
         assert [scan.version for scan in scans] == sorted(scan.version for scan in scans)

@@ -1,4 +1,4 @@
-"""Engines with a server of their own: it is killed and started again, it goes away, it comes back from a backup."""
+"""Engines with a server: it is killed and restarted, becomes unreachable, is restored from a backup."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from holdfast.vocabulary.errors import CorruptError, InvalidError, OutcomeUnknow
 
 
 class StoreServers(ContractSuite):
-    """What was acknowledged survives the server; a server that forgot it stops everybody."""
+    """Acknowledged commits survive the server; a server that lost them stops every holder."""
 
     async def test_no_commit_is_missed_or_repeated_when_the_server_restarts(
         self, harness: StoreHarness, store: Store
@@ -118,16 +118,16 @@ class StoreServers(ContractSuite):
             await harness.save()
             clients = (committing, renewing, reading, watching)
             start = await self.commit_resolved(committing, Put("back/forgotten", b"0"))
-            for n in range(20):  # everybody has seen versions that the backup does not know
+            for n in range(20):  # every client has seen versions that the backup lacks
                 await asyncio.gather(*(self.commit_resolved(client, Put(f"back/{n}", b"1")) for client in clients))
             async with watching.watch("back/", from_version=start) as commits:
                 await harness.restore_saved()
-                for ask in (
+                for call in (
                     lambda: renewing.keep_alive(session.id),
                     lambda: reading.get("back/kept"),
                     lambda: committing.commit(apply=[Put("back/new", b"1")]),
                 ):
-                    await self.wait_until_raises(CorruptError, ask)
+                    await self.wait_until_raises(CorruptError, call)
                 await self.wait_until_raises(CorruptError, lambda: anext(commits))
             for client in clients:  # once caught, always refused
                 with pytest.raises(CorruptError):
@@ -143,7 +143,7 @@ class StoreServers(ContractSuite):
                 with pytest.raises(CorruptError):
                     async with client.watch("back/", from_version=start) as commits:
                         await anext(commits)
-        async with harness.client() as fresh:  # whoever opens it now accepts it as it is
+        async with harness.client() as fresh:  # a new client accepts it as it is
             assert await fresh.get("back/kept") == Entry("back/kept", b"1", saved, session.id)
             assert await fresh.get("back/forgotten") is None
             assert await put(fresh, "back/on") >= await head(fresh) > saved

@@ -1,4 +1,4 @@
-"""Sessions while they live and when they are closed. What happens when nobody renews them is in `expiry`."""
+"""Sessions while they are alive and when they are closed. Sessions that are not renewed are in `expiry`."""
 
 import pytest
 

@@ -10,9 +10,9 @@ from holdfast.testing.store_contract.suite import ContractSuite, head, put, text
 
 
 class StoreWatches(ContractSuite):
-    """Whoever watches misses nothing, and sees nothing twice."""
+    """A watcher misses nothing, and sees nothing twice."""
 
-    push_ms_max: int = 8_000  # for twenty changes one after the other; an engine that looks once a second needs twenty
+    push_ms_max: int = 8_000  # for twenty changes one after the other; an engine that polls once a second needs twenty
 
     async def test_a_watch_replays_exactly_what_came_after_its_version(self, store: Store) -> None:
         versions = [await put(store, f"past/{n}", n) for n in range(20)]
