@@ -13,7 +13,7 @@ from tests.support.spark_session import ROOT
 
 from holdfast.vocabulary.hashing import murmur2
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.long]
 
 ANSWER_TIMEOUT_S = 300  # a busy machine is no defect
 
