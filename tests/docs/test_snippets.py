@@ -157,7 +157,7 @@ def replaced(code: str, server: ServeProcess, folder: Path) -> str:
         "postgresql://me@localhost/mydb": f"sqlite:///{folder}/check.db",
         "postgresql://holdfast@db/holdfast": f"sqlite:///{folder}/check.db",
         "/checkpoints/": f"{folder}/checkpoints/",
-        f"{COUNT}\n": f"until {COUNT} 2>/dev/null; do sleep 1; done\n",  # the pipeline creates its table once it runs
+        f"{COUNT}\n": f"until {COUNT} 2>/dev/null; do sleep 3; done\n",  # the pipeline creates its table once it runs
         "python -m": f"{sys.executable} -m",
         "batch_fuzzer 30000": "batch_fuzzer 100",
     }
@@ -209,13 +209,13 @@ def test_the_commands_of_a_page_that_stops_its_server_run(page: str, tmp_path: P
         run_script(page, node, tmp_path, timeout_s=110)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(420)  # Spark starts
 @pytest.mark.xdist_group("snippets")
 @pytest.mark.parametrize("page", sorted(PIPELINES))
 def test_the_commands_of_a_page_about_pipelines_run(page: str, server: ServeProcess, tmp_path: Path) -> None:
     for module in ("pyspark", "pandas", "chdb"):
         pytest.importorskip(module)
-    run_script(page, server, tmp_path, timeout_s=290)
+    run_script(page, server, tmp_path, timeout_s=400)
 
 
 @pytest.mark.parametrize("snippet", PYTHON, ids=str)
