@@ -119,7 +119,7 @@ async def _status(client: EtcdClient, endpoint: Endpoint) -> pb.StatusResponse |
 def _check_server(status: pb.StatusResponse, *, unsafe: bool) -> list[str]:
     what = f"etcd member {status.header.member_id:x}"
     if status.isLearner:
-        raise InvalidError(f"role of {what}", "learner", "voting member: promote it, or remove it from the endpoints")
+        raise InvalidError(f"role of {what}", "learner", "a voting member: promote it, or remove it from the endpoints")
     notes = []
     version = tuple(int(number) for number in re.findall(r"\d+", status.version)[:3])
     if version < _OLDEST:

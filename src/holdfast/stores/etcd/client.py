@@ -172,5 +172,5 @@ class EtcdClient:
         try:
             response = await self.attempt(once)
         except InvalidError as refused:
-            raise UsageError(f"etcd refused user {self.address.user}: {refused.given or refused}") from None
+            raise UsageError(f"etcd refused user {self.address.user}: {refused}") from None
         self._metadata = grpc.aio.Metadata(_REQUIRE_LEADER, ("token", response.token))
