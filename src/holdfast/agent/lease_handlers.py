@@ -4,6 +4,7 @@ A new kind is a new entry in the agent's mapping. While the agent retires, `clos
 """
 
 import asyncio
+import logging
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
@@ -11,7 +12,8 @@ from holdfast.kernel.keys import LeaseKind, parse_placed_resource
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.plan_executor import LeaseHandler
 from holdfast.kernel.session import HeldSession
-from holdfast.vocabulary.errors import InvalidError
+
+_log = logging.getLogger(__name__)
 
 
 class SessionLeaseHandler(LeaseHandler, Protocol):
@@ -56,20 +58,24 @@ class LeaseRouter:
 
     def __init__(self, handlers: Mapping[LeaseKind, SessionLeaseHandler]) -> None:
         self._handlers = handlers
+        self._unknown: set[LeaseKind] = set()
         self.retiring = False
 
     async def open(self, lease: Lease) -> None:
-        await self._of(lease).open(lease)
+        if (handler := self._of(lease)) is not None:
+            await handler.open(lease)
 
     async def drain(self, lease: Lease) -> None:
-        await self._of(lease).drain(lease)
+        if (handler := self._of(lease)) is not None:
+            await handler.drain(lease)
 
     async def resume(self, lease: Lease) -> None:
-        await self._of(lease).resume(lease)
+        if (handler := self._of(lease)) is not None:
+            await handler.resume(lease)
 
     async def close(self, lease: Lease) -> None:
-        if not self.retiring:
-            await self._of(lease).close(lease)
+        if not self.retiring and (handler := self._of(lease)) is not None:
+            await handler.close(lease)
 
     async def retire(self, within_ms: int) -> None:
         """Graceful shutdown of every handler."""
@@ -81,8 +87,11 @@ class LeaseRouter:
             for lease in handler.leases:
                 await handler.close(lease)
 
-    def _of(self, lease: Lease) -> SessionLeaseHandler:
+    def _of(self, lease: Lease) -> SessionLeaseHandler | None:
+        """The handler; None for a kind of a newer release, which other agents may serve: it must not end this one."""
         kind, _, _ = parse_placed_resource(lease.resource)
-        if kind not in self._handlers:
-            raise InvalidError("lease kind", kind, f"one of {', '.join(self._handlers)}")
-        return self._handlers[kind]
+        handler = self._handlers.get(kind)
+        if handler is None and kind not in self._unknown:
+            self._unknown.add(kind)
+            _log.warning("leases of kind %s are not served: this release does not know them", kind)
+        return handler

@@ -29,6 +29,8 @@ SEQUENCE_MODULUS: Final = 1 << 31  # after 2³¹-1 comes 0
 
 # Another writer has used this producer id with a later sequence number or epoch.
 _OUT_OF_SEQUENCE: Final = {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH}
+# Holdfast answers CORRUPT_MESSAGE for batches that will always be so; these are made here, so another try sends the same.
+_RETRIABLE: Final = RETRIABLE - {ErrorCode.CORRUPT_MESSAGE}
 _UNKNOWN_TOPIC: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 _RETRY_PAUSE_MS: Final = 100
 
@@ -175,7 +177,7 @@ class KafkaIdempotentProducer(BrokerClient):
             return None
         self._metadata_cache.leaders.pop((target.topic.name, target.partition), None)
         name = f"partition {target}"
-        if code in RETRIABLE:
+        if code in _RETRIABLE:
             known = "; the topic may have been deleted" if code in _UNKNOWN_TOPIC else ""
             return UnavailableError(name, f"the broker answered with {error_name(code)}{known}")
         if code in _OUT_OF_SEQUENCE:

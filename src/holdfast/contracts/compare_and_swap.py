@@ -12,10 +12,11 @@ from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, AtVersion, Committed, Entry, Operation, Put, Requirement, Store
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, UnavailableError
-from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.random import Random, backoff_ms
 
 T = TypeVar("T")
 
+_LOSSES_AT_ONCE: Final = 3
 ATTEMPTS_MAX: Final = 100  # losing this often to changes of one key means that something is broken
 
 
@@ -49,7 +50,10 @@ async def compare_and_swap(
     `UnavailableError`: others changed the key `attempts_max` times in between.
     """
     entry = known if known is not None else await store.get(key)
-    for _ in range(attempts_max):
+    for attempt in range(attempts_max):
+        if attempt >= _LOSSES_AT_ONCE:  # many contenders: without pauses the slowest of them never gets its turn
+            await clock.sleep_ms(backoff_ms(attempt - _LOSSES_AT_ONCE, base_ms=2, max_ms=100, random=random))
+            entry = await store.get(key)
         swap = await decide(entry)
         if not swap.apply:
             return swap.result, 0

@@ -53,7 +53,9 @@ def _utf8_size(key: str) -> int:
 
 
 def check_value(key: str, value: bytes) -> None:
-    """Refuse a value that is not JSON text."""
+    """Refuse a value that is not JSON text in `bytes`: a `str` or `bytearray` would be stored by some engines and not by others."""
+    if type(value) is not bytes:
+        raise InvalidError(f"value of {key}", type(value).__name__, "bytes")
     try:
         _json.decode(value)
         if not value.isascii():

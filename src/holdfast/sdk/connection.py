@@ -13,6 +13,7 @@ from holdfast.registry import RegistrySettings
 from holdfast.sdk.registry import Registry
 from holdfast.sdk.session import Session, open_session
 from holdfast.stores.urls import open_store
+from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.runtime import Runtime
 
 
@@ -58,6 +59,8 @@ async def connect(store: str | Store, *, runtime: Runtime | None = None) -> Asyn
     """
     runtime = runtime or Runtime()
     if not isinstance(store, str):
+        if not callable(getattr(store, "commit", None)):
+            raise InvalidError("store", type(store).__name__, "a URL, or a Store that is open")
         yield Holdfast(store, runtime)
         return
     async with open_store(store, clock=runtime.clock, random=runtime.random) as opened:

@@ -4,23 +4,28 @@ The one rule: a commit under a lease lands only while the store still has this s
 that code which does not look at the answer is refused instead of acting without a lease.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NoReturn, overload
+from typing import Final, Literal, NoReturn, overload
 
 from holdfast.contracts.store import AtVersion, Committed, Conflict, Operation, Requirement, Store
 from holdfast.kernel import lease as kernel
 from holdfast.kernel.keys import holder_key
-from holdfast.vocabulary.errors import ClosedError, ExpiredError, FencedError
+from holdfast.vocabulary.errors import ClosedError, ExpiredError, FencedError, InvalidError
 from holdfast.vocabulary.runtime import Runtime
+
+LEASES: Final = "lease/"
 
 
 class Lease:
     """The right to act on `resource`, fenced by `epoch`, until it is released or its session ends. True in an `if`."""
 
-    def __init__(self, grant: kernel.Lease, store: Store, runtime: Runtime) -> None:
-        self._grant, self._store, self._runtime = grant, store, runtime
-        self._closed = False
+    def __init__(
+        self, grant: kernel.Lease, store: Store, runtime: Runtime, *, on_released: Callable[["Lease"], None]
+    ) -> None:
+        self._grant, self._store, self._runtime, self._on_released = grant, store, runtime, on_released
+        self._closed = False  # no more commits
+        self._released = False  # and the store has answered that it is given up
 
     @property
     def resource(self) -> str:
@@ -56,6 +61,9 @@ class Lease:
         looked up; `OutcomeUnknownError` is raised only where the store stays out of reach. `UnavailableError`: nothing was applied.
         """
         self._check_open()
+        for operation in operations:
+            if operation.key.startswith(LEASES):
+                raise InvalidError("key", operation.key, f"outside {LEASES}, where the leases themselves are kept")
         grant = self._grant
         held = AtVersion(holder_key(grant.resource), grant.version)
         outcome = await kernel.commit_fenced(
@@ -75,13 +83,18 @@ class Lease:
         return outcome
 
     async def release(self) -> bool:
-        """Give the lease up, so that the next one gets it at once. False: it was no longer held. Releasing twice does nothing."""
-        if self._closed:
+        """Give the lease up, so that the next one gets it at once. False: it was no longer held.
+
+        After an error or a cancellation call it again; no commit is possible in between. Once it has returned, a second call does
+        nothing.
+        """
+        if self._released:
             return False
         self._closed = True
-        return bool(
-            await kernel.release(self._store, self._grant, clock=self._runtime.clock, random=self._runtime.random)
-        )
+        version = await kernel.release(self._store, self._grant, clock=self._runtime.clock, random=self._runtime.random)
+        self._released = True
+        self._on_released(self)
+        return bool(version)
 
     def __bool__(self) -> Literal[True]:
         return True

@@ -6,8 +6,9 @@ is found again by the next `acquire` of the same session, and two tasks of one s
 
 import os
 import platform
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Literal, overload
 
 from holdfast.contracts.store import Store
@@ -16,8 +17,9 @@ from holdfast.kernel.keys import holder_key
 from holdfast.kernel.mirror import open_mirror
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.sdk.lease import Held, Lease
-from holdfast.vocabulary.errors import ClosedError, HoldfastError, InvalidError
+from holdfast.vocabulary.errors import ClosedError, ExpiredError, HoldfastError, InvalidError
 from holdfast.vocabulary.runtime import Runtime
+from holdfast.vocabulary.tasks import Notify, leaf_errors
 
 
 class Session:
@@ -27,7 +29,9 @@ class Session:
         self.name = name
         self._store, self._held, self._runtime = store, held, runtime
         self._leases: dict[str, Lease] = {}
-        self._versions: dict[str, int] = {}  # the latest version of each lease that has, or had, a handle here
+        self._versions: dict[str, int] = {}  # the latest version of each lease that has, or just had, a handle here
+        self._acquiring: Counter[str] = Counter()
+        self._waiting: set[Notify] = set()
         self._closed = False
 
     @property
@@ -71,10 +75,16 @@ class Session:
     @overload
     def hold(self, resource: str, *, wait: Literal[True]) -> AbstractAsyncContextManager[Lease]: ...
 
+    @overload
+    def hold(self, resource: str, *, wait: bool) -> AbstractAsyncContextManager[Lease | Held]: ...
+
     def hold(
         self, resource: str, *, wait: bool = False
     ) -> AbstractAsyncContextManager[Lease | Held] | AbstractAsyncContextManager[Lease]:
-        """`acquire` for the body of an `async with`; leaving it releases the lease."""
+        """`acquire` for the body of an `async with`; leaving it releases the lease.
+
+        If the store does not answer then, the next `acquire` of this session finishes the release; so does the session's end.
+        """
         return self._hold(resource, wait=wait)
 
     @asynccontextmanager
@@ -84,11 +94,21 @@ class Session:
             yield answer
         finally:
             if self.alive:
-                with suppress(HoldfastError):  # the end of the session releases what could not be released here
+                with suppress(HoldfastError):
                     await answer.release()
 
     async def _acquire(self, resource: str) -> Lease | Held:
-        found = await kernel.acquire(
+        while True:
+            with self._acquiring_of(resource):
+                found = await self._find_or_take(resource)
+                self._check()
+                if not self._is_releasing(found):
+                    return self._handle_for(found)
+            # A release whose answer was lost, or that was cancelled, is finished first.
+            await self._leases[resource].release()
+
+    async def _find_or_take(self, resource: str) -> kernel.Lease | kernel.Held:
+        return await kernel.acquire(
             self._store,
             resource,
             holder=self.name,
@@ -96,7 +116,19 @@ class Session:
             clock=self._runtime.clock,
             random=self._runtime.random,
         )
-        self._check()
+
+    def _is_releasing(self, found: kernel.Lease | kernel.Held) -> bool:
+        handle = self._leases.get(found.resource)
+        return (
+            found.session == self.id
+            and handle is not None
+            and handle._closed
+            and found.version == self._versions.get(found.resource)
+        )
+
+    def _handle_for(self, found: kernel.Lease | kernel.Held) -> Lease | Held:
+        """A handle if this version of the lease is ours and has none. Nothing may be awaited between this and the caller."""
+        resource = found.resource
         # A holder of our own session that has no handle is an earlier acquisition whose answer never arrived.
         if found.session != self.id or found.version <= self._versions.get(resource, 0):
             return Held(resource=resource, holder=found.holder, epoch=found.epoch)
@@ -104,21 +136,65 @@ class Session:
             resource=resource, holder=found.holder, session=self.id, epoch=found.epoch, version=found.version
         )
         self._versions[resource] = found.version
-        self._leases[resource] = lease = Lease(grant, self._store, self._runtime)
+        self._leases[resource] = lease = Lease(grant, self._store, self._runtime, on_released=self._forget)
         return lease
 
     async def _acquire_when_free(self, resource: str) -> Lease:
+        while True:
+            with self._acquiring_of(resource):
+                found = await self._take_when_free(resource)
+                # After the watch has ended: a cancellation while it does must leave the grant for the next `acquire` to find.
+                self._check()
+                answer = self._handle_for(found)
+            if isinstance(answer, Lease):
+                return answer
+
+    async def _take_when_free(self, resource: str) -> kernel.Lease | kernel.Held:
         key, clock, random = holder_key(resource), self._runtime.clock, self._runtime.random
-        async with open_mirror(self._store, key, kernel.read_holder, clock=clock, random=random) as mirror:
-            while True:
-                while key in mirror.items:
-                    await mirror.notify.wait()
-                seen = mirror.version
-                answer = await self._acquire(resource)
-                if isinstance(answer, Lease):
-                    return answer
-                while mirror.version == seen:  # somebody was faster: the mirror has yet to see it
-                    await mirror.notify.wait()
+        notify = Notify()
+        self._waiting.add(notify)
+        try:
+            async with open_mirror(
+                self._store, key, lambda _: None, clock=clock, random=random, notify=notify
+            ) as mirror:
+                while True:
+                    while key in mirror.items:
+                        await self._wait(notify)
+                    seen = mirror.version
+                    found = await self._find_or_take(resource)
+                    if found.session == self.id and found.version > self._versions.get(resource, 0):
+                        return found
+                    while mirror.version == seen:  # somebody was faster: the mirror has yet to see it
+                        await self._wait(notify)
+        finally:
+            self._waiting.discard(notify)
+
+    async def _wait(self, notify: Notify) -> None:
+        """Wait for a change, or for the end of the session. Waiting for a lease is progress: the loop is not hung."""
+        left_ms = max(1, self._held.deadline_ms - self._runtime.clock.boot_ms())
+        await notify.wait_ms(self._runtime.clock, min(left_ms, self._held.progress_interval_ms))
+        self._check()
+        self._held.report_progress()
+
+    @contextmanager
+    def _acquiring_of(self, resource: str) -> Iterator[None]:
+        """While an acquisition is in flight its answer may name a version that was released since: the version is kept."""
+        self._acquiring[resource] += 1
+        try:
+            yield
+        finally:
+            self._acquiring[resource] -= 1
+            if not self._acquiring[resource]:
+                del self._acquiring[resource]
+                if resource not in self._leases:
+                    self._versions.pop(resource, None)
+
+    def _forget(self, lease: Lease) -> None:
+        """A lease was released: nothing of it is kept, so that a session of many short leases does not grow."""
+        if self._leases.get(lease.resource) is lease:
+            del self._leases[lease.resource]
+            if not self._acquiring.get(lease.resource):
+                self._versions.pop(lease.resource, None)
 
     def _check(self) -> None:
         if self._closed:
@@ -129,6 +205,12 @@ class Session:
         self._closed = True
         for lease in self._leases.values():
             lease._close()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have everybody who waits for a lease see that the session has ended."""
+        for notify in self._waiting:
+            notify.notify()
 
 
 @asynccontextmanager
@@ -143,14 +225,25 @@ async def open_session(
         stall_ms=stall_ms,
         retry_ms=max(1, ttl_ms // 60),
     )
-    async with hold_session(store, clock=runtime.clock, random=runtime.random, settings=settings) as held:
-        session = Session(store, held, name=name or _default_name(), runtime=runtime)
-        try:
-            yield session
-        finally:
-            # After a loss the store decides about late commits: whether somebody newer owns the lease.
-            if held.alive():
-                session._close()
+    if name is not None and (not isinstance(name, str) or not name.isprintable()):
+        raise InvalidError("session name", name, "printable text")
+    try:
+        async with hold_session(store, clock=runtime.clock, random=runtime.random, settings=settings) as held:
+            session = Session(store, held, name=name or _default_name(), runtime=runtime)
+            try:
+                yield session
+            finally:
+                # After a loss the store decides about late commits: whether somebody newer owns the lease.
+                if held.alive():
+                    session._close()
+                else:
+                    session._wake()
+    except BaseExceptionGroup as failed:
+        # The loss of the session, and a commit of the body's `finally` that met it: one cause, one error.
+        leaves = list(leaf_errors(failed))
+        if all(isinstance(leaf, ExpiredError) for leaf in leaves):
+            raise leaves[0] from None
+        raise
 
 
 def _default_name() -> str:

@@ -69,7 +69,10 @@ _ALIASES: Final = {
 
 def parse_store_url(text: str) -> StoreUrl:
     """Parse a URL; the error lists the known ones."""
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:  # without the text: it may hold a password
+        raise InvalidError("store URL", f"{text.partition('://')[0]}://…", f"a URL ({error})") from None
     url = StoreUrl(text, parts, dict(parse_qsl(parts.query, keep_blank_values=True)))
     if _ALIASES.get(parts.scheme, parts.scheme) not in _ENGINES:
         examples = ", ".join(example for _, _, example in _ENGINES.values())

@@ -4,10 +4,13 @@ The one rule: data first, then the name, then the directory. A reader finds the 
 Errors are the operating system's own (`OSError`); the caller adds what the file means.
 """
 
+import itertools
 import os
 import sys
 from contextlib import suppress
 from pathlib import Path
+
+_numbers = itertools.count()
 
 
 def write_atomic(path: Path, body: bytes, *, mode: int = 0o644, durable: bool = True, unfinished: str = "") -> None:
@@ -15,11 +18,8 @@ def write_atomic(path: Path, body: bytes, *, mode: int = 0o644, durable: bool = 
 
     Not `durable`: whole or absent for readers, but a power cut may lose it. For what can be made again.
     """
-    temporary = path.with_name(unfinished or f".{path.name}.{os.getpid()}")
-    with suppress(FileNotFoundError):
-        temporary.unlink()  # left by a process of the same id that was killed; O_EXCL below must not find it
+    temporary, descriptor = _create(path, mode, unfinished)
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(body)
             if durable:
@@ -32,6 +32,21 @@ def write_atomic(path: Path, body: bytes, *, mode: int = 0o644, durable: bool = 
         raise
     if durable:
         sync_directory(path.parent)
+
+
+def _create(path: Path, mode: int, unfinished: str) -> tuple[Path, int]:
+    """A new file beside `path`. Its name is this call's own: another writer of the same path, in this process or in a container
+    with the same process id, must not get hold of a file that is half written."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    if unfinished:  # the caller's name, for which it is the only writer: what is there was left by a killed process
+        temporary = path.with_name(unfinished)
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+        return temporary, os.open(temporary, flags, mode)
+    while True:
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.{next(_numbers)}")
+        with suppress(FileExistsError):
+            return temporary, os.open(temporary, flags, mode)
 
 
 def sync_file(descriptor: int) -> None:

@@ -13,7 +13,15 @@ class Runtime:
     clock: Clock = field(default_factory=RealClock)
     random: Random = field(default_factory=SystemRandom)
 
-    @classmethod
-    def fake(cls, *, seed: int = 0) -> "Runtime":
+    @staticmethod
+    def fake(*, seed: int = 0) -> "FakeRuntime":
         """A clock that a test moves (`FakeClock`), and repeatable randomness."""
-        return cls(clock=FakeClock(), random=SeededRandom(seed))
+        return FakeRuntime(clock=FakeClock(), random=SeededRandom(seed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeRuntime(Runtime):
+    """A runtime for tests: `runtime.clock.advance_ms(1_000)`."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    random: SeededRandom = field(default_factory=lambda: SeededRandom(0))

@@ -30,18 +30,32 @@ def leaf_errors(error: BaseException) -> Iterator[BaseException]:
 
 @asynccontextmanager
 async def background_tasks(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run `work` while the body runs. Leaving the body cancels the work; failing work cancels the body."""
+    """Run `work` while the body runs. Leaving the body cancels the work; failing work cancels the body.
+
+    An exception of the body alone leaves as it is, with its cause, also if it is a group.
+    """
+    raised: BaseException | None = None
+    failure: BaseExceptionGroup[BaseException] | None = None
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(coroutine) for coroutine in work]
             try:
                 yield
+            except BaseException as error:
+                raised = error
+                raise
             finally:
                 for task in tasks:
                     task.cancel()
     except BaseExceptionGroup as failed:
-        # `from None` keeps the trace short: the group adds nothing to its only member.
-        raise unwrap_exception_group(failed) from None
+        failure = failed
+    if failure is None:
+        return
+    # Raised out here, so that no exception becomes the context of another: the group adds nothing to its only member.
+    if raised is not None and len(failure.exceptions) == 1 and failure.exceptions[0] is raised:
+        raise raised
+    only = unwrap_exception_group(failure)
+    raise only from only.__cause__
 
 
 class Notify:

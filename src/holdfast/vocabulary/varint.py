@@ -12,8 +12,8 @@ _UINT64: Final = 2**64 - 1
 class VarintError(ValueError):
     """Bytes that are no varint. `overflow`: it has too many bits; otherwise it is cut off."""
 
-    def __init__(self, at: int, *, overflow: bool) -> None:
-        super().__init__(at)
+    def __init__(self, at: int, overflow: bool) -> None:
+        super().__init__(at, overflow)  # args are the facts, so it pickles
         self.at, self.overflow = at, overflow
 
 

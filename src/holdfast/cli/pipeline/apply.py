@@ -51,11 +51,12 @@ def run_apply(args: argparse.Namespace) -> int:
 def _create(client: HttpClient, args: argparse.Namespace, file: PipelineFile) -> int:
     created = client.post("/api/pipelines", {"name": file.name, "description": file.description or ""})
     try:
-        return _apply_file(client, args, file, created, "created")
+        _put_parts(client, pipeline_path(created["id"]), file)
     except ProblemError:
         with suppress(HoldfastError):  # half a pipeline would be in the way of the next try
             client.delete(pipeline_path(created["id"]))
         raise
+    return _apply_file(client, args, file, created, "created", with_parts=False)
 
 
 def _find_pipeline(client: HttpClient, name: str) -> dict[str, Any] | None:
@@ -68,16 +69,27 @@ def _find_pipeline(client: HttpClient, name: str) -> dict[str, Any] | None:
     return found
 
 
-def _apply_file(
-    client: HttpClient, args: argparse.Namespace, file: PipelineFile, pipeline: dict[str, Any], done: str
-) -> int:
-    """Parts, then the inferred mapping if one is asked for, then the state."""
-    path = pipeline_path(pipeline["id"])
+def _put_parts(client: HttpClient, path: str, file: PipelineFile) -> None:
     if file.parts:
         try:
             client.put(f"{path}/parts", file.parts)
         except ProblemError as error:
             _raise_with_lines(error, file)
+
+
+def _apply_file(
+    client: HttpClient,
+    args: argparse.Namespace,
+    file: PipelineFile,
+    pipeline: dict[str, Any],
+    done: str,
+    *,
+    with_parts: bool = True,
+) -> int:
+    """Parts, then the inferred mapping if one is asked for, then the state."""
+    path = pipeline_path(pipeline["id"])
+    if with_parts:
+        _put_parts(client, path, file)
     if args.infer and "mapping" not in file.parts:
         infer_mapping(client, path, limit=100, save=True)
     state = {**file.state, **({"desired": "started"} if args.start else {})}

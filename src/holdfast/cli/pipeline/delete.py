@@ -3,7 +3,7 @@
 import argparse
 
 from holdfast.cli.arguments import Parser, Parsers, add_yes, confirmed
-from holdfast.cli.output import OK, print_json, print_line
+from holdfast.cli.output import OK, USAGE, print_json, print_line
 from holdfast.cli.pipeline.options import add_command, http_client_for
 from holdfast.client.http_client import pipeline_path
 
@@ -23,7 +23,7 @@ def run_delete(args: argparse.Namespace) -> int:
     client = http_client_for(args)
     if not confirmed(args, f"Delete {', '.join(args.names)} and their progress?"):
         print_line("Nothing was deleted.")
-        return OK
+        return USAGE
     for name in args.names:
         client.delete(pipeline_path(name))
         if args.json:

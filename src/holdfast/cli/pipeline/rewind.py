@@ -10,6 +10,7 @@ from holdfast.cli.kafka.positions import AtTime, Beginning, End, parse_position
 from holdfast.cli.output import OK, print_json, print_line
 from holdfast.cli.pipeline.options import add_command, http_client_for, print_pipeline_state
 from holdfast.client.http_client import pipeline_path
+from holdfast.pipeline.model.timestamps import parse_iso_ns
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError
 
@@ -78,6 +79,8 @@ def parse_source_position(text: str, option: str) -> str | dict[str, int]:
     """`earliest`, `latest`, a time as ISO 8601, or an offset per partition: as the server takes them."""
     if "=" in text:
         return _offsets(text, option)
+    if parse_iso_ns(text) is not None:
+        return text  # the server's meaning: without a zone it is UTC, as everywhere in pipelines
     try:
         position = parse_position(text, option=option, now_ms=RealClock().now_ms())
     except InvalidError:

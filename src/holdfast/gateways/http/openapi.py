@@ -29,6 +29,8 @@ _DESCRIPTION: Final = (
 )
 _REF: Final = "#/components/schemas/{name}"
 _PLACEHOLDER: Final = "struct:"
+# Components keep the names under which they were published: generated clients have classes called so.
+_PUBLISHED_NAMES: Final = {"TopicSinkConfig": "TopicConfig", "ValidationCheck": "Check"}
 _METHODS: Final = ("get", "put", "post", "patch", "delete")
 
 
@@ -88,7 +90,16 @@ class OpenApiDocument:
             for method, operation in operations.items():
                 if method in _METHODS:
                     _complete_operation(operation, bodies.get((path, method)), answers.get((path, method)))
-        return document
+        return _with_published_names(document)
+
+
+def _with_published_names(document: dict[str, Any]) -> dict[str, Any]:
+    text = msgspec.json.encode(document)
+    for name, published in _PUBLISHED_NAMES.items():
+        for form in ('"{}"', _REF.replace("{name}", "{}") + '"'):  # as a key or a title, and as a reference
+            text = text.replace(form.format(name).encode(), form.format(published).encode())
+    renamed: dict[str, Any] = msgspec.json.decode(text)
+    return renamed
 
 
 def _declared_types(application: Litestar, what: str) -> dict[tuple[str, str], Any]:

@@ -17,7 +17,7 @@ from holdfast.vocabulary.random import Random
 
 
 class PendingRanges:
-    """The pending ranges of a store, as of the mirror's version; none before `following` was entered."""
+    """The pending ranges of a store, as of the mirror's version. Without a mirror nothing is known, so everything is kept."""
 
     def __init__(self) -> None:
         self._mirror: Mirror[TopicIntent | None] | None = None
@@ -29,13 +29,16 @@ class PendingRanges:
         """Keep them up to date for the body."""
         async with mirror_topic_intents(store, clock=clock, random=random) as mirror:
             self._mirror = mirror
-            yield
+            try:
+                yield
+            finally:
+                self._mirror, self._version = None, -1
 
     def lowest(self, topic: str, number: int) -> int | None:
-        """The first offset of a partition that may have to be read again, if there is one."""
+        """The first offset of a partition that may have to be read again, if there is one; 0 while that is not known."""
         mirror = self._mirror
         if mirror is None:
-            return None
+            return 0
         if mirror.version != self._version:
             self._version, self._lowest = mirror.version, _lowest(mirror)
         return self._lowest.get((topic, number))
