@@ -1,6 +1,7 @@
 """Durable files: whole or not at all."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,18 @@ def test_an_unfinished_file_of_a_killed_process_is_in_nobodys_way(tmp_path: Path
     (tmp_path / "identity.tmp").write_bytes(b"half")
     write_atomic(tmp_path / "identity", b"whole", unfinished="identity.tmp")
     assert [each.name for each in tmp_path.iterdir()] == ["identity"]
+
+
+def test_concurrent_writers_of_one_file_leave_one_of_their_versions_whole(tmp_path: Path) -> None:
+    bodies = [bytes([65 + n]) * 20_000 for n in range(4)]
+    path = tmp_path / "file"
+    path.write_bytes(bodies[0])
+
+    def write(body: bytes) -> None:
+        for _ in range(30):
+            write_atomic(path, body, durable=False)
+            assert path.read_bytes() in bodies
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write, bodies))
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]

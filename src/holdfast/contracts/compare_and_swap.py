@@ -16,7 +16,7 @@ from holdfast.vocabulary.random import Random, backoff_ms
 
 T = TypeVar("T")
 
-_LOSSES_AT_ONCE: Final = 3
+_LOSSES_AT_ONCE: Final = 5
 ATTEMPTS_MAX: Final = 100  # losing this often to changes of one key means that something is broken
 
 
