@@ -8,10 +8,13 @@ from tests.support.waiting import async_until
 
 from holdfast.kafka.special_offsets import EARLIEST
 from holdfast.log.maintenance import MaintenanceSettings
+from holdfast.log.maintenance.pending_ranges import PendingRanges
 from holdfast.log.service import LogService
 from holdfast.pipeline.model.definition import RangeIntent, registry_namespace
 from holdfast.registry import RegistrySettings, RegistryStore
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.types import TopicPartition
 
 OFTEN = MaintenanceSettings(retention_interval_ms=20, grace_ms=0)
@@ -83,3 +86,15 @@ async def test_ranges_of_another_kafka_hold_nothing_here(cluster: LocalCluster) 
     )
     assert ann.agent.log.pending_ranges.lowest("orders", 0) is None
     assert ann.agent.log.pending_ranges.lowest("", 0) is None
+
+
+async def test_nothing_is_deleted_before_the_begun_ranges_are_known(cluster: LocalCluster) -> None:
+    ann = await cluster.node("ann")
+    await ann.service.create_topic("orders", 1)
+    await async_until(lambda: len(ann.agent.leading) == 1)
+    ranges = PendingRanges()  # no mirror yet, as right after a start, or after a session was lost
+    assert ranges.lowest("orders", 0) == 0
+    clock, random = RealClock(), SystemRandom()
+    async with ranges.following(ann.agent.log._store, clock=clock, random=random):
+        assert ranges.lowest("orders", 0) is None
+    assert ranges.lowest("orders", 0) == 0

@@ -230,6 +230,9 @@ def test_where_the_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_positions() -> None:
     assert parse_source_position("latest", "--to") == "latest"
     assert parse_source_position("0=120, 1=80", "--to") == {"0": 120, "1": 80}
+    # Sent as it is: a time without a zone is UTC for the server, wherever the command runs.
+    for time in ("2026-03-01T12:00:00", "2026-03-01", "2026-03-01T12:00:00Z"):
+        assert parse_source_position(time, "--to") == time
     with pytest.raises(InvalidError):
         parse_source_position("0=x", "--to")
 

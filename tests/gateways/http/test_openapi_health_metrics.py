@@ -33,6 +33,7 @@ async def test_the_document_is_valid_and_has_every_route(client: httpx.AsyncClie
             assert operation["summary"]
     shown = document["paths"]["/api/pipelines/{pipeline}/kafka-config"]["get"]["responses"]["200"]["content"]
     assert shown["application/json"]["schema"] == {"$ref": "#/components/schemas/KafkaConfig"}
+    assert {"TopicConfig", "Check"} <= set(document["components"]["schemas"]), "names that were published stay"
     body = document["paths"]["/api/pipelines/{pipeline}/mapping"]["put"]["requestBody"]
     assert body["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Mapping"}
 
