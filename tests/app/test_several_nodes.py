@@ -38,7 +38,7 @@ def led_by_both(bootstrap: str, topic: str, numbers: set[int]) -> Callable[[], b
     return lambda: set(leaders(bootstrap, topic).values()) == numbers
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+@pytest.mark.parametrize("engine", [pytest.param("sqlite", marks=pytest.mark.long), "postgres"])
 async def test_two_processes_share_a_store_and_never_a_partition(harness: StoreHarness, tmp_path: Path) -> None:
     def steps() -> None:
         ann, bob = together(tmp_path, harness.url, "ann", "bob")

@@ -14,7 +14,8 @@ from holdfast.vocabulary.errors import UnavailableError
 
 Results = dict[str, runner.Result]
 
-pytestmark = pytest.mark.timeout(300)  # whichever test comes first waits for all scenarios
+# Whichever test comes first waits for all scenarios: in one worker, so that one of them does.
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("java")]
 
 
 @pytest.fixture(scope="session")

@@ -211,9 +211,7 @@ def test_the_commands_of_a_page_that_stops_its_server_run(page: str, tmp_path: P
 
 @pytest.mark.timeout(420)  # Spark starts
 @pytest.mark.xdist_group("snippets")
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=() if "tutorial" in page else pytest.mark.long) for page in sorted(PIPELINES)]
-)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=pytest.mark.long) for page in sorted(PIPELINES)])
 def test_the_commands_of_a_page_about_pipelines_run(page: str, server: ServeProcess, tmp_path: Path) -> None:
     for module in ("pyspark", "pandas", "chdb"):
         pytest.importorskip(module)

@@ -41,6 +41,7 @@ def mvn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return program.parent
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)  # the first run on a machine fetches the jars
 def test_what_its_console_producer_writes_its_console_consumer_reads(kafka: ApacheKafka) -> None:
     wrote = kafka_tool(

@@ -85,6 +85,7 @@ def test_a_drivers_life(world: DriverCluster, clickhouse: ClickHouseDatabase, tm
     assert run(registry.checkpoint(0)) == 520
 
 
+@pytest.mark.long
 def test_a_driver_whose_worker_is_gone_stops_at_once(world: DriverCluster, tmp_path: Path) -> None:
     with driving(world, tmp_path) as driver:
         family = children(driver.process.pid)

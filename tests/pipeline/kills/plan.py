@@ -112,8 +112,6 @@ SHORT = Plan(seconds=0, away_s=4.0, records_per_s=300)
 TELLING = (
     Fault("executor", "kill", "inserted"),
     Fault("task", "zombie", "inserting"),
-    Fault("clickhouse", "kill", "inserting"),
     Fault("driver", "kill", "job-done"),
-    Fault("worker", "stop", "dlq-inserted"),
 )
 """What CI does. Spark starts take most of the time, so few of them end one."""

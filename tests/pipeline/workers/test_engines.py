@@ -14,7 +14,7 @@ from holdfast.vocabulary.random import SystemRandom
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.fixture(params=["sqlite", "postgres", "etcd"])
+@pytest.fixture(params=["postgres", *(pytest.param(each, marks=pytest.mark.long) for each in ("sqlite", "etcd"))])
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
