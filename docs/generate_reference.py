@@ -126,7 +126,8 @@ def _shown(annotation: object) -> str:
 
 
 def _shorten(text: str) -> str:
-    """Names without their modules, and no addresses in memory."""
+    """Names without their modules, no addresses in memory, nothing of this machine."""
+    text = text.replace(sys.executable, "…")
     text = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z_])", "", text)
     return re.sub(r"<factory>|<function \w+ at 0x\w+>", "…", text).replace("'", "")
 
