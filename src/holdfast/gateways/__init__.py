@@ -1,1 +1,1 @@
-"""Faces: each speaks one protocol, maps its requests to the services below, and their errors in one table."""
+"""Gateways: each serves one protocol, maps its requests to the services below, and their errors in one table."""
