@@ -41,7 +41,7 @@ up: $(VENV)/.run ## install what running needs and run a server on embedded defa
 test: $(VENV)/.dev ## every suite in its short form, against real servers
 	$(BIN)/pytest -n $(WORKERS) $(DIST)
 
-test-quick: $(VENV)/.dev ## a minute at most, no servers: the inner loop
+test-quick: $(VENV)/.dev ## the tests that start no server: the inner loop
 	$(BIN)/pytest -n $(WORKERS) $(DIST) --hypothesis-profile=quick -m "not long and not server and not slow"
 
 test-long: $(VENV)/.dev ## the long form: more seeds, more kills, longer runs
