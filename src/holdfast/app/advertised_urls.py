@@ -6,7 +6,7 @@ The one rule: a URL with a secret is not advertised at all; without its secret i
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-from holdfast.app.config import redacted
+from holdfast.vocabulary.redaction import redacted
 
 
 def advertised_url(url: str) -> str | None:

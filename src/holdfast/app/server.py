@@ -19,7 +19,7 @@ from holdfast.agent.cluster import Cluster
 from holdfast.app.addresses import Address
 from holdfast.app.advertised_urls import advertised_url
 from holdfast.app.api_node import running_api_node
-from holdfast.app.config import WORKER, ServeSettings, redacted
+from holdfast.app.config import WORKER, ServeSettings
 from holdfast.app.data_directory import DataDirectory, locked_data_directory, require_unlocked
 from holdfast.app.embedded_clickhouse import ClickHouseEndpoint, clickhouse_endpoint
 from holdfast.app.http_gateway import HttpGateway, HttpServices
@@ -39,6 +39,7 @@ from holdfast.objects.urls import counters_for, open_objects
 from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.redaction import redacted
 
 _log: Final = logging.getLogger(__name__)
 

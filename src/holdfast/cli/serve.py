@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from holdfast import __version__
 from holdfast.app.advertised_urls import located
-from holdfast.app.config import ServeSettings, redacted
+from holdfast.app.config import ServeSettings
 from holdfast.cli.output import FAILED, exit_code
 from holdfast.cli.settings_flags import add_setting_flags, effective_settings_for
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.random import SystemRandom
+from holdfast.vocabulary.redaction import redacted
 
 if TYPE_CHECKING:
     from holdfast.app.server import RunningServer

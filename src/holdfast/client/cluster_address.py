@@ -6,16 +6,12 @@ The one rule: it may hold a password, so it is pickled (executors need it) and n
 records are read straight from object storage, and the brokers serve only the tail.
 """
 
-import re
 from dataclasses import dataclass
-from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from holdfast.client.addresses import parse_bootstrap
 from holdfast.vocabulary.errors import InvalidError
-
-_USER_INFO: Final = re.compile("//[^/@]*@")
-_PUBLIC_OPTIONS: Final = frozenset({"endpoint", "region", "account_name"})
+from holdfast.vocabulary.redaction import redacted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +38,6 @@ class ClusterAddress:
 
     def __repr__(self) -> str:
         return (
-            f"ClusterAddress(bootstrap={self.bootstrap!r}, store={redacted_url(self.store)!r}, "
-            f"objects={redacted_url(self.objects)!r})"
+            f"ClusterAddress(bootstrap={self.bootstrap!r}, store={redacted(self.store)!r}, "
+            f"objects={redacted(self.objects)!r})"
         )
-
-
-def redacted_url(url: str) -> str:
-    """The URL for logs and errors: no user or password, and no option value that may be a secret."""
-    parts = urlsplit(url)
-    options = "&".join(
-        f"{name}={value if name in _PUBLIC_OPTIONS else '***'}"
-        for name, value in parse_qsl(parts.query, keep_blank_values=True)
-    )
-    return _USER_INFO.sub("//***@", parts._replace(query=options, fragment="").geturl())

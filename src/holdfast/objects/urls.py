@@ -4,7 +4,6 @@
 Secrets in a URL are never shown.
 """
 
-import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, fields
@@ -19,6 +18,7 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.installation import NotInstalledError
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.redaction import redacted
 from holdfast.vocabulary.settings import settings_from
 
 S = TypeVar("S")
@@ -28,7 +28,6 @@ _SHOWN: Final = frozenset(
     {"endpoint", "region", "account_name", "virtual_hosted_style_request", "s3_express", "ca_file", "check", "unsafe"}
     | {"deadline_ms", "pause_ms", "pause_ms_max", "attempt_timeout_ms", "connect_timeout_ms", "threads_max"}
 )
-_USER_INFO: Final = re.compile("//[^/@]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +40,8 @@ class ObjectsUrl:
     @property
     def shown(self) -> str:
         """The URL for logs and errors."""
-        place = self.parts._replace(query="", fragment="").geturl()
         options = "&".join(f"{name}={value if name in _SHOWN else '***'}" for name, value in self.options.items())
-        return _USER_INFO.sub("//***@", f"{place}{'?' if options else ''}{options}")
+        return redacted(self.parts._replace(query=options, fragment="").geturl())
 
     def settings(self, kind: type[S]) -> S:
         """Settings of `kind`, from the options of the same names."""

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.client.brokers import BrokerClient
 from holdfast.client.cluster_access import ClusterAccess, DirectAccess
-from holdfast.client.cluster_address import ClusterAddress, redacted_url
+from holdfast.client.cluster_address import ClusterAddress
 from holdfast.client.loop_thread import loop_thread, run
 from holdfast.contracts.store import Store
 from holdfast.kernel.cluster_identity import read_cluster_identity
@@ -28,6 +28,7 @@ from holdfast.stores.urls import open_store, parse_store_url
 from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random, SystemRandom
+from holdfast.vocabulary.redaction import redacted
 
 _log: Final = logging.getLogger(__name__)
 
@@ -124,9 +125,9 @@ async def _open(cluster_address: ClusterAddress, clock: Clock, random: Random) -
 
 def _check_visible(cluster_address: ClusterAddress) -> None:
     if reason := _why_objects_invisible(cluster_address.objects):
-        raise InvalidError("option objects", redacted_url(cluster_address.objects), f"{_VISIBLE_URL}; {reason}")
+        raise InvalidError("option objects", redacted(cluster_address.objects), f"{_VISIBLE_URL}; {reason}")
     if reason := _why_store_invisible(cluster_address.store):
-        raise InvalidError("option store", redacted_url(cluster_address.store), f"{_VISIBLE_URL}; {reason}")
+        raise InvalidError("option store", redacted(cluster_address.store), f"{_VISIBLE_URL}; {reason}")
 
 
 async def _check_same_cluster(cluster_address: ClusterAddress, store: Store, brokers: BrokerClient) -> None:
@@ -136,7 +137,7 @@ async def _check_same_cluster(cluster_address: ClusterAddress, store: Store, bro
     if stored_id != broker_id:
         raise InvalidError(
             "option store",
-            redacted_url(cluster_address.store),
+            redacted(cluster_address.store),
             f"the store of the cluster at {cluster_address.bootstrap} ({broker_id}), not of {stored_id or 'no cluster'}",
         )
 

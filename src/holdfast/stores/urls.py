@@ -16,6 +16,7 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.installation import NotInstalledError
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.redaction import redacted
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,8 @@ class StoreUrl:
 
     @property
     def shown(self) -> str:
-        """The URL for logs and errors: without its password."""
-        if self.parts.password is None:
-            return self.text
-        return self.text.replace(f":{self.parts.password}@", ":***@", 1)
+        """The URL for logs and errors: without its secrets."""
+        return redacted(self.text)
 
     def flag(self, name: str) -> bool:
         """Whether an option such as `?unsafe=1` is set."""

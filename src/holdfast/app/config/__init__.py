@@ -2,7 +2,6 @@
 
 from holdfast.app.config.catalog import CATALOGUE, Setting
 from holdfast.app.config.effective import EffectiveSettings, effective_settings
-from holdfast.app.config.redaction import redacted
 from holdfast.app.config.settings import AGENT, API, ROLES, WORKER, EmbeddedSettings, ServeSettings
 
 __all__ = [
@@ -16,5 +15,4 @@ __all__ = [
     "ServeSettings",
     "Setting",
     "effective_settings",
-    "redacted",
 ]

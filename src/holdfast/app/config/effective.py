@@ -17,12 +17,12 @@ from holdfast.agent.settings import AgentSettings
 from holdfast.app.addresses import Address, AdvertisedAddress, http_address
 from holdfast.app.config.aliases import from_aliases, notices
 from holdfast.app.config.catalog import CATALOGUE, SECTIONS, Setting
-from holdfast.app.config.redaction import redacted
 from holdfast.app.config.settings import ROLES, ServeSettings
 from holdfast.app.config.sources import SourceValue, from_environment, from_file, from_flags
 from holdfast.objects.urls import parse_objects_url
 from holdfast.stores.urls import parse_store_url
 from holdfast.vocabulary.errors import InvalidError, UsageError
+from holdfast.vocabulary.redaction import redacted
 
 T = TypeVar("T")
 

@@ -6,13 +6,13 @@ from typing import Final
 
 from holdfast.agent.settings import AgentSettings
 from holdfast.app.addresses import Address, AdvertisedAddress
-from holdfast.app.config.redaction import redacted
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.objects.cache import CacheSettings
 from holdfast.pipeline.workers.settings import WorkerSettings
 from holdfast.spark.settings import SparkSettings
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.redaction import redacted
 from holdfast.vocabulary.settings import check_at_least, check_one_of
 
 API: Final = "api"
