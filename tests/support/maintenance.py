@@ -28,6 +28,7 @@ from holdfast.log.maintenance.index_objects import read_index_object
 from holdfast.log.metadata import DeletedTopic, PartitionRecord, SegmentRecord
 from holdfast.log.model import CleanupPolicy, OnDurable, PartitionId
 from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.partition.published_tail_cache import PublishedTailCache
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.log.partition.resources import PartitionResources
 from holdfast.log.partition.takeover import open_partition
@@ -83,6 +84,7 @@ class MaintenanceWorld:
         self.store = FaultyStore(store, random=self.random)
         self.log_settings = LogSettings(reserve_offsets=1_000_000)
         self.settings = MaintenanceSettings()
+        self.afterglow_bytes_max = 0
 
     def context(self, *, store: Store | None = None) -> MaintenanceContext:
         return MaintenanceContext(
@@ -127,6 +129,7 @@ class MaintenanceWorld:
             clock=self.clock,
             random=self.random,
             settings=self.log_settings,
+            published_tail_cache=PublishedTailCache(self.afterglow_bytes_max),
         )
         lease = await self.lease(f"partition/{topic}/{number:05d}")
         return await open_partition(partition_id, lease, resources, frames=_nothing)

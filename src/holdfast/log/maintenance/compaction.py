@@ -13,28 +13,21 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TypeVar
 
 import msgspec
 
-from holdfast.contracts.objects import Missing
-from holdfast.log.batches import Buffer, parse_header
+from holdfast.log.batches import Buffer
 from holdfast.log.maintenance.compaction_filter import ENTRY_BYTES, CompactionFilter, CompactionScan, KeyOffsetMap
 from holdfast.log.maintenance.index_objects import entries_of
-from holdfast.log.maintenance.retention import Protect, empty_batch, nothing_protected
+from holdfast.log.maintenance.retention import Protect, nothing_protected
 from holdfast.log.maintenance.segment_replacement import replace_segments
+from holdfast.log.maintenance.segment_rewrite import read_batches, upload_rewritten
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.metadata import SegmentRecord
 from holdfast.log.model import CleanupPolicy
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.segments import ProducerSnapshot, SegmentReader, build_segment
-from holdfast.log.segments.keys import segment_key
 from holdfast.vocabulary import failpoints
-from holdfast.vocabulary.errors import UnavailableError
 
-T = TypeVar("T")
-
-_ALL_BYTES = 1 << 62
 _RUN_MAX = 32  # segments that are joined at once
 
 
@@ -154,7 +147,7 @@ async def _scan(
 ) -> CompactionScan:
     for each in await _list(partition, context):
         if start <= each.segment.base_offset and each.segment.end_offset <= until:
-            batches = await _read(each.segment, context)
+            batches = await read_batches(each.segment, context)
             await asyncio.to_thread(scan.add, batches)
     failpoints.reached("maintenance.keys-scanned")
     return scan
@@ -176,7 +169,8 @@ async def _rewrite(
             continue
         await _mark(partition, unchanged, plan, context, done)  # oldest first
         old = [each.segment for each in run]
-        new = await _upload(partition, old, left, _compacted_at_ms(old, plan), context)
+        new = await upload_rewritten(partition, old, left, _compacted_at_ms(old, plan), context)
+        failpoints.reached("maintenance.compacted-segment-uploaded")
         await replace_segments(partition, old, [new], context)
         done.written += 1
         done.rewritten += len(old)
@@ -208,7 +202,7 @@ async def _filter(
     dropped = 0
     for each in run:
         kept = CompactionFilter(plan.scan, drop_tombstones=_tombstones_expired(each.segment, plan))
-        left += await asyncio.to_thread(kept.pass_all, await _read(each.segment, context))
+        left += await asyncio.to_thread(kept.pass_all, await read_batches(each.segment, context))
         dropped += kept.dropped
     return left, dropped
 
@@ -235,65 +229,3 @@ def _next_run(listed: Sequence[_ListedSegment], merge_bytes_max: int) -> list[_L
 def _tombstones_expired(segment: SegmentRecord, plan: _CompactionPass) -> bool:
     """Whether the segment's tombstones have been seen by everybody who reads from the start within the time allowed."""
     return 0 < segment.compacted_at_ms <= plan.now_ms - plan.policy.delete_retention_ms
-
-
-async def _upload(
-    partition: LeadingPartition,
-    old: Sequence[SegmentRecord],
-    batches: Sequence[Buffer],
-    compacted_at_ms: int,
-    context: MaintenanceContext,
-) -> SegmentRecord:
-    partition_id, epoch = partition.partition_id, partition.lease.epoch
-    base, end = old[0].base_offset, old[-1].end_offset
-    built = await asyncio.to_thread(
-        build_segment,
-        _covering(batches, end),
-        topic_id=partition_id.topic_id,
-        partition=partition_id.number,
-        epochs=[each for each in partition.record.epochs if each.start_offset <= end],
-        producers=await _producers(old[-1], context),
-        base_offset=base,
-        end_offset=end,
-    )
-    key = segment_key(partition_id.topic_id, partition_id.number, base, end, epoch, context.random.token())
-    await context.objects.put(key, built.parts)
-    failpoints.reached("maintenance.compacted-segment-uploaded")
-    meta = built.meta
-    return SegmentRecord(
-        base_offset=base,
-        end_offset=end,
-        object=key,
-        start=0,
-        end=meta.bytes,
-        epoch=epoch,
-        records=meta.record_count,
-        min_timestamp_ms=meta.min_timestamp_ms,
-        max_timestamp_ms=meta.max_timestamp_ms,
-        compacted_at_ms=compacted_at_ms,
-    )
-
-
-def _covering(batches: Sequence[Buffer], end_offset: int) -> Sequence[Buffer]:
-    """The batches, up to the last offset: a reader at an offset that is gone must be led beyond it, even at the log's end."""
-    if batches and parse_header(batches[-1]).last_offset == end_offset - 1:
-        return batches
-    return [*batches, empty_batch(end_offset)]
-
-
-async def _read(segment: SegmentRecord, context: MaintenanceContext) -> list[memoryview]:
-    reader = SegmentReader(context.objects, segment.object, segment.start, segment.end)
-    batches = await reader.read(segment.base_offset, _ALL_BYTES)
-    return _found(segment, batches)
-
-
-async def _producers(segment: SegmentRecord, context: MaintenanceContext) -> tuple[ProducerSnapshot, ...]:
-    reader = SegmentReader(context.objects, segment.object, segment.start, segment.end)
-    return _found(segment, await reader.producers())
-
-
-def _found(segment: SegmentRecord, found: T | Missing) -> T:
-    if isinstance(found, Missing):
-        # Retention, or another leader, changed the list meanwhile: the next compaction plans again.
-        raise UnavailableError(f"object {segment.object}", "it was unlinked while it was being compacted")
-    return found

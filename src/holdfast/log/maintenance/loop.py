@@ -17,6 +17,7 @@ from holdfast.log.maintenance.deleted_topics import purge_deleted
 from holdfast.log.maintenance.index_rollup import roll_up_segment_keys
 from holdfast.log.maintenance.orphan_sweeper import SWEEPER, expire_deletion_marks, sweep_orphans
 from holdfast.log.maintenance.retention import apply_retention
+from holdfast.log.maintenance.segment_merge import merge_segments
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.maintenance.trash import collect_trash
 from holdfast.log.model import CleanupPolicy
@@ -45,6 +46,9 @@ async def run_maintenance(maintained: MaintainedAgent, context: MaintenanceConte
     async def rolling_up(partition: LeadingPartition) -> None:
         await roll_up_segment_keys(partition, context)
 
+    async def merging(partition: LeadingPartition) -> None:
+        await merge_segments(partition, maintained.policy(partition), context)
+
     async def retaining(partition: LeadingPartition) -> None:
         policy = maintained.policy(partition)
         kept = policy if policy.delete else _KEEP_ALL
@@ -57,6 +61,7 @@ async def run_maintenance(maintained: MaintainedAgent, context: MaintenanceConte
 
     async with background_tasks(
         _rounds("segment key roll-up", rolling_up, settings.index_interval_ms, maintained, context),
+        _rounds("merging", merging, settings.merge_interval_ms, maintained, context),
         _rounds("retention", retaining, settings.retention_interval_ms, maintained, context),
         _rounds("compaction", compacting, settings.compaction_interval_ms, maintained, context),
         _sweeper(maintained, context),

@@ -17,9 +17,17 @@ from holdfast.vocabulary.errors import UnavailableError
 
 
 async def replace_segments(
-    partition: LeadingPartition, old: Sequence[SegmentRecord], new: Sequence[SegmentRecord], context: MaintenanceContext
+    partition: LeadingPartition,
+    old: Sequence[SegmentRecord],
+    new: Sequence[SegmentRecord],
+    context: MaintenanceContext,
+    *,
+    same_batches: bool = False,
 ) -> None:
-    """List `new` instead of `old`. `UnavailableError`: they are no longer listed next to each other; plan again."""
+    """List `new` instead of `old`. `UnavailableError`: they are no longer listed next to each other; plan again.
+
+    `same_batches`: they hold what `old` held, so what the tail still has of it stays readable.
+    """
     async with exclusive_listing(partition, context):
         segments, record = partition.segments, partition.record
         before, after = {each.object for each in old}, {each.object for each in new}
@@ -44,7 +52,8 @@ async def replace_segments(
                 trash={**trash, index.object: False},
             )
         await commit_listing_change(partition, change, context)
-        partition.evict_rewritten(old[-1].end_offset)
+        if not same_batches:
+            partition.evict_rewritten(old[-1].end_offset)
 
 
 def _index_over(indexes: Sequence[IndexRecord], segment: SegmentRecord) -> IndexRecord | None:

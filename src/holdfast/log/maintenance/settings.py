@@ -20,13 +20,14 @@ class MaintenanceSettings:
     `grace_ms`: how long an unlinked object stays, for readers whose plan still lists it.
     `orphan_grace_ms`: how old an unreferenced object must be before it is an orphan.
     `deleted_keep_ms`: how long a deleted topic is checked for records of agents that have not seen its deletion.
-    `key_map_bytes_max`: RAM for one compaction's keys; `merge_bytes_max`: up to where compaction joins segments.
+    `key_map_bytes_max`: RAM for one compaction's keys; `merge_bytes_max`: up to where small neighbours become one segment.
     """
 
     grace_ms: int = 600_000
     orphan_grace_ms: int = 3_600_000
     deleted_keep_ms: int = 3_600_000
     index_interval_ms: int = 5_000
+    merge_interval_ms: int = 5_000
     retention_interval_ms: int = 60_000
     compaction_interval_ms: int = 60_000
     trash_interval_ms: int = 60_000
@@ -42,6 +43,7 @@ class MaintenanceSettings:
             check_at_least(name, getattr(self, name), 0)
         for name in (
             "index_interval_ms",
+            "merge_interval_ms",
             "retention_interval_ms",
             "compaction_interval_ms",
             "trash_interval_ms",

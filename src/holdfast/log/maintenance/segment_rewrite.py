@@ -1,0 +1,85 @@
+"""Reading segments whole and writing them again as one: what compaction and merging share.
+
+The new segment covers the offsets of the old ones, and takes over what the last of them knew of producers. It is uploaded and not
+listed yet: `replace_segments` does that.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from holdfast.contracts.objects import Missing
+from holdfast.log.batches import Buffer, parse_header
+from holdfast.log.maintenance.retention import empty_batch
+from holdfast.log.maintenance.settings import MaintenanceContext
+from holdfast.log.metadata import SegmentRecord
+from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.segments import ProducerSnapshot, SegmentReader, build_segment
+from holdfast.log.segments.keys import segment_key
+from holdfast.vocabulary.errors import UnavailableError
+
+T = TypeVar("T")
+
+_ALL_BYTES: Final = 1 << 62
+
+
+async def read_batches(segment: SegmentRecord, context: MaintenanceContext) -> list[memoryview]:
+    """All batches of a segment. `UnavailableError`: it was unlinked meanwhile; plan again."""
+    reader = SegmentReader(context.objects, segment.object, segment.start, segment.end)
+    return _found(segment, await reader.read(segment.base_offset, _ALL_BYTES))
+
+
+async def upload_rewritten(
+    partition: LeadingPartition,
+    old: Sequence[SegmentRecord],
+    batches: Sequence[Buffer],
+    compacted_at_ms: int,
+    context: MaintenanceContext,
+) -> SegmentRecord:
+    """One segment with these batches, for the offsets of all of `old`."""
+    partition_id, epoch = partition.partition_id, partition.lease.epoch
+    base, end = old[0].base_offset, old[-1].end_offset
+    built = await asyncio.to_thread(
+        build_segment,
+        _covering(batches, end),
+        topic_id=partition_id.topic_id,
+        partition=partition_id.number,
+        epochs=[each for each in partition.record.epochs if each.start_offset <= end],
+        producers=await _producers(old[-1], context),
+        base_offset=base,
+        end_offset=end,
+    )
+    key = segment_key(partition_id.topic_id, partition_id.number, base, end, epoch, context.random.token())
+    await context.objects.put(key, built.parts)
+    meta = built.meta
+    return SegmentRecord(
+        base_offset=base,
+        end_offset=end,
+        object=key,
+        start=0,
+        end=meta.bytes,
+        epoch=epoch,
+        records=meta.record_count,
+        min_timestamp_ms=meta.min_timestamp_ms,
+        max_timestamp_ms=meta.max_timestamp_ms,
+        compacted_at_ms=compacted_at_ms,
+    )
+
+
+def _covering(batches: Sequence[Buffer], end_offset: int) -> Sequence[Buffer]:
+    """The batches, up to the last offset: a reader at an offset that is gone must be led beyond it, even at the log's end."""
+    if batches and parse_header(batches[-1]).last_offset == end_offset - 1:
+        return batches
+    return [*batches, empty_batch(end_offset)]
+
+
+async def _producers(segment: SegmentRecord, context: MaintenanceContext) -> tuple[ProducerSnapshot, ...]:
+    reader = SegmentReader(context.objects, segment.object, segment.start, segment.end)
+    return _found(segment, await reader.producers())
+
+
+def _found(segment: SegmentRecord, found: T | Missing) -> T:
+    if isinstance(found, Missing):
+        # Retention, or another leader, changed the list meanwhile: the next pass plans again.
+        raise UnavailableError(f"object {segment.object}", "it was unlinked while it was being rewritten")
+    return found
