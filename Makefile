@@ -11,6 +11,9 @@ DEV_MB := 2300
 
 DIST := --dist loadgroup
 
+# A run of the tests starts hundreds of processes; each would compile everything it imports again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help up test test-quick test-long check fix bench proto lock clean
 
 help: ## list the commands

@@ -7,8 +7,10 @@ so. What needs a server or a process of its own is marked `server`: `make test-q
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from itertools import count
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import pytest_asyncio
@@ -152,10 +154,14 @@ def _needs_server(item: pytest.Item) -> bool:
         return True
     if item.get_closest_marker("spark") is not None or fixtures & SERVER_FIXTURES:
         return True
-    if any(TESTS / folder in item.path.parents for folder in SERVER_FOLDERS):
+    return _module_needs_server(item.path, getattr(item, "module", None))
+
+
+@cache
+def _module_needs_server(path: Path, module: ModuleType | None) -> bool:
+    if any(TESTS / folder in path.parents for folder in SERVER_FOLDERS):
         return True
-    names = vars(getattr(item, "module", None) or object)
     return any(
         getattr(each, "__module__", None) in SERVER_HELPERS or getattr(each, "__name__", None) in SERVER_HELPERS
-        for each in names.values()
+        for each in vars(module or object).values()
     )
