@@ -27,9 +27,10 @@ pytest.register_assert_rewrite("holdfast.testing.store_contract")
 Serve = Callable[[str], NewStoreHarness]
 
 TESTS = Path(__file__).parent
-SERVER_FOLDERS = (
-    *("bench", "clients", "upgrade", "testing", "clickhouse/embedded", "gateways/http"),
-    *("log/crash", "objects", "pipeline/kills", "pipeline/sinks"),
+SERVER_PATHS = (
+    *("bench/", "clients/", "upgrade/", "testing/", "clickhouse/embedded/", "gateways/http/"),
+    *("log/crash/", "objects/", "pipeline/kills/", "pipeline/sinks/"),
+    *("stores/test_postgres", "stores/test_redis", "stores/test_etcd", "stores/test_sqlite_processes"),
 )
 SERVER_FIXTURES = {"broker", "clickhouse", "kafka", "own_broker", "spark", "start"}
 QUICK_ENGINE = "memory"
@@ -159,7 +160,7 @@ def _needs_server(item: pytest.Item) -> bool:
 
 @cache
 def _module_needs_server(path: Path, module: ModuleType | None) -> bool:
-    if any(TESTS / folder in path.parents for folder in SERVER_FOLDERS):
+    if path.relative_to(TESTS).as_posix().startswith(SERVER_PATHS):
         return True
     return any(
         getattr(each, "__module__", None) in SERVER_HELPERS or getattr(each, "__name__", None) in SERVER_HELPERS

@@ -103,6 +103,7 @@ class Tracked(bytearray):
     """A bytearray that can be watched."""
 
 
+@pytest.mark.slow
 def test_values_are_not_copied_and_keep_their_buffer_alive(kernel: BatchKernel) -> None:
     buffer = Tracked(encode([Record(0, 1, None, LONG)]))
     watched = weakref.ref(buffer)

@@ -98,6 +98,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=steps, merge=st.sampled_from([1, 400, 1 << 20]), budget=st.sampled_from([ENTRY_BYTES, 1 << 20]))
 def test_whatever_happens_in_whatever_order_a_replay_is_the_same(steps: list[object], merge: int, budget: int) -> None:
@@ -228,6 +229,7 @@ async def test_producers_are_remembered_through_compaction(world: MaintenanceWor
     assert again.next_offset == 3
 
 
+@pytest.mark.slow
 async def test_a_crash_at_any_step_of_compaction_leaves_a_valid_log(world: MaintenanceWorld) -> None:
     world.settings = replace(world.settings, merge_bytes_max=800)
     world.log_settings = replace(world.log_settings, segment_keys_max=6, index_entries_max=16)

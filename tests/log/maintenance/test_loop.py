@@ -54,6 +54,7 @@ async def maintained_until(
     await until_in_fake_time(world.clock, holds, within_ms=within_ms, step_ms=1_000)
 
 
+@pytest.mark.slow
 async def test_keys_are_folded_and_old_segments_go_by_themselves(world: MaintenanceWorld) -> None:
     partition = await world.open()
     async with upkeep(world, maintained(world, partition, policy=CleanupPolicy(retention_ms=HOUR_MS))):

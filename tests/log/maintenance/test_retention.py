@@ -251,6 +251,7 @@ async def test_a_log_from_which_nothing_has_to_go_costs_no_request(world: Mainte
     await world.settle()
 
 
+@pytest.mark.slow
 async def test_a_crash_at_any_step_of_retention_loses_nothing_and_leaves_nothing(world: MaintenanceWorld) -> None:
     for step in range(100):
         partition = await world.open()

@@ -108,6 +108,7 @@ class Producer:
             wal.release(TOPIC, partition, self.ends[partition])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [False, True], ids=["cached", "blocks"])
 @pytest.mark.parametrize("seed", range(20))
 async def test_acknowledged_frames_survive_power_losses(tmp_path: Path, seed: int, blocks: bool) -> None:

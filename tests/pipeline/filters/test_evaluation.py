@@ -146,6 +146,7 @@ def test_the_first_answer_that_decides_ends_it() -> None:
     assert make_filter("ok or n = 'x'")(RECORD) is True
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(NODES, OBJECTS | JSON)
 def test_evaluation_never_raises(node: Node, value: Any) -> None:

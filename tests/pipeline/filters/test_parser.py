@@ -16,6 +16,7 @@ from holdfast.pipeline.filters.syntax_tree import (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(NODES)
 def test_a_filter_is_read_back_from_its_text(node: Node) -> None:

@@ -50,6 +50,7 @@ PATTERNS = st.recursive(
 TEXTS = st.text(alphabet="abcABC1_. -\näß", max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(PATTERNS, st.lists(TEXTS, min_size=1, max_size=4), st.booleans())
 def test_a_pattern_matches_what_pythons_matches(pattern: str, texts: list[str], any_case: bool) -> None:

@@ -47,6 +47,7 @@ def has_nan(column: Any) -> bool:
     return "nan" in str(column.to_pylist()).lower()
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(TYPES, VALUES)
 def test_a_column_is_what_its_values_are_alone(kind: Type, values: list[Any]) -> None:
@@ -132,6 +133,7 @@ def test_what_a_filter_kept_is_mapped_with_its_own_offsets() -> None:
     assert arrow_rows(batch) == [(1, 1, "t", 3, 100), (3, 1, "t", 3, 102)]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     st.integers(1, 45),

@@ -110,6 +110,16 @@ def test_what_is_odd_becomes_what_it_becomes_one_by_one(odd: bytes) -> None:
     check([FINE, None, odd])
 
 
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_a_record_nested_without_end_fails_alone_and_at_once(opening: bytes, closing: bytes) -> None:
+    deep = b'{"id":1,"name":"n","x":' + opening * 200_000 + b"1" + closing * 200_000 + b"}"
+    assert not check([FINE, deep, FINE])
+
+
+def test_brackets_in_texts_are_read_in_batches() -> None:
+    assert check([b'{"id":1,"name":"[[[ {{{ ]]] }}}"}'] * 100)
+
+
 @pytest.mark.parametrize(
     "payloads",
     [

@@ -13,6 +13,9 @@ from holdfast.pipeline.mapping.coercion import CoercionPlan, ColumnTarget
 
 _BLOCK_BYTES_MAX: Final = 1 << 30
 _NEWLINE: Final = ord("\n")
+# Arrow's reader takes seconds for thousands of nested values and crashes the process beyond; objects with nested values are left to
+# the slow path anyway, so this only has to be more than a text or two with brackets in it.
+_BRACKETS_MAX: Final = 64
 
 
 def schema_of(plan: CoercionPlan) -> Any | None:
@@ -84,13 +87,26 @@ def _joined(payloads: Any) -> Any | None:
         return None
     lines = pa.LargeListArray.from_arrays(pa.array([0, count], pa.int64()), payloads)
     text = pc.binary_join(lines, b"\n")[0].as_buffer()
-    if np.count_nonzero(np.frombuffer(text, np.uint8) == _NEWLINE) != count - 1:
+    octets = np.frombuffer(text, np.uint8)
+    if np.count_nonzero(octets == _NEWLINE) != count - 1 or _may_be_deep(octets, payloads):
         return None
     try:
         payloads.cast(pa.string())  # checks that they are UTF-8
     except pa.ArrowInvalid:
         return None
     return text
+
+
+def _may_be_deep(octets: Any, payloads: Any) -> bool:
+    """Whether some record has so many opening brackets that its values may be nested too deeply."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    opening = np.count_nonzero(octets == ord("[")) + np.count_nonzero(octets == ord("{"))
+    if opening - len(payloads) <= _BRACKETS_MAX:
+        return False
+    each = pc.add(pc.count_substring(payloads, b"["), pc.count_substring(payloads, b"{"))
+    return bool(pc.max(each).as_py() > _BRACKETS_MAX)
 
 
 def _is_plain(column: Any) -> bool:
