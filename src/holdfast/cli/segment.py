@@ -192,7 +192,11 @@ def _show_segment(report: SegmentReport) -> None:
         epochs = ", ".join(f"{epoch} from offset {start}" for epoch, start in report.meta.epochs)
         out.print(f"index: topic id {report.meta.topic_id}, epochs {epochs or 'none'}", soft_wrap=True)
     print_table("blocks", map(_fields, report.blocks), _BLOCK_COLUMNS)
-    print_table("producers", map(_fields, report.producers), _PRODUCER_COLUMNS)
+    since = report.producers.since
+    title = "producers" if since < 0 else f"producers changed since offset {since}"
+    print_table(title, _producers(report), _PRODUCER_COLUMNS)
+    if report.producers.gone:
+        out.print("producers forgotten: " + ", ".join(map(str, report.producers.gone)), soft_wrap=True)
     _show_checks(report.checks)
 
 
@@ -218,7 +222,9 @@ def _segment_json(report: SegmentReport) -> dict[str, Any]:
         "header": report.header._asdict() if report.header is not None else None,
         "blocks": [_fields(block) for block in report.blocks],
         "epochs": [epoch._asdict() for epoch in report.meta.epochs] if report.meta is not None else None,
-        "producers": [_fields(producer) for producer in report.producers],
+        "producers": _producers(report),
+        "producers_since": report.producers.since,
+        "producers_gone": list(report.producers.gone),
         "footer": report.footer._asdict() if report.footer is not None else None,
         "checks": _checks_json(report.checks),
     }
@@ -230,6 +236,10 @@ def _directory_json(report: ObjectReport) -> list[dict[str, Any]] | None:
 
 def _checks_json(checks: list[IntegrityCheck]) -> list[dict[str, Any]]:
     return [_fields(check) for check in checks]
+
+
+def _producers(report: SegmentReport) -> list[dict[str, Any]]:
+    return [_fields(producer._asdict()) for producer in report.producers.producers]
 
 
 def _fields(value: Any) -> dict[str, Any]:

@@ -139,6 +139,7 @@ class LocalLog:
             dirty_partitions=self._dirty_partitions,
             published_tail_cache=self._published_tail_cache,
             budget=self._budget,
+            counters=self._counters,
         )
         self._handler = PartitionLeaseHandler(
             resources,

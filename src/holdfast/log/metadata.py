@@ -36,7 +36,10 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A published segment: bytes [`start`, `end`) of an object, which several partitions may share."""
+    """A published segment: bytes [`start`, `end`) of an object, which several partitions may share.
+
+    `producers_since`: its footer has only the producers that changed since this offset (`log.producer_snapshots`); -1: all of them.
+    """
 
     base_offset: int
     end_offset: int
@@ -48,6 +51,7 @@ class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True):
     min_timestamp_ms: int
     max_timestamp_ms: int
     compacted_at_ms: int = 0  # when its tombstones began to wait for their end; 0: never compacted
+    producers_since: int = -1
 
     @property
     def size_bytes(self) -> int:

@@ -12,6 +12,9 @@ class LogSettings:
     `reserve_offsets`: how many offsets a leader reserves in the store at a time (docs/safety.md, rule 8).
     `unpublished_bytes_max`: limit of unpublished bytes of a partition; beyond it producers wait.
     `copy_below_bytes`: smaller tail batches are copied out of the slab they arrived in, so that they do not pin it.
+    `producer_expiry_ms`: how long an idempotent producer may be silent before it is forgotten; `producers_max`: of a partition,
+    beyond which the most silent one is. `producer_deltas_max`: so many segments after one with all producers another has all of
+    them, a quarter of `segment_keys_max` at most; `producer_delta_min`: with fewer producers every publication has all of them.
     `segment_reads_max`: concurrent reads of segments; `segment_readers_max`: whose indexes are kept in RAM.
     `reads_ahead_max`: reads ahead of sequential readers, of all partitions; `reads_ahead_depth`: of one partition;
     `read_ahead_bytes`: of one such read.
@@ -30,6 +33,8 @@ class LogSettings:
     object_interval_ms: int = 250
     producer_expiry_ms: int = 86_400_000
     producers_max: int = 100_000
+    producer_deltas_max: int = 16
+    producer_delta_min: int = 256
     segment_reads_max: int = 64
     segment_readers_max: int = 1_024
     reads_ahead_max: int = 16
@@ -43,6 +48,8 @@ class LogSettings:
         check_at_least("room_wait_ms", self.room_wait_ms, 0)
         check_at_least("copy_below_bytes", self.copy_below_bytes, 0)
         check_at_least("segment_keys_max", self.segment_keys_max, 4)
+        check_at_least("producer_deltas_max", self.producer_deltas_max, 0)
+        check_at_least("producer_delta_min", self.producer_delta_min, 1)
         check_at_least("index_entries_max", self.index_entries_max, 16)
         check_at_least("shared_below_bytes", self.shared_below_bytes, 0)
         check_at_least("reads_ahead_max", self.reads_ahead_max, 0)
@@ -113,3 +120,5 @@ class LeadershipCounters:
     publish_failures: int = 0
     lost_while_publishing: int = 0
     bookings_returned: int = 0
+    producers_expired: int = 0
+    producers_evicted: int = 0

@@ -63,7 +63,7 @@ async def test_the_newest_footer_knows_the_producers(world: PartitionWorld) -> N
     for each in partition.segments.recent:
         producers = await SegmentReader(world.objects, each.object, each.start, each.end).producers()
         assert not isinstance(producers, Missing)
-        known.append([producer.producer_id for producer in producers])
+        known.append([producer.producer_id for producer in producers.producers])
     assert known == [[]] * (len(known) - 1) + [[7]]
     bobs = await (await world.owner("bob")).open()
     again = await append(bobs, batch("9:".ljust(400, "x"), producer=7, sequence=9))

@@ -173,12 +173,40 @@ def test_a_snapshot_is_enough_to_go_on_from() -> None:
     assert producers.validate(header(2)) is None
 
 
-def test_silent_producers_are_forgotten_and_so_are_the_most_silent_of_too_many() -> None:
+def test_a_delta_has_who_changed_after_the_snapshot_was_taken_and_before_it_was_published() -> None:
     producers = ProducerStates()
     for producer in range(4):
+        producers.append(header(0, producer=producer), producer, 1_000)
+    snapshot = producers.section(4, delta=False)
+    producers.append(header(1, producer=2), 4, 2_000)
+    producers.append(header(0, producer=9), 5, 2_000)
+    producers.rebase(4)
+    assert [each.producer_id for each in snapshot().producers] == [0, 1, 2, 3]
+    assert [each.producer_id for each in producers.section(6, delta=True)().producers] == [2, 9]
+    then = producers.section(5, delta=True)()  # the last one is not durable yet, and may have been forgotten before
+    assert ([each.producer_id for each in then.producers], then.gone) == ([2], (9,))
+    assert then.onto(snapshot().producers) == producers.snapshot(5)
+
+
+def test_an_append_that_is_undone_is_named_in_the_next_delta_as_it_was_before() -> None:
+    producers = appended(0, 1)
+    producers.rebase(2)
+    before = producers.snapshot(2)
+    producers.append(header(2), 2, 2_000)
+    producers.forget_from(2)
+    assert producers.section(2, delta=True)().onto(before) == before
+
+
+def test_silent_producers_are_forgotten_and_so_are_the_most_silent_of_too_many() -> None:
+    producers = ProducerStates(count_max=3)
+    for producer in range(5):
         producers.append(header(0, producer=producer), producer, 1_000 * producer)
-    producers.expire(3_500, expiry_ms=3_000, count_max=2)
-    assert [each.producer_id for each in producers.snapshot(10)] == [2, 3]
+    producers.append(header(1, producer=2), 5, 5_000)
+    assert [each.producer_id for each in producers.snapshot(10)] == [2, 3, 4]
+    assert producers.expire(6_500, expiry_ms=3_000, below_offset=6) == (1, 2)
+    assert [each.producer_id for each in producers.snapshot(10)] == [2, 4]
+    assert producers.expire(6_500, expiry_ms=3_000, below_offset=6) == (0, 0)
+    assert len(ProducerStates(producers.snapshot(10), count_max=1)) == 1
 
 
 def test_the_second_batch_of_an_unknown_producer_does_not_overtake_the_first_that_was_not_taken() -> None:

@@ -1,6 +1,7 @@
 """What goes into a segment comes out of it, and its tail says what is in it."""
 
 import hashlib
+from typing import Any
 
 import lz4.block
 import pytest
@@ -12,6 +13,7 @@ from holdfast.log.batches import Buffer, Record, encode, parse_header
 from holdfast.log.batches.header import set_append_time
 from holdfast.log.segments import (
     EpochStart,
+    ProducerSection,
     ProducerSnapshot,
     SegmentSettings,
     SequenceRange,
@@ -26,6 +28,12 @@ from holdfast.log.segments import parse_header as parse_segment_header
 from holdfast.log.segments.blocks import walk_blocks
 from holdfast.log.segments.inspection import inspect_object
 from holdfast.vocabulary.errors import InvalidError
+
+
+def one_producer(producer_id: int, *, batches: int = 0) -> ProducerSection:
+    ranges = (SequenceRange(0, 0, 0),) * batches
+    known = ProducerSnapshot(producer_id=producer_id, producer_epoch=0, last_timestamp_ms=0, batches=ranges)
+    return ProducerSection(producers=(known,))
 
 
 def blocks_of(segment: bytes) -> bytes:
@@ -73,7 +81,8 @@ def test_whose_it_is_stands_at_both_ends() -> None:
     assert (index.topic_id, footer.partition, footer.base_offset) == ("t1", 3, 30)
 
 
-def test_epochs_and_producers_come_back() -> None:
+@pytest.mark.parametrize("delta", [{}, {"since": 3, "gone": (4, 2**40)}])
+def test_epochs_and_producers_come_back(delta: dict[str, Any]) -> None:
     producers = (
         ProducerSnapshot(
             producer_id=2**60,
@@ -85,14 +94,16 @@ def test_epochs_and_producers_come_back() -> None:
         ),
         ProducerSnapshot(producer_id=1, producer_epoch=0, last_timestamp_ms=-1),
     )
+    section = ProducerSection(producers=producers, **delta)
     built = build_segment(
-        some_batches(3, base_offset=10), topic_id="t", partition=0, epochs=[(2, 0), (5, 12)], producers=producers
+        some_batches(3, base_offset=10), topic_id="t", partition=0, epochs=[(2, 0), (5, 12)], producers=section
     )
     assert built.meta.epochs == (EpochStart(2, 0), EpochStart(5, 12))
     segment = body(built)
     footer = read_footer(segment)
-    section = segment[footer.producers_at : footer.producers_at + footer.producers_bytes]
-    assert read_producers(section, footer) == producers
+    assert footer.minor == len(delta) // 2
+    found = segment[footer.producers_at : footer.producers_at + footer.producers_bytes]
+    assert read_producers(found, footer) == section
 
 
 def test_blocks_are_packed_unless_their_producers_packed_them() -> None:
@@ -212,17 +223,8 @@ def test_the_index_is_small() -> None:
         ({"batches": [a_batch(0)[:-1]]}, "bytes left"),
         ({"batches": [a_batch(5), a_batch(7)]}, "in order"),
         ({"batches": [a_batch(5), a_batch(0)], "block_bytes": 1}, "in order"),
-        ({"producers": [ProducerSnapshot(producer_id=2**63, producer_epoch=0, last_timestamp_ms=0)]}, "producer"),
-        (
-            {
-                "producers": [
-                    ProducerSnapshot(
-                        producer_id=1, producer_epoch=0, last_timestamp_ms=0, batches=(SequenceRange(0, 0, 0),) * 6
-                    )
-                ]
-            },
-            "batches of a producer",
-        ),
+        ({"producers": one_producer(2**63)}, "producer"),
+        ({"producers": one_producer(1, batches=6)}, "batches of a producer"),
     ],
 )
 def test_wrong_input_is_refused_with_its_reason(change: dict[str, object], says: str) -> None:

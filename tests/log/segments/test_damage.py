@@ -11,6 +11,7 @@ from tests.support.segments import a_batch, a_segment, body, some_batches
 
 from holdfast.log.batches import Buffer
 from holdfast.log.segments import (
+    ProducerSection,
     ProducerSnapshot,
     SequenceRange,
     build_object,
@@ -33,10 +34,10 @@ PRODUCER = ProducerSnapshot(
 )
 
 
-def whole() -> bytes:
+def whole(producers: ProducerSection = ProducerSection(producers=(PRODUCER,))) -> bytes:  # noqa: B008 - a frozen value
     batches = [*some_batches(5), a_batch(15, compression="zstd"), a_batch(20, compression="gzip")]
     built = build_segment(
-        batches, topic_id="t1", partition=3, epochs=[(1, 0), (4, 6)], producers=[PRODUCER], block_bytes=400
+        batches, topic_id="t1", partition=3, epochs=[(1, 0), (4, 6)], producers=producers, block_bytes=400
     )
     return body(built)
 
@@ -49,8 +50,12 @@ def read_all(data: Buffer) -> None:
     decode_blocks(data[index.blocks[0].start : index.blocks[-1].end])
 
 
-def test_no_damaged_byte_goes_unseen() -> None:
-    sound = whole()
+DELTA = ProducerSection(producers=(PRODUCER,), since=2, gone=(7, 8))
+
+
+@pytest.mark.parametrize("producers", [ProducerSection(producers=(PRODUCER,)), DELTA], ids=["snapshot", "delta"])
+def test_no_damaged_byte_goes_unseen(producers: ProducerSection) -> None:
+    sound = whole(producers)
     read_all(sound)
     assert inspect_object(sound).ok
     for at in range(len(sound)):

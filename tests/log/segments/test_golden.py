@@ -10,6 +10,7 @@ from holdfast.log.batches import Record, decode, encode
 from holdfast.log.segments import (
     BuiltSegment,
     EpochStart,
+    ProducerSection,
     ProducerSnapshot,
     SegmentMeta,
     SequenceRange,
@@ -56,7 +57,7 @@ def golden_segment() -> BuiltSegment:
         topic_id="0123456789abcdef0123456789abcdef",
         partition=12,
         epochs=[(3, 900), (4, 1010)],
-        producers=PRODUCERS,
+        producers=ProducerSection(producers=PRODUCERS),
         compression="none",
         block_bytes=256,
     )
@@ -99,7 +100,7 @@ def test_the_golden_segment_is_read() -> None:
     )
     footer = read_footer(segment)
     section = segment[footer.producers_at : footer.producers_at + footer.producers_bytes]
-    assert read_producers(section, footer) == PRODUCERS
+    assert read_producers(section, footer) == ProducerSection(producers=PRODUCERS)
 
 
 def test_the_golden_segment_is_written_byte_for_byte() -> None:

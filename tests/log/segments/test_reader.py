@@ -21,6 +21,7 @@ from holdfast.contracts.objects import Missing
 from holdfast.log.batches import decode, parse_header
 from holdfast.log.segments import (
     OffsetAndTimestamp,
+    ProducerSection,
     ProducerSnapshot,
     SegmentReader,
     SegmentSettings,
@@ -161,8 +162,9 @@ async def test_behind_the_last_batch_of_a_compacted_segment_there_is_nothing() -
 
 async def test_producers_are_read_where_a_new_owner_looks_for_them() -> None:
     producers = tuple(ProducerSnapshot(producer_id=n, producer_epoch=0, last_timestamp_ms=NOW_MS) for n in range(1000))
-    reader, objects = reader_of(body(build_segment([a_batch(0)], topic_id="t", partition=0, producers=producers)))
-    assert await reader.producers() == producers
+    section = ProducerSection(producers=producers)
+    reader, objects = reader_of(body(build_segment([a_batch(0)], topic_id="t", partition=0, producers=section)))
+    assert await reader.producers() == section
     assert len(objects.gets) == 2
 
 

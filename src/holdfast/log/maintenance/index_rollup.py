@@ -15,6 +15,7 @@ from holdfast.log.maintenance.listing_change import (
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.metadata import IndexRecord, SegmentRecord
 from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.producer_snapshots import newest_snapshot_at
 from holdfast.vocabulary import failpoints
 
 
@@ -26,9 +27,13 @@ async def roll_up_segment_keys(partition: LeadingPartition, context: Maintenance
     folded = 0
     while len(partition.segments.recent) > context.log.segment_keys_max:
         async with exclusive_listing(partition, context):
-            count = keys_to_roll_up(len(partition.segments.recent), context.log.segment_keys_max)
-            if count:
-                await _roll_up(partition, count, context)
+            recent = partition.segments.recent
+            count = keys_to_roll_up(len(recent), context.log.segment_keys_max)
+            # The newest segment needs the snapshot of producers in another one, which has to keep its key.
+            count = min(count, newest_snapshot_at(recent) or 0)
+            if not count:
+                break
+            await _roll_up(partition, count, context)
             folded += count
     return folded
 

@@ -4,8 +4,9 @@
 leaves a valid log, so a crash between them costs nothing but the rest of the work. The tail is never touched; only
 `delete_records` may move the start into it, and what is published below the start later goes with the next pass.
 
-What producers sent last is in the footer of the newest segment. When that segment goes, a placeholder takes its place: no records,
-only the producers, so that a duplicate is still a duplicate after the partition was opened again.
+What producers sent last is in the footer of the newest segment, and in that of the one with the snapshot it builds on
+(`log.producer_snapshots`). When one of them goes, a placeholder takes its place: no records, only the producers, so that a
+duplicate is still a duplicate after the partition was opened again.
 """
 
 import asyncio
@@ -29,7 +30,8 @@ from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.model import CleanupPolicy
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.segments import SegmentReader, build_segment
+from holdfast.log.producer_snapshots import newest_snapshot_at, read_state
+from holdfast.log.segments import ProducerSection, ProducerSnapshot, build_segment
 from holdfast.log.segments.keys import segment_key
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import CorruptError, InvalidError
@@ -223,21 +225,38 @@ async def _next_recent(partition: LeadingPartition, target: int, context: Mainte
     indexes, recent = partition.segments.indexes, partition.segments.recent
     below = [each for each in recent if each.end_offset <= target]
     dead = below[: OPERATIONS_MAX // 2]
-    placeholder: tuple[SegmentRecord, ...] = ()
-    if dead and dead[-1] is recent[-1]:
-        placeholder = await _placeholder(partition, recent[-1], context)
-        if placeholder == (recent[-1],):
-            dead, placeholder = dead[:-1], ()
-    start = target if len(dead) + len(placeholder) >= len(below) or not dead else dead[-1].end_offset
-    if not dead and start <= partition.record.start:
+    start = target if len(dead) == len(below) else dead[-1].end_offset
+    kept = await _producers_kept(partition, dead, context)
+    gone = [each for each in dead if each not in kept]
+    if not gone and start <= partition.record.start:
         return None
     return ListingChange(
         record=_started(partition.record, start),
-        recent=[*placeholder, *recent[len(dead) :]],
+        recent=[*kept, *recent[len(dead) :]],
         indexes=indexes,
-        fresh=tuple(each.object for each in placeholder),
-        trash={each.object: False for each in dead},
+        fresh=tuple(each.object for each in kept if each not in dead),
+        trash={each.object: False for each in gone},
     )
+
+
+async def _producers_kept(
+    partition: LeadingPartition, dead: Sequence[SegmentRecord], context: MaintenanceContext
+) -> tuple[SegmentRecord, ...]:
+    """What takes the place of the oldest segments, `dead`, so that the producers stay known: at most one segment."""
+    recent = partition.segments.recent
+    at = newest_snapshot_at(recent)
+    if at is None or at >= len(dead):
+        return ()
+    # Without the newest segment the producers are needed as of its end; with it, its snapshot is.
+    segment = recent[-1] if len(dead) == len(recent) else recent[at]
+    if segment.records == 0 and segment.producers_since < 0:
+        return (segment,)  # a placeholder already
+    producers = await read_state(segment, recent, context.objects)
+    if isinstance(producers, Missing):
+        raise CorruptError(f"object {segment.object}", "it, or its snapshot of producers, is missing")
+    if not producers and at == len(recent) - 1:
+        return ()  # nor is a delta on its way: there is none of an empty snapshot
+    return (await _placeholder(partition, segment, producers, context),)
 
 
 def _started(record: PartitionRecord, start: int) -> PartitionRecord:
@@ -247,42 +266,39 @@ def _started(record: PartitionRecord, start: int) -> PartitionRecord:
 
 
 async def _placeholder(
-    partition: LeadingPartition, newest: SegmentRecord, context: MaintenanceContext
-) -> tuple[SegmentRecord, ...]:
-    """What takes the place of the newest segment; itself if it is a placeholder already; nothing if no producer is known."""
-    if newest.records == 0:
-        return (newest,)
-    producers = await SegmentReader(context.objects, newest.object, newest.start, newest.end).producers()
-    if isinstance(producers, Missing):
-        raise CorruptError(f"object {newest.object}", "it is referenced by the store and missing")
-    if not producers:
-        return ()
-    partition_id, end = partition.partition_id, newest.end_offset
+    partition: LeadingPartition,
+    segment: SegmentRecord,
+    producers: tuple[ProducerSnapshot, ...],
+    context: MaintenanceContext,
+) -> SegmentRecord:
+    """A segment without records in the place of `segment`."""
+    partition_id, end = partition.partition_id, segment.end_offset
     built = await asyncio.to_thread(
         build_segment,
         [empty_batch(end)],
         topic_id=partition_id.topic_id,
         partition=partition_id.number,
         epochs=[each for each in partition.record.epochs if each.start_offset <= end],
-        producers=producers,
-        base_offset=newest.base_offset,
+        producers=ProducerSection(producers=producers),
+        base_offset=segment.base_offset,
         end_offset=end,
     )
     token = context.random.token()
-    key = segment_key(partition_id.topic_id, partition_id.number, newest.base_offset, end, partition.lease.epoch, token)
+    key = segment_key(
+        partition_id.topic_id, partition_id.number, segment.base_offset, end, partition.lease.epoch, token
+    )
     await context.objects.put(key, built.parts)
     failpoints.reached("maintenance.placeholder-uploaded")
-    return (
-        msgspec.structs.replace(
-            newest,
-            object=key,
-            start=0,
-            end=built.meta.bytes,
-            epoch=partition.lease.epoch,
-            records=0,
-            min_timestamp_ms=-1,
-            max_timestamp_ms=-1,
-        ),
+    return msgspec.structs.replace(
+        segment,
+        object=key,
+        start=0,
+        end=built.meta.bytes,
+        epoch=partition.lease.epoch,
+        records=0,
+        min_timestamp_ms=-1,
+        max_timestamp_ms=-1,
+        producers_since=-1,
     )
 
 

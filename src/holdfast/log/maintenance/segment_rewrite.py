@@ -14,7 +14,8 @@ from holdfast.log.maintenance.retention import empty_batch
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.metadata import SegmentRecord
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.segments import ProducerSnapshot, SegmentReader, build_segment
+from holdfast.log.producer_snapshots import newest_snapshot_at, read_section, read_state
+from holdfast.log.segments import ProducerSection, SegmentReader, build_segment
 from holdfast.log.segments.keys import segment_key
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -45,7 +46,7 @@ async def upload_rewritten(
         topic_id=partition_id.topic_id,
         partition=partition_id.number,
         epochs=[each for each in partition.record.epochs if each.start_offset <= end],
-        producers=await _producers(old[-1], context),
+        producers=await _producers(partition, old, context),
         base_offset=base,
         end_offset=end,
     )
@@ -63,6 +64,7 @@ async def upload_rewritten(
         min_timestamp_ms=meta.min_timestamp_ms,
         max_timestamp_ms=meta.max_timestamp_ms,
         compacted_at_ms=compacted_at_ms,
+        producers_since=built.producers_since,
     )
 
 
@@ -73,9 +75,15 @@ def _covering(batches: Sequence[Buffer], end_offset: int) -> Sequence[Buffer]:
     return [*batches, empty_batch(end_offset)]
 
 
-async def _producers(segment: SegmentRecord, context: MaintenanceContext) -> tuple[ProducerSnapshot, ...]:
-    reader = SegmentReader(context.objects, segment.object, segment.start, segment.end)
-    return _found(segment, await reader.producers())
+async def _producers(
+    partition: LeadingPartition, old: Sequence[SegmentRecord], context: MaintenanceContext
+) -> ProducerSection:
+    """The producers of a segment that replaces `old`: a snapshot if theirs is the one that newer segments build on."""
+    recent = list(partition.segments.recent)
+    at = newest_snapshot_at(recent)
+    if at is None or recent[at] not in old:
+        return _found(old[-1], await read_section(old[-1], context.objects))
+    return ProducerSection(producers=_found(old[-1], await read_state(old[-1], recent, context.objects)))
 
 
 def _found(segment: SegmentRecord, found: T | Missing) -> T:

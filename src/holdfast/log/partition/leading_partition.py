@@ -10,7 +10,7 @@ It does not upload (`publisher`), recover (`takeover`) or read segments (`log.re
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -24,10 +24,11 @@ from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.model import ACKS_ALL, ACKS_NONE, OnDurable, PartitionId
 from holdfast.log.partition.backpressure import Backpressure
 from holdfast.log.partition.offset_assignment import assign_offsets, extent, wal_frame
+from holdfast.log.partition.producer_footer import forget_silent, next_section
 from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
 from holdfast.log.partition.tail import TailBatch
 from holdfast.log.partition.watermark import Watermark
-from holdfast.log.segments import EpochStart, ProducerSnapshot
+from holdfast.log.segments import EpochStart, ProducerSection, ProducerSnapshot
 from holdfast.log.wal import WalFrame
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 from holdfast.vocabulary.tasks import Notify
@@ -59,6 +60,7 @@ class LeadingPartition:
         self._dirty_partitions = resources.dirty_partitions
         self._published_tail_cache = resources.published_tail_cache
         self._producers = state.producers
+        self.counters = resources.counters
         self._order = asyncio.Lock()  # first come, first numbered
         self._queued = 0  # appends that wait for their turn
         self._next = self._durable = max(state.tail.end, state.record.record.published)
@@ -312,6 +314,8 @@ class LeadingPartition:
         self.segments.recent.extend(segments)
         self.segments_published += len(segments)
         end_offset = segments[-1].end_offset
+        if segments[-1].producers_since < 0:
+            self._producers.rebase(end_offset)
         self._published_tail_cache.keep(self.tail, end_offset)
         self.oldest_unpublished_ms = self._clock.boot_ms() if self.tail.size_bytes else None
         self.publish_requested = False
@@ -368,12 +372,16 @@ class LeadingPartition:
         return self.tail.between(self.record.published, self._durable)
 
     def producers_at(self, offset: int) -> tuple[ProducerSnapshot, ...]:
-        """The producers for the footer of a segment that ends at `offset`, as far as anything is durable."""
-        settings = self._settings
-        self._producers.expire(
-            self._clock.now_ms(), expiry_ms=settings.producer_expiry_ms, count_max=settings.producers_max
-        )
+        """The producers that are remembered, as of `offset`."""
         return self._producers.snapshot(offset)
+
+    def producer_section(self, offset: int) -> tuple[Callable[[], ProducerSection], int]:
+        """The producers for the footer of a segment that ends at `offset`, as far as anything is durable; see `next_section`."""
+        now_ms, settings = self._clock.now_ms(), self._settings
+        forget_silent(
+            self._producers, self.partition_id, offset, now_ms=now_ms, settings=settings, counters=self.counters
+        )
+        return next_section(self._producers, self.segments.recent, offset, settings)
 
     def stop_accepting(self) -> None:
         """Refuse appends from now on; what was accepted goes on."""

@@ -15,15 +15,21 @@ and new numbers, under which a batch that did reach us before a crash is appende
 Transaction markers have no sequence: they are validated by their epoch alone, and leave the sequence where it is.
 
 What was appended and is not durable yet can be undone: each append keeps what it replaced until `settle`.
+
+Which producers changed since the last snapshot in a footer is kept, too, so that the next footer need not have all of them. A
+producer named as changed that did not costs its bytes; one left out would be lost. So undoing and failing leave the names.
+
+Producers are in the order of their last batch, so that the most silent ones are found without a search.
 """
 
-from collections import deque
-from collections.abc import Iterable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from holdfast.log.batches import BatchHeader
 from holdfast.log.errors import ProducerRefusal, ProducerRefusedError
-from holdfast.log.segments.model import BATCHES_REMEMBERED_MAX, ProducerSnapshot, SequenceRange
+from holdfast.log.segments.model import BATCHES_REMEMBERED_MAX, ProducerSection, ProducerSnapshot, SequenceRange
 
 _SEQUENCES = 1 << 31  # after 2³¹-1 comes 0
 
@@ -31,18 +37,12 @@ MISSED_MS = 60_000  # so long is a batch that was not taken waited for: longer t
 MISSED_MAX = 1_000
 
 
-class _ProducerState(NamedTuple):
-    epoch: int
-    batches: tuple[SequenceRange, ...]
-    last_timestamp_ms: int
-
-
 class _ReplacedState(NamedTuple):
     """What an append put aside: the producer as it was before the batch at `base_offset`."""
 
     base_offset: int
     producer_id: int
-    before: _ProducerState | None
+    before: ProducerSnapshot | None
 
 
 class _MissedBatch(NamedTuple):
@@ -53,16 +53,37 @@ class _MissedBatch(NamedTuple):
     at_ms: int
 
 
-class ProducerStates:
-    """The producers of one partition, as of everything appended so far (durable or on its way)."""
+class ForgottenProducers(NamedTuple):
+    """How many producers were forgotten: silent for too long, or the most silent of too many."""
 
-    def __init__(self, snapshots: Iterable[ProducerSnapshot] = ()) -> None:
-        self._producers = {
-            each.producer_id: _ProducerState(each.producer_epoch, each.batches, each.last_timestamp_ms)
-            for each in snapshots
-        }
+    expired: int
+    evicted: int
+
+
+class ProducerStates:
+    """The producers of one partition, as of everything appended so far (durable or on its way).
+
+    `since`: the end of the segment whose footer has a snapshot (-1: none has), and `changed` who changed since. Beyond `count_max`
+    the most silent producer is forgotten.
+    """
+
+    def __init__(
+        self,
+        snapshots: Iterable[ProducerSnapshot] = (),
+        *,
+        since: int = -1,
+        changed: Iterable[int] = (),
+        count_max: int = 1 << 62,
+    ) -> None:
+        self._producers: OrderedDict[int, ProducerSnapshot] = OrderedDict(
+            (each.producer_id, each) for each in sorted(snapshots, key=lambda each: each.last_timestamp_ms)
+        )
         self._replaced: deque[_ReplacedState] = deque()
         self._missed: dict[int, _MissedBatch] = {}
+        self.since = since
+        self._changed = dict.fromkeys(changed, max(since, 0))  # by producer, the offset of the last change
+        self._count_max, self._evicted = count_max, 0
+        self._evict(max(since, 0))
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -76,14 +97,17 @@ class ProducerStates:
             if self._missed:
                 self._check_missed(header, now_ms)
             return None
-        if header.producer_epoch < known.epoch:
+        if header.producer_epoch < known.producer_epoch:
             raise self._refused(
-                ProducerRefusal.OLD_EPOCH, header, f"epoch {header.producer_epoch}", f"epoch {known.epoch} or newer"
+                ProducerRefusal.OLD_EPOCH,
+                header,
+                f"epoch {header.producer_epoch}",
+                f"epoch {known.producer_epoch} or newer",
             )
         if header.is_control:
             return None
         first, last = _range(header)
-        if header.producer_epoch > known.epoch:
+        if header.producer_epoch > known.producer_epoch:
             if first != 0:
                 self._check_missed(header, now_ms)
                 raise self._refused(
@@ -135,12 +159,19 @@ class ProducerStates:
         if header.producer_id < 0:
             return
         known = self._producers.get(header.producer_id)
-        earlier = known.batches if known is not None and known.epoch == header.producer_epoch else ()
+        earlier = known.batches if known is not None and known.producer_epoch == header.producer_epoch else ()
         batches = earlier
         if not header.is_control:
             batches = (*earlier, SequenceRange(*_range(header), base_offset))[-BATCHES_REMEMBERED_MAX:]
-        self._producers[header.producer_id] = _ProducerState(header.producer_epoch, batches, now_ms)
+        self._producers[header.producer_id] = ProducerSnapshot(
+            header.producer_id, header.producer_epoch, now_ms, batches
+        )
+        self._changed[header.producer_id] = base_offset
         self._replaced.append(_ReplacedState(base_offset, header.producer_id, known))
+        if known is not None:
+            self._producers.move_to_end(header.producer_id)
+        elif len(self._producers) > self._count_max:
+            self._evict(base_offset)
         if self._missed:
             self._missed.pop(header.producer_id, None)
 
@@ -154,40 +185,74 @@ class ProducerStates:
         while self._replaced and self._replaced[-1].base_offset >= offset:
             _put_back(self._producers, self._replaced.pop())
 
-    def expire(self, now_ms: int, *, expiry_ms: int, count_max: int) -> None:
-        """Forget producers that have been silent for too long, and the most silent ones beyond `count_max`."""
-        kept = {
-            producer_id: each
-            for producer_id, each in self._producers.items()
-            if now_ms - each.last_timestamp_ms < expiry_ms
-        }
-        if len(kept) > count_max:
-            newest = sorted(kept, key=lambda producer_id: kept[producer_id].last_timestamp_ms)[-count_max:]
-            kept = {producer_id: kept[producer_id] for producer_id in newest}
-        self._producers = kept
+    def expire(self, now_ms: int, *, expiry_ms: int, below_offset: int) -> ForgottenProducers:
+        """Forget producers that have been silent for too long, before the footer of a segment that ends at `below_offset`.
+
+        How many that were, and how many were forgotten since the last call because there were too many.
+        """
+        expired = 0
+        while self._producers:
+            producer_id, oldest = next(iter(self._producers.items()))
+            if now_ms - oldest.last_timestamp_ms < expiry_ms:
+                break
+            del self._producers[producer_id]
+            self._changed[producer_id] = below_offset - 1
+            expired += 1
+        evicted, self._evicted = self._evicted, 0
+        return ForgottenProducers(expired, evicted)
+
+    def _evict(self, at_offset: int) -> None:
+        while len(self._producers) > self._count_max:
+            producer_id, _ = self._producers.popitem(last=False)
+            self._changed[producer_id] = at_offset
+            self._evicted += 1
+
+    def delta_pays(self, count_min: int) -> bool:
+        """Whether a delta since the last snapshot is much smaller than another one; with less than `count_min` none is."""
+        return self.since >= 0 and count_min <= len(self._producers) >= 2 * len(self._changed)
+
+    def section(self, below_offset: int, *, delta: bool) -> Callable[[], ProducerSection]:
+        """What to write into the footer of a segment that ends at `below_offset`, above which nothing is settled.
+
+        Only the choice is made here; the call that makes the section may be done on any thread, however many there are.
+        """
+        then = self._undone(below_offset)
+        if delta:
+            chosen = {each: then[each] if each in then else self._producers.get(each) for each in self._changed}
+            return partial(_section, chosen, self.since)
+        chosen = {**self._producers, **then}
+        return partial(_section, chosen, -1)
+
+    def rebase(self, offset: int) -> None:
+        """The footer of a segment that ends at `offset` has a snapshot: count changes from there."""
+        self.since = offset
+        self._changed = {producer_id: at for producer_id, at in self._changed.items() if at >= offset}
 
     def snapshot(self, below_offset: int) -> tuple[ProducerSnapshot, ...]:
-        """What to write into the footer of a segment that ends at `below_offset`, above which nothing is settled."""
-        then = dict(self._producers)
+        """All producers as of `below_offset`, above which nothing is settled."""
+        return self.section(below_offset, delta=False)().producers
+
+    def _undone(self, below_offset: int) -> dict[int, ProducerSnapshot | None]:
+        """What the producers that changed at or above `below_offset` were before."""
+        then: dict[int, ProducerSnapshot | None] = {}
         for replaced in reversed(self._replaced):
             if replaced.base_offset < below_offset:
                 break
-            _put_back(then, replaced)
-        return tuple(
-            ProducerSnapshot(
-                producer_id=producer_id,
-                producer_epoch=each.epoch,
-                last_timestamp_ms=each.last_timestamp_ms,
-                batches=each.batches,
-            )
-            for producer_id, each in sorted(then.items())
-        )
+            then[replaced.producer_id] = replaced.before
+        return then
 
     def _refused(self, refusal: ProducerRefusal, header: BatchHeader, given: str, allowed: str) -> ProducerRefusedError:
         return ProducerRefusedError(refusal, header.producer_id, given, allowed)
 
 
-def _put_back(producers: dict[int, _ProducerState], replaced: _ReplacedState) -> None:
+def _section(chosen: Mapping[int, ProducerSnapshot | None], since: int) -> ProducerSection:
+    found = [chosen[producer_id] for producer_id in sorted(chosen)]
+    producers = tuple(each for each in found if each is not None)
+    gone = tuple(sorted(each for each, state in chosen.items() if state is None)) if since >= 0 else ()
+    return ProducerSection(producers=producers, since=since, gone=gone)
+
+
+def _put_back(producers: dict[int, ProducerSnapshot], replaced: _ReplacedState) -> None:
     if replaced.before is None:
         producers.pop(replaced.producer_id, None)
     else:

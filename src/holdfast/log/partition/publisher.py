@@ -7,9 +7,10 @@ segments meanwhile becomes so many, built and uploaded concurrently, and committ
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -25,8 +26,7 @@ from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.tail import TailBatch
 from holdfast.log.segments import (
     BuiltSegment,
-    ProducerSnapshot,
-    SegmentMeta,
+    ProducerSection,
     build_object,
     build_segment,
     segment_key,
@@ -136,18 +136,21 @@ class SegmentPublisher:
             return lost
 
     async def _build(
-        self, partition: LeadingPartition, batches: Sequence[TailBatch], producers: Sequence[ProducerSnapshot]
+        self, partition: LeadingPartition, batches: Sequence[TailBatch], producers: Callable[[], ProducerSection]
     ) -> _Built:
         end = batches[-1].end_offset
-        built = await asyncio.to_thread(
-            build_segment,
-            [batch.data for batch in batches],
-            topic_id=partition.partition_id.topic_id,
-            partition=partition.partition_id.number,
-            epochs=[each for each in partition.record.epochs if each.start_offset <= end],
-            producers=producers,
-        )
-        return partition, built
+        epochs = [each for each in partition.record.epochs if each.start_offset <= end]
+
+        def build() -> BuiltSegment:
+            return build_segment(
+                [batch.data for batch in batches],
+                topic_id=partition.partition_id.topic_id,
+                partition=partition.partition_id.number,
+                epochs=epochs,
+                producers=producers(),  # here, on the thread: there may be many
+            )
+
+        return partition, await asyncio.to_thread(build)
 
     async def _upload(self, segments: Sequence[_Built]) -> list[_UploadedSegments]:
         small = [each for each in segments if each[1].meta.bytes < self._settings.shared_below_bytes]
@@ -177,14 +180,14 @@ class SegmentPublisher:
             self._random.token(),
         )
         await self._put(key, built.parts)
-        return [(partition, _segment_record(partition, meta, key, 0, meta.bytes))]
+        return [(partition, _segment_record(partition, built, key, 0, meta.bytes))]
 
     async def _put_shared(self, segments: Sequence[_Built]) -> list[tuple[LeadingPartition, SegmentRecord]]:
         key = shared_key(self._random.token())
         parts, ranges = build_object([built for _, built in segments])
         await self._put(key, parts)
         return [
-            (partition, _segment_record(partition, built.meta, key, partition_id.start, partition_id.end))
+            (partition, _segment_record(partition, built, key, partition_id.start, partition_id.end))
             for (partition, built), partition_id in zip(segments, ranges, strict=True)
         ]
 
@@ -248,8 +251,8 @@ class SegmentPublisher:
         return lost
 
 
-def _cut_into_segments(partition: LeadingPartition) -> list[tuple[list[TailBatch], tuple[ProducerSnapshot, ...]]]:
-    """What is durable and not published, cut into segments, and the producers of each footer.
+def _cut_into_segments(partition: LeadingPartition) -> list[tuple[list[TailBatch], Callable[[], ProducerSection]]]:
+    """What is durable and not published, cut into segments, and what makes the producers of each footer.
 
     Only the last footer has them: the others are never the newest, because one commit lists them all.
     """
@@ -265,8 +268,9 @@ def _cut_into_segments(partition: LeadingPartition) -> list[tuple[list[TailBatch
             pieces.append([])
         pieces[-1].append(batch)
         size += len(batch.data)
-    producers = partition.producers_at(batches[-1].end_offset)
-    return [*((piece, ()) for piece in pieces[:-1]), (pieces[-1], producers)]
+    producers, since = partition.producer_section(batches[-1].end_offset)
+    nothing = partial(ProducerSection, since=since)
+    return [*((piece, nothing) for piece in pieces[:-1]), (pieces[-1], producers)]
 
 
 def _chunks(ready: Sequence[_UploadedSegments]) -> list[list[_UploadedSegments]]:
@@ -293,7 +297,8 @@ async def release_reservation(partition: LeadingPartition) -> bool:
         return True
 
 
-def _segment_record(partition: LeadingPartition, meta: SegmentMeta, key: str, start: int, end: int) -> SegmentRecord:
+def _segment_record(partition: LeadingPartition, built: BuiltSegment, key: str, start: int, end: int) -> SegmentRecord:
+    meta = built.meta
     return SegmentRecord(
         base_offset=meta.base_offset,
         end_offset=meta.end_offset,
@@ -304,4 +309,5 @@ def _segment_record(partition: LeadingPartition, meta: SegmentMeta, key: str, st
         records=meta.record_count,
         min_timestamp_ms=meta.min_timestamp_ms,
         max_timestamp_ms=meta.max_timestamp_ms,
+        producers_since=built.producers_since,
     )

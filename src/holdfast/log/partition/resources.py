@@ -14,7 +14,7 @@ from holdfast.log.partition.published_tail_cache import PublishedTailCache
 from holdfast.log.partition.tail import Tail
 from holdfast.log.partition.tail_budget import TailBudget
 from holdfast.log.segment_list import SegmentList
-from holdfast.log.settings import LogSettings
+from holdfast.log.settings import LeadershipCounters, LogSettings
 from holdfast.log.wal import Wal
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
@@ -38,6 +38,7 @@ class PartitionResources:
     dirty_partitions: "DirtyPartitions[LeadingPartition]" = field(default_factory=DirtyPartitions)
     published_tail_cache: PublishedTailCache = field(default_factory=lambda: PublishedTailCache(0))
     budget: TailBudget | None = None
+    counters: LeadershipCounters = field(default_factory=LeadershipCounters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

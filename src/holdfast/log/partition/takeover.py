@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
-from holdfast.contracts.objects import Missing, Objects
+from holdfast.contracts.objects import Missing
 from holdfast.contracts.store import Absent, AtVersion, Conflict, Entry, Put, Requirement
 from holdfast.kernel.lease import Lease, commit_fenced
 from holdfast.log.batches import RecordBatchLimits, split_batches
@@ -23,8 +23,9 @@ from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.producer_state import ProducerStates
 from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
 from holdfast.log.partition.tail import Tail, TailBatch
+from holdfast.log.producer_snapshots import read_section, read_snapshot
 from holdfast.log.segment_list import SegmentList, load_segments
-from holdfast.log.segments import SegmentReader
+from holdfast.log.segments import ProducerSnapshot
 from holdfast.log.wal import DATA, WalFrame
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import ClosedError, CorruptError, UnavailableError
@@ -61,7 +62,7 @@ async def open_partition(
         tail = Tail(record.published)
     failpoints.reached("takeover.tail-recovered")
     segments = await load_segments(store, partition_id.topic_id, partition_id.number)
-    producers = await _recover_producers(segments, resources.objects, tail, resources.clock.now_ms())
+    producers = await _recover_producers(segments, tail, resources)
     failpoints.reached("takeover.producers-recovered")
     opened = msgspec.structs.replace(
         record,
@@ -108,16 +109,24 @@ async def recover_tail(tail: Tail, record: PartitionRecord, frames: AsyncIterato
                     tail.append(TailBatch(header.base_offset, header.last_offset + 1, data, header))
 
 
-async def _recover_producers(segments: SegmentList, objects: Objects, tail: Tail, now_ms: int) -> ProducerStates:
-    """From the newest footer, then what the tail adds."""
-    producers = ProducerStates()
+async def _recover_producers(segments: SegmentList, tail: Tail, resources: PartitionResources) -> ProducerStates:
+    """From the newest footer and its snapshot (`log.producer_snapshots`), then what the tail adds."""
+    count_max, now_ms = resources.settings.producers_max, resources.clock.now_ms()
+    producers = ProducerStates(count_max=count_max)
     newest = segments.recent[-1] if segments.recent else None
     if newest is not None:
-        reader = SegmentReader(objects, newest.object, newest.start, newest.end)
-        snapshots = await reader.producers()
-        if isinstance(snapshots, Missing):
-            raise CorruptError(f"object {newest.object}", "it is referenced by the store and missing")
-        producers = ProducerStates(snapshots)
+        section = await read_section(newest, resources.objects)
+        snapshot: tuple[ProducerSnapshot, ...] | Missing = ()
+        if not isinstance(section, Missing) and not section.is_snapshot:
+            snapshot = await read_snapshot(section, segments.recent, resources.objects)
+        if isinstance(section, Missing) or isinstance(snapshot, Missing):
+            raise CorruptError(f"object {newest.object}", "it, or its snapshot of producers, is missing")
+        producers = ProducerStates(
+            section.onto(snapshot),
+            since=newest.end_offset if section.is_snapshot else section.since,
+            changed=() if section.is_snapshot else (*section.gone, *(each.producer_id for each in section.producers)),
+            count_max=count_max,
+        )
     for batch in tail.between(tail.start, tail.end):
         # Seen now, not at the timestamp of its records: a producer may write any time into them.
         producers.append(batch.header, batch.base_offset, now_ms)

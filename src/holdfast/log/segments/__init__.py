@@ -14,7 +14,14 @@ from holdfast.log.segments.builder import build_segment
 from holdfast.log.segments.index import BlockLocation, SegmentIndex, read_tail, segment_meta
 from holdfast.log.segments.keys import SegmentKey, parse_segment_key, partition_prefix, segment_key, shared_key
 from holdfast.log.segments.layout import SegmentFooter, SegmentHeader, parse_header, read_footer
-from holdfast.log.segments.model import BuiltSegment, EpochStart, ProducerSnapshot, SegmentMeta, SequenceRange
+from holdfast.log.segments.model import (
+    BuiltSegment,
+    EpochStart,
+    ProducerSection,
+    ProducerSnapshot,
+    SegmentMeta,
+    SequenceRange,
+)
 from holdfast.log.segments.producer_section import read_producers
 from holdfast.log.segments.reader import OffsetAndTimestamp, SegmentReader
 from holdfast.log.segments.settings import SegmentSettings
@@ -26,6 +33,7 @@ __all__ = [
     "BuiltSegment",
     "EpochStart",
     "OffsetAndTimestamp",
+    "ProducerSection",
     "ProducerSnapshot",
     "SegmentFooter",
     "SegmentHeader",

@@ -21,8 +21,16 @@ from holdfast.log.checksums import joined
 from holdfast.log.segments.blocks import encode_block, scan_batches
 from holdfast.log.segments.index import BlockLocation, SegmentIndex, segment_meta
 from holdfast.log.segments.keys import check_id, check_offset_range
-from holdfast.log.segments.layout import FOOTER_BYTES, MAJOR, MINOR, SegmentFooter, pack_footer, pack_header
-from holdfast.log.segments.model import BuiltSegment, EpochStart, ProducerSnapshot
+from holdfast.log.segments.layout import (
+    FOOTER_BYTES,
+    MAJOR,
+    MINOR,
+    MINOR_WITH_DELTA,
+    SegmentFooter,
+    pack_footer,
+    pack_header,
+)
+from holdfast.log.segments.model import BuiltSegment, EpochStart, ProducerSection
 from holdfast.log.segments.producer_section import pack_producers
 from holdfast.log.segments.settings import BLOCK_BYTES, COMPRESSIONS
 from holdfast.vocabulary.errors import InvalidError
@@ -101,7 +109,7 @@ def build_segment(
     topic_id: str,
     partition: int,
     epochs: Sequence[tuple[int, int]] = (),
-    producers: Sequence[ProducerSnapshot] = (),
+    producers: ProducerSection = ProducerSection(),  # noqa: B008 - a frozen value
     compression: str = "lz4",
     block_bytes: int = BLOCK_BYTES,
     base_offset: int | None = None,
@@ -145,7 +153,7 @@ def _blocks(batches: Sequence[Buffer], block_bytes: int) -> Iterator[Buffer]:
 
 
 def _finish(
-    body: _Body, index: SegmentIndex, partition: int, offsets: tuple[int, int], producers: Sequence[ProducerSnapshot]
+    body: _Body, index: SegmentIndex, partition: int, offsets: tuple[int, int], producers: ProducerSection
 ) -> BuiltSegment:
     """Append the sections and the footer."""
     base_offset, end_offset = offsets
@@ -170,11 +178,11 @@ def _finish(
         partition=partition,
         body_crc=crc32c(index_section, crc32c(producer_section, body.crc)),
         major=MAJOR,
-        minor=MINOR,
+        minor=MINOR if producers.is_snapshot else MINOR_WITH_DELTA,
         footer_bytes=FOOTER_BYTES,
     )
     body.parts.append(pack_footer(footer))
-    return BuiltSegment(parts=body.parts, meta=segment_meta(footer, index))
+    return BuiltSegment(parts=body.parts, meta=segment_meta(footer, index), producers_since=producers.since)
 
 
 def _checked(epochs: Sequence[tuple[int, int]], end_offset: int) -> tuple[EpochStart, ...]:

@@ -24,7 +24,7 @@ from holdfast.log.segments.layout import (
     parse_header,
     read_footer,
 )
-from holdfast.log.segments.model import ProducerSnapshot, SegmentMeta
+from holdfast.log.segments.model import ProducerSection, SegmentMeta
 from holdfast.log.segments.producer_section import read_producers
 from holdfast.log.segments.shared_object import SegmentLocation, directory_bytes, has_directory, read_directory
 from holdfast.vocabulary.errors import CorruptError, InvalidError
@@ -68,7 +68,7 @@ class SegmentReport:
     footer: SegmentFooter | None = None
     meta: SegmentMeta | None = None
     blocks: list[BlockReport] = field(default_factory=list)
-    producers: tuple[ProducerSnapshot, ...] = ()
+    producers: ProducerSection = field(default_factory=ProducerSection)
     checks: list[IntegrityCheck] = field(default_factory=list)
 
     @property
@@ -153,7 +153,8 @@ def _whole_footer(view: memoryview) -> SegmentFooter:
 
 def _inspect_sections(view: memoryview, report: SegmentReport, footer: SegmentFooter) -> None:
     section = view[footer.producers_at : footer.producers_at + footer.producers_bytes]
-    report.producers = _checked_read(report, "producers", lambda: read_producers(section, footer)) or ()
+    found_producers = _checked_read(report, "producers", lambda: read_producers(section, footer))
+    report.producers = found_producers or ProducerSection()
     found = crc32c(view[: len(view) - footer.footer_bytes])
     seen = f"CRC-32C {found:08x}, the footer has {footer.body_crc:08x}"
     report.checks.append(IntegrityCheck("whole segment", found == footer.body_crc, seen))

@@ -20,6 +20,7 @@ from holdfast.vocabulary.errors import CorruptError, InvalidError
 MAGIC: Final = b"STRM"
 MAJOR: Final = 2
 MINOR: Final = 0
+MINOR_WITH_DELTA: Final = 1  # in the footer of a segment whose producers are a delta
 
 STORED: Final = 0
 LZ4: Final = 1
@@ -127,7 +128,7 @@ def parse_header(data: Buffer) -> SegmentHeader:
 def pack_footer(footer: SegmentFooter) -> bytes:
     """The last bytes of a segment."""
     fields = _FOOTER.pack(*footer[: -len(("major", "minor", "footer_bytes"))])
-    covered = fields + _TRAILER.pack(MAJOR, MINOR, FOOTER_BYTES, 0, MAGIC)[:-_CRC_AND_MAGIC_BYTES]
+    covered = fields + _TRAILER.pack(footer.major, footer.minor, FOOTER_BYTES, 0, MAGIC)[:-_CRC_AND_MAGIC_BYTES]
     return covered + _CRC.pack(crc32c(covered)) + MAGIC
 
 

@@ -1,6 +1,8 @@
 """The producer section: what dedup must remember, so that a new owner of the partition need not read old records.
 
-A count, then one entry per producer that begins with its own size: a newer minor version may append fields.
+A snapshot is a count, then one entry per producer that begins with its own size: a newer minor version may append fields. A delta
+begins with a count that no section can have, so that a release that knows snapshots alone refuses it as damaged and does not take
+the few producers in it for all there are; the offset it counts from and the ids that are gone stand before its entries.
 """
 
 from collections.abc import Sequence
@@ -9,20 +11,32 @@ from typing import Final
 
 from holdfast.log.batches import Buffer
 from holdfast.log.segments.layout import SegmentFooter, check_crc
-from holdfast.log.segments.model import BATCHES_REMEMBERED_MAX, ProducerSnapshot, SequenceRange
+from holdfast.log.segments.model import BATCHES_REMEMBERED_MAX, ProducerSection, ProducerSnapshot, SequenceRange
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 _WHAT: Final = "segment producers"
 _COUNT: Final = Struct(">I")
+_DELTA: Final = (1 << 32) - 1
+_DELTA_HEAD: Final = Struct(">IqI")  # the mark of a delta, the offset it counts from, how many are gone
+_GONE: Final = Struct(">q")
 _ENTRY: Final = Struct(
     ">HqhqqiB"
 )  # entry bytes, id, epoch, last timestamp, transaction offset, coordinator epoch, batches
 _BATCH: Final = Struct(">iiq")
 
 
-def pack_producers(producers: Sequence[ProducerSnapshot]) -> bytes:
+def pack_producers(section: ProducerSection) -> bytes:
     """The section as it is stored."""
-    out = bytearray(_COUNT.pack(len(producers)))
+    out = bytearray()
+    if not section.is_snapshot:
+        out += _DELTA_HEAD.pack(_DELTA, section.since, len(section.gone))
+        out += b"".join(map(_GONE.pack, section.gone))
+    out += _COUNT.pack(len(section.producers))
+    _pack_entries(out, section.producers)
+    return bytes(out)
+
+
+def _pack_entries(out: bytearray, producers: Sequence[ProducerSnapshot]) -> None:
     for producer in producers:
         remembered = producer.batches
         if len(remembered) > BATCHES_REMEMBERED_MAX:
@@ -43,17 +57,30 @@ def pack_producers(producers: Sequence[ProducerSnapshot]) -> bytes:
             raise InvalidError(
                 "producer", producer, "ids and offsets of 64 bits, sequences of 32, epochs of 16"
             ) from None
-    return bytes(out)
 
 
-def read_producers(section: Buffer, footer: SegmentFooter) -> tuple[ProducerSnapshot, ...]:
+def read_producers(section: Buffer, footer: SegmentFooter) -> ProducerSection:
     """The producers in bytes [producers_at, producers_at + producers_bytes) of a segment."""
     view = memoryview(section)
     if len(view) != footer.producers_bytes or len(view) < _COUNT.size:
         raise CorruptError(_WHAT, f"{len(view)} bytes, expected {footer.producers_bytes}")
     check_crc(_WHAT, view, footer.producers_crc)
-    (count,) = _COUNT.unpack_from(view)
-    found, at = [], _COUNT.size
+    if _COUNT.unpack_from(view)[0] != _DELTA:
+        return ProducerSection(producers=_read_entries(view, 0))
+    if len(view) < _DELTA_HEAD.size + _COUNT.size:
+        raise CorruptError(_WHAT, f"a delta of {len(view)} bytes")
+    _, since, gone_count = _DELTA_HEAD.unpack_from(view)
+    at = _DELTA_HEAD.size + _GONE.size * gone_count
+    if not 0 <= since <= footer.end_offset or at + _COUNT.size > len(view):
+        raise CorruptError(_WHAT, f"a delta from offset {since} with {gone_count} producers gone")
+    gone = tuple(producer_id for (producer_id,) in _GONE.iter_unpack(view[_DELTA_HEAD.size : at]))
+    return ProducerSection(producers=_read_entries(view, at), since=since, gone=gone)
+
+
+def _read_entries(view: memoryview, at: int) -> tuple[ProducerSnapshot, ...]:
+    (count,) = _COUNT.unpack_from(view, at)
+    found = []
+    at += _COUNT.size
     for _ in range(count):
         if len(view) - at < _ENTRY.size:
             raise CorruptError(_WHAT, f"it is cut at byte {at}")

@@ -14,7 +14,7 @@ from holdfast.log.batches import Buffer, RecordBatch, decode
 from holdfast.log.segments.blocks import decode_block, walk_blocks
 from holdfast.log.segments.index import SegmentIndex, read_tail, segment_meta
 from holdfast.log.segments.layout import STORED, SegmentFooter, read_footer
-from holdfast.log.segments.model import ProducerSnapshot, SegmentMeta
+from holdfast.log.segments.model import ProducerSection, SegmentMeta
 from holdfast.log.segments.producer_section import read_producers
 from holdfast.log.segments.settings import SegmentSettings
 from holdfast.vocabulary.errors import CorruptError, InvalidError
@@ -59,8 +59,8 @@ class SegmentReader:
         opened = await self._open()
         return opened if isinstance(opened, Missing) else opened.index
 
-    async def producers(self) -> tuple[ProducerSnapshot, ...] | Missing:
-        """What the log knew of its producers at the end of the segment."""
+    async def producers(self) -> ProducerSection | Missing:
+        """What the log knew of its producers at the end of the segment, or what had changed of it."""
         opened = await self._open()
         if isinstance(opened, Missing):
             return opened

@@ -18,6 +18,8 @@ _AGENT_HELP: Final = {
     "publish_failures": "Publications that failed and are retried.",
     "lost_while_publishing": "Partitions fenced by another owner while publishing.",
     "bookings_returned": "Reserved offsets returned.",
+    "producers_expired": "Idempotent producers forgotten because they were silent for too long.",
+    "producers_evicted": "Idempotent producers forgotten because a partition had too many.",
     "sessions": "Sessions opened.",
     "sessions_lost": "Sessions lost.",
 }
