@@ -9,7 +9,8 @@ import pytest
 from tests.support.maintenance import COMPACT_NOW, HOUR_MS, MaintenanceWorld
 
 from holdfast.log.batches import Record, encode
-from holdfast.log.maintenance import apply_retention, compact, delete_records, roll_up_segment_keys
+from holdfast.log.maintenance import apply_retention, compact, delete_records, merge_segments, roll_up_segment_keys
+from holdfast.log.maintenance.segment_merge import FAN_IN
 from holdfast.log.model import CleanupPolicy
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.producer_snapshots import newest_snapshot_at
@@ -242,6 +243,17 @@ async def test_a_publication_under_way_fits_what_was_deleted_or_rewritten_meanwh
     await reopened(world, partition)
 
 
+async def test_merging_carries_the_snapshot_on(world: MaintenanceWorld, producers: Producers) -> None:
+    partition = await with_deltas(world, producers, deltas=2 * FAN_IN)
+    while await merge_segments(partition, CleanupPolicy(retention_ms=None), world.context()):
+        await world.settle()
+        partition = await reopened(world, partition)
+    assert len(partition.segments.recent) < FAN_IN
+    await producers.send(partition, 9)
+    await world.publish(partition)
+    await reopened(world, partition)
+
+
 async def test_the_placeholder_of_a_snapshot_goes_when_another_one_is_there(
     world: MaintenanceWorld, producers: Producers
 ) -> None:
@@ -274,7 +286,7 @@ async def test_whatever_happens_to_a_log_its_producers_are_known_again(
     world.settings = replace(world.settings, merge_bytes_max=2 * KIB)
     chance = SeededRandom(seed).random
     partition = await world.open()
-    kinds = set[bool]()
+    kinds, merged = set[bool](), 0
     for _ in range(150):
         await producers.send(partition, *(chance.randrange(50) for _ in range(chance.randrange(1, 4))))
         partition.partition_config = replace(partition.partition_config, roll_bytes=chance.choice([100, 10_000]))
@@ -292,9 +304,12 @@ async def test_whatever_happens_to_a_log_its_producers_are_known_again(
                 world.clock.advance_ms(HOUR_MS // 4)
             case 4:
                 partition = await reopened(world, partition)
+            case 5:
+                merged += await merge_segments(partition, CleanupPolicy(retention_ms=None), world.context())
         at = newest_snapshot_at(partition.segments.recent)
         assert at is not None
         assert partition.segments.recent[at].producers_since < 0
     assert kinds == {True, False}
+    assert merged
     await world.settle()
     await reopened(world, partition)
