@@ -40,6 +40,18 @@ def test_a_topic_is_created_listed_described_and_deleted(kafka: Run, broker: Bro
     assert name not in [row["name"] for row in kafka("topic", "list", "--json").rows]
 
 
+def test_partitions_are_added_and_never_removed(kafka: Run, broker: Broker) -> None:
+    name = broker.create_topic("grown")
+    assert kafka("topic", "alter", name, "--partitions", "3").text == f"{name} has 3 partitions\n"
+    (shown,) = kafka("topic", "describe", name, "--json").rows
+    assert [row["partition"] for row in shown["partitions"]] == [0, 1, 2]
+    assert kafka("topic", "alter", name, "--partitions", "4", "--json").rows == [{"name": name, "partitions": 4}]
+    for count, says in (("4", "already has 4"), ("2", "would not be an increase")):
+        refused = kafka("topic", "alter", name, "--partitions", count)
+        assert refused.code == 2
+        assert says in refused.err
+
+
 def test_creating_what_exists_is_refused_unless_it_may(kafka: Run, broker: Broker) -> None:
     name = broker.create_topic("twice")
     again = kafka("topic", "create", name, "--partitions", "1")
@@ -58,6 +70,8 @@ def test_creating_what_exists_is_refused_unless_it_may(kafka: Run, broker: Broke
         (["create", "fine", "--partitions", "1", "--config", "novalue"], "KEY=VALUE"),
         (["describe", "missing-topic"], "topic missing-topic does not exist at 127.0.0.1"),
         (["config", "missing-topic"], "topic missing-topic does not exist at 127.0.0.1"),
+        (["alter", "missing-topic", "--partitions", "3"], "topic missing-topic does not exist at 127.0.0.1"),
+        (["alter", "fine", "--partitions", "0"], "--partitions"),
         (["delete", "missing-topic", "--yes"], "topic missing-topic does not exist at 127.0.0.1"),
         (["list", "--bootstrap", "127.0.0.1:notaport"], "host:port"),
         (["list", "--timeout-s", "0"], "--timeout-s"),

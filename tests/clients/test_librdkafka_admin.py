@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPa
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from tests.support.broker import ADMIN_TIMEOUT_S, Broker
-from tests.support.librdkafka_client import OFFSETS, consuming, read_all, send_values, values
+from tests.support.librdkafka_client import OFFSETS, consuming, read_all, send_values, take, values
 from tests.support.waiting import until
 
 
@@ -133,14 +133,30 @@ def test_the_number_of_partitions_never_shrinks(broker: Broker) -> None:
     assert len(broker.admin.list_topics(topic, timeout=10).topics[topic].partitions) == 3
 
 
-def test_the_number_of_partitions_is_fixed_in_holdfast(broker: Broker) -> None:
-    if broker.kind != "holdfast":
-        pytest.skip("Apache Kafka adds partitions; keys then change their partition")
-    topic = broker.create_topic("fixed", 3)
-    for validate_only in (True, False):
-        answer = broker.admin.create_partitions([NewPartitions(topic, 6)], validate_only=validate_only)[topic]
-        assert code(answer) == KafkaError.INVALID_PARTITIONS
-    assert len(broker.admin.list_topics(topic, timeout=10).topics[topic].partitions) == 3
+def test_partitions_are_added_and_can_be_written_at_once(broker: Broker) -> None:
+    topic = broker.create_topic("grown", 1)
+    checked = broker.admin.create_partitions([NewPartitions(topic, 3)], validate_only=True)[topic]
+    assert checked.result(ADMIN_TIMEOUT_S) is None
+    assert len(broker.admin.list_topics(topic, timeout=10).topics[topic].partitions) == 1
+    assert broker.admin.create_partitions([NewPartitions(topic, 3)])[topic].result(ADMIN_TIMEOUT_S) is None
+    until(lambda: len(broker.admin.list_topics(topic, timeout=10).topics[topic].partitions) == 3, what="it has grown")
+    send_values(broker, topic, [b"x"], partition=2)
+    again = broker.admin.create_partitions([NewPartitions(topic, 3)])[topic]
+    assert code(again) == KafkaError.INVALID_PARTITIONS
+
+
+def test_a_group_gets_the_partitions_that_are_added_and_keeps_its_offsets(broker: Broker) -> None:
+    topic, group = broker.create_topic("grown-group", 1), broker.unique("grown-group")
+    send_values(broker, topic, [b"a", b"b"])
+    settings = {"group.id": group, "topic.metadata.refresh.interval.ms": 200, "auto.offset.reset": "earliest"}
+    with consuming(broker, settings) as member:
+        member.subscribe([topic])
+        assert values(take(member, 2)) == [b"a", b"b"]
+        member.commit(asynchronous=False)
+        broker.admin.create_partitions([NewPartitions(topic, 3)])[topic].result(ADMIN_TIMEOUT_S)
+        send_values(broker, topic, [b"c"], partition=2)
+        assert [(message.partition, message.value) for message in take(member, 1)] == [(2, b"c")]
+        until(lambda: member.poll(0.05) or len(member.assignment()) == 3, what="all partitions are assigned")
 
 
 def test_partitions_of_an_unknown_topic(broker: Broker) -> None:

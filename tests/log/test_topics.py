@@ -1,5 +1,6 @@
 """Topics: created, altered and deleted by single commits; settings as text; the table for people says the same."""
 
+import asyncio
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -14,7 +15,16 @@ from holdfast.kernel.placement import Workload
 from holdfast.log.keys import deleted_key, topic_id_key, topic_key
 from holdfast.log.metadata import DeletedTopic
 from holdfast.log.topic_config import TopicConfig, read_config
-from holdfast.log.topics import PARTITIONS_MAX, Topic, TopicExistsError, Topics, UnknownTopicError, check_name
+from holdfast.log.topics import (
+    PARTITIONS_MAX,
+    FixedPartitionsError,
+    PartitionCountError,
+    Topic,
+    TopicExistsError,
+    Topics,
+    UnknownTopicError,
+    check_name,
+)
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
 from holdfast.vocabulary.clock import FakeClock, RealClock
@@ -213,3 +223,73 @@ def test_a_topic_works_out_its_settings_once() -> None:
     assert topic.config is topic.config
     assert msgspec.structs.replace(topic, overrides={}).config.retention_ms == TopicConfig().retention_ms
     assert msgspec.json.decode(msgspec.json.encode(topic), type=Topic) == topic
+
+
+# ── partitions are added ──
+
+
+async def test_partitions_are_added_by_one_commit_for_readers_and_planner(store: MemoryStore, topics: Topics) -> None:
+    topic = await topics.create("orders", 2, {"retention_ms": "1000"}, group="fast")
+    grown = await topics.add_partitions("orders", 5)
+    written = [await store.get(key) for key in (topic_key("orders"), workload_key("orders"))]
+    assert len({entry.version for entry in written if entry is not None}) == 1
+    assert written[1] is not None
+    assert msgspec.json.decode(written[1].value, type=Workload) == Workload(topic="orders", partitions=5, group="fast")
+    assert grown == await topics.by_id(topic.id) == msgspec.structs.replace(topic, partitions=5)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(3, "Topic already has 3 partition(s)."), (2, "currently has 3 partition(s); 2 would not be an increase.")],
+)
+async def test_only_more_partitions_are_added(topics: Topics, count: int, text: str) -> None:
+    await topics.create("orders", 3)
+    with pytest.raises(PartitionCountError) as refused:
+        await topics.add_partitions("orders", count)
+    assert text in str(refused.value)
+    assert (await topics.get("orders")).partitions == 3
+
+
+async def test_more_partitions_than_a_topic_may_have_are_not_added(topics: Topics) -> None:
+    await topics.create("orders", 3)
+    with pytest.raises(PartitionCountError, match=f"between 4 and {PARTITIONS_MAX}"):
+        await topics.add_partitions("orders", PARTITIONS_MAX + 1)
+
+
+async def test_a_topic_with_a_fixed_count_keeps_it(topics: Topics) -> None:
+    await topics.create("orders", 3, {"partition_count": "fixed"})
+    with pytest.raises(FixedPartitionsError, match="keeps its 3 partitions"):
+        await topics.add_partitions("orders", 4)
+    await topics.alter("orders", {"partition_count": None})
+    assert (await topics.add_partitions("orders", 4)).partitions == 4
+
+
+async def test_adding_partitions_survives_a_lost_answer(store: MemoryStore) -> None:
+    faulty = FaultyStore(store, random=SeededRandom(3))
+    topics = Topics(faulty, clock=RealClock(), random=SeededRandom(4))
+    await topics.create("orders", 1)
+    faulty.lose_answer_to("topic/orders")
+    assert (await topics.add_partitions("orders", 4)).partitions == 4
+    with pytest.raises(PartitionCountError):  # who never got the answer asks again
+        await topics.add_partitions("orders", 4)
+
+
+async def test_of_two_who_add_partitions_at_once_each_gets_a_true_answer(topics: Topics) -> None:
+    await topics.create("orders", 1)
+    outcomes = await asyncio.gather(
+        topics.add_partitions("orders", 4), topics.add_partitions("orders", 4), return_exceptions=True
+    )
+    assert [type(each) for each in outcomes] == [Topic, PartitionCountError]
+    await asyncio.gather(topics.add_partitions("orders", 6), topics.add_partitions("orders", 8), return_exceptions=True)
+    assert (await topics.get("orders")).partitions == 8
+
+
+async def test_partitions_added_while_the_topic_is_deleted_leave_nothing_behind(
+    store: MemoryStore, topics: Topics
+) -> None:
+    for first, second in (("add", "delete"), ("delete", "add")):
+        topic = await topics.create("orders", 1)
+        calls = {"add": lambda: topics.add_partitions("orders", 4), "delete": lambda: topics.delete("orders")}
+        await asyncio.gather(calls[first](), calls[second](), return_exceptions=True)
+        left = [await store.get(key) for key in (topic_key("orders"), topic_id_key(topic.id), workload_key("orders"))]
+        assert left == [None] * 3

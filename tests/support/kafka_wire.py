@@ -22,6 +22,7 @@ from holdfast.groups.service import GroupService
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.wire import encode_string
 from holdfast.log.producer_ids import ProducerIds
+from holdfast.log.settings import TopicSettings
 from holdfast.log.wal import WalSettings
 from holdfast.vocabulary.settings import MIB
 from holdfast.vocabulary.sockets import bind
@@ -152,7 +153,12 @@ class KafkaGateway:
 
 @asynccontextmanager
 async def gateway_of(
-    cluster: LocalCluster, name: str, settings: KafkaSettings, **changes: object
+    cluster: LocalCluster,
+    name: str,
+    settings: KafkaSettings,
+    *,
+    topic_settings: TopicSettings | None = None,
+    **changes: object,
 ) -> AsyncIterator[KafkaGateway]:
     """A gateway on an agent of this name."""
     sockets = bind("127.0.0.1", 0)
@@ -173,6 +179,7 @@ async def gateway_of(
         clock=cluster.clock,
         random=cluster.random,
         settings=settings,
+        topic_settings=topic_settings or TopicSettings(),
     )
     async with serving_kafka(backend, sockets) as server:
         gateway = KafkaGateway(cluster, node, backend, server, port)

@@ -216,6 +216,7 @@ async def _kafka_gateway(parts: _Components, node: _Node) -> AsyncIterator[Kafka
         clock=clock,
         random=random,
         settings=settings.kafka,
+        topic_settings=settings.topics,
         store_url=advertised_url(settings.store),
         objects_url=advertised_url(settings.objects),
     )

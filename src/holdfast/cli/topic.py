@@ -15,7 +15,9 @@ SETTING_COLUMNS = ("name", "value", "source", "default")
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register this family's commands."""
-    actions = add_family(commands, "topic", "create, list, describe, configure and delete topics of any Kafka cluster")
+    actions = add_family(
+        commands, "topic", "create, list, describe, alter, configure and delete topics of any Kafka cluster"
+    )
     create = add_command(
         actions,
         "create",
@@ -24,7 +26,9 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "  holdfast topic create users --partitions 3 --config cleanup.policy=compact --if-not-exists\n",
     )
     create.add_argument("name", metavar="NAME", help="1 to 249 of a-z A-Z 0-9 . _ -")
-    create.add_argument("--partitions", metavar="N", required=True, help="how many; cannot be changed later")
+    create.add_argument(
+        "--partitions", metavar="N", required=True, help="how many; more can be added later, none removed"
+    )
     create.add_argument("--replication-factor", metavar="N", help="default: the cluster's default")
     create.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated")
     create.add_argument("--if-not-exists", action="store_true", help="succeed if the topic exists")
@@ -43,6 +47,21 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     describe.add_argument("names", metavar="NAME", nargs="+")
     describe.add_argument("--json", action="store_true", help="one JSON object per topic")
     describe.set_defaults(run=run_describe)
+    alter = add_command(
+        actions,
+        "alter",
+        "add partitions to a topic",
+        "  holdfast topic alter orders --partitions 24\n",
+    )
+    alter.add_argument("name", metavar="NAME")
+    alter.add_argument(
+        "--partitions",
+        metavar="N",
+        required=True,
+        help="how many it shall have in all; keys may change their partition",
+    )
+    alter.add_argument("--json", action="store_true", help="one JSON object")
+    alter.set_defaults(run=run_alter)
     delete = add_command(
         actions,
         "delete",
@@ -133,6 +152,20 @@ def run_describe(args: argparse.Namespace) -> int:
             print_json({**about, "partitions": rows, "config": own})
         else:
             _print_topic(name, rows, own)
+    return OK
+
+
+def run_alter(args: argparse.Namespace) -> int:
+    """Add partitions; returns once every partition has a leader."""
+    partitions = parse_int(args.partitions, "--partitions", least=1)
+    bootstrap = bootstrap_from(args)
+    from holdfast.cli.kafka.topics import add_partitions
+
+    add_partitions(connect(bootstrap), args.name, partitions or 1)
+    if args.json:
+        print_json({"name": args.name, "partitions": partitions})
+    else:
+        print_line(f"{args.name} has {partitions} partitions")
     return OK
 
 

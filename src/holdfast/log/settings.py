@@ -2,7 +2,18 @@
 
 from dataclasses import dataclass
 
-from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
+from holdfast.log.topic_config import GROWABLE_COUNT, PARTITION_COUNTS
+from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between, check_one_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """Rules for all topics of a server. `partitions`: `growable`, or `fixed` if no topic may get more partitions than it has."""
+
+    partitions: str = GROWABLE_COUNT
+
+    def __post_init__(self) -> None:
+        check_one_of("partitions", self.partitions, PARTITION_COUNTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,12 @@ from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
 
 CLEANUP_POLICIES: Final = ("delete", "compact", "compact,delete")
 TIMESTAMP_TYPES: Final = ("create_time", "append_time")
+COMPRESSION_TYPES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+GROWABLE_COUNT: Final = "growable"
+FIXED_COUNT: Final = "fixed"
+PARTITION_COUNTS: Final = (GROWABLE_COUNT, FIXED_COUNT)
 NO_LIMIT: Final = -1
+LONG_MAX: Final = (1 << 63) - 1
 
 _DAY_MS: Final = 86_400_000
 _YEARS_MS: Final = 1_000 * 365 * _DAY_MS
@@ -22,7 +27,11 @@ _YEARS_MS: Final = 1_000 * 365 * _DAY_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """A topic's settings. `docs/topics.md` explains them."""
+    """A topic's settings. `docs/topics.md` explains them.
+
+    `compression_type`, `min_insync_replicas` and `max_compaction_lag_ms` are kept for tools that set and compare them, such as
+    MirrorMaker; they have no effect.
+    """
 
     retention_ms: int = 7 * _DAY_MS
     retention_bytes: int = NO_LIMIT
@@ -36,6 +45,10 @@ class TopicConfig:
     delete_retention_ms: int = _DAY_MS
     min_compaction_lag_ms: int = 0
     min_dirty_ratio: float = 0.5
+    partition_count: str = GROWABLE_COUNT
+    compression_type: str = "producer"
+    min_insync_replicas: int = 1
+    max_compaction_lag_ms: int = LONG_MAX
 
     def __post_init__(self) -> None:
         check_between("retention_ms", self.retention_ms, NO_LIMIT, _YEARS_MS)
@@ -49,6 +62,10 @@ class TopicConfig:
         check_between("delete_retention_ms", self.delete_retention_ms, 0, _YEARS_MS)
         check_between("min_compaction_lag_ms", self.min_compaction_lag_ms, 0, _YEARS_MS)
         check_between("min_dirty_ratio", self.min_dirty_ratio, 0, 1)
+        check_one_of("partition_count", self.partition_count, PARTITION_COUNTS)
+        check_one_of("compression_type", self.compression_type, COMPRESSION_TYPES)
+        check_between("min_insync_replicas", self.min_insync_replicas, 1, (1 << 31) - 1)
+        check_between("max_compaction_lag_ms", self.max_compaction_lag_ms, 1, LONG_MAX)
         if self.compacted and self.unclean_takeover:
             raise InvalidError(
                 "unclean_takeover", True, "false on a compacted topic: what was left out could not be appended again"

@@ -1,7 +1,7 @@
 """Topics: names, numbers of partitions and settings, kept in the store.
 
-The one rule: a topic and what the planner needs to place it are created by one commit, and go by one commit. A topic's id is never
-used again, so that a topic of the same name begins empty. The number of partitions never changes: keys would change places.
+The one rule: a topic and what the planner needs to place it are created by one commit, grow by one, and go by one. A topic's id is
+never used again, so that a topic of the same name begins empty. Partitions are added and never removed.
 """
 
 import re
@@ -20,7 +20,7 @@ from holdfast.kernel.keys import workload_key
 from holdfast.kernel.placement import Workload
 from holdfast.log.keys import TOPICS, deleted_key, topic_id_key, topic_key
 from holdfast.log.metadata import DeletedTopic
-from holdfast.log.topic_config import NAMES, TopicConfig, read_config, typed
+from holdfast.log.topic_config import FIXED_COUNT, NAMES, TopicConfig, read_config, typed
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
@@ -65,6 +65,39 @@ class TopicNameError(InvalidError):
         self.name = name
 
 
+class PartitionCountError(InvalidError):
+    """A topic cannot get this number of partitions: it has as many already, or more, or it is above the limit."""
+
+    def __init__(self, topic: str, count: int, current: int) -> None:
+        super().__init__("number of partitions", count, f"between {current + 1} and {PARTITIONS_MAX}")
+        self.args = (topic, count, current)
+        self.topic, self.count, self.current = topic, count, current
+
+    def __str__(self) -> str:  # the text is Kafka's, where it has one
+        if self.count > self.current:
+            return super().__str__()
+        if self.count == self.current:
+            return f"Topic already has {self.current} partition(s)."
+        return (
+            f"The topic {self.topic} currently has {self.current} partition(s); {self.count} would not be an increase."
+        )
+
+
+class FixedPartitionsError(InvalidError):
+    """The number of partitions is fixed, by the topic's own setting or the server's (`setting`)."""
+
+    def __init__(self, topic: str, current: int, setting: str) -> None:
+        super().__init__(f"number of partitions of {topic}", "more", f"{current}, while {setting} is {FIXED_COUNT}")
+        self.args = (topic, current, setting)
+        self.topic, self.current, self.setting = topic, current, setting
+
+    def __str__(self) -> str:
+        return (
+            f"topic {self.topic} keeps its {self.current} partitions, because {self.setting} is {FIXED_COUNT}: "
+            "with more, keys would move between partitions"
+        )
+
+
 class Topic(msgspec.Struct, frozen=True, kw_only=True, dict=True):  # the dict holds what is worked out once
     """What stands under `topic/…`. `overrides` are the settings that were set; `config` is all of them."""
 
@@ -94,6 +127,15 @@ def check_name(name: str) -> None:
         raise TopicNameError(name)
 
 
+def with_partitions(topic: Topic, count: int) -> Topic:
+    """The topic with `count` partitions; raises what `Topics.add_partitions` refuses. Writes nothing."""
+    if not topic.partitions < count <= PARTITIONS_MAX:
+        raise PartitionCountError(topic.name, count, topic.partitions)
+    if topic.config.partition_count == FIXED_COUNT:
+        raise FixedPartitionsError(topic.name, topic.partitions, "holdfast.partitions")
+    return msgspec.structs.replace(topic, partitions=count)
+
+
 class Topics:
     """The topics of a store. Safe to use from any process."""
 
@@ -105,7 +147,6 @@ class Topics:
     ) -> Topic:
         """Create the topic and what places its partitions. `TopicExistsError` if the name is taken."""
         topic = self.planned(name, partitions, config, group=group)
-        workload = Workload(topic=name, partitions=partitions, group=group)
         outcome = await commit_resolved(
             self._store,
             clock=self._clock,
@@ -114,7 +155,7 @@ class Topics:
             apply=(
                 Put(topic_key(name), msgspec.json.encode(topic)),
                 Put(topic_id_key(topic.id), msgspec.json.encode({"name": name})),
-                Put(workload_key(name), msgspec.json.encode(workload)),
+                _workload(topic),
             ),
         )
         if not isinstance(outcome, Committed):
@@ -171,6 +212,19 @@ class Topics:
 
         return await self._change(name, decide)
 
+    async def add_partitions(self, name: str, count: int) -> Topic:
+        """Grow the topic to `count` partitions, for its readers and for the planner by the same commit.
+
+        `PartitionCountError`: `count` is no increase; whoever lost the answer to the same call gets it, too.
+        `FixedPartitionsError`: the topic's own setting forbids it.
+        """
+
+        async def decide(entry: Entry | None) -> Swap[Topic]:
+            grown = with_partitions(_existing(name, entry), count)
+            return Swap(grown, [Put(topic_key(name), msgspec.json.encode(grown)), _workload(grown)])
+
+        return await self._change(name, decide)
+
     async def delete(self, name: str, *, topic_id: str | None = None) -> Topic:
         """Delete the topic. Its records are out of reach at once, and removed by maintenance afterwards.
 
@@ -196,6 +250,12 @@ class Topics:
         check_name(name)
         topic, _ = await compare_and_swap(self._store, topic_key(name), decide, clock=self._clock, random=self._random)
         return topic
+
+
+def _workload(topic: Topic) -> Put:
+    """What the planner places for the topic."""
+    workload = Workload(topic=topic.name, partitions=topic.partitions, group=topic.group)
+    return Put(workload_key(topic.name), msgspec.json.encode(workload))
 
 
 def _existing(name: str, entry: Entry | None) -> Topic:

@@ -65,6 +65,10 @@ def test_every_setting_of_a_topic_has_a_name_of_kafkas() -> None:
         ("durability", "object", "durability", "object"),
         ("min.cleanable.dirty.ratio", "0.25", "min_dirty_ratio", 0.25),
         ("max.message.bytes", "2097152", "max_message_bytes", 2 * MIB),
+        ("compression.type", "zstd", "compression_type", "zstd"),
+        ("min.insync.replicas", "2", "min_insync_replicas", 2),
+        ("max.compaction.lag.ms", "1000", "max_compaction_lag_ms", 1_000),
+        ("holdfast.partitions", "fixed", "partition_count", "fixed"),
     ],
 )
 def test_kafkas_names_and_values_map_to_ours(name: str, value: str, field: str, read: object) -> None:
@@ -82,8 +86,10 @@ def test_kafkas_names_and_values_map_to_ours(name: str, value: str, field: str, 
         ("cleanup.policy", "keep", "one of delete, compact"),
         ("message.timestamp.type", "now", "CreateTime or LogAppendTime"),
         ("max.message.bytes", str(64 * MIB), "max.message.bytes"),
-        ("compression.type", "zstd", "must be producer. Batches keep the producer's compression"),
-        ("min.insync.replicas", "2", "one replica"),
+        ("compression.type", "best", "must be one of producer, uncompressed, gzip"),
+        ("min.insync.replicas", "0", "between 1 and"),
+        ("max.compaction.lag.ms", "0", "between 1 and"),
+        ("holdfast.partitions", "many", "growable, fixed"),
         ("remote.storage.enable", "true", "object storage"),
         ("colour", "red", "colour"),
         ("retention.ms", None, "a string"),
@@ -144,6 +150,17 @@ def test_the_docs_page_lists_exactly_these_settings() -> None:
 # ── describing ──
 
 
+async def test_settings_without_effect_are_kept_for_tools_that_compare_them(tmp_path: Path) -> None:
+    wanted = {"compression.type": "zstd", "min.insync.replicas": "2", "max.compaction.lag.ms": "1000"}
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        changed = {**resource("orders"), "configs": setting(wanted)}
+        answer = await admin.ask("IncrementalAlterConfigs", resources=[changed])
+        assert code(answer.responses[0]) is ErrorCode.NONE
+        shown = await described(admin)
+        assert {name: shown[name].value for name in wanted} == wanted
+        assert {shown[name].config_source for name in wanted} == {1}
+
+
 async def test_every_version_describes_a_topic(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}, config={"retention_ms": 1_000}) as admin:
         for version in versions("DescribeConfigs"):
@@ -158,7 +175,7 @@ async def test_every_version_describes_a_topic(tmp_path: Path) -> None:
             assert set(configs) == set(MAPPED) | set(FIXED)
             assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("1000", 1)
             assert (configs["segment.ms"].value, configs["segment.ms"].config_source) == ("60000", 5)
-            assert configs["compression.type"].read_only
+            assert configs["remote.storage.enable"].read_only
             assert not configs["retention.ms"].read_only
             assert all(each.synonyms == () for each in result.configs), "nobody asked for them"
             if version >= 3:

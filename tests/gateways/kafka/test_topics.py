@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords: every version, and a sentence for everything that is refused."""
+"""CreateTopics, DeleteTopics and DeleteRecords: every version, and a sentence for everything that is refused."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -38,7 +38,7 @@ async def test_every_version_creates_a_topic_that_is_writable_at_once(tmp_path: 
                 configs = {each.name: each for each in made.configs}
                 assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("60000", 1)
                 assert configs["segment.bytes"].config_source == 5
-                assert configs["min.insync.replicas"].read_only
+                assert configs["remote.storage.enable"].read_only
             if version >= 7:
                 assert made.topic_id == UUID(stored.id)
 
@@ -90,7 +90,11 @@ REFUSED: dict[str, tuple[dict[str, Any], ErrorCode, str]] = {
         "max.message",
     ),
     "a setting without a value": (topic("x", configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG, "retention.ms"),
-    "what is not offered": (topic("x", configs={"min.insync.replicas": "2"}), ErrorCode.INVALID_CONFIG, "one replica"),
+    "what is not offered": (
+        topic("x", configs={"remote.storage.enable": "true"}),
+        ErrorCode.INVALID_CONFIG,
+        "always in object storage",
+    ),
     "settings that exclude each other": (
         topic("x", configs={"cleanup.policy": "compact", "unclean.leader.election.enable": "true"}),
         ErrorCode.INVALID_CONFIG,
@@ -215,24 +219,6 @@ async def test_a_topic_to_delete_has_a_name_or_an_id_and_no_duplicate(tmp_path: 
             answer = await admin.ask("DeleteTopics", topics=wanted, timeout=SOON)
             assert [code(each) for each in answer.responses] == [ErrorCode.INVALID_REQUEST]
         assert len(await admin.backend.log.list_topics()) == 1
-
-
-async def test_create_partitions_is_rejected_with_the_reason(tmp_path: Path) -> None:
-    async with admin_of(tmp_path, topics={"a": 2}) as admin:
-        for version in versions("CreatePartitions"):
-            for validate_only in (True, False):
-                answer = await admin.ask(
-                    "CreatePartitions",
-                    version,
-                    topics=[{"name": "a", "count": 5, "assignments": None}, {"name": "b", "count": 5}],
-                    timeout=SOON,
-                    validate_only=validate_only,
-                )
-                refused, unknown = answer.results
-                assert (refused.name, code(refused)) == ("a", ErrorCode.INVALID_PARTITIONS)
-                assert "keeps its 2 partitions" in refused.error_message
-                assert (unknown.name, code(unknown)) == ("b", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        assert (await admin.backend.log.topics.get("a")).partitions == 2
 
 
 def records(name: str, offsets: dict[int, int]) -> dict[str, Any]:

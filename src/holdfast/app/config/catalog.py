@@ -18,7 +18,7 @@ from holdfast.kernel.plan_executor import PlanExecutorSettings
 from holdfast.kernel.planner import PlannerSettings
 from holdfast.kernel.session import SessionSettings
 from holdfast.log.maintenance import MaintenanceSettings
-from holdfast.log.settings import LogSettings
+from holdfast.log.settings import LogSettings, TopicSettings
 from holdfast.log.wal import WalSettings
 from holdfast.objects.cache import CacheSettings
 from holdfast.pipeline.workers.settings import WorkerSettings
@@ -35,6 +35,7 @@ SECTIONS: Final[Mapping[str, type]] = {
     "wal": WalSettings,
     "upkeep": MaintenanceSettings,
     "kafka": KafkaSettings,
+    "topics": TopicSettings,
     "http": HttpSettings,
     "groups": GroupSettings,
     "cache": CacheSettings,

@@ -220,6 +220,7 @@ def _built(values: _Values, data: Path) -> ServeSettings:
         "group": values["agent.group"],
         "agent": agent,
         "kafka": values.section("kafka"),
+        "topics": values.section("topics"),
         "http": values.section("http"),
         "cache": values.section("cache"),
         "worker": values.section("worker"),

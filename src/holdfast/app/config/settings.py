@@ -8,6 +8,7 @@ from holdfast.agent.settings import AgentSettings
 from holdfast.app.addresses import Address, AdvertisedAddress
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.settings import KafkaSettings
+from holdfast.log.settings import TopicSettings
 from holdfast.objects.cache import CacheSettings
 from holdfast.pipeline.workers.settings import WorkerSettings
 from holdfast.spark.settings import SparkSettings
@@ -68,6 +69,7 @@ class ServeSettings:
     group: str = "default"
     agent: AgentSettings = field(default_factory=lambda: AgentSettings(id="unnamed"))
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    topics: TopicSettings = field(default_factory=TopicSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)

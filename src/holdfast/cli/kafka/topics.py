@@ -1,4 +1,4 @@
-"""Topics of a cluster: create, describe, configure, delete."""
+"""Topics of a cluster: create, describe, grow, configure, delete."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,6 +10,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigEntry,
     ConfigResource,
     ConfigSource,
+    NewPartitions,
     NewTopic,
     ResourceType,
     TopicDescription,
@@ -69,6 +70,19 @@ def create_topic(
     if not _wait_until(lambda: _all_led(connection, name), within_s=connection.bootstrap.timeout_s):
         raise UnavailableError(f"Kafka at {connection.bootstrap}", f"topic {name} is created, but has no leaders yet")
     return True
+
+
+def add_partitions(connection: KafkaClient, name: str, count: int) -> None:
+    """Grow it to `count` partitions and wait for their leaders."""
+    wanted = NewPartitions(name, count)
+    connection.call_one(
+        "topic",
+        name,
+        lambda left_s: connection.admin.create_partitions([wanted], request_timeout=left_s)[name],
+        change="adding partitions to",
+    )
+    if not _wait_until(lambda: _all_led(connection, name, count), within_s=connection.bootstrap.timeout_s):
+        raise UnavailableError(f"Kafka at {connection.bootstrap}", f"topic {name} has grown, but has no leaders yet")
 
 
 def delete_topics(connection: KafkaClient, names: Sequence[str]) -> dict[str, HoldfastError | None]:
@@ -141,9 +155,11 @@ def _metadata(connection: KafkaClient) -> dict[str, TopicMetadata]:
         raise connection.error(kafka_error(failure), "topics of", str(connection.bootstrap)) from None
 
 
-def _all_led(connection: KafkaClient, name: str) -> bool:
+def _all_led(connection: KafkaClient, name: str, count: int = 1) -> bool:
     found = _metadata(connection).get(name)
-    return found is not None and bool(found.partitions) and all(each.leader >= 0 for each in found.partitions.values())
+    if found is None or len(found.partitions) < count:
+        return False
+    return all(each.leader >= 0 for each in found.partitions.values())
 
 
 def _wait_until(condition: Callable[[], bool], *, within_s: float) -> bool:

@@ -9,6 +9,7 @@ from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.groups.service import GroupService
 from holdfast.log.producer_ids import ProducerIds
 from holdfast.log.service import LogService
+from holdfast.log.settings import TopicSettings
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 
@@ -39,6 +40,7 @@ class KafkaBackend:
     clock: Clock
     random: Random
     settings: KafkaSettings = field(default_factory=KafkaSettings)
+    topic_settings: TopicSettings = field(default_factory=TopicSettings)
     store_url: str | None = None
     objects_url: str | None = None
     fetch_sessions: FetchSessions = field(init=False)

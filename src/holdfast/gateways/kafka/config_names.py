@@ -1,8 +1,8 @@
 """Kafka's names for a topic's settings and their effect here. docs/kafka.md has the table; a test keeps both equal.
 
-Three kinds. *Mapped* names are settings of `log.topic_config`, whose own names are accepted, too. *Fixed* names have one value
-here, and only that value is accepted. *Ignored* names tune Kafka's storage engine: clients and frameworks send them as a matter of
-course, so they are accepted and not stored.
+Three kinds. *Mapped* names are settings of `log.topic_config`, whose own names are accepted, too; a few of them are only noted.
+*Fixed* names have one value here, and only that value is accepted. *Ignored* names tune Kafka's storage engine: clients and
+frameworks send them as a matter of course, so they are accepted and not stored.
 """
 
 import logging
@@ -126,21 +126,33 @@ MAPPED: Final[Mapping[str, MappedConfig]] = {
         "",
         "When a record is acknowledged: local (on the leader's disk) or object (in object storage).",
     ),
-}
-
-FIXED: Final[Mapping[str, FixedConfig]] = {
-    "compression.type": FixedConfig(
-        "producer", ConfigType.STRING, "compression.type", "Batches keep the producer's compression."
+    "holdfast.partitions": MappedConfig(
+        "partition_count", ConfigType.STRING, "", "Whether partitions can be added: growable, or fixed."
     ),
-    "min.insync.replicas": FixedConfig(
-        "1",
+    "compression.type": MappedConfig(
+        "compression_type",
+        ConfigType.STRING,
+        "compression.type",
+        "Without effect: batches keep the producer's compression.",
+    ),
+    "min.insync.replicas": MappedConfig(
+        "min_insync_replicas",
         ConfigType.INT,
         "min.insync.replicas",
-        "A partition has one replica; holdfast.durability says what an ack means.",
+        "Without effect: a partition has one replica, and holdfast.durability says what an ack means.",
     ),
-    "max.compaction.lag.ms": FixedConfig(
-        _LONG_MAX, ConfigType.LONG, "log.cleaner.max.compaction.lag.ms", "Compaction has no deadline."
+    "max.compaction.lag.ms": MappedConfig(
+        "max_compaction_lag_ms",
+        ConfigType.LONG,
+        "log.cleaner.max.compaction.lag.ms",
+        "Without effect: compaction has no deadline.",
     ),
+}
+
+# Mapped, kept for tools that set and compare them, and without effect.
+NOTED: Final = frozenset({"compression_type", "min_insync_replicas", "max_compaction_lag_ms"})
+
+FIXED: Final[Mapping[str, FixedConfig]] = {
     "message.timestamp.before.max.ms": FixedConfig(
         _LONG_MAX,
         ConfigType.LONG,
@@ -189,6 +201,7 @@ IGNORED: Final = frozenset(
 
 _TIMESTAMP_TYPES: Final = {"CreateTime": "create_time", "LogAppendTime": "append_time"}
 _TIMESTAMP_TYPE_NAMES: Final = {ours: kafkas for kafkas, ours in _TIMESTAMP_TYPES.items()}
+_DEFAULTS: Final = TopicConfig()
 _FIELDS: Final = {mapped.field: mapped for mapped in reversed(list(MAPPED.values()))}
 
 
@@ -220,6 +233,8 @@ def read_settings(given: Iterable[tuple[str, str | None]]) -> dict[str, object]:
             _check_without_field(name, value)
             continue
         read = _read(name, field, value)
+        if field in NOTED and read != getattr(_DEFAULTS, field):
+            _log.info("%s=%s noted, without effect", name, value)
         if found.setdefault(field, read) != read:
             raise InvalidError(name, value, f"{found[field]!r}, its value under another name")
     try:
@@ -232,6 +247,8 @@ def read_settings(given: Iterable[tuple[str, str | None]]) -> dict[str, object]:
 def _read(name: str, field: str, value: str) -> object:
     kind, bounds = _FIELDS[field].kind, _FIELDS[field].bounds
     text = value.strip()
+    if field == "compression_type":
+        text = text.lower()
     if kind is ConfigType.BOOLEAN:
         text = text.lower()
     if field == "message_timestamp_type":

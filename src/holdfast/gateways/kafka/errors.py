@@ -17,7 +17,13 @@ from holdfast.log.errors import (
     ProducerRefusedError,
     UnknownLeaderEpochError,
 )
-from holdfast.log.topics import TopicExistsError, TopicNameError, UnknownTopicError
+from holdfast.log.topics import (
+    FixedPartitionsError,
+    PartitionCountError,
+    TopicExistsError,
+    TopicNameError,
+    UnknownTopicError,
+)
 from holdfast.vocabulary.errors import (
     ClosedError,
     CorruptError,
@@ -58,6 +64,8 @@ _CODES: Final[tuple[tuple[type[HoldfastError], ErrorCode], ...]] = (
     (UnknownTopicError, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (TopicExistsError, ErrorCode.TOPIC_ALREADY_EXISTS),
     (TopicNameError, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (PartitionCountError, ErrorCode.INVALID_PARTITIONS),
+    (FixedPartitionsError, ErrorCode.POLICY_VIOLATION),
     (OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
     (CorruptBatchError, ErrorCode.CORRUPT_MESSAGE),
     (NotLeaderError, ErrorCode.NOT_LEADER_OR_FOLLOWER),

@@ -3,7 +3,6 @@
     CreateTopics      19   versions 2–7
     DeleteTopics      20   versions 1–6   (by name, by id from version 6 on)
     DeleteRecords     21   versions 0–2
-    CreatePartitions  37   versions 0–3   (always rejected: the number of partitions never changes)
 
 Not implemented: more than one replica, and placing partitions by hand. Replica assignments are accepted only where they change
 nothing: one replica each, in a cluster of one broker.
@@ -204,23 +203,6 @@ async def _delete(backend: KafkaBackend, name: str | None, topic_id: UUID | None
         return _TopicResult(name, code_of(error), str(error))
 
 
-async def create_partitions(call: RequestContext, request: Any) -> ResponseFields:
-    """Reject: the partition of a key would change, and with it the order of its records."""
-    results = []
-    for wanted in request.topics:
-        topic = call.backend.cluster.topic(wanted.name)
-        if topic is None:
-            error = UnknownTopicError(wanted.name)
-            results.append({"name": wanted.name, "error_code": code_of(error), "error_message": str(error)})
-            continue
-        text = (
-            f"topic {wanted.name} keeps its {topic.partitions} partitions: with more, keys would move between partitions. "
-            "Create another topic and copy the records"
-        )
-        results.append({"name": wanted.name, "error_code": ErrorCode.INVALID_PARTITIONS, "error_message": text})
-    return {"results": results}
-
-
 async def delete_records(call: RequestContext, request: Any) -> ResponseFields:
     """Delete the records below an offset, in partitions led here."""
     backend = call.backend
@@ -256,5 +238,4 @@ APIS: Final = (
     Api(key=ApiKey.CREATE_TOPICS, versions=(2, 7), flexible_from=5, control=create_topics),
     Api(key=ApiKey.DELETE_TOPICS, versions=(1, 6), flexible_from=4, control=delete_topics),
     Api(key=ApiKey.DELETE_RECORDS, versions=(0, 2), flexible_from=2, control=delete_records),
-    Api(key=ApiKey.CREATE_PARTITIONS, versions=(0, 3), flexible_from=2, control=create_partitions),
 )

@@ -7,8 +7,6 @@ import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.errors.ApiException;
-import org.apache.kafka.common.errors.InvalidPartitionsException;
-import org.apache.kafka.common.errors.PolicyViolationException;
 import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.errors.UnsupportedVersionException;
 
@@ -32,15 +30,6 @@ final class Refusals {
     static void partitionsAreNeverFewer(World world) throws Exception {
         String topic = world.topic(3);
         Expect.refused(ApiException.class, () -> world.admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(2))).all().get());
-        Expect.same(3, world.admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size(), "partitions");
-    }
-
-    @Scenario
-    static void partitionsAreNeverMore(World world) throws Exception {
-        onlyHere(world, "topics whose partitions can be added to");
-        String topic = world.topic(3);
-        Throwable refusal = refusedSoon(() -> world.admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(6))).all().get());
-        Expect.that(refusal instanceof InvalidPartitionsException || refusal instanceof PolicyViolationException, "the error says so: " + refusal);
         Expect.same(3, world.admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size(), "partitions");
     }
 

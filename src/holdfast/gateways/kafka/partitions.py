@@ -1,0 +1,89 @@
+"""Adding partitions to topics.
+
+    CreatePartitions  37   versions 0–3
+
+Codes and messages are Apache Kafka's: also whoever repeats a request whose answer was lost gets INVALID_PARTITIONS. As in Kafka,
+keys may change their partition, groups rebalance once their members refresh their metadata, and committed offsets stay.
+POLICY_VIOLATION: the topic (`holdfast.partitions`) or this server (`topics.partitions`) keeps the count.
+
+Not implemented: placing partitions by hand, see `topics`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
+from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.errors import ApiError, code_of
+from holdfast.gateways.kafka.leaders import brokers
+from holdfast.gateways.kafka.placement_wait import PLACED_WAIT_MS, wait_until, wait_until_placed
+from holdfast.kafka.api_keys import ApiKey
+from holdfast.kafka.error_codes import ErrorCode
+from holdfast.log.topic_config import FIXED_COUNT
+from holdfast.log.topics import FixedPartitionsError, Topic, with_partitions
+from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.tasks import gather_limited
+
+_CONCURRENCY_MAX: Final = 16
+
+
+async def create_partitions(call: RequestContext, request: Any) -> ResponseFields:
+    """Add partitions, topic by topic, and wait a moment until they are writable."""
+    backend, counts = call.backend, Counter(topic.name for topic in request.topics)
+    grown: dict[str, int] = {}
+
+    async def grow(wanted: Any) -> ResponseFields:
+        code, text = ErrorCode.NONE, None
+        try:
+            if counts[wanted.name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            topic = await _grow(backend, wanted, request.validate_only)
+            grown[topic.name] = topic.partitions
+        except HoldfastError as error:
+            code, text = code_of(error), str(error)
+        return {"name": wanted.name, "error_code": code, "error_message": text}
+
+    unique = {topic.name: topic for topic in request.topics}
+    results = await gather_limited(grow, unique.values(), _CONCURRENCY_MAX)
+    if grown and not request.validate_only:
+        wait_ms = min(request.timeout.total_seconds() * 1000, PLACED_WAIT_MS)
+        # What is not placed in time exists all the same: clients look up leaders anyway.
+        await wait_until(backend, partial(_are_known, backend, grown), wait_ms)
+        there = [name for name in grown if backend.cluster.topic(name) is not None]
+        await wait_until_placed(backend, there, wait_ms)
+    return {"results": results}
+
+
+async def _grow(backend: KafkaBackend, wanted: Any, validate_only: bool) -> Topic:
+    topic = await backend.log.topics.get(wanted.name)
+    if wanted.count > topic.partitions and backend.topic_settings.partitions == FIXED_COUNT:
+        raise FixedPartitionsError(topic.name, topic.partitions, "topics.partitions")
+    planned = with_partitions(topic, wanted.count)
+    if wanted.assignments is not None:
+        _check_assignments(backend, wanted.count - topic.partitions, wanted.assignments)
+    return planned if validate_only else await backend.log.topics.add_partitions(wanted.name, wanted.count)
+
+
+def _check_assignments(backend: KafkaBackend, added: int, assignments: Sequence[Any]) -> None:
+    if len(assignments) != added:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Attempted to add {added} additional partition(s), but only {len(assignments)} assignment(s) were specified.",
+        )
+    nodes = [broker.node for broker in brokers(backend)]
+    if len(nodes) != 1 or {tuple(each.broker_ids) for each in assignments} != {(nodes[0],)}:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions are placed by the cluster: set a number of partitions instead of brokers",
+        )
+
+
+def _are_known(backend: KafkaBackend, grown: dict[str, int]) -> bool:
+    """Whether this node has learned of the new counts, or that a topic is gone."""
+    found = {name: backend.cluster.topic(name) for name in grown}
+    return all(topic is None or topic.partitions >= grown[name] for name, topic in found.items())
+
+
+APIS: Final = (Api(key=ApiKey.CREATE_PARTITIONS, versions=(0, 3), flexible_from=2, control=create_partitions),)
