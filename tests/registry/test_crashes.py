@@ -22,6 +22,8 @@ from holdfast.contracts.store import (
     StoreFacts,
 )
 from holdfast.registry import PartitionState, Rebalancer, RegistryStore
+from holdfast.registry.growth import ensure_partitions
+from holdfast.registry.queries import fixed_starts
 from holdfast.testing.faulty_store import FaultyStore
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -154,6 +156,20 @@ async def test_dying_inside_initialize_is_mended_by_the_next(world: RegistryWorl
         world, before=nothing, act=lambda registry: registry.initialize(), check=check, partitions=70
     )
     assert deaths >= 6  # the count, the scan, two commits of partitions
+
+
+async def test_dying_while_partitions_are_added_is_mended_by_the_next(world: RegistryWorld) -> None:
+    async def grow(registry: RegistryStore) -> int:
+        namespace = registry.settings.namespace
+        return await ensure_partitions(registry._store, namespace, 50, clock=world.clock, random=world.random)
+
+    async def check(survivor: RegistryStore) -> None:
+        assert await grow(survivor) == 50
+        assert await survivor.partitions() == tuple(PartitionState(id=number) for number in range(50))
+        assert await fixed_starts(survivor._store, survivor.settings.namespace) == dict.fromkeys(range(8, 50), 0)
+
+    deaths = await at_every_death(world, before=lambda registry: registry.initialize(), act=grow, check=check)
+    assert deaths >= 6  # the counts, the scans, two commits of partitions
 
 
 async def test_dying_inside_register_leaves_no_lasting_trace(world: RegistryWorld) -> None:

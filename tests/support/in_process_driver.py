@@ -109,10 +109,19 @@ class InProcessDriver:
     def die(self, why: str = "killed by a test") -> None:
         self._die(why)
 
-    def report(self, slot: str, *, batches: int, rows: int = 0, blocked: str = "") -> None:
+    def report(self, slot: str, *, batches: int, rows: int = 0, blocked: str = "", source_partitions: int = 0) -> None:
         epochs = self.claims[slot].epochs if slot in self.claims else {}
         partitions = {each: PartitionProgress(checkpoint=rows, end=rows) for each in epochs}
-        self._on_message(SlotProgress(slot=slot, batches=batches, rows=rows, blocked=blocked, partitions=partitions))
+        self._on_message(
+            SlotProgress(
+                slot=slot,
+                batches=batches,
+                rows=rows,
+                blocked=blocked,
+                partitions=partitions,
+                source_partitions=source_partitions,
+            )
+        )
 
     def fail(self, slot: str, reason: str, *, lasting: bool = False) -> None:
         del self.runs[slot]

@@ -1,6 +1,6 @@
 """Where the registry keeps what, below `registry/{namespace}/`.
 
-    meta               {"partitions"}                                 fixed by the first `initialize`
+    meta               {"partitions", "initial"?}                     how many, and how many before some were added (`growth`)
     partitions/{id}    {"owner", "checkpoint", "epoch", "intent"?}    never deleted: epochs never repeat
     beats/{id}         {"session", "epoch", "ttl_ms"}                 under the claim's session: gone when it expires
     consumers/{id}     {"session", "ttl_ms", "registered_at_ms"}      under the consumer's session
@@ -26,7 +26,7 @@ def namespace_prefix(namespace: str) -> str:
 
 
 def meta_key(namespace: str) -> str:
-    """The number of partitions, fixed by the first `initialize`."""
+    """The number of partitions: decided by the first `initialize`, raised by `growth` alone."""
     return f"{namespace_prefix(namespace)}meta"
 
 

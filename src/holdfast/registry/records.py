@@ -1,6 +1,6 @@
 """Records: the registry's values as JSON in the store. A record that cannot have been written by it is a `CorruptError`."""
 
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -30,8 +30,9 @@ class _ConsumerRecord(msgspec.Struct, frozen=True):
     registered_at_ms: int
 
 
-class _MetaRecord(msgspec.Struct, frozen=True):
+class _MetaRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     partitions: int
+    initial: int = 0
 
 
 class _StartRecord(msgspec.Struct, frozen=True):
@@ -120,14 +121,32 @@ def decode_consumer(entry: Entry) -> ConsumerInfo:
     )
 
 
+class PartitionCount(NamedTuple):
+    """How many partitions a namespace has, and how many it was made with; the others were added."""
+
+    partitions: int
+    initial: int
+
+
 def encode_meta(partitions: int) -> bytes:
     """How many partitions the namespace has."""
-    return _encode(_MetaRecord(partitions))
+    return encode_count(PartitionCount(partitions, partitions))
 
 
 def decode_partition_count(entry: Entry) -> int:
-    """How many partitions the namespace was initialised with."""
-    return _decode(_MetaRecord, entry).partitions
+    """How many partitions the namespace has."""
+    return decode_count(entry).partitions
+
+
+def encode_count(count: PartitionCount) -> bytes:
+    """The counts; as ever while nothing was added."""
+    return _encode(_MetaRecord(count.partitions, 0 if count.initial == count.partitions else count.initial))
+
+
+def decode_count(entry: Entry) -> PartitionCount:
+    """The counts of a namespace."""
+    record = _decode(_MetaRecord, entry)
+    return PartitionCount(record.partitions, record.initial or record.partitions)
 
 
 def encode_start(offset: int) -> bytes:

@@ -9,8 +9,9 @@ from holdfast.contracts.store import Put
 from holdfast.kernel.keys import HOLDERS, epoch_key
 from holdfast.kernel.lease import read_epoch
 from holdfast.pipeline.catalog.keys import pipeline_key
-from holdfast.pipeline.model.definition import Generation
+from holdfast.pipeline.model.definition import Generation, registry_namespace
 from holdfast.pipeline.model.driver_protocol import HaltSlot, RunSlot, SlotClaims
+from holdfast.registry.queries import fixed_starts
 from holdfast.vocabulary.clock import FakeClock
 
 
@@ -261,6 +262,48 @@ async def test_a_backfill_runs_beside_the_live_generation_and_is_retired_at_its_
     assert [each.retired for each in (await world.catalog.get("p")).generations] == [False, True]
     assert [each.slot for each in ann.stage.behaviour.received if isinstance(each, HaltSlot)] == ["p.2.0"]
     assert set((await world.owners("p", 2)).values()) == {None}
+
+
+async def test_partitions_added_to_the_source_are_claimed_and_give_room_for_more_slots(world: WorkerCluster) -> None:
+    await world.pipeline("p", partitions=2, replicas=3)
+    [ann, bob] = world.hire("ann", "bob")
+    await world.run_until(lambda: len(world.acting()) == 2)
+    await world.topics.add_partitions("topic-p", 5)
+    driver = next(each.driver for each in (ann, bob) if "p.1.0" in each.driver.claims)
+    driver.report("p.1.0", batches=1, source_partitions=5)
+    await world.run_until(lambda: len(world.acting()) == 5)
+
+    async def spread() -> bool:
+        return set((await world.owners("p")).values()) == {"0", "1", "2"}
+
+    await world.run_until(spread)
+    assert set((await world.holders("p")).values()) == {"ann", "bob"}
+    assert await fixed_starts(world.store, registry_namespace("p", 1)) == {2: 0, 3: 0, 4: 0}
+
+
+async def test_a_backfill_does_not_grow_with_its_source(world: WorkerCluster) -> None:
+    backfill = Generation(number=2, kind="backfill", starts={"0": 5}, ends={"0": 9})
+    await world.pipeline("p", partitions=2, generations=(Generation(number=1), backfill))
+    [ann] = world.hire("ann")
+    await world.run_until(lambda: len(world.acting()) == 4)
+    await world.topics.add_partitions("topic-p", 3)
+    for slot in ("p.1.0", "p.2.0"):
+        ann.driver.report(slot, batches=1, source_partitions=3)
+    await world.run_until(lambda: len(world.acting()) == 5)
+    await world.run_ms(10_000)
+    assert (len(await world.owners("p", 1)), len(await world.owners("p", 2))) == (3, 2)
+
+
+async def test_a_worker_that_restarts_knows_of_added_partitions(world: WorkerCluster) -> None:
+    await world.pipeline("p", partitions=2)
+    [ann] = world.hire("ann")
+    await world.run_until(lambda: len(world.acting()) == 2)
+    await world.topics.add_partitions("topic-p", 3)
+    ann.driver.report("p.1.0", batches=1, source_partitions=3)
+    await world.run_until(lambda: len(world.acting()) == 3)
+    ann.crash()
+    world.hire("bob")
+    await world.run_until(lambda: len(world.acting()) == 3)
 
 
 async def test_a_rewind_halts_the_old_generation_and_runs_the_next(world: WorkerCluster) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -72,6 +72,24 @@ def test_a_stream_resumes_from_its_checkpoint(spark: SparkSession, broker: Broke
     await_published(broker, topic)
     finish(kept.write(stream(spark, broker, topic, **EARLIEST), availableNow=True))
     assert kept.values() == list(range(1_000))
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(
+    spark: SparkSession, broker: Broker, kept: CheckpointedStream
+) -> None:
+    topic = broker.create_topic("grown", 1, {"segment.ms": "100"})
+    send(broker, topic, numbered(50, 1))
+    latest = {"startingOffsets": "latest"}
+    with running(kept.write(stream(spark, broker, topic, **latest), processingTime="100 milliseconds")) as query:
+        until(lambda: query.lastProgress is not None, within_s=WAIT_S, what=str(query.exception()))
+        broker.admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+        send(broker, topic, numbered(300, 3, first=100))
+        until(lambda: len(kept.values()) == 300, within_s=WAIT_S, what=str(query.exception()))
+    broker.admin.create_partitions([NewPartitions(topic, 4)])[topic].result(30)  # while the stream is away
+    send(broker, topic, numbered(200, 4, first=400))
+    await_published(broker, topic)
+    finish(kept.write(stream(spark, broker, topic, **latest), availableNow=True))
+    assert kept.values() == list(range(100, 600))
 
 
 def test_available_now_reads_to_the_end_in_limited_batches(

@@ -82,6 +82,7 @@ class SlotCounters:
     bytes_objects: int = 0
     bytes_agents: int = 0
     warnings: dict[str, None] = field(default_factory=dict)
+    source_partitions: int = 0
 
     def add(self, outcome: TaskOutcome) -> None:
         """A range whose checkpoint has moved."""
@@ -113,6 +114,7 @@ class SlotCounters:
             partitions=partitions,
             blocked=blocked,
             warnings=tuple(self.warnings),
+            source_partitions=self.source_partitions,
         )
 
 

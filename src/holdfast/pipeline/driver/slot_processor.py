@@ -88,6 +88,7 @@ class SlotProcessor:
         bounds, now_ms = self._slot.revisions.current.source.bounds(), self._clock.boot_ms()
         if max((*self.owned, -1)) >= len(bounds.ends):
             raise BlockedError(f"the topic has {len(bounds.ends)} partitions now, it had more before")
+        self.counters.source_partitions = len(bounds.ends)
         for number, owned in self.owned.items():
             owned.update_end(bounds.ends[number], now_ms)
         return bounds

@@ -97,6 +97,8 @@ class SlotProgress(_Message, frozen=True, tag="progress"):
     """Why the slot makes no progress (a missing table, an unreachable sink); it is retried. Empty: it does."""
     warnings: tuple[str, ...] = ()
     """Weaker guarantees and whatever an operator should check; shown in the status."""
+    source_partitions: int = 0
+    """How many partitions the source has; 0: not looked yet."""
 
 
 class SlotFinished(_Message, frozen=True, tag="finished"):

@@ -33,7 +33,11 @@ class DesiredSlots:
 
 
 class PartitionCounts:
-    """Caches counts, which never change within a generation, and retries failed ones once in a while."""
+    """Caches counts, and looks at them again once in a while: all workers must come to the same number of slots.
+
+    A live generation grows with its source, as drivers see it. A backfill does not: what is written to new partitions is read by
+    the live generation.
+    """
 
     def __init__(
         self,
@@ -48,6 +52,8 @@ class PartitionCounts:
         self._store, self._source_of, self._count = store, source_of, count
         self._leases, self._clock, self._retry_ms = leases, clock, retry_ms
         self._known: dict[tuple[str, int], int] = {}
+        self._seen: dict[tuple[str, int], int] = {}  # by drivers, in the source
+        self._again_at_ms: dict[tuple[str, int], int] = {}  # when others may have added partitions
         self._blocked: dict[str, tuple[str, int]] = {}  # why, and when to retry
         self._logged: dict[str, tuple[str, ...]] = {}
 
@@ -55,30 +61,44 @@ class PartitionCounts:
         """The desired slots now. An unreachable store is an `UnavailableError`; an unreachable source blocks its own pipeline."""
         live = {(each.id, generation.number) for each in started.values() for generation in active_generations(each)}
         self._known = {key: count for key, count in self._known.items() if key in live}
+        self._seen = {key: count for key, count in self._seen.items() if key in live}
+        self._again_at_ms = {key: at_ms for key, at_ms in self._again_at_ms.items() if key in live}
         self._blocked = {each: why for each, why in self._blocked.items() if each in started}
         slots, warnings = {}, {}
         for each in started.values():
             for generation in active_generations(each):
                 await self._count_partitions(each, generation.number)
+                key = (each.id, generation.number)
+                if key in self._known and generation.kind == "live":
+                    self._known[key] = max(self._known[key], self._seen.get(key, 0))
             counts = [count for (pipeline_id, _), count in self._known.items() if pipeline_id == each.id]
             slots[each.id], warnings[each.id] = self._slots(each, max(counts, default=0))
         self._log_warnings(started, warnings)
         blocked = {each: why for each, (why, _) in self._blocked.items()}
         return DesiredSlots(slots=slots, partitions=dict(self._known), blocked=blocked, warnings=warnings)
 
+    def seen(self, pipeline_id: str, generation: int, count: int) -> bool:
+        """A driver found so many partitions in the source; whether these are more than before."""
+        key = (pipeline_id, generation)
+        grown = count > max(self._seen.get(key, 0), self._known.get(key, count))
+        self._seen[key] = max(count, self._seen.get(key, 0))
+        return grown
+
     async def _count_partitions(self, pipeline: Pipeline, generation: int) -> None:
-        key = (pipeline.id, generation)
-        if key in self._known or self._clock.boot_ms() < self._blocked.get(pipeline.id, ("", 0))[1]:
+        key, now_ms = (pipeline.id, generation), self._clock.boot_ms()
+        if key in self._known and now_ms < self._again_at_ms[key]:
+            return
+        if now_ms < self._blocked.get(pipeline.id, ("", 0))[1]:
             return
         try:
             stored = await stored_count(self._store, pipeline.id, generation)
             if stored is None:
                 stored = await self._count_source(pipeline)
         except (InvalidError, CorruptError) as error:
-            self._blocked[pipeline.id] = (str(error), self._clock.boot_ms() + self._retry_ms)
+            self._blocked[pipeline.id] = (str(error), now_ms + self._retry_ms)
             return
         self._blocked.pop(pipeline.id, None)
-        self._known[key] = stored
+        self._known[key], self._again_at_ms[key] = max(stored, self._known.get(key, 0)), now_ms + self._retry_ms
 
     async def _count_source(self, pipeline: Pipeline) -> int:
         source = await self._source_of(pipeline.id, pipeline.revision)

@@ -17,6 +17,7 @@ from holdfast.pipeline.model.definition import Generation, registry_namespace
 from holdfast.pipeline.workers.partition_assignment import PlannedClaim, assign_partitions
 from holdfast.pipeline.workers.slot_run import SlotRun
 from holdfast.registry import PartitionState, RegistrySettings, RegistryStore, RegistryView
+from holdfast.registry.growth import ensure_partitions
 from holdfast.registry.queries import partition_count
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError
@@ -50,6 +51,8 @@ class GenerationRegistry:
     ) -> None:
         settings = RegistrySettings(namespace=namespace, partitions=partitions, ttl_ms=ttl_ms)
         self.registry = RegistryStore(store, clock=clock, random=random, settings=settings)
+        self._store, self._namespace, self._clock, self._random = store, namespace, clock, random
+        self._partitions = partitions
         self._notify = notify
         self._view: RegistryView | None = None
         self._released: dict[int, int] = {}  # the highest epoch released: a view that lags must not bring it back
@@ -72,11 +75,20 @@ class GenerationRegistry:
         return str(self._following.exception() or "the watch ended")
 
     async def _follow(self) -> None:
-        await self.registry.initialize()
+        await self._make(self._partitions)
         async with aclosing(self.registry.watch()) as views:
             async for view in views:
                 self._view = view
                 self._notify.notify()
+
+    async def grow(self, partitions: int) -> None:
+        """Add partitions, if it has fewer than these."""
+        if partitions > self._partitions:
+            await self._make(partitions)
+
+    async def _make(self, partitions: int) -> None:
+        store, clock, random = self._store, self._clock, self._random
+        self._partitions = await ensure_partitions(store, self._namespace, partitions, clock=clock, random=random)
 
     async def assign(self, runs: Sequence[SlotRun], consumers: Iterable[str], session: Session) -> None:
         """Bring the runs of this worker to their shares: claim, adopt, revoke."""

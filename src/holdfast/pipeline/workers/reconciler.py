@@ -164,6 +164,7 @@ class Reconciler:
             sharing = [run for run in runs if run.shares]
             consumers = self._consumers(runs[0].slot.pipeline_id, runs[0].generation)
             try:
+                await registry.grow(self._desired.partitions.get((runs[0].slot.pipeline_id, runs[0].generation), 0))
                 await registry.assign(sharing, consumers, Session(self._session.id, self._session.ttl_ms))
             except (CorruptError, InvalidError) as error:  # of one registry: the others continue
                 _log.error("%s: partitions cannot be assigned: %s", runs[0].title, error)
@@ -253,7 +254,9 @@ class Reconciler:
             case SlotProgress() if run is not None:
                 run.on_progress(message)
                 self._run_log.state(run)
-                return
+                if not self._counts.seen(run.slot.pipeline_id, run.generation, message.source_partitions):
+                    return
+                _log.info("%s: the source has %d partitions now", run.title, message.source_partitions)
             case SlotFinished() if run is not None:
                 run.on_finished()
             case SlotFailed() if run is not None:
