@@ -242,3 +242,15 @@ async def test_one_request_carries_many_topics_and_partitions(broker: Broker) ->
     assert sorted((a.topic, a.partition, a.offset) for a in answers) == sorted(
         (topic, partition, offset) for topic, partition in places for offset in range(4)
     )
+
+
+async def test_transactions_are_refused_at_once(broker: Broker) -> None:
+    if broker.kind == "apache":
+        pytest.skip("Apache Kafka has transactions")
+    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=broker.unique("transactions"))
+    try:
+        async with asyncio.timeout(10):
+            with pytest.raises(KafkaError, match="InvalidRequestError"):
+                await producer.start()
+    finally:
+        await producer.stop()

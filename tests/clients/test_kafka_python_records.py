@@ -18,7 +18,7 @@ from tests.support.kafka_python_client import (
     sendable,
     take,
 )
-from tests.support.kafka_python_import import TopicPartition, errors, has_codec
+from tests.support.kafka_python_import import KafkaProducer, TopicPartition, errors, has_codec
 from tests.support.record_shapes import COMPRESSIONS, KEEP, SHAPES, Shape
 from tests.support.workload import judge, keyed
 
@@ -190,3 +190,14 @@ def test_an_unknown_topic_is_not_made_by_who_only_looks(broker: Broker) -> None:
         (described,) = admin.describe_topics([topic])
         assert described["error_code"] == errors.UnknownTopicOrPartitionError.errno
         assert topic not in admin.list_topics()
+
+
+def test_transactions_are_refused_at_once(broker: Broker) -> None:
+    if broker.kind == "apache":
+        pytest.skip("Apache Kafka has transactions")
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=broker.unique("transactions"))
+    began_ms = CLOCK.boot_ms()
+    with pytest.raises(errors.KafkaError, match="InvalidRequestError"):
+        producer.init_transactions()
+    assert CLOCK.boot_ms() - began_ms < 10_000
+    producer.close(timeout=1)

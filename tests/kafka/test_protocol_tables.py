@@ -4,10 +4,12 @@ from typing import Any
 
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.schema.index import api_key_map
 
 from holdfast.gateways.kafka import errors
 from holdfast.gateways.kafka.api_table import APIS
 from holdfast.kafka.api_keys import ApiKey
+from holdfast.kafka.api_names import API_NAMES, api_name
 from holdfast.kafka.error_codes import RETRIABLE, ErrorCode, error_name
 from holdfast.vocabulary.errors import ClosedError, ExpiredError, FencedError, UnavailableError
 
@@ -31,6 +33,14 @@ def test_every_api_key_is_that_of_its_messages() -> None:
         request = _newest_request(key)
         assert int(request.__api_key__) == key
         assert request.__name__ == f"{key.api_name}Request"
+
+
+def test_every_api_has_kafkas_name() -> None:
+    assert {key: name.replace("_", "") for key, name in api_key_map.items()} == {
+        key: name.lower() for key, name in API_NAMES.items()
+    }
+    assert {int(key): key.api_name for key in ApiKey}.items() <= API_NAMES.items()
+    assert (api_name(76), api_name(9_999)) == ("ShareGroupHeartbeat", "API 9999")
 
 
 def _newest_request(key: ApiKey) -> Any:

@@ -20,6 +20,7 @@ _SIZES: Final = {
     "int16": 2,
     "int32": 4,
     "int64": 8,
+    "float64": 8,
     "timedelta_i32": 4,
     "timedelta_i64": 8,
     "uuid": 16,

@@ -20,6 +20,7 @@ from tests.support.kafka_wire import (
 from tests.support.partitions import batch
 from tests.support.waiting import async_until
 
+from holdfast.gateways.http.metrics.kafka import kafka_metrics
 from holdfast.gateways.kafka.api_table import APIS
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.batches import Record, encode
@@ -33,7 +34,7 @@ async def test_api_versions_lists_exactly_what_is_implemented(tmp_path: Path, ve
         answer = await (await gateway.client()).ask(API_VERSIONS, version, SOFTWARE)
         listed = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         assert listed == {key: api.versions for key, api in APIS.items()}
-        assert not {24, 25, 26, 28, 17, 36, 68, 69} & set(listed)  # transactions, SASL, new groups: not offered
+        assert not {24, 25, 26, 28, 17, 36, 69} & set(listed)  # transactions, SASL, new groups: not offered
 
 
 async def test_a_newer_api_versions_request_gets_a_response_in_version_zero(tmp_path: Path) -> None:
@@ -110,7 +111,35 @@ async def test_garbage_closes_that_connection_with_a_log_line_and_nothing_else(
         assert lines[0].exc_info is None
         answer = await other.ask(PRODUCE, 9, produce_request("orders", {0: batch("a")}))
         assert answer.responses[0].partition_responses[0].error_code.value == 0
-        assert gateway.server.malformed == 1
+        assert gateway.server.malformed + gateway.server.unsupported.by_api.total() == 1
+
+
+async def test_an_unsupported_request_is_logged_once_with_its_client_and_counted_by_api(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with gateway_on(tmp_path) as gateway:
+        with caplog.at_level(logging.WARNING, logger="holdfast.gateways.kafka"):
+            for key, version in ((76, 1), (76, 1), (FETCH, 99), (9_999, 0)):
+                client = await gateway.client()
+                await client.ask(API_VERSIONS, 4, {**SOFTWARE, "client_software_name": "curious"})
+                head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + b"\0\x05billy"
+                await client.send_bytes(len(head).to_bytes(4, "big") + head)
+                async with asyncio.timeout(10):
+                    assert await client.hung_up()
+        lines = [each.getMessage() for each in caplog.records]
+        assert len(lines) == 3
+        assert "client 'billy' (curious 1) sent ShareGroupHeartbeat v1: not supported" in lines[0]
+        assert "sent Fetch v99, which has versions 4 to 18 here: not supported" in lines[1]
+        assert "sent API 9999 v0: not supported" in lines[2]
+        counted = {"ShareGroupHeartbeat": 2, "Fetch": 1, "unknown": 1}
+        assert gateway.server.unsupported_by_api == counted
+        (family,) = [
+            each
+            for each in await kafka_metrics(gateway.server, ())()
+            if each.name == "holdfast_kafka_unsupported_total"
+        ]
+        assert {labels["api"]: count for labels, count in family.samples} == counted
+        assert gateway.server.malformed == 0
 
 
 async def test_bytes_after_the_last_field_are_ignored(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from typing import Final
 
 from holdfast.gateways.kafka import (
+    access,
     configs,
+    consumer_groups,
     fetch,
     groups,
     list_offsets,
@@ -13,13 +15,17 @@ from holdfast.gateways.kafka import (
     partitions,
     produce,
     producers,
+    replicas,
     topics,
+    transactions,
 )
 from holdfast.gateways.kafka.api import Api
 from holdfast.gateways.kafka.api_versions import api_versions_api
 
 _FAMILIES: Final = (
+    access.APIS,
     configs.APIS,
+    consumer_groups.APIS,
     fetch.APIS,
     groups.APIS,
     list_offsets.APIS,
@@ -29,7 +35,9 @@ _FAMILIES: Final = (
     partitions.APIS,
     produce.APIS,
     producers.APIS,
+    replicas.APIS,
     topics.APIS,
+    transactions.APIS,
 )
 
 _ALL: Final = [api for family in _FAMILIES for api in family]

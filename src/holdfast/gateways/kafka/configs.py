@@ -3,9 +3,10 @@
     DescribeConfigs         32   versions 1–4
     AlterConfigs            33   versions 0–2   (replaces all settings of a topic)
     IncrementalAlterConfigs 44   versions 0–1   (SET, DELETE; APPEND and SUBTRACT for cleanup.policy)
+    ListConfigResources     74   versions 0–1   (version 0 lists client metrics, of which there are none)
 
-Not implemented: changing a broker's settings (command line and configuration file set them), and settings of loggers, groups and
-client metrics. The cluster-wide default of brokers (the broker with the empty name) has no settings.
+Not implemented: changing a broker's settings (command line and configuration file set them), and settings of loggers. Groups and
+client metrics have no settings, nor has the cluster-wide default of brokers (the broker with the empty name).
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,6 +35,7 @@ from holdfast.vocabulary.errors import HoldfastError, InvalidError
 from holdfast.vocabulary.tasks import gather_limited
 
 _CONCURRENCY_MAX: Final = 16
+_WITHOUT_SETTINGS: Final = {ConfigResourceType.GROUP: "groups", ConfigResourceType.CLIENT_METRICS: "client metrics"}
 
 
 async def describe_configs(call: RequestContext, body: memoryview) -> ResponseChunks:
@@ -85,6 +87,19 @@ async def incremental_alter_configs(call: RequestContext, request: Any) -> Respo
     return {"responses": responses}
 
 
+async def list_config_resources(call: RequestContext, request: Any) -> ResponseFields:
+    """Topics and brokers; groups and client metrics with settings, of which there are none."""
+    kinds = getattr(request, "resource_types", (ConfigResourceType.CLIENT_METRICS,)) or tuple(ConfigResourceType)
+    if not {*kinds} <= {*ConfigResourceType}:
+        return {"error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": ()}
+    names = {
+        ConfigResourceType.TOPIC: [topic.name for topic in call.backend.cluster.topics],
+        ConfigResourceType.BROKER: [str(broker.node) for broker in brokers(call.backend)],
+    }
+    listed = [{"resource_name": name, "resource_type": kind} for kind in kinds for name in names.get(kind, ())]
+    return {"error_code": ErrorCode.NONE, "config_resources": listed}
+
+
 def _result(resource: Any, code: ErrorCode, text: str | None) -> dict[str, object]:
     return {
         "error_code": code,
@@ -104,6 +119,8 @@ async def _rows(backend: KafkaBackend, resource: Any) -> tuple[ConfigEntry, ...]
     if kind == ConfigResourceType.TOPIC:
         topic = await _topic(backend, name)
         return topic_config_entries(topic.config, tuple(topic.overrides))
+    if kind in _WITHOUT_SETTINGS:
+        return ()
     if kind != ConfigResourceType.BROKER:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
@@ -128,6 +145,8 @@ def _check_alterable(resource: Any, duplicates: set[object]) -> None:
             ErrorCode.INVALID_REQUEST,
             "broker settings are read-only: they are set on the command line or in the configuration file",
         )
+    if kind in _WITHOUT_SETTINGS:
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"{_WITHOUT_SETTINGS[kind]} have no settings here")
     if kind != ConfigResourceType.TOPIC:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"unsupported resource type {kind}: must be topic ({ConfigResourceType.TOPIC:d})"
@@ -205,4 +224,5 @@ APIS: Final = (
     Api(key=ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), flexible_from=4, raw=describe_configs),
     Api(key=ApiKey.ALTER_CONFIGS, versions=(0, 2), flexible_from=2, control=alter_configs),
     Api(key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), flexible_from=1, control=incremental_alter_configs),
+    Api(key=ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1), flexible_from=0, control=list_config_resources),
 )

@@ -14,6 +14,7 @@ from typing import Final, cast
 from holdfast.gateways.kafka.api import Api, ClientInfo, RequestContext, ResponseChunks
 from holdfast.gateways.kafka.api_table import APIS
 from holdfast.gateways.kafka.frames import ConnectionHost, FrameReceiver
+from holdfast.gateways.kafka.unsupported import UnsupportedRequestError, client_id_of
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.codec import decode, encode
 from holdfast.kafka.wire import MalformedRequestError, WireReader
@@ -88,11 +89,9 @@ class KafkaConnection(FrameReceiver):
     def _frame_received(self, frame: memoryview) -> None:
         key, version, correlation = _REQUEST_HEADER.unpack_from(frame)
         api = APIS.get(key)
-        if api is None:
-            raise MalformedRequestError("API key", key, "listed by ApiVersions")
-        if not api.supports(version) and key != _API_VERSIONS:
-            low, high = api.versions
-            raise MalformedRequestError(f"{api.name} version", version, f"between {low} and {high}")
+        if api is None or (not api.supports(version) and key != _API_VERSIONS):
+            client_id = client_id_of(frame, _REQUEST_HEADER.size)
+            raise UnsupportedRequestError(key, version, None if api is None else api.versions, client_id)
         if key != _PRODUCE and len(frame) > self._settings.control_bytes_max:
             raise MalformedRequestError(
                 f"{api.name} request size", len(frame), f"at most {self._settings.control_bytes_max}"
@@ -242,7 +241,9 @@ class KafkaConnection(FrameReceiver):
     def _fail(self, error: BaseException, call: RequestContext | None = None) -> None:
         """Close, because the client sent no valid request or a handler raised an unexpected error."""
         peer = f"{self._peer.host}:{self._peer.port}"
-        if isinstance(error, MalformedRequestError):
+        if isinstance(error, UnsupportedRequestError):
+            self._server.unsupported.add(error, self._peer)
+        elif isinstance(error, MalformedRequestError):
             self._server.malformed += 1
             _log.warning("closing connection from %s: %s", peer, error)
         elif isinstance(error, ConnectionError):

@@ -8,6 +8,7 @@ import asyncio
 from typing import Final, Protocol
 
 from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.unsupported import UnsupportedRequests
 from holdfast.kafka.wire import INT32, MalformedRequestError
 from holdfast.vocabulary.settings import KIB
 
@@ -22,6 +23,7 @@ class ConnectionHost(Protocol):
     scratch: memoryview
     requests: int
     malformed: int
+    unsupported: UnsupportedRequests
 
     @property
     def full(self) -> bool:

@@ -12,8 +12,8 @@
 The rules are in `holdfast.groups`; this module only translates requests and responses. A call that waits for other members
 (JoinGroup, SyncGroup) takes that long.
 
-Not implemented: coordinators of transactions and of share groups (such a key gets INVALID_REQUEST), groups of the newer protocol
-(every group is of type "classic"), authorization (without authentication, every operation is allowed).
+Not implemented: coordinators of transactions (see `transactions`) and of share groups (INVALID_REQUEST), groups of the newer
+protocol (every group is of type "classic"), authorization (without authentication, every operation is allowed).
 """
 
 from datetime import timedelta
@@ -24,6 +24,7 @@ from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.errors import group_code_of
 from holdfast.gateways.kafka.leaders import broker
 from holdfast.gateways.kafka.placement_wait import wait_until
+from holdfast.gateways.kafka.transactions import NOT_SUPPORTED, refusal_for
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError, ShardLoadingError
 from holdfast.groups.keys import shard_resource
 from holdfast.groups.model import (
@@ -63,15 +64,17 @@ async def find_coordinator(call: RequestContext, request: Any) -> ResponseFields
     kind = getattr(request, "key_type", CoordinatorType.GROUP)
     keys = request.coordinator_keys if hasattr(request, "coordinator_keys") else (request.key,)
     deadline_ms = call.backend.clock.boot_ms() + _PLACED_WAIT_MS
-    found = [await _coordinator(call.backend, kind, key, deadline_ms) for key in keys]
+    found = [await _coordinator(call, kind, key, deadline_ms) for key in keys]
     return {"coordinators": found, **(found[0] if found else {})}
 
 
-async def _coordinator(backend: KafkaBackend, kind: int, key: str, deadline_ms: int) -> dict[str, object]:
+async def _coordinator(call: RequestContext, kind: int, key: str, deadline_ms: int) -> dict[str, object]:
+    backend = call.backend
     none = {"key": key, "node_id": NO_NODE, "host": "", "port": NO_NODE}
+    if kind == CoordinatorType.TRANSACTION:
+        return {**none, "error_code": refusal_for(call.peer), "error_message": NOT_SUPPORTED}
     if kind != CoordinatorType.GROUP:
-        what = "transactions are" if kind == CoordinatorType.TRANSACTION else f"key type {kind} is"
-        return {**none, "error_code": ErrorCode.INVALID_REQUEST, "error_message": f"{what} not supported"}
+        return {**none, "error_code": ErrorCode.INVALID_REQUEST, "error_message": f"key type {kind} is not supported"}
     if not key:
         return {
             **none,

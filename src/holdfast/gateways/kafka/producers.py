@@ -7,8 +7,7 @@ A producer that keeps its id (from version 3 on) gets its next epoch, which fenc
 are used up, or if the id was never assigned.
 
 Not implemented: transactions. A transactional id gets UNSUPPORTED_VERSION. Few clients come that far: they look up the transaction
-coordinator first, which FindCoordinator rejects; Java's producer fails with that at once, librdkafka at its timeout. Version 6
-(two-phase commit) is not supported.
+coordinator first, which is refused at once (`transactions`). Version 6 (two-phase commit) is not supported.
 """
 
 from typing import Any, Final

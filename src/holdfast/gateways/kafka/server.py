@@ -6,13 +6,14 @@ sockets; `serving_kafka` accepts on them.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, cast
 
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.connection import KafkaConnection
 from holdfast.gateways.kafka.frames import FrameReceiver
+from holdfast.gateways.kafka.unsupported import UnsupportedRequests
 from holdfast.kafka.codec import import_kio
 from holdfast.log.slabs import Slabs, SlabSettings
 from holdfast.vocabulary.settings import KIB, MIB
@@ -33,6 +34,7 @@ class KafkaServer:
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.connections: set[KafkaConnection] = set()
         self.requests = self.malformed = 0
+        self.unsupported = UnsupportedRequests()
         self._slabs = Slabs(SlabSettings(slab_bytes=_SLAB_BYTES, bytes_max=backend.settings.slabs_bytes_max))
         self._used_bytes = 0  # of requests arriving, queued or in flight
         self._bytes_max = backend.settings.requests_bytes_max
@@ -47,6 +49,11 @@ class KafkaServer:
             if slab is not None:
                 return slab[:size]
         return memoryview(bytearray(size))
+
+    @property
+    def unsupported_by_api(self) -> Mapping[str, int]:
+        """Requests that ApiVersions does not list, by API."""
+        return self.unsupported.by_api
 
     @property
     def used_bytes(self) -> int:

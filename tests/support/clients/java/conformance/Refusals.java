@@ -3,12 +3,25 @@ package conformance;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import org.apache.kafka.clients.admin.ListConfigResourcesOptions;
+import org.apache.kafka.clients.admin.NewPartitionReassignment;
 import org.apache.kafka.clients.admin.NewPartitions;
+import org.apache.kafka.common.ElectionType;
 import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.acl.AclBindingFilter;
+import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.ApiException;
+import org.apache.kafka.common.errors.ElectionNotNeededException;
+import org.apache.kafka.common.errors.InvalidPartitionsException;
+import org.apache.kafka.common.errors.SecurityDisabledException;
 import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.errors.UnsupportedVersionException;
+import org.apache.kafka.common.quota.ClientQuotaAlteration;
+import org.apache.kafka.common.quota.ClientQuotaEntity;
+import org.apache.kafka.common.quota.ClientQuotaFilter;
 
 /** What Holdfast does not do is refused at once, by an error that says so and not by a timeout. */
 final class Refusals {
@@ -34,13 +47,24 @@ final class Refusals {
     }
 
     @Scenario
+    static void partitionsAreAdded(World world) throws Exception {
+        String topic = world.topic(1);
+        world.admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(3))).all().get();
+        Expect.eventually("it has grown", () -> world.admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size() == 3);
+        Throwable again = Expect.refused(InvalidPartitionsException.class,
+                () -> world.admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(3))).all().get());
+        Expect.same("Topic already has 3 partition(s).", again.getMessage(), "message");
+    }
+
+    @Scenario
     static void transactionsAreRefused(World world) throws Exception {
         onlyHere(world, "transactions");
         try (var producer = world.producer("transactional.id", world.fresh("transactions"), "max.block.ms", "15000")) {
-            refusedSoon(() -> {
+            Throwable refusal = refusedSoon(() -> {
                 producer.initTransactions();
                 return null;
             });
+            Expect.that(refusal.toString().contains("transactions are not supported"), "the error says so: " + refusal);
         }
     }
 
@@ -61,8 +85,45 @@ final class Refusals {
     }
 
     @Scenario
-    static void accessListsAreRefused(World world) throws Exception {
-        onlyHere(world, "access lists");
-        Expect.refused(UnsupportedVersionException.class, () -> world.admin.describeAcls(AclBindingFilter.ANY).values().get());
+    static void accessListsAreRefusedWithoutAnAuthorizer(World world) throws Exception {
+        Expect.refused(SecurityDisabledException.class, () -> world.admin.describeAcls(AclBindingFilter.ANY).values().get());
+        Expect.refused(SecurityDisabledException.class, () -> world.admin.deleteAcls(List.of(AclBindingFilter.ANY)).all().get());
+    }
+
+    @Scenario
+    static void whatNobodyHasSetIsEmpty(World world) throws Exception {
+        Expect.same(Map.of(), world.admin.describeClientQuotas(ClientQuotaFilter.all()).entities().get(), "quotas");
+        Expect.same(Map.of(), world.admin.describeUserScramCredentials().all().get(), "credentials");
+        Expect.same(Map.of(), world.admin.listPartitionReassignments().reassignments().get(), "reassignments");
+        if (!world.isApacheKafka()) Expect.same(List.of(), List.copyOf(world.admin.listTransactions().all().get()), "transactions");
+    }
+
+    @Scenario
+    static void leadersNeedNoElection(World world) throws Exception {
+        var partition = new TopicPartition(world.topic(1), 0);
+        var elected = world.admin.electLeaders(ElectionType.PREFERRED, Set.of(partition)).partitions().get();
+        Expect.that(elected.get(partition).orElseThrow() instanceof ElectionNotNeededException, "the error says so: " + elected);
+    }
+
+    @Scenario
+    static void topicsAndBrokersAreListedAsResources(World world) throws Exception {
+        String topic = world.topic(1);
+        var listed = world.admin.listConfigResources(Set.of(ConfigResource.Type.TOPIC), new ListConfigResourcesOptions()).all().get();
+        Expect.that(listed.contains(new ConfigResource(ConfigResource.Type.TOPIC, topic)), topic + " is one of " + listed);
+    }
+
+    @Scenario
+    static void whatCannotBeSetIsRefusedWithTheReason(World world) throws Exception {
+        onlyHere(world, "quotas, replicas and a quorum");
+        var everybody = new ClientQuotaEntity(java.util.Collections.singletonMap(ClientQuotaEntity.USER, null));
+        var quota = new ClientQuotaAlteration(everybody, List.of(new ClientQuotaAlteration.Op("producer_byte_rate", 1.0)));
+        Throwable refusal = refusedSoon(() -> world.admin.alterClientQuotas(List.of(quota)).all().get());
+        Expect.that(refusal.getMessage().contains("quotas are not supported"), "the error says so: " + refusal);
+        var partition = new TopicPartition(world.topic(1), 0);
+        var moved = Map.of(partition, Optional.of(new NewPartitionReassignment(List.of(4711))));
+        refusal = refusedSoon(() -> world.admin.alterPartitionReassignments(moved).all().get());
+        Expect.that(refusal.getMessage().contains("placed by the cluster"), "the error says so: " + refusal);
+        refusal = refusedSoon(() -> world.admin.describeMetadataQuorum().quorumInfo().get());
+        Expect.that(refusal instanceof UnsupportedVersionException, "the error says so: " + refusal);
     }
 }
