@@ -1,4 +1,4 @@
-"""The cluster as this process sees it: topics, members, and lease holders. Mirrors of the store, slightly behind it.
+"""The cluster as this process sees it: topics, members, lease holders, what is offline. Mirrors of the store, slightly behind it.
 
 For answers about other nodes (metadata, redirects). Nothing is decided from it alone: every change is a commit that checks.
 """
@@ -11,7 +11,8 @@ from holdfast.kernel.keys import PLACED, PLANNER, holder_key, member_key, member
 from holdfast.kernel.lease import Held, read_holder
 from holdfast.kernel.membership import read_member
 from holdfast.kernel.mirror import Mirror, open_mirror
-from holdfast.log.keys import TOPICS, topic_key
+from holdfast.log.keys import OFFLINE, TOPICS, offline_key, topic_key
+from holdfast.log.offline_partitions import OfflinePartition, read_offline
 from holdfast.log.topics import Topic, read_topic
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
@@ -23,18 +24,24 @@ class Cluster:
     """What the mirrors show."""
 
     def __init__(
-        self, topics: Mirror[Topic], holders: Mirror[Held], members: Mirror[Member], planners: Mirror[Held]
+        self,
+        topics: Mirror[Topic],
+        holders: Mirror[Held],
+        members: Mirror[Member],
+        planners: Mirror[Held],
+        offline: Mirror[OfflinePartition],
     ) -> None:
         self._topics, self._holders, self._members, self._planners = topics, holders, members, planners
+        self._offline = offline
         self._ids: dict[str, str] = {}
         self._ids_at = -1
-        self.changed = Notify()  # topics, holders or members changed
+        self.changed = Notify()  # topics, holders, members or marks changed
         self.on_topics: Callable[[], None] = lambda: None  # called after every change of a topic
 
     @property
-    def version(self) -> tuple[int, int, int]:
-        """Changes with every topic, holder or member: what was derived from them is valid as long as it is the same."""
-        return self._topics.version, self._holders.version, self._members.version
+    def version(self) -> tuple[int, int, int, int]:
+        """Changes with every topic, holder, member or mark: what was derived from them is valid as long as it is the same."""
+        return self._topics.version, self._holders.version, self._members.version, self._offline.version
 
     @property
     def planner(self) -> str | None:
@@ -77,6 +84,11 @@ class Cluster:
         found = self._holders.items.get
         return [found(f"{stem}{number:0{digits}d}") for number in range(count)]
 
+    def offline(self, held: Held) -> OfflinePartition | None:
+        """Why a partition cannot be opened by the holder of its lease, if it is so."""
+        mark = self._offline.items.get(offline_key(held.resource))
+        return mark if mark is not None and mark.epoch == held.epoch else None
+
     def member(self, member_id: str) -> Member | None:
         """A live agent."""
         return self._members.items.get(member_key("agent", member_id))
@@ -95,8 +107,9 @@ async def watching_cluster(store: Store, *, clock: Clock, random: Random) -> Asy
             store, members_prefix("agent"), read_member, clock=clock, random=random, notify=owners_changed
         ) as members,
         open_mirror(store, holder_key(PLANNER), read_holder, clock=clock, random=random) as planners,
+        open_mirror(store, OFFLINE, read_offline, clock=clock, random=random, notify=owners_changed) as offline,
     ):
-        cluster = Cluster(topics, holders, members, planners)
+        cluster = Cluster(topics, holders, members, planners, offline)
 
         async def notify_of_topics() -> None:
             while True:

@@ -138,13 +138,19 @@ async def list_members(store: Store, kind: str, *, now_ms: int, settings: Member
     return statuses
 
 
+async def known_node_id(store: Store, member_id: str) -> int | None:
+    """The numeric id of a member that has been here, alive or not."""
+    entry = await store.get(NODES + member_id)
+    return None if entry is None else msgspec.json.decode(entry.value, type=_NodeRecord).node
+
+
 async def node_id(store: Store, member_id: str, *, clock: Clock, random: Random) -> int:
     """The member's numeric id: from a counter the first time, the same afterwards. Never 0."""
     key = NODES + member_id
     while True:
-        known = await store.get(key)
+        known = await known_node_id(store, member_id)
         if known is not None:
-            return msgspec.json.decode(known.value, type=_NodeRecord).node
+            return known
         counter = await store.get(NODE_COUNTER)
         node = 1 if counter is None else msgspec.json.decode(counter.value, type=_NodeCounterRecord).next
         unmoved: Requirement = Absent(NODE_COUNTER) if counter is None else AtVersion(NODE_COUNTER, counter.version)

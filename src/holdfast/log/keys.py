@@ -6,6 +6,8 @@
     log/{topic id}/{n:05d}/seg/{base}   a published segment: object, byte range, offsets, times (the newest 64 or so)
     log/{topic id}/{n:05d}/idx/{base}   an index object that lists older segments
     wal/{wal id}                        which live agent has this WAL, under its session
+    wal-agent/{wal id}                  which agent had this WAL last, alive or not
+    offline/{resource}                  a lease whose holder cannot open the partition, and why; under the holder's session
     doomed/{object key}                 a sweeper is about to delete this object: it can no longer be published
     trash/{due ms}/{object key}         unlinked: to be deleted once readers that still plan with it are done
     counter/producer                    the next block of producer ids, see `producer_ids`
@@ -20,6 +22,8 @@ TOPICS: Final = "topic/"
 TOPIC_IDS: Final = "topic-id/"
 LOGS: Final = "log/"
 WALS: Final = "wal/"
+WAL_AGENTS: Final = "wal-agent/"
+OFFLINE: Final = "offline/"
 DELETION_MARKS: Final = "doomed/"
 TRASH: Final = "trash/"
 DELETED: Final = "deleted/"
@@ -68,6 +72,16 @@ def index_entry_key(topic_id: str, number: int, base_offset: int) -> str:
 def wal_key(wal_id: str) -> str:
     """The agent that has a WAL open."""
     return WALS + wal_id
+
+
+def wal_agent_key(wal_id: str) -> str:
+    """The agent that had a WAL last."""
+    return WAL_AGENTS + wal_id
+
+
+def offline_key(resource: str) -> str:
+    """The mark of a partition that the holder of its lease cannot open."""
+    return OFFLINE + resource
 
 
 def deletion_mark_key(object_key: str) -> str:

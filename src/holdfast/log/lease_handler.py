@@ -15,6 +15,7 @@ from holdfast.kernel.lease import Lease, release
 from holdfast.log.errors import TailNotLocalError
 from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, PendingRanges, run_maintenance
 from holdfast.log.model import CleanupPolicy, PartitionConfig, PartitionId
+from holdfast.log.offline_partitions import mark_offline
 from holdfast.log.partition.leadership_log import LeadershipLog
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publish_scheduler import PublishScheduler
@@ -69,6 +70,7 @@ class PartitionLeaseHandler:
         self._changes = LeadershipLog()
         self.leading: dict[TopicPartition, LeadingPartition] = {}
         self.offline: dict[TopicPartition, str] = {}
+        self._marked: dict[TopicPartition, str] = {}  # offline, and the store says so
         self._tail_is_local: set[TopicPartition] = (
             set()
         )  # offline, and no other agent could open it: not to be handed over
@@ -253,11 +255,16 @@ class PartitionLeaseHandler:
             if self.offline.get(which) != str(error):
                 _log.warning("partition %s is offline: %s", which, error)
             self.offline[which] = str(error)
+            if self._marked.get(which) != str(error):
+                with suppress(UnavailableError, OutcomeUnknownError):  # the next attempt may succeed
+                    await mark_offline(self._store, lease, partition_id, error, clock=self._clock, random=self._random)
+                    self._marked[which] = str(error)
             self._counters.open_failures += 1
             if not isinstance(error, TailNotLocalError):
                 self._tail_is_local.add(which)
             return
         self.offline.pop(which, None)
+        self._marked.pop(which, None)
         self._tail_is_local.discard(which)
         self._unpublished.forget(bytes.fromhex(topic.id), which.number)
         self._counters.opened += 1
@@ -267,6 +274,7 @@ class PartitionLeaseHandler:
 
     def _close(self, which: TopicPartition, error: HoldfastError, reason: str) -> None:
         self.offline.pop(which, None)
+        self._marked.pop(which, None)
         self._tail_is_local.discard(which)
         partition = self.leading.pop(which, None)
         if partition is None:

@@ -10,14 +10,14 @@ import msgspec
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Committed, Put, Store
 from holdfast.kernel.lease import Lease, transfer_commit
-from holdfast.log.keys import wal_key
+from holdfast.log.keys import wal_agent_key, wal_key
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, FencedError
 from holdfast.vocabulary.random import Random
 
 
 class WalOwner(msgspec.Struct, frozen=True):
-    """What stands under `wal/…`."""
+    """What stands under `wal/…` and `wal-agent/…`."""
 
     agent: str
 
@@ -25,10 +25,17 @@ class WalOwner(msgspec.Struct, frozen=True):
 async def register_wal_owner(
     store: Store, wal_id: str, *, agent: str, session: str, clock: Clock, random: Random
 ) -> None:
-    """Record, for the life of the session, that this agent has the WAL open."""
-    put = Put(wal_key(wal_id), msgspec.json.encode(WalOwner(agent)), session)
-    if not isinstance(await commit_resolved(store, clock=clock, random=random, apply=(put,)), Committed):
+    """Record, for the life of the session, that this agent has the WAL open; and for good, that it had it last."""
+    owner = msgspec.json.encode(WalOwner(agent))
+    puts = (Put(wal_key(wal_id), owner, session), Put(wal_agent_key(wal_id), owner))
+    if not isinstance(await commit_resolved(store, clock=clock, random=random, apply=puts), Committed):
         raise ExpiredError(f"session {session}", "the store has ended it")
+
+
+async def last_wal_agent(store: Store, wal_id: str) -> str | None:
+    """The agent that had the WAL last, alive or not; None: it was opened by a release that did not record it."""
+    entry = await store.get(wal_agent_key(wal_id))
+    return None if entry is None else msgspec.json.decode(entry.value, type=WalOwner).agent
 
 
 async def close_previous_session(store: Store, wal_id: str) -> None:

@@ -30,6 +30,7 @@ from holdfast.kernel.keys import holder_key, member_key, partition_resource
 from holdfast.kernel.lease import Held
 from holdfast.kernel.mirror import Mirror
 from holdfast.log.keys import topic_key
+from holdfast.log.offline_partitions import OfflinePartition
 from holdfast.log.topics import Topic
 from holdfast.vocabulary.tasks import Notify
 from holdfast.vocabulary.types import Member, TopicPartition
@@ -242,7 +243,8 @@ def made_up(topic: Topic, leaders: dict[int, str]) -> Cluster:
     for number, holder in leaders.items():
         lease = held(topic.name, number, holder)
         holders.items[holder_key(lease.resource)] = lease
-    return Cluster(topics, holders, members, planners)
+    offline: Mirror[OfflinePartition] = Mirror("offline/", nobody_reads, Notify())
+    return Cluster(topics, holders, members, planners, offline)
 
 
 def encoded(version: int, cluster: Cluster, topics: list[MetadataTopic]) -> bytes:

@@ -3,8 +3,8 @@
 The first partition with records returns at least one batch, however large, so that every reader makes progress; the others share
 the rest. An error ends the wait. Waiting holds no records.
 
-A reader in another zone that is behind is sent to an agent in its own zone, which reads published segments straight from object
-storage; at their end, it is sent back to the leader.
+A reader in another zone that is behind is sent to a replica in its own zone, if Metadata lists one: clients cannot ask any other.
+It reads published segments straight from object storage; at their end, the reader is sent back to the leader.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from uuid import UUID
 from holdfast.gateways.kafka.api import RequestContext
 from holdfast.gateways.kafka.errors import code_of
 from holdfast.gateways.kafka.fetch_sessions import FetchPartition
+from holdfast.gateways.kafka.leaders import preferred_replica, replicas_of
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_NODE, NO_OFFSET
 from holdfast.log.batches import Buffer
@@ -120,8 +121,7 @@ async def _fill(call: RequestContext, read: PartitionFetch, topic: str, number: 
             return
         found = await log.read(topic, number, offset, bytes_max=bytes_max, leader_epoch=epoch)
     except NotLeaderError:
-        me = call.backend.me()
-        if not rack or me is None or me.rack != rack:
+        if not rack or not _is_replica_in(call, topic, number, rack):
             raise
         published = await log.fetch_published(topic, number, offset, bytes_max=bytes_max)
         if published is None:
@@ -133,9 +133,12 @@ async def _fill(call: RequestContext, read: PartitionFetch, topic: str, number: 
 
 
 async def _redirect(call: RequestContext, read: PartitionFetch, topic: str, number: int, rack: str) -> bool:
-    """Send a reader whose offset is published to an agent of its own zone, if there is one and we are in another."""
-    preferred = _preferred_replica(call, rack)
-    if preferred < 0:
+    """Send a reader whose offset is published to a replica of its own zone, if there is one and we are in another."""
+    me = call.backend.me()
+    if me is None or me.rack == rack:
+        return False
+    preferred = preferred_replica(replicas_of(call.backend.cluster, topic, number), leader=me.node, rack=rack)
+    if preferred == NO_NODE:
         return False
     status = await call.backend.log.describe(topic, number, leader_epoch=read.wanted.leader_epoch)
     if not status.start_offset <= read.wanted.offset < status.published_until:
@@ -144,9 +147,9 @@ async def _redirect(call: RequestContext, read: PartitionFetch, topic: str, numb
     return True
 
 
-def _preferred_replica(call: RequestContext, rack: str) -> int:
-    """An agent in the reader's zone, unless this node is in it."""
+def _is_replica_in(call: RequestContext, topic: str, number: int, rack: str) -> bool:
+    """Whether this node is a replica of the partition in the reader's zone: one to which the leader may have sent it."""
     me = call.backend.me()
-    if me is None or me.rack == rack:
-        return NO_NODE
-    return next((member.node for member in call.backend.cluster.members if member.zone == rack), NO_NODE)
+    return me is not None and any(
+        member.node == me.node and member.zone == rack for member in replicas_of(call.backend.cluster, topic, number)
+    )

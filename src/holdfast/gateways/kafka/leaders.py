@@ -1,5 +1,6 @@
 """Leaders and brokers in the forms of Kafka's responses: a client that asked the wrong node is sent to the right one."""
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -7,6 +8,7 @@ from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
 from holdfast.kafka.special_offsets import NO_EPOCH, NO_NODE
 from holdfast.kafka.wire import INT32, NO_TAGS, encode_length, encode_string, encode_tags
+from holdfast.kernel.lease import Held
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.types import Member
 
@@ -18,6 +20,18 @@ class PartitionLeader(NamedTuple):
 
     node: int
     epoch: int
+
+
+class PartitionNodes(NamedTuple):
+    """A partition as Metadata lists it. The leader is `NO_NODE` while nobody serves it; then its replicas are offline."""
+
+    leader: int
+    epoch: int
+    replicas: tuple[int, ...]
+    offline: tuple[int, ...] = ()
+
+
+_UNPLACED: Final = PartitionNodes(NO_NODE, NO_EPOCH, ())
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -45,11 +59,32 @@ def brokers(backend: KafkaBackend) -> list[Broker]:
 
 def leader_of(cluster: Cluster, topic: str, number: int) -> PartitionLeader:
     """The leader of a partition, as far as this node knows."""
-    held = cluster.leader(topic, number)
+    nodes = nodes_of(cluster, cluster.leader(topic, number))
+    return PartitionLeader(nodes.leader, nodes.epoch if nodes.leader != NO_NODE else NO_EPOCH)
+
+
+def nodes_of(cluster: Cluster, held: Held | None) -> PartitionNodes:
+    """Leader and replicas of the partition whose lease is held like this. The leader is its only replica."""
     member = cluster.member(held.holder) if held is not None else None
     if held is None or member is None:
-        return PartitionLeader(NO_NODE, NO_EPOCH)
-    return PartitionLeader(member.node, held.epoch)
+        return _UNPLACED
+    offline = cluster.offline(held)
+    if offline is None:
+        return PartitionNodes(member.node, held.epoch, (member.node,))
+    unavailable = () if offline.node == NO_NODE else (offline.node,)
+    return PartitionNodes(NO_NODE, held.epoch, unavailable, unavailable)
+
+
+def replicas_of(cluster: Cluster, topic: str, number: int) -> list[Member]:
+    """The live agents that Metadata lists as replicas of a partition. Clients cannot ask any other."""
+    listed = nodes_of(cluster, cluster.leader(topic, number)).replicas
+    return [member for member in cluster.members if member.node in listed]
+
+
+def preferred_replica(replicas: Sequence[Member], *, leader: int, rack: str) -> int:
+    """The replica in the reader's zone, unless the leader is in it, or none is."""
+    near = [member.node for member in replicas if rack and member.zone == rack]
+    return near[0] if near and leader not in near else NO_NODE
 
 
 def current_leader_tags(backend: KafkaBackend, topic: str, number: int, *, tag: int, leaders: set[int]) -> bytes:

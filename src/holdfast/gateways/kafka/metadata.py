@@ -4,8 +4,11 @@
     DescribeCluster         60   versions 0–2
     DescribeTopicPartitions 75   version 0
 
-A partition's only replica is its leader. A request for a missing topic creates it, where settings and request allow that; the
-response then waits a moment until it is writable.
+A partition's only replica is its leader. One that the holder of its lease cannot open has none; its replica, the node that has its
+last records, is listed as offline, so that clients wait.
+
+A request for a missing topic creates it, where settings and request allow that; the response then waits a moment until it is
+writable.
 
 Not implemented: internal topics (there are none: groups are kept in the store), controller endpoints, fenced brokers (an agent
 without a session is not listed), authorization (without authentication, every operation is allowed).
@@ -19,7 +22,7 @@ from uuid import UUID
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.leaders import brokers, leader_of
+from holdfast.gateways.kafka.leaders import brokers, nodes_of
 from holdfast.gateways.kafka.metadata_encoding import MetadataTopic, encode_metadata
 from holdfast.gateways.kafka.placement_wait import PLACED_WAIT_MS, wait_until_placed
 from holdfast.kafka.api_keys import ApiKey
@@ -255,18 +258,17 @@ def _described(backend: KafkaBackend, topic: Topic, numbers: Sequence[int]) -> R
 
 
 def _partition(backend: KafkaBackend, topic: Topic, number: int) -> ResponseFields:
-    leader = leader_of(backend.cluster, topic.name, number)
-    replicas = () if leader.node == NO_NODE else (leader.node,)
+    nodes = nodes_of(backend.cluster, backend.cluster.leader(topic.name, number))
     return {
-        "error_code": ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
+        "error_code": ErrorCode.NONE if nodes.leader != NO_NODE else ErrorCode.LEADER_NOT_AVAILABLE,
         "partition_index": number,
-        "leader_id": leader.node,
-        "leader_epoch": leader.epoch,
-        "replica_nodes": replicas,
-        "isr_nodes": replicas,
+        "leader_id": nodes.leader,
+        "leader_epoch": nodes.epoch,
+        "replica_nodes": nodes.replicas,
+        "isr_nodes": nodes.replicas,
         "eligible_leader_replicas": (),
         "last_known_elr": (),
-        "offline_replicas": (),
+        "offline_replicas": nodes.offline,
     }
 
 

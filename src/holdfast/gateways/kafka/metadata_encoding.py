@@ -1,6 +1,6 @@
 """The Metadata response, encoded by hand: a client that asks about thousands of partitions must not delay the others.
 
-The bytes of a topic are cached as long as topics, leaders and members are unchanged.
+The bytes of a topic are cached as long as topics, leaders, members and what is offline are unchanged.
 """
 
 from struct import Struct
@@ -9,9 +9,10 @@ from weakref import WeakKeyDictionary
 
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.backend import Broker
+from holdfast.gateways.kafka.leaders import nodes_of
 from holdfast.kafka.enums import AUTHORIZED_OPERATIONS_OMITTED
 from holdfast.kafka.error_codes import ErrorCode
-from holdfast.kafka.special_offsets import NO_EPOCH, NO_NODE
+from holdfast.kafka.special_offsets import NO_NODE
 from holdfast.kafka.wire import INT16, INT32, NO_TAGS, encode_length, encode_string
 from holdfast.log.topics import Topic
 
@@ -33,10 +34,11 @@ _CLUSTER_OPERATIONS_UNTIL = 10
 
 
 class _PartitionLayout(NamedTuple):
-    """The layout of a partition in a version: with a leader, and without."""
+    """The layout of a partition in a version: with a leader, without a replica, and with one that is offline."""
 
     led: Struct
     leaderless: Struct
+    offline: Struct
     epochs: bool
     flexible: bool
 
@@ -45,8 +47,16 @@ def _layout(version: int) -> _PartitionLayout:
     epochs, flexible = version >= _EPOCHS, version >= _FLEXIBLE
     head = ">hiii" if epochs else ">hii"
     one, none = ("Bi", "B") if flexible else ("ii", "i")
-    tail = (none if version >= _OFFLINE else "") + ("x" if flexible else "")
-    return _PartitionLayout(Struct(head + one + one + tail), Struct(head + none + none + tail), epochs, flexible)
+    tags = "x" if flexible else ""
+    tail = (none if version >= _OFFLINE else "") + tags
+    offline = (one if version >= _OFFLINE else "") + tags
+    return _PartitionLayout(
+        Struct(head + one + one + tail),
+        Struct(head + none + none + tail),
+        Struct(head + one + one + offline),
+        epochs,
+        flexible,
+    )
 
 
 _LAYOUTS: Final = tuple(_layout(version) for version in range(_ERROR + 1))
@@ -64,7 +74,7 @@ class MetadataTopic(NamedTuple):
 class _EncodedTopics:
     """Encoded topics at one version of the cluster, by API version and name."""
 
-    def __init__(self, at: tuple[int, int, int]) -> None:
+    def __init__(self, at: tuple[int, int, int, int]) -> None:
         self.at = at
         self.topics: dict[tuple[int, str], bytes] = {}
 
@@ -142,20 +152,16 @@ def _partitions(version: int, cluster: Cluster, topic: Topic) -> bytes:
     one, none = (2, 1) if layout.flexible else (1, 0)  # compact lengths are one more
     offline = (none,) if version >= _OFFLINE else ()
     out = bytearray(encode_length(topic.partitions, flexible=layout.flexible))
-    nodes: dict[str, int] = {}
     for number, held in enumerate(cluster.leaders(topic.name, topic.partitions)):
-        leader = NO_NODE
-        if held is not None:
-            if held.holder not in nodes:
-                member = cluster.member(held.holder)
-                nodes[held.holder] = NO_NODE if member is None else member.node
-            leader = nodes[held.holder]
-        if held is None or leader == NO_NODE:
-            epochs = (NO_EPOCH,) if layout.epochs else ()
+        leader, epoch, replicas, unavailable = nodes_of(cluster, held)
+        epochs = (epoch,) if layout.epochs else ()
+        if leader != NO_NODE:
+            out += layout.led.pack(ErrorCode.NONE, number, leader, *epochs, one, leader, one, leader, *offline)
+        elif unavailable:
+            listed = (one, *replicas, one, *replicas, *((one, *unavailable) if version >= _OFFLINE else ()))
+            out += layout.offline.pack(ErrorCode.LEADER_NOT_AVAILABLE, number, NO_NODE, *epochs, *listed)
+        else:
             out += layout.leaderless.pack(
                 ErrorCode.LEADER_NOT_AVAILABLE, number, NO_NODE, *epochs, none, none, *offline
             )
-        else:
-            epochs = (held.epoch,) if layout.epochs else ()
-            out += layout.led.pack(ErrorCode.NONE, number, leader, *epochs, one, leader, one, leader, *offline)
     return bytes(out)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.leaders import leader_of
+from holdfast.gateways.kafka.leaders import nodes_of
 from holdfast.kafka.special_offsets import NO_NODE
 
 PLACED_WAIT_MS: Final = 5_000
@@ -25,7 +25,7 @@ class PlacementWait:
         self._number = 0
 
     def done(self) -> bool:
-        """Whether every partition has a leader, and those led here are open."""
+        """Whether every partition has a leader, and those led here are open, except for what is offline."""
         while self._left:
             topic = self._backend.cluster.topic(self._left[-1])
             if topic is None or not all(self._served(topic.name, n) for n in range(self._number, topic.partitions)):
@@ -36,10 +36,12 @@ class PlacementWait:
 
     def _served(self, name: str, number: int) -> bool:
         backend = self._backend
-        leader, me = leader_of(backend.cluster, name, number), backend.me()
-        ours = me is not None and leader.node == me.node
-        if leader.node == NO_NODE or (ours and not backend.log.is_serving(name, number)):
-            return False
+        held = backend.cluster.leader(name, number)
+        if held is None or backend.cluster.offline(held) is None:  # for what is offline a moment is not enough
+            leader, me = nodes_of(backend.cluster, held).leader, backend.me()
+            ours = me is not None and leader == me.node
+            if leader == NO_NODE or (ours and not backend.log.is_serving(name, number)):
+                return False
         self._number = number + 1
         return True
 

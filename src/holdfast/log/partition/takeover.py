@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 
 from holdfast.contracts.objects import Missing
-from holdfast.contracts.store import Absent, AtVersion, Conflict, Entry, Put, Requirement
+from holdfast.contracts.store import Absent, AtVersion, Conflict, Delete, Entry, Put, Requirement
 from holdfast.kernel.lease import Lease, commit_fenced
 from holdfast.log.batches import RecordBatchLimits, split_batches
 from holdfast.log.errors import TailNotLocalError
-from holdfast.log.keys import deleted_key, state_key
+from holdfast.log.keys import deleted_key, offline_key, state_key
 from holdfast.log.leader_epochs import epoch_at, with_epoch
 from holdfast.log.metadata import OffsetGap, PartitionRecord
 from holdfast.log.model import PartitionConfig, PartitionId
@@ -150,7 +150,7 @@ async def _commit_takeover(
         clock=resources.clock,
         random=resources.random,
         require=(unchanged, Absent(deleted_key(partition_id.topic_id))),
-        apply=(Put(key, msgspec.json.encode(record)),),
+        apply=(Put(key, msgspec.json.encode(record)), Delete(offline_key(lease.resource))),
     )
     if isinstance(outcome, Conflict):
         if outcome.found.get(deleted_key(partition_id.topic_id)) is not None:
