@@ -1,12 +1,20 @@
-"""Background tasks and notifications."""
+"""Background tasks, cancellation, and notifications."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from holdfast.vocabulary import errors
 from holdfast.vocabulary.clock import FakeClock, RealClock
-from holdfast.vocabulary.tasks import Notify, background_tasks, gather_limited
+from holdfast.vocabulary.tasks import (
+    Notify,
+    background_tasks,
+    cancellation_first,
+    gather_limited,
+    gather_or_cancel,
+    task_group,
+)
 
 
 async def test_background_tasks_end_with_the_body_and_their_failure_ends_it() -> None:
@@ -71,3 +79,132 @@ async def test_the_first_failed_call_cancels_the_rest() -> None:
     with pytest.raises(errors.ClosedError):
         await gather_limited(fail_at_zero, [1, 2, 0], 3)
     assert sorted(cancelled) == [1, 2]
+
+
+async def in_a_task_group(work: Callable[[], Awaitable[None]]) -> None:
+    async with task_group() as group:
+        group.create_task(as_coroutine(work))
+        await asyncio.Event().wait()
+
+
+async def in_the_background(work: Callable[[], Awaitable[None]]) -> None:
+    async with background_tasks(as_coroutine(work)):
+        await asyncio.Event().wait()
+
+
+async def in_nested_background_tasks(work: Callable[[], Awaitable[None]]) -> None:
+    async with background_tasks(as_coroutine(work)), background_tasks(as_coroutine(work)):
+        await asyncio.Event().wait()
+
+
+async def as_a_limited_call(work: Callable[[], Awaitable[None]]) -> None:
+    await gather_limited(lambda _: work(), [0, 1], 2)
+
+
+async def as_gathered_calls(work: Callable[[], Awaitable[None]]) -> None:
+    await gather_or_cancel(as_coroutine(work), as_coroutine(work))
+
+
+async def as_a_body(work: Callable[[], Awaitable[None]]) -> None:
+    async with cancellation_first():
+        await work()
+
+
+async def as_coroutine(work: Callable[[], Awaitable[None]]) -> None:
+    await work()
+
+
+@pytest.mark.parametrize(
+    "supervise",
+    [
+        in_a_task_group,
+        in_the_background,
+        in_nested_background_tasks,
+        as_a_limited_call,
+        as_gathered_calls,
+        as_a_body,
+    ],
+)
+@pytest.mark.parametrize("order", ["fails, then is cancelled", "is cancelled, then fails"])
+async def test_cancellation_wins_over_a_child_that_fails_at_that_moment(
+    supervise: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]], order: str
+) -> None:
+    outage = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await outage.wait()
+        finally:
+            raise errors.UnavailableError("store", "away")
+
+    async def supervisor() -> None:
+        try:
+            await supervise(work)
+        except (errors.UnavailableError, BaseExceptionGroup):
+            pass  # here a supervisor begins again
+
+    running = asyncio.ensure_future(supervisor())
+    await FakeClock().run_for_ms(1)
+    if order.startswith("fails"):
+        outage.set()
+    running.cancel()
+    await asyncio.wait([running])
+    assert running.cancelled()
+
+
+async def test_a_failure_without_a_cancellation_stays_what_it_is() -> None:
+    with pytest.raises(errors.ClosedError):
+        async with cancellation_first():
+            raise errors.ClosedError("it")
+    async with asyncio.timeout(1):  # the count of cancellations is as before: a timeout still works
+        with pytest.raises(errors.ClosedError):
+            async with background_tasks(as_coroutine(_fail)):
+                await asyncio.Event().wait()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.001):
+            async with background_tasks():
+                await asyncio.Event().wait()
+
+
+async def _fail() -> None:
+    raise errors.ClosedError("it")
+
+
+async def test_what_a_cancellation_displaces_is_logged_unless_it_was_raised_on_purpose(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def cancelled_while_failing(error: Exception) -> None:
+        async def work() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise error
+
+        running = asyncio.ensure_future(in_the_background(work))
+        await FakeClock().run_for_ms(1)
+        running.cancel()
+        await asyncio.wait([running])
+        assert running.cancelled()
+
+    await cancelled_while_failing(errors.ExpiredError("session 1", "the store has ended it"))
+    assert not caplog.records
+    await cancelled_while_failing(ZeroDivisionError("a defect"))
+    assert "a defect" in caplog.text
+
+
+async def test_gathered_calls_return_in_order_and_the_first_failure_ends_the_others() -> None:
+    async def value(number: int) -> int:
+        return number
+
+    assert await gather_or_cancel(value(1), value(2)) == [1, 2]
+    ended = []
+
+    async def forever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    with pytest.raises(errors.ClosedError):
+        await gather_or_cancel(forever(), _fail())
+    assert ended == [True]

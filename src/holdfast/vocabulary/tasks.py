@@ -1,11 +1,20 @@
-"""Structured concurrency: no task that nobody awaits."""
+"""Structured concurrency: no task that nobody awaits, and cancellation always wins.
+
+Up to Python 3.12 `asyncio.TaskGroup`, and in every version `asyncio.gather`, drop a cancellation when a child fails at that moment:
+whoever retries after the child's error then goes on for ever. So nothing uses them bare: `task_group`, `background_tasks`,
+`gather_limited` and `gather_or_cancel` look at `cancelling()` first (docs/safety.md, rule 21).
+"""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import HoldfastError
+
+_log: Final = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,6 +38,53 @@ def leaf_errors(error: BaseException) -> Iterator[BaseException]:
 
 
 @asynccontextmanager
+async def cancellation_first() -> AsyncIterator[None]:
+    """If this task is cancelled during the body, the body leaves with the cancellation, whatever it raises instead."""
+    task = asyncio.current_task()
+    assert task is not None
+    cancelled_before = task.cancelling()
+    displaced: BaseException
+    try:
+        yield
+        return
+    except (Exception, BaseExceptionGroup) as error:
+        if task.cancelling() <= cancelled_before:
+            raise
+        displaced = error
+    if not all(isinstance(each, HoldfastError) for each in leaf_errors(displaced)):
+        _log.error("failed while being cancelled: %s", displaced, exc_info=displaced)
+    await asyncio.sleep(0)  # from Python 3.13 on the cancellation is still pending: take it here, not in somebody's `finally`
+    raise asyncio.CancelledError from displaced
+
+
+class _TaskGroup(asyncio.TaskGroup):
+    """A group whose tasks can be awaited before it is left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left: set[asyncio.Task[Any]] = set()
+
+    def create_task(self, *args: Any, **kwargs: Any) -> asyncio.Task[Any]:
+        task = super().create_task(*args, **kwargs)
+        self._left.add(task)
+        task.add_done_callback(self._left.discard)
+        return task
+
+    async def until_done(self) -> None:
+        while self._left:
+            await asyncio.wait(set(self._left))
+
+
+@asynccontextmanager
+async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
+    """`asyncio.TaskGroup` that never drops a cancellation, nor leaves one behind that nobody asked for."""
+    async with cancellation_first(), _TaskGroup() as group:
+        yield group
+        # Not in `__aexit__`: up to Python 3.12 a task that fails while that waits leaves `cancelling()` too high for ever.
+        await group.until_done()
+
+
+@asynccontextmanager
 async def background_tasks(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run `work` while the body runs. Leaving the body cancels the work; failing work cancels the body.
 
@@ -37,7 +93,7 @@ async def background_tasks(*work: Coroutine[Any, Any, None]) -> AsyncIterator[No
     raised: BaseException | None = None
     failure: BaseExceptionGroup[BaseException] | None = None
     try:
-        async with asyncio.TaskGroup() as group:
+        async with task_group() as group:
             tasks = [group.create_task(coroutine) for coroutine in work]
             try:
                 yield
@@ -119,8 +175,18 @@ async def gather_limited(
             return await function(item)
 
     try:
-        async with asyncio.TaskGroup() as group:
+        async with task_group() as group:
             tasks = [group.create_task(limited(item)) for item in items]
+    except BaseExceptionGroup as failed:
+        raise unwrap_exception_group(failed) from None
+    return [task.result() for task in tasks]
+
+
+async def gather_or_cancel(*work: Coroutine[Any, Any, Result]) -> list[Result]:
+    """`asyncio.gather` that leaves nothing behind: the first failure cancels the rest and is raised once they have ended."""
+    try:
+        async with task_group() as group:
+            tasks = [group.create_task(coroutine) for coroutine in work]
     except BaseExceptionGroup as failed:
         raise unwrap_exception_group(failed) from None
     return [task.result() for task in tasks]
