@@ -4,13 +4,14 @@ For answers about other nodes (metadata, redirects). Nothing is decided from it 
 """
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TypeVar
 
-from holdfast.contracts.store import Store
+from holdfast.contracts.store import Entry, Store
 from holdfast.kernel.keys import PLACED, PLANNER, holder_key, member_key, members_prefix, partition_resource
 from holdfast.kernel.lease import Held, read_holder
 from holdfast.kernel.membership import read_member
-from holdfast.kernel.mirror import Mirror, open_mirror
+from holdfast.kernel.mirror import OPENING_ATTEMPTS, Mirror, open_mirror
 from holdfast.log.keys import OFFLINE, TOPICS, offline_key, topic_key
 from holdfast.log.offline_partitions import OfflinePartition, read_offline
 from holdfast.log.topics import Topic, read_topic
@@ -18,6 +19,8 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import Notify, background_tasks
 from holdfast.vocabulary.types import Member, TopicPartition
+
+T = TypeVar("T")
 
 
 class Cluster:
@@ -96,18 +99,20 @@ class Cluster:
 
 @asynccontextmanager
 async def watching_cluster(store: Store, *, clock: Clock, random: Random) -> AsyncIterator[Cluster]:
-    """The cluster for the body."""
+    """The cluster for the body. `UnavailableError`: the store does not answer; once open, it is waited for."""
     topics_changed, owners_changed = Notify(), Notify()
+
+    def mirror(prefix: str, read: Callable[[Entry], T], notify: Notify) -> AbstractAsyncContextManager[Mirror[T]]:
+        return open_mirror(
+            store, prefix, read, clock=clock, random=random, notify=notify, opening_attempts=OPENING_ATTEMPTS
+        )
+
     async with (
-        open_mirror(store, TOPICS, read_topic, clock=clock, random=random, notify=topics_changed) as topics,
-        open_mirror(
-            store, holder_key(PLACED), read_holder, clock=clock, random=random, notify=owners_changed
-        ) as holders,
-        open_mirror(
-            store, members_prefix("agent"), read_member, clock=clock, random=random, notify=owners_changed
-        ) as members,
-        open_mirror(store, holder_key(PLANNER), read_holder, clock=clock, random=random) as planners,
-        open_mirror(store, OFFLINE, read_offline, clock=clock, random=random, notify=owners_changed) as offline,
+        mirror(TOPICS, read_topic, topics_changed) as topics,
+        mirror(holder_key(PLACED), read_holder, owners_changed) as holders,
+        mirror(members_prefix("agent"), read_member, owners_changed) as members,
+        mirror(holder_key(PLANNER), read_holder, Notify()) as planners,
+        mirror(OFFLINE, read_offline, owners_changed) as offline,
     ):
         cluster = Cluster(topics, holders, members, planners, offline)
 

@@ -166,12 +166,31 @@ async def commit_fenced(
     return outcome
 
 
+async def _retake(store: Store, held: Held, *, holder: str, session: str, clock: Clock, random: Random) -> Lease | None:
+    """Take a lease of our own session again, at the next epoch; None: it is no longer what it was."""
+    mine = Lease(resource=held.resource, holder=holder, session=session, epoch=held.epoch, version=held.version)
+    move = transfer_commit(mine, to=holder, session=session)
+    outcome = await commit_resolved(store, clock=clock, random=random, require=move.require, apply=move.apply)
+    if isinstance(outcome, Conflict):
+        if outcome.dead_session is not None:
+            raise ExpiredError(f"session {session}", "the store has ended it")
+        return None
+    return Lease(resource=held.resource, holder=holder, session=session, epoch=move.epoch, version=outcome.version)
+
+
 @asynccontextmanager
 async def hold_lease(
     store: Store, resource: str, *, holder: str, session: HeldSession, clock: Clock, random: Random
 ) -> AsyncIterator[Lease | Held]:
-    """Hold a lease for the body if it is free; leaving releases it. The session notices when it is lost."""
+    """Hold a lease for the body if it is free; leaving releases it. The session notices when it is lost.
+
+    One body at a time per resource and session: what the session holds already is left from a body whose answer was lost, and is
+    taken again at the next epoch, which refuses whatever that body may still have on its way.
+    """
     lease = await acquire(store, resource, holder=holder, session=session.id, clock=clock, random=random)
+    while isinstance(lease, Held) and lease.session == session.id:
+        retaken = await _retake(store, lease, holder=holder, session=session.id, clock=clock, random=random)
+        lease = retaken or await acquire(store, resource, holder=holder, session=session.id, clock=clock, random=random)
     try:
         yield lease
     finally:

@@ -16,7 +16,7 @@ from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.keys import NODE_COUNTER, NODES, last_seen_key, member_key, members_prefix
 from holdfast.kernel.mirror import open_mirror
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import ExpiredError, InvalidError, UnavailableError
+from holdfast.vocabulary.errors import ExpiredError, InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_at_least
 from holdfast.vocabulary.tasks import background_tasks
@@ -115,7 +115,7 @@ async def _heartbeat(
         await clock.sleep_ms(random.jitter(settings.heartbeat_ms))
         try:
             await commit_resolved(store, clock=clock, random=random, apply=(_last_seen_put(kind, member, clock),))
-        except UnavailableError:
+        except (UnavailableError, OutcomeUnknownError):
             continue  # a listing that lags harms nobody; the session decides about ownership
 
 

@@ -1,7 +1,7 @@
 """Mirrors: the keys below a prefix, kept in step with the store by its watch.
 
-The one rule: nothing is skipped. What a mirror shows at any moment is the store as it was at `version`. It may lag: act on
-it through a commit that checks. `scan_and_watch` is what every mirror stands on, those with a shape of their own included.
+The one rule: nothing is skipped. What a mirror shows at any moment is the store as it was at `version`. It may lag, for as long as
+the store is away: act on it through a commit that checks. It never gives up once it is open. `scan_and_watch` is what every mirror stands on, those with a shape of their own included.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -17,7 +17,7 @@ from holdfast.vocabulary.tasks import Notify, background_tasks
 
 T = TypeVar("T")
 
-_SCAN_ATTEMPTS: Final = 5
+OPENING_ATTEMPTS: Final = 5
 
 
 class Mirror(Generic[T]):
@@ -50,14 +50,21 @@ class Mirror(Generic[T]):
 
 @asynccontextmanager
 async def open_mirror(
-    store: Store, prefix: str, read: Callable[[Entry], T], *, clock: Clock, random: Random, notify: Notify | None = None
+    store: Store,
+    prefix: str,
+    read: Callable[[Entry], T],
+    *,
+    clock: Clock,
+    random: Random,
+    notify: Notify | None = None,
+    opening_attempts: int | None = None,
 ) -> AsyncIterator[Mirror[T]]:
     """A mirror of `prefix` for the body, its entries decoded by `read`; several may share one `notify`.
 
-    `UnavailableError` where the store does not answer a scan, after a few attempts.
+    With `opening_attempts`, `UnavailableError` if the store does not answer the first scan that often; without, it is waited for.
     """
     mirror = Mirror(prefix, read, notify or Notify())
-    events = scan_and_watch(store, prefix, clock=clock, random=random, attempts_max=_SCAN_ATTEMPTS)
+    events = scan_and_watch(store, prefix, clock=clock, random=random, opening_attempts=opening_attempts)
     async with aclosing(events):
         _take(mirror, await anext(events))
         async with background_tasks(_take_all(mirror, events)):
@@ -77,34 +84,34 @@ def _take(mirror: Mirror[T], event: Scan | Changed) -> None:
 
 
 async def scan_and_watch(
-    store: Store, prefix: str, *, clock: Clock, random: Random, attempts_max: int | None = None
+    store: Store, prefix: str, *, clock: Clock, random: Random, opening_attempts: int | None = None
 ) -> AsyncGenerator[Scan | Changed, None]:
     """All keys below `prefix`, then each commit that changes one; another scan where the store has dropped its history.
 
-    Close it (`contextlib.aclosing`). A store that does not answer a scan is asked again: `attempts_max` times, or until it answers.
+    Close it (`contextlib.aclosing`). A store that does not answer a scan is asked again until it does, the first time at most
+    `opening_attempts` times.
     """
     attempt = 0
+    scan = await scan_all(store, prefix, clock=clock, random=random, attempts=opening_attempts)
     while True:
-        scan = await scan_all(store, prefix, clock=clock, random=random, attempts=attempts_max)
         yield scan
         try:
             async with store.watch(prefix, from_version=scan.version) as commits:
                 async for commit in commits:
                     attempt = 0
                     if isinstance(commit, Resync):
-                        scan = await scan_all(store, prefix, clock=clock, random=random, attempts=attempts_max)
+                        scan = await scan_all(store, prefix, clock=clock, random=random, attempts=None)
                         yield scan
                     elif commit.version > scan.version:
                         yield commit
         except UnavailableError:
-            if attempts_max is not None:
-                raise
             await clock.sleep_ms(_pause_ms(attempt, random))
             attempt += 1
+        scan = await scan_all(store, prefix, clock=clock, random=random, attempts=None)
 
 
 async def scan_all(
-    store: Store, prefix: str, *, clock: Clock, random: Random, attempts: int | None = _SCAN_ATTEMPTS
+    store: Store, prefix: str, *, clock: Clock, random: Random, attempts: int | None = OPENING_ATTEMPTS
 ) -> Scan:
     """Everything below `prefix`. A store that does not answer is asked again with back-off; None: until it answers."""
     attempt = 0

@@ -43,7 +43,7 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_at_least
-from holdfast.vocabulary.tasks import Notify, background_tasks
+from holdfast.vocabulary.tasks import Notify, background_tasks, task_group
 from holdfast.vocabulary.types import Member
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class PlanExecutor:
 
     async def run(self) -> None:
         """Run until cancelled. An error of the handler ends it: an agent that cannot serve must not hold leases."""
-        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        async with AsyncExitStack() as stack, task_group() as group:
             mirrors = _Mirrors(
                 await stack.enter_async_context(self._mirror(PLANS, lambda entry: decode_placements(entry.value))),
                 await stack.enter_async_context(self._mirror(holder_key(PLACED), read_holder)),

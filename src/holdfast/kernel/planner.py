@@ -17,7 +17,7 @@ from holdfast.kernel.lease import Held, Lease, commit_fenced, hold_lease, read_h
 from holdfast.kernel.membership import read_member
 from holdfast.kernel.mirror import open_mirror, scan_all
 from holdfast.kernel.placement import Placement, PlacementPlan, Workload, make_plan
-from holdfast.kernel.session import HeldSession
+from holdfast.kernel.session import HeldSession, keep_running
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError
 from holdfast.vocabulary.random import Random
@@ -107,17 +107,23 @@ async def run_planner(
     store: Store, *, agent: str, session: HeldSession, clock: Clock, random: Random, settings: PlannerSettings
 ) -> None:
     """Be the planner whenever nobody else is. Runs until cancelled, or until the session is lost."""
-    notify = Notify()
-    async with open_mirror(store, holder_key(PLANNER), read_holder, clock=clock, random=random, notify=notify):
-        while True:
-            async with hold_lease(store, PLANNER, holder=agent, session=session, clock=clock, random=random) as lease:
-                if isinstance(lease, Held):
-                    await notify.wait_ms(clock, random.jitter(settings.tick_ms))
-                    continue
-                try:
-                    await _plan_under_lease(lease, store, clock=clock, random=random, settings=settings)
-                except FencedError:
-                    continue  # another agent plans now; stand by
+
+    async def plan_in_turn() -> None:
+        notify = Notify()
+        async with open_mirror(store, holder_key(PLANNER), read_holder, clock=clock, random=random, notify=notify):
+            while True:
+                async with hold_lease(
+                    store, PLANNER, holder=agent, session=session, clock=clock, random=random
+                ) as lease:
+                    if isinstance(lease, Held):
+                        await notify.wait_ms(clock, random.jitter(settings.tick_ms))
+                        continue
+                    try:
+                        await _plan_under_lease(lease, store, clock=clock, random=random, settings=settings)
+                    except FencedError:
+                        continue  # another agent plans now; stand by
+
+    await keep_running(plan_in_turn, "planning", session=session, clock=clock, random=random)
 
 
 async def _plan_under_lease(

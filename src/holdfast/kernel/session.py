@@ -3,20 +3,29 @@
 Duties of its holder, in order: check `alive()` right before acting on what the session holds, and again after a slow step, before
 acknowledging it; call `report_progress()` from the loop that does the work; stop everything when the body is cancelled.
 
+Only the end of the session ends what runs under it: `keep_running` begins again what a store that is away has ended.
+
 The deadline is hygiene, not safety (docs/safety.md, rule 5): it counts from the *send* of the last answered keep-alive, on a clock
 that runs through suspend, with the TTL the store granted, less a margin. Safety comes from fenced effects.
 """
 
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast.contracts.store import Store
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import ExpiredError, HoldfastError, UnavailableError
+from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_at_least, check_between
-from holdfast.vocabulary.tasks import background_tasks
+from holdfast.vocabulary.tasks import background_tasks, cancellation_first, leaf_errors
+
+_log: Final = logging.getLogger(__name__)
+
+_RESTART_MS: Final = 500
+_SURVIVED: Final = (UnavailableError, OutcomeUnknownError, FencedError)  # of one resource, never of the session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +121,7 @@ async def _keep_alive(
         sent_ms = clock.boot_ms()
         try:
             alive = await store.keep_alive(session.id)
-        except UnavailableError:
+        except (UnavailableError, OutcomeUnknownError):
             pause_ms = settings.retry_ms
             continue
         if not alive:
@@ -127,3 +136,27 @@ async def _stop_at_deadline(session: HeldSession, clock: Clock) -> None:
     while session.alive():
         await clock.sleep_ms(session.deadline_ms - clock.boot_ms())
     session.check()
+
+
+async def keep_running(
+    work: Callable[[], Awaitable[None]], what: str, *, session: HeldSession, clock: Clock, random: Random
+) -> None:
+    """Run `work`, which never returns, for as long as the session lives: a store that is away ends nothing.
+
+    What a store that does not answer, or one lost lease, has ended is begun again after a pause (docs/safety.md, rule 21).
+    """
+    logged = ""
+    while True:
+        try:
+            async with cancellation_first():
+                return await work()
+        except (HoldfastError, BaseExceptionGroup) as error:
+            leaves = list(leaf_errors(error))
+            if not all(isinstance(each, _SURVIVED) for each in leaves):
+                raise
+            session.check()
+            reason = "; ".join(dict.fromkeys(map(str, leaves)))
+            if reason != logged:
+                _log.warning("%s failed, retrying: %s", what, reason)
+                logged = reason
+        await clock.sleep_ms(random.jitter(_RESTART_MS))

@@ -14,7 +14,7 @@ from typing import Literal, overload
 from holdfast.contracts.store import Store
 from holdfast.kernel import lease as kernel
 from holdfast.kernel.keys import holder_key
-from holdfast.kernel.mirror import open_mirror
+from holdfast.kernel.mirror import OPENING_ATTEMPTS, open_mirror
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.sdk.lease import Held, Lease
 from holdfast.vocabulary.errors import ClosedError, ExpiredError, HoldfastError, InvalidError
@@ -155,7 +155,13 @@ class Session:
         self._waiting.add(notify)
         try:
             async with open_mirror(
-                self._store, key, lambda _: None, clock=clock, random=random, notify=notify
+                self._store,
+                key,
+                lambda _: None,
+                clock=clock,
+                random=random,
+                notify=notify,
+                opening_attempts=OPENING_ATTEMPTS,
             ) as mirror:
                 while True:
                     while key in mirror.items:
